@@ -1,0 +1,51 @@
+# Two commands: `make run` sets everything up and starts JupyterLab on this machine; `make test` runs every test.
+# Both install what they need on Debian and Ubuntu; elsewhere they say what is missing.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+VENV := .venv
+PYTHON ?= python3
+SCRIPTS := $(wildcard jobscripts/*.sh tests/*.sh tests/cluster/*.sh) .ci/run
+
+.PHONY: help run test check unit cluster cluster-down bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
+
+run: $(VENV)/with-jupyter ## set up, and start JupyterLab here: the embedded default, no cluster needed
+	$(VENV)/bin/launch-notebook $(ARGS)
+
+test: $(VENV)/with-tests ## set up, and run every check and test, those on the practice cluster included
+	tests/packages.sh
+	$(MAKE) --no-print-directory check
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+unit: $(VENV)/with-tests ## the tests that need no cluster
+	$(VENV)/bin/python -m pytest -m 'not cluster' $(ARGS)
+
+check: $(VENV)/with-tests ## types, style, shell scripts
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/mypy --config-file pyproject.toml -p tests.cluster
+	shellcheck -x $(SCRIPTS)
+
+cluster: ## bring up the practice cluster: a real Slurm on this machine, to try launch-notebook on (root)
+	tests/as-root.sh $(PYTHON) tests/cluster up $(ARGS)
+
+cluster-down: ## take the practice cluster down again
+	tests/as-root.sh $(PYTHON) tests/cluster down $(ARGS)
+
+bench: $(VENV)/with-tests ## time a launch against its floor, on the practice cluster
+	tests/as-root.sh $(VENV)/bin/python benchmarks/launch.py $(ARGS)
+
+clean: ## remove the virtual environment
+	rm -rf $(VENV)
+
+# The environment is made anew when pyproject.toml changes.
+$(VENV)/with-jupyter: pyproject.toml
+	tests/venv.sh $(VENV) jupyter && touch $@
+
+$(VENV)/with-tests: pyproject.toml
+	tests/venv.sh $(VENV) jupyter,test,check && touch $(VENV)/with-jupyter $@

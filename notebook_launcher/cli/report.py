@@ -1,0 +1,52 @@
+"""An error as the user sees it: a sentence, the evidence, what to type next, and the end of the log."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from notebook_launcher.errors import LauncherError
+
+
+def report(error: LauncherError, *, as_json: bool) -> int:
+    """Show an error (on stderr, or as an event on stdout) and return its exit code."""
+    if as_json:
+        problem = {
+            "event": "error",
+            "kind": error.kind,
+            "what": error.what,
+            "why": error.why,
+            "mend": error.mend,
+            "log": list(error.log),
+            "exit_code": error.exit_code,
+        }
+        print(json.dumps(problem), flush=True)
+        return error.exit_code
+    if sys.stderr.isatty():
+        _in_colour(error)
+    else:
+        sys.stderr.write("".join(f"{line}\n" for line in error_lines(error)))
+    return error.exit_code
+
+
+def error_lines(error: LauncherError) -> list[str]:
+    """Return the error as lines of plain text."""
+    lines = [f"launch-notebook: {error.what}"]
+    if error.why:
+        lines.append(f"  {error.why}")
+    if error.log:
+        lines.append("  The end of the job's log:")
+        lines += [f"  | {line}" for line in error.log]
+    if error.mend:
+        lines.append(f"  → {error.mend}")
+    return lines
+
+
+def _in_colour(error: LauncherError) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for line in error_lines(error):
+        style = "bold red" if line.startswith("launch-notebook") else "dim" if line.startswith("  |") else ""
+        console.print(Text(line, style=style))

@@ -1,0 +1,208 @@
+"""What the user sees: a line that updates in place in a terminal, lines elsewhere, JSON objects with ``--json``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from notebook_launcher import events
+from notebook_launcher.launch import Typed
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
+    from rich.text import Text
+
+    from notebook_launcher.cli.browser import Browser
+
+
+class BaseView:
+    """Shows events; a context manager that gives the terminal back on every way out."""
+
+    exit_code = 0
+
+    def __init__(self, *, open_browser: bool = False) -> None:
+        self._began = time.monotonic()
+        self._open_browser = open_browser
+        self._browser: Browser | None = None
+        self._silent = False
+
+    def __enter__(self) -> BaseView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._browser:
+            self._browser.close()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the command began to run."""
+        return time.monotonic() - self._began
+
+    def show(self, event: events.Event) -> None:
+        """Show one event, and open the browser when it is time to."""
+        if not self._silent:
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self._show(event)
+        if isinstance(event, events.Ready) and self._open_browser:
+            from notebook_launcher.cli.browser import Browser
+
+            self._browser = Browser.open(event.url)
+
+    def _show(self, event: events.Event) -> None:
+        raise NotImplementedError
+
+    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
+        """Pass each line that the user types to ``inbox``."""
+        threading.Thread(target=_read_keyboard, args=(inbox,), name="keyboard", daemon=True).start()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal alone while the block runs."""
+        yield
+
+    def silence(self) -> None:
+        """Show nothing from now on."""
+        self._silent = True
+
+
+def _read_keyboard(inbox: queue.SimpleQueue[object]) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        for line in sys.stdin:
+            inbox.put(Typed(line.rstrip("\n")))
+    inbox.put(Typed(None))
+
+
+class JsonView(BaseView):
+    """One JSON object a line on stdout, and nothing else there."""
+
+    def _show(self, event: events.Event) -> None:
+        head = {
+            "event": event.name,
+            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            "elapsed": round(self.elapsed, 3),
+        }
+        print(json.dumps(head | event.data()), flush=True)
+
+
+class TextView(BaseView):
+    """Sentences; in a terminal the last one updates in place while something is waited for."""
+
+    def __init__(self, console: Console, *, open_browser: bool = False, verbose: bool = False) -> None:
+        super().__init__(open_browser=open_browser)
+        self._console = console
+        self._verbose = verbose
+        self._status: Status | None = None
+        self._waiting = ""
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop_status()
+        super().__exit__(*exception)
+
+    def silence(self) -> None:
+        """Show nothing from now on, not even a waiting line."""
+        super().silence()
+        with contextlib.suppress(OSError):
+            self._stop_status()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal alone while the block runs."""
+        self._stop_status()
+        yield
+
+    def _show(self, event: events.Event) -> None:
+        if isinstance(event, events.Noted):
+            self._say(event.text, style="yellow")
+        elif isinstance(event, events.Connecting):
+            self._wait(f"connecting to {event.host}")
+        elif isinstance(event, events.Submitted):
+            where = f" on {event.cluster}" if event.cluster else ""
+            self._say(f"Job {event.job}{where} is queued for {event.walltime}  (session {event.session})")
+            self._wait("waiting for the scheduler")
+        elif isinstance(event, events.Waiting):
+            estimate = f"; estimated start {event.estimate.replace('T', ' ')}" if event.estimate else ""
+            self._wait(f"job {event.job} waits: {event.explanation}{estimate}")
+        elif isinstance(event, events.Running):
+            self._wait(f"job {event.job} runs on {event.node}; JupyterLab is starting")
+        elif isinstance(event, events.Ready):
+            self._ready(event)
+        elif isinstance(event, events.Ending):
+            self._wait(f"ending job {event.job}")
+        elif isinstance(event, events.Ended):
+            self._say(event.text, style="green")
+        elif isinstance(event, events.Left):
+            self._say(f"Session {event.session} goes on without this terminal (job {event.job}).")
+            self._say(f"  come back:  {event.come_back}\n  end it:     {event.stop}")
+        elif isinstance(event, events.Planned):
+            self._planned(event)
+
+    def _ready(self, event: events.Ready) -> None:
+        self._say(f"JupyterLab runs on {event.node}:", style="green")
+        self._stop_status()
+        # never folded by us: a terminal then keeps the address whole for a click or a copy
+        self._console.print(event.url, style="bold", soft_wrap=True, highlight=False, markup=False)
+        if sys.stdin.isatty():
+            self._say("ENTER ends the session and its job; d and ENTER leaves it running.")
+
+    def _planned(self, event: events.Planned) -> None:
+        self._stop_status()
+        for line in (
+            f"# on {event.where}, nothing of this has been done:",
+            event.command,
+            "",
+            f"# {event.directory}/session.env",
+            event.session_env.rstrip(),
+        ):
+            self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._stop_status()
+        stamp = f"[{self.elapsed:6.2f} s] " if self._verbose else ""
+        self._console.print(stamp + text, style=style, soft_wrap=True, highlight=False, markup=False)
+
+    def _wait(self, text: str) -> None:
+        if text == self._waiting and self._status:
+            return
+        self._waiting = text
+        if self._verbose or not self._console.is_terminal:
+            self._say(text[0].upper() + text[1:])
+            return
+        if self._status is None:
+            self._status = self._console.status("", spinner="dots")
+            self._status.start()
+        self._status.update(_OneLine(text, self._began))
+
+    def _stop_status(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+class _OneLine:
+    """The waiting line, with the time elapsed, cut to the terminal's width instead of folded."""
+
+    def __init__(self, text: str, began: float) -> None:
+        self._text, self._began = text, began
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        seconds = int(time.monotonic() - self._began)
+        return Text(f"{seconds // 60}:{seconds % 60:02d}  {self._text}", no_wrap=True, overflow="ellipsis")
+
+
+def make_view(*, as_json: bool, open_browser: bool = False, verbose: bool = False) -> BaseView:
+    """Return the view for this output."""
+    if as_json:
+        return JsonView(open_browser=open_browser)
+    from rich.console import Console
+
+    return TextView(Console(), open_browser=open_browser, verbose=verbose)

@@ -1,0 +1,136 @@
+"""What happens during a launch, as data: the terminal shows it in words, ``--json`` prints it as it is.
+
+The names and fields are documented in ``docs/json.md``; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened. ``name`` is its name in ``--json``."""
+
+    name: ClassVar[str] = ""
+
+    def data(self) -> dict[str, object]:
+        """Return the fields, for JSON."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Noted(Event):
+    """Something that the user should know, in a sentence."""
+
+    name: ClassVar[str] = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class Connecting(Event):
+    """The connection to the login node is being made."""
+
+    name: ClassVar[str] = "connecting"
+    host: str
+
+
+@dataclass(frozen=True)
+class Submitted(Event):
+    """The job is queued. ``walltime`` in words, ``directory``: the session's, on the cluster."""
+
+    name: ClassVar[str] = "submitted"
+    session: str
+    job: str
+    cluster: str | None
+    scheduler: str
+    walltime: str
+    directory: str
+
+
+@dataclass(frozen=True)
+class Waiting(Event):
+    """The job waits. ``reason`` in the scheduler's word, ``explanation`` in ours, ``estimate`` as it was told."""
+
+    name: ClassVar[str] = "waiting"
+    job: str
+    state: str
+    reason: str | None
+    explanation: str
+    estimate: str | None
+
+
+@dataclass(frozen=True)
+class Running(Event):
+    """The job runs on a node; JupyterLab is starting."""
+
+    name: ClassVar[str] = "running"
+    job: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Ready(Event):
+    """JupyterLab answered through the tunnel. ``url`` holds the token: it is for the user's eyes."""
+
+    name: ClassVar[str] = "ready"
+    session: str
+    job: str
+    node: str
+    url: str
+    local_port: int
+
+
+@dataclass(frozen=True)
+class Ending(Event):
+    """The session is being ended: server, tunnel and job."""
+
+    name: ClassVar[str] = "ending"
+    job: str
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """The session is over and the job is gone."""
+
+    name: ClassVar[str] = "ended"
+    session: str
+    job: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Left(Event):
+    """The session goes on without us. ``come_back`` and ``stop`` are the commands to type."""
+
+    name: ClassVar[str] = "left"
+    session: str
+    job: str
+    come_back: str
+    stop: str
+
+
+@dataclass(frozen=True)
+class Planned(Event):
+    """What would be done (``--dry-run``): the submit command and the content of ``session.env``."""
+
+    name: ClassVar[str] = "planned"
+    where: str
+    command: str
+    directory: str
+    session_env: str
+
+
+@dataclass(frozen=True)
+class Problem(Event):
+    """The launch ended with an error; the fields are those of ``LauncherError``."""
+
+    name: ClassVar[str] = "error"
+    kind: str
+    what: str
+    why: str
+    mend: str
+    log: tuple[str, ...]
+    exit_code: int

@@ -1,0 +1,146 @@
+"""What every host offers: run a command, write and read small files, follow a stream of lines, open a byte stream."""
+
+from __future__ import annotations
+
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import HostCommandFailed
+
+RUN_TIMEOUT = 90.0  # seconds; a slow login node with a long profile script answers well within
+MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
+
+
+class Prompts(Protocol):
+    """Asks the user; given by the command line. Where nobody can be asked, ``secret`` returns ``None``."""
+
+    def secret(self, text: str) -> str | None:
+        """Ask for a password or the like, without showing it."""
+
+    def confirm(self, text: str) -> bool:
+        """Ask for yes or no; no where nobody can be asked."""
+
+
+class ByteStream(Protocol):
+    """The part of a socket that an SSH connection needs: a ``socket.socket``, a paramiko ``Channel``."""
+
+    def send(self, data: bytes, /) -> int:
+        """Send some of the data and return how much."""
+
+    def recv(self, count: int, /) -> bytes:
+        """Return up to ``count`` bytes, none at the end."""
+
+    def close(self) -> None:
+        """Close both directions."""
+
+    def settimeout(self, seconds: float | None, /) -> None:
+        """Bound each call in time."""
+
+
+class LineStream(ABC):
+    """A running command whose output lines go to a function, and whose standard input stays open.
+
+    ``on_line`` gets each line without its end, ``on_end`` is called once, with a reason, when no more will come.
+    Both are called on a thread of the stream's own.
+    """
+
+    @abstractmethod
+    def send(self, line: str) -> None:
+        """Write a line to the command; nothing happens when it has ended."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close its input, which ends it, and stop calling the functions."""
+
+
+OnLine = Callable[[str], None]
+OnEnd = Callable[[str], None]
+
+
+class Host(ABC):
+    """A place where commands run. Commands are argument lists; nothing that a user typed reaches a shell unquoted."""
+
+    #: what the user calls it, for messages
+    label: str = "this machine"
+    #: whether commands travel over a network
+    remote: bool = False
+
+    @abstractmethod
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> Answer:
+        """Run a command to its end.
+
+        ``login_shell``: with the environment that a login gives (PATH to the scheduler, ``module``). Raises
+        ``ConnectionLost`` when the way there breaks, ``HostCommandFailed`` after ``timeout`` seconds.
+        """
+
+    @abstractmethod
+    def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
+        """Start a command and follow its output. It ends when the stream is closed, or we die."""
+
+    @abstractmethod
+    def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        """Open a TCP connection *from this host* to an address. Raises ``OSError`` where that fails."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection, if there is one; may be called twice."""
+
+    def write_files(self, directory: str, files: Mapping[str, bytes]) -> None:
+        """Make ``directory`` (0700) if need be and write ``files`` into it (0600), each one whole or not at all.
+
+        The contents travel over standard input and so never show in an argument. Raises ``HostCommandFailed``.
+        """
+        answer = self.run(["sh", "-c", _WRITE_FILES, "write-files", directory], stdin=_archive(files))
+        if answer.exit_code != 0:
+            raise HostCommandFailed(
+                f"The session's files could not be written in {directory} on {self.label}.",
+                why=answer.stderr.strip(),
+                mend="is there room in your home folder? see: quota -s; df -h ~",
+            )
+
+    def read_file(self, path: str) -> bytes | None:
+        """Return a file's content (at most 4 MiB of it), ``None`` where it cannot be read."""
+        answer = self.run(["head", "-c", str(MAX_FILE), path])
+        return answer.stdout.encode() if answer.exit_code == 0 else None
+
+    def tail(self, path: str, lines: int = 15) -> list[str]:
+        """Return the last lines of a file, none where it cannot be read."""
+        answer = self.run(["tail", "-n", str(lines), path])
+        return answer.stdout.splitlines() if answer.exit_code == 0 else []
+
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# tar, because one stream then carries all files and their modes; POSIX sh, because a login shell may be anything.
+_WRITE_FILES = 'umask 077; mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && tar -x -p -f -'
+
+
+def _archive(files: Mapping[str, bytes]) -> bytes:
+    import io
+    import tarfile
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o600
+            archive.addfile(entry, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def command_line(argv: Sequence[str], *, login_shell: bool) -> str:
+    """Return the argument list as one line for a remote shell, whatever shell that is.
+
+    A login shell is made by ``bash -l``, which hands its arguments on without reading them as code.
+    """
+    words = ["bash", "-l", "-c", 'exec "$@"', "launch-notebook", *argv] if login_shell else list(argv)
+    return shlex.join(words)

@@ -1,0 +1,92 @@
+"""This machine as a host: a login node on which the user sits, or any machine with the embedded scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from typing import IO
+
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import HostCommandFailed
+from notebook_launcher.hosts.base import RUN_TIMEOUT, ByteStream, Host, LineStream, OnEnd, OnLine
+
+
+class LocalHost(Host):
+    """Commands as child processes. They get a session of their own, so that Ctrl-C reaches only the launcher.
+
+    ``login_shell`` changes nothing here: the user is logged in, with the modules they loaded.
+    """
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> Answer:
+        """Run a command as a child process; one that is not there answers 127 as from a shell."""
+        try:
+            done = subprocess.run(
+                argv, input=stdin, capture_output=True, timeout=timeout, check=False, start_new_session=True
+            )
+        except FileNotFoundError:
+            return Answer(127, stderr=f"{argv[0]}: command not found")
+        except OSError as error:
+            return Answer(126, stderr=f"{argv[0]}: {error.strerror}")
+        except subprocess.TimeoutExpired:
+            raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on this machine.") from None
+        return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+    def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
+        """Start a command as a child process and follow its output."""
+        return _ChildStream(argv, on_line, on_end)
+
+    def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        """Connect a socket."""
+        connection = socket.create_connection(address, timeout)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class _ChildStream(LineStream):
+    def __init__(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> None:
+        self._child = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+        self._closed = False
+        threading.Thread(target=self._follow, args=(on_line, on_end), name="watch", daemon=True).start()
+
+    def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
+        output: IO[str] = self._child.stdout  # type: ignore[assignment]
+        for line in output:
+            if self._closed:
+                return
+            on_line(line.rstrip("\n"))
+        if not self._closed:
+            on_end(f"exit code {self._child.wait()}")
+
+    def send(self, line: str) -> None:
+        if self._child.stdin and not self._closed:
+            with contextlib.suppress(OSError):
+                self._child.stdin.write(line + "\n")
+                self._child.stdin.flush()
+
+    def close(self) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            if self._child.stdin:
+                self._child.stdin.close()
+        try:
+            self._child.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()

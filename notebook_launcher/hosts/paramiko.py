@@ -1,0 +1,244 @@
+"""A login node over SSH by paramiko: one authenticated transport for every command, stream and tunnel."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+import paramiko
+
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import ConnectionFailed, ConnectionLost, HostCommandFailed
+from notebook_launcher.hosts.base import (
+    RUN_TIMEOUT,
+    ByteStream,
+    Host,
+    LineStream,
+    OnEnd,
+    OnLine,
+    command_line,
+)
+from notebook_launcher.hosts.ssh_auth import Credentials, authenticate
+from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
+from notebook_launcher.hosts.ssh_trust import check_host_key, known_keys, preferred_algorithms
+
+KEEPALIVE = 15  # seconds; below the idle limits of firewalls and NAT boxes
+
+# What goes wrong is told by our errors; paramiko's own log lines would land on the user's terminal.
+for _noisy in ("paramiko", "sshtunnel"):
+    logging.getLogger(_noisy).addHandler(logging.NullHandler())
+    logging.getLogger(_noisy).propagate = False
+
+
+def connect(
+    settings: SshSettings, credentials: Credentials, over: ByteStream | None = None, vouched: Iterable[str] = ()
+) -> paramiko.Transport:
+    """Return an authenticated transport to a server whose host key was checked.
+
+    ``over``: an open byte stream to it, else the way that the settings tell. ``vouched``: see ``check_host_key``.
+    Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
+    """
+    stream = over or _open_way(settings, credentials)
+    transport = None
+    try:
+        transport = paramiko.Transport(cast(socket.socket, stream))
+        options = transport.get_security_options()
+        options.key_types = preferred_algorithms(known_keys(settings), options.key_types)
+        transport.start_client(timeout=settings.connect_timeout)
+        check_host_key(settings, transport.get_remote_server_key(), credentials.prompts, vouched)
+        authenticate(transport, settings, credentials)
+        transport.set_keepalive(KEEPALIVE)
+    except BaseException as error:
+        if transport is not None:
+            transport.close()
+        stream.close()
+        if isinstance(error, paramiko.SSHException | EOFError | OSError):
+            raise ConnectionFailed(f"{settings.destination} does not speak SSH with us.", why=str(error)) from None
+        raise
+    return transport
+
+
+def _open_way(settings: SshSettings, credentials: Credentials) -> ByteStream:
+    if settings.proxy_jump:
+        return _through_jumps(settings, credentials)
+    if settings.proxy_command:
+        command = _expanded(settings.proxy_command, settings)
+        return cast(ByteStream, paramiko.ProxyCommand(shlex.join(["/bin/sh", "-c", f"exec {command}"])))
+    try:
+        connection = socket.create_connection((settings.hostname, settings.port), settings.connect_timeout)
+    except socket.gaierror as error:
+        raise ConnectionFailed(
+            f"The name {settings.hostname} is not known.",
+            why=error.strerror or "",
+            mend="is it spelled right, and is there a network (or a VPN to be switched on)?",
+        ) from None
+    except OSError as error:
+        raise ConnectionFailed(
+            f"{settings.hostname} port {settings.port} cannot be reached.",
+            why=str(error),
+            mend="is there a network (or a VPN to be switched on)? is the port right?",
+        ) from None
+    # Nagle's algorithm against delayed acknowledgements cost 40 ms on every small request through the tunnel
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _through_jumps(settings: SshSettings, credentials: Credentials) -> ByteStream:
+    stream: ByteStream | None = None
+    hops = [resolve(Destination.parse(hop)) for hop in settings.proxy_jump]
+    for hop, onward in zip(hops, [*hops[1:], settings], strict=True):
+        if stream is not None:  # the jump's own way is the stream so far
+            hop = dataclasses.replace(hop, proxy_jump=(), proxy_command=None)
+        transport = connect(hop, credentials, stream)
+        stream = _tcp_channel(transport, (onward.hostname, onward.port), settings.connect_timeout, hop.destination)
+    return cast(ByteStream, stream)
+
+
+def _tcp_channel(transport: paramiko.Transport, address: tuple[str, int], timeout: float, label: str) -> ByteStream:
+    try:
+        return transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
+    except (paramiko.SSHException, EOFError) as error:
+        raise ConnectionFailed(
+            f"{label} makes no connection to {address[0]} port {address[1]}.", why=str(error)
+        ) from None
+
+
+def _expanded(command: str, settings: SshSettings) -> str:
+    tokens = {
+        "%h": settings.hostname,
+        "%p": str(settings.port),
+        "%r": settings.user,
+        "%n": settings.destination,
+        "%%": "%",
+    }
+    result, rest = "", command
+    while rest:
+        token = tokens.get(rest[:2])
+        result += token if token is not None else rest[0]
+        rest = rest[2 if token is not None else 1 :]
+    return result
+
+
+class ParamikoHost(Host):
+    """A login node. Made connected by ``open``; every channel runs on its one transport."""
+
+    remote = True
+
+    def __init__(self, transport: paramiko.Transport, settings: SshSettings, credentials: Credentials) -> None:
+        self.transport = transport
+        self.settings = settings
+        self.credentials = credentials
+        self.label = settings.destination
+
+    @classmethod
+    def open(cls, destination: Destination, credentials: Credentials) -> ParamikoHost:
+        """Connect and log in; raises what ``connect`` raises."""
+        settings = resolve(destination)
+        return cls(connect(settings, credentials), settings, credentials)
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> Answer:
+        """Run a command in a channel of its own."""
+        channel = self._execute(argv, login_shell=login_shell)
+        deadline = time.monotonic() + timeout
+        errors: list[bytes] = []
+        reader = threading.Thread(target=_drain_quietly, args=(channel.recv_stderr, errors), daemon=True)
+        try:
+            channel.settimeout(timeout)
+            reader.start()
+            with contextlib.suppress(OSError):  # a command that ends without reading its input
+                channel.sendall(stdin)
+                channel.shutdown_write()
+            output: list[bytes] = []
+            _drain(channel.recv, output)
+            reader.join(max(0.0, deadline - time.monotonic()))
+            if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            exit_code = channel.recv_exit_status()
+        except TimeoutError:
+            raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+        finally:
+            channel.close()
+        if exit_code == -1 and not self.transport.is_active():
+            raise self._lost()
+        return Answer(exit_code, _text(output), _text(errors))
+
+    def _execute(self, argv: Sequence[str], *, login_shell: bool) -> paramiko.Channel:
+        try:
+            channel = self.transport.open_session(timeout=self.settings.connect_timeout)
+            channel.exec_command(command_line(argv, login_shell=login_shell))
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            if self.transport.is_active():
+                raise HostCommandFailed(f"{self.label} runs no command for us.", why=str(error)) from None
+            raise self._lost() from None
+        return channel
+
+    def _lost(self) -> ConnectionLost:
+        return ConnectionLost(f"The connection to {self.label} is lost.")
+
+    def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
+        """Follow a command in a channel of its own."""
+        return _ChannelStream(self._execute(argv, login_shell=False), on_line, on_end)
+
+    def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        """Open a ``direct-tcpip`` channel, which the login node connects onward."""
+        try:
+            return self.transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
+        except (paramiko.SSHException, EOFError) as error:
+            raise OSError(str(error)) from None
+
+    def close(self) -> None:
+        """Close the transport and with it every channel."""
+        self.transport.close()
+
+
+def _drain(receive: Callable[[int], bytes], into: list[bytes]) -> None:
+    """Read to the end; a timeout of the channel is the caller's to raise."""
+    while data := receive(65536):
+        into.append(data)
+
+
+def _drain_quietly(receive: Callable[[int], bytes], into: list[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        _drain(receive, into)
+
+
+def _text(parts: list[bytes]) -> str:
+    return b"".join(parts).decode(errors="replace")
+
+
+class _ChannelStream(LineStream):
+    def __init__(self, channel: paramiko.Channel, on_line: OnLine, on_end: OnEnd) -> None:
+        self._channel = channel
+        self._closed = False
+        threading.Thread(target=self._follow, args=(on_line, on_end), name="watch", daemon=True).start()
+
+    def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
+        reason = "closed"
+        try:
+            for line in self._channel.makefile("r"):
+                if self._closed:
+                    return
+                on_line(str(line).rstrip("\n"))
+        except OSError as error:
+            reason = str(error)
+        if not self._closed:
+            on_end(reason)
+
+    def send(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._channel.sendall((line + "\n").encode())
+
+    def close(self) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+            self._channel.close()

@@ -1,0 +1,156 @@
+"""Host keys as OpenSSH treats them: known, unknown (asked for) or changed (refused, naming the file and line)."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from notebook_launcher.errors import HostKeyChanged, HostKeyUnknown
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.ssh_settings import SshSettings
+
+if TYPE_CHECKING:
+    import paramiko
+
+# The signature algorithms that each kind of key is offered with, the strongest first.
+_ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+
+
+@dataclass(frozen=True)
+class KnownKey:
+    """One line of a known_hosts file that speaks of a server. ``encoded``: the key in base64."""
+
+    file: Path
+    line: int
+    marker: str
+    kind: str
+    encoded: str
+
+
+def known_keys(settings: SshSettings) -> list[KnownKey]:
+    """Return every known key of a server, from the user's files and then the system's; unreadable files have none."""
+    files = (*settings.user_known_hosts, *settings.system_known_hosts)
+    return [key for file in files for key in _keys_in(file, settings.known_as)]
+
+
+def _keys_in(file: Path, name: str) -> Iterator[KnownKey]:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        # a host certificate's authority is no host key; paramiko cannot check such certificates
+        if len(words) >= 3 and not words[0].startswith("#") and marker != "@cert-authority" and _names(words[0], name):
+            yield KnownKey(file, number, marker, words[1], words[2])
+
+
+def _names(patterns: str, name: str) -> bool:
+    """Tell whether a known_hosts host field (plain, patterns, negations or hashed) names this server."""
+    if patterns.startswith("|1|"):
+        import paramiko
+
+        try:
+            return paramiko.HostKeys.hash_host(name, patterns) == patterns
+        except Exception:  # a damaged line is no match; paramiko raises binascii and assertion errors alike
+            return False
+    matched = False
+    for pattern in patterns.lower().split(","):
+        # brackets are literal in known_hosts ("[host]:port"), and a class of characters in fnmatch
+        if fnmatch.fnmatchcase(name.lower(), pattern.lstrip("!").replace("[", "[[]")):
+            if pattern.startswith("!"):
+                return False
+            matched = True
+    return matched
+
+
+def preferred_algorithms(known: Iterable[KnownKey], offered: Iterable[str]) -> tuple[str, ...]:
+    """Order the host key algorithms so that the server shows a key that we know, as OpenSSH does."""
+    kinds = {algorithm for key in known for algorithm in _ALGORITHMS.get(key.kind, (key.kind,))}
+    return tuple(sorted(offered, key=lambda algorithm: algorithm not in kinds))
+
+
+def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, vouched: Iterable[str] = ()) -> None:
+    """Accept the key that a server shows, or raise.
+
+    ``vouched``: keys (``type base64``) that somebody trusted says the server has; for a compute node that is the
+    job itself, over the checked connection to the login node. Raises ``HostKeyChanged`` where another key is known,
+    ``HostKeyUnknown`` where none is and the user did not agree.
+    """
+    kind, encoded = key.get_name(), key.get_base64()
+    known = known_keys(settings)
+    for entry in known:
+        if entry.marker == "@revoked" and entry.encoded == encoded:
+            raise HostKeyChanged(
+                f"The host key of {settings.known_as} is revoked.", why=f"{entry.file}, line {entry.line}"
+            )
+    if any(entry.encoded == encoded for entry in known):
+        return
+    other = next((entry for entry in known if entry.kind == kind and not entry.marker), None)
+    if other is not None:
+        raise _changed(
+            settings,
+            key,
+            f"{other.file}, line {other.line} has another {kind} key for it.",
+            f"If the server was really set up anew, remove that line: ssh-keygen -R '{settings.known_as}'",
+        )
+    vouchers = [tuple(line.split()[:2]) for line in vouched]
+    if (kind, encoded) in vouchers:
+        return
+    if any(voucher[0] == kind for voucher in vouchers):
+        raise _changed(
+            settings,
+            key,
+            "The job that runs there reports another key.",
+            "Something stands between the login node and the compute node; tell the cluster's support.",
+        )
+    _ask(settings, key, prompts)
+
+
+def _changed(settings: SshSettings, key: paramiko.PKey, why: str, mend: str) -> HostKeyChanged:
+    return HostKeyChanged(
+        f"The host key of {settings.known_as} is not the one that is known: somebody may be listening in. "
+        "Nothing was sent.",
+        why=f"{why} It shows {key.get_name()} {fingerprint(key)}.",
+        mend=mend,
+    )
+
+
+def _ask(settings: SshSettings, key: paramiko.PKey, prompts: Prompts) -> None:
+    shown = f"{key.get_name()} {fingerprint(key)}"
+    accepts = settings.strict in ("no", "accept-new")
+    may_ask = settings.strict == "ask" and not settings.batch
+    if accepts or (
+        may_ask
+        and prompts.confirm(f"The host key of {settings.known_as} is not known yet.\n  {shown}\nIs it the right one?")
+    ):
+        _remember(settings, key)
+        return
+    raise HostKeyUnknown(
+        f"The host key of {settings.known_as} is not known.",
+        why=f"It shows {shown}.",
+        mend=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
+    )
+
+
+def _remember(settings: SshSettings, key: paramiko.PKey) -> None:
+    if not settings.user_known_hosts:
+        return
+    file = settings.user_known_hosts[0]
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ends_open = file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
+    with file.open("a", encoding="utf-8") as known_hosts:
+        known_hosts.write(("\n" if ends_open else "") + f"{settings.known_as} {key.get_name()} {key.get_base64()}\n")
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """Return the fingerprint as OpenSSH prints it: ``SHA256:…``."""
+    import base64
+    import hashlib
+
+    digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
+    return f"SHA256:{digest}"

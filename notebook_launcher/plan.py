@@ -1,0 +1,216 @@
+"""From what the user typed and what the profile says to one plan. Nothing is contacted: mistakes show early."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+import socket
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Literal
+
+from notebook_launcher.errors import EnvironmentUnknown, UsageError
+from notebook_launcher.flags import REFUSED
+from notebook_launcher.hosts.ssh_settings import Destination
+from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile
+from notebook_launcher.profiles.store import default_flags
+from notebook_launcher.request import Request, merge_flags, parse_begin
+from notebook_launcher.schedulers.local import HONOURED
+
+SchedulerName = Literal["slurm", "local", "auto"]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What the user typed: the scheduler's flags by long name, where to go, and the words after ``--``."""
+
+    flags: Mapping[str, str | None] = field(default_factory=dict)
+    cluster: str | None = None
+    host: str | None = None
+    ssh_config: str | None = None
+    words: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    conda: str | None = None
+    venv: str | None = None
+
+
+@dataclass(frozen=True)
+class Here:
+    """The machine that the user sits at."""
+
+    hostname: str
+    has_slurm: bool
+
+    @classmethod
+    def look(cls) -> Here:
+        """Return this machine."""
+        return cls(socket.gethostname(), shutil.which("sbatch") is not None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to launch: the profile and its name, the login node (``None``: this machine), the kind of scheduler.
+
+    ``auto``: a bare host says nothing of its scheduler; it is looked for there.
+    """
+
+    profile: ClusterProfile
+    cluster: str | None
+    destination: Destination | None
+    scheduler: SchedulerName
+    host: str | None = None
+    ssh_config: str | None = None
+
+    def arguments(self) -> list[str]:
+        """Return the flags that lead to the same place again."""
+        if self.cluster:
+            return ["--cluster", self.cluster]
+        words = ["--host", self.host] if self.host else []
+        return [*words, *(["--ssh-config", self.ssh_config] if self.ssh_config else [])]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a launch needs to know before it contacts anything. ``asked``: the names of the user's own flags."""
+
+    place: Place
+    request: Request
+    environment_name: str | None
+    environment: Environment
+    container: str | None
+    path: tuple[str, ...] = ()
+    asked: frozenset[str] = frozenset()
+
+
+def find_place(ask: Ask, here: Here) -> Place:
+    """Return where to launch: --host, --cluster, the configured cluster, this machine's scheduler, or ``local``.
+
+    Raises ``ProfileError`` or ``UsageError``.
+    """
+    if ask.host and ask.cluster:
+        raise UsageError("--host and --cluster exclude each other.", mend="a profile names its own host")
+    if ask.host:
+        destination = Destination.parse(ask.host, config_file=ask.ssh_config)
+        return Place(ClusterProfile(), None, destination, "auto", ask.host, ask.ssh_config)
+    name = ask.cluster or load_configuration().cluster
+    if name:
+        profile = load_profile(name)
+        if profile.host is None or _is_login_node(profile, here):
+            return Place(profile, name, None, profile.scheduler)
+        destination = Destination.parse(
+            profile.host, user=profile.user, port=profile.port, config_file=ask.ssh_config or profile.ssh_config
+        )
+        return Place(profile, name, destination, profile.scheduler)
+    return Place(ClusterProfile(), None, None, "slurm" if here.has_slurm else "local")
+
+
+def _is_login_node(profile: ClusterProfile, here: Here) -> bool:
+    """Whether the user sits on the profile's login node already, so that the same words need no connection."""
+    if profile.scheduler == "slurm" and not here.has_slurm:
+        return False
+    host = (profile.host or "").rpartition("@")[2].partition(":")[0]
+    patterns = (*profile.login_nodes, host)
+    names = {here.hostname, here.hostname.partition(".")[0]}
+    return any(fnmatch(mine, pattern) for mine in names for pattern in patterns)
+
+
+def make_plan(ask: Ask, here: Here) -> Plan:
+    """Return the plan for what was asked. Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``."""
+    for name, reason in REFUSED.items():
+        if name in ask.flags:
+            raise UsageError(f"--{name} cannot be used here: {reason}.")
+    for name, value in ask.flags.items():
+        if value is not None and any(c in value for c in "\n\r\0"):
+            raise UsageError(f"The value of --{name} has more than one line.")
+    place = find_place(ask, here)
+    request = Request(merge_flags(default_flags(place.profile), ask.flags))
+    chosen, environment, container = _environment(ask, place)
+    return Plan(place, request, chosen, environment, container, _own_path(place), frozenset(ask.flags))
+
+
+def begin_note(request: Request, now: datetime) -> str | None:
+    """Return what must be said about the begin time; ``now`` is the cluster's clock."""
+    if request.begin is None:
+        return None
+    begin = parse_begin(request.begin, now)
+    if begin.tomorrow and begin.at is not None:
+        return (
+            f"{begin.text} has passed for today (it is {now:%H:%M} there): "
+            f"the job begins tomorrow, {begin.at:%A %Y-%m-%d %H:%M}."
+        )
+    return None
+
+
+def useless_flags_note(asked: Iterable[str]) -> str | None:
+    """Return what must be said where there is no scheduler to honour the user's flags."""
+    useless = sorted(f"--{name}" for name in asked if name not in HONOURED)
+    if not useless:
+        return None
+    return f"There is no scheduler there: {', '.join(useless)} {'have' if len(useless) > 1 else 'has'} no effect."
+
+
+def _own_path(place: Place) -> tuple[str, ...]:
+    """Where the job runs on this very machine, the JupyterLab installed beside us counts as found."""
+    if place.destination is None and place.scheduler == "local":
+        return (str(Path(sys.executable).parent),)
+    return ()
+
+
+def _environment(ask: Ask, place: Place) -> tuple[str | None, Environment, str | None]:
+    if len(ask.words) > 2:
+        raise UsageError(
+            f"After -- come the environment and the container, no more: {' '.join(ask.words)}",
+            mend="for example: launch-notebook -- tf-mkl container.sif",
+        )
+    words = list(ask.words)
+    profile = place.profile
+    name: str | None = None
+    container: str | None = None
+    if words and words[0] not in profile.environments and _looks_like_image(words[0]):
+        container = words.pop(0)  # an image alone, for a site without a profile
+        if words:
+            raise UsageError(
+                f"After -- the environment comes first and the container second: -- {words[0]} {container}"
+            )
+        base = Environment()
+    else:
+        name = words[0] if words else profile.environment
+        base = _named(name, profile, place) if name else Environment()
+        container = words[1] if len(words) > 1 else None
+    environment = base.model_copy(
+        update={
+            key: value for key, value in (("modules", ask.modules), ("conda", ask.conda), ("venv", ask.venv)) if value
+        }
+    )
+    image = container or environment.container
+    return name, environment, _image_path(image, profile) if image else None
+
+
+def _named(name: str, profile: ClusterProfile, place: Place) -> Environment:
+    if name in profile.environments:
+        return profile.environments[name]
+    names = sorted(profile.environments)
+    near = difflib.get_close_matches(name, names, n=1)
+    where = f"The profile “{place.cluster}”" if place.cluster else "This place (it has no profile)"
+    raise EnvironmentUnknown(
+        f"There is no environment “{name}”.",
+        why=f"{where} has: {', '.join(names) or 'none'}.",
+        mend=f"did you mean -- {near[0]}?"
+        if near
+        else "name an image (-- /path/image.sif), a module (--module NAME) or a conda environment (--conda NAME)",
+    )
+
+
+def _looks_like_image(word: str) -> bool:
+    return "/" in word or word.endswith((".sif", ".simg", ".img", ".sqsh"))
+
+
+def _image_path(image: str, profile: ClusterProfile) -> str:
+    """A bare file name lies in the profile's image folder, if it has one; else where the job starts."""
+    if "/" in image or not profile.image_dir:
+        return image
+    return f"{profile.image_dir.rstrip('/')}/{image}"

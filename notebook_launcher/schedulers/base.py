@@ -1,0 +1,154 @@
+"""What every scheduler room offers: pairs of a command to run and a reading of what it answered.
+
+Nothing here runs a command. ``Answer`` is what some host got from running one.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import LauncherError
+from notebook_launcher.request import Request
+
+
+@dataclass(frozen=True)
+class JobRef:
+    """A job as the scheduler names it. ``cluster``: the other cluster it went to with ``-M``, else ``None``."""
+
+    id: str
+    cluster: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.id} on {self.cluster}" if self.cluster else self.id
+
+
+class State(enum.Enum):
+    """What a job is doing, each member with every spelling of it; see ``State.read``."""
+
+    PENDING = (
+        "PENDING",
+        "PD",
+        "CONFIGURING",
+        "CF",
+        "REQUEUED",
+        "RQ",
+        "REQUEUE_HOLD",
+        "RH",
+        "REQUEUE_FED",
+        "RF",
+        "SPECIAL_EXIT",
+        "SE",
+        "RESV_DEL_HOLD",
+        "RD",
+        "POWER_UP_NODE",
+    )
+    RUNNING = ("RUNNING", "R", "SIGNALING", "SI", "STAGE_OUT", "SO", "RESIZING", "RS", "EXPEDITING")
+    SUSPENDED = ("SUSPENDED", "S", "STOPPED", "ST")
+    COMPLETING = ("COMPLETING", "CG")
+    COMPLETED = ("COMPLETED", "CD")
+    FAILED = ("FAILED", "F", "LAUNCH_FAILED", "RECONFIG_FAIL")
+    CANCELLED = ("CANCELLED", "CA")
+    TIMEOUT = ("TIMEOUT", "TO")
+    OUT_OF_MEMORY = ("OUT_OF_MEMORY", "OOM")
+    NODE_FAIL = ("NODE_FAIL", "NF")
+    PREEMPTED = ("PREEMPTED", "PR")
+    BOOT_FAIL = ("BOOT_FAIL", "BF")
+    DEADLINE = ("DEADLINE", "DL")
+    REVOKED = ("REVOKED", "RV")
+    UNKNOWN = ("UNKNOWN",)
+
+    @classmethod
+    def read(cls, word: str) -> State:
+        """Return the state that a scheduler spells so; ``UNKNOWN`` for a word that is not known."""
+        first = word.split()[0].rstrip("+").upper() if word.split() else ""  # sacct: "CANCELLED by 2001", "CANCELLED+"
+        return next((state for state in cls if first in state.value), cls.UNKNOWN)
+
+    @property
+    def waits(self) -> bool:
+        """Not started yet, may still start."""
+        return self is State.PENDING
+
+    @property
+    def ended(self) -> bool:
+        """Will do nothing any more."""
+        return self not in (State.PENDING, State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One job at one moment. What was not told is ``None``, never a guess.
+
+    ``start``: when it started or, while it waits, the scheduler's estimate (the cluster's clock, ISO without zone).
+    ``by``: who cancelled it, as the scheduler names them.
+    """
+
+    job: JobRef
+    state: State
+    reason: str | None = None
+    node: str | None = None
+    start: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a scheduler needs besides the request: where the job script, its log and its session directory are."""
+
+    session_id: str
+    directory: str
+    script: str
+    log: str
+
+
+class Scheduler(ABC):
+    """One kind of scheduler. Commands are argument lists; readings never raise on odd text, except where said."""
+
+    name: str
+    #: whether the launcher and the job share one machine, so that nothing needs to be tunnelled to a node
+    same_machine: bool = False
+
+    @abstractmethod
+    def submit(self, request: Request, submission: Submission) -> list[str]:
+        """Return the command that queues the job."""
+
+    @abstractmethod
+    def read_submit(self, answer: Answer) -> JobRef:
+        """Return the queued job. Raises ``SubmitRefused`` or ``SchedulerMissing`` with the scheduler's reason."""
+
+    @abstractmethod
+    def query(self, jobs: Sequence[JobRef]) -> list[str]:
+        """Return the command that tells the states of jobs (all on the same cluster)."""
+
+    @abstractmethod
+    def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
+        """Return states by job id, without those that the scheduler has forgotten; ``None``: it could not answer."""
+
+    @abstractmethod
+    def history(self, job: JobRef) -> list[str] | None:
+        """Return the command that tells how a job ended that has left the queue, ``None`` where there is none."""
+
+    @abstractmethod
+    def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
+        """Return how the job ended, ``None`` where nothing is known of it."""
+
+    @abstractmethod
+    def cancel(self, job: JobRef) -> list[str]:
+        """Return the command that ends a job, queued or running."""
+
+    @abstractmethod
+    def find(self, session_id: str, request: Request) -> list[str]:
+        """Return the command that looks for the job of a session whose id was never read."""
+
+    @abstractmethod
+    def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
+        """Return the session's jobs that are queued or running (normally none or one); ``None``: no answer."""
+
+    @abstractmethod
+    def explain_refusal(self, answer: Answer) -> LauncherError:
+        """Return the error that tells why a submission was refused."""

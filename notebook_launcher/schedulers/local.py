@@ -1,0 +1,118 @@
+"""The embedded default for a machine without a scheduler: ``jobscripts/local.sh`` as a scheduler of one machine.
+
+It runs the same job script in the background, with the same session directory, states and cancelling. Of the request it
+honours the walltime, the begin time and the job's name; there is nobody to share GPUs or cores with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import LauncherError, SubmitRefused, UsageError
+from notebook_launcher.request import Request, parse_begin
+from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
+
+HONOURED = frozenset({"time", "begin", "job-name", "chdir", "output"})
+
+
+class Local(Scheduler):
+    """Jobs as background processes; a job's id is the id of its session."""
+
+    name = "local"
+    same_machine = True
+
+    def __init__(self, sessions_root: str) -> None:
+        self.root = sessions_root
+
+    def _script(self, session_id: str) -> str:
+        return f"{self.root}/{session_id}/local.sh"
+
+    def submit(self, request: Request, submission: Submission) -> list[str]:
+        """Return the command that starts the job script in the background; a walltime of 0 means no limit."""
+        seconds = int(request.walltime.total_seconds()) if request.walltime else 0
+        words = [
+            "bash",
+            self._script(submission.session_id),
+            "submit",
+            "--root",
+            self.root,
+            "--id",
+            submission.session_id,
+            "--time",
+            str(seconds),
+            "--name",
+            request.job_name or submission.session_id,
+            "--output",
+            request.flags.get("output") or submission.log,
+        ]
+        if request.begin:
+            words += ["--begin", str(_epoch(request.begin))]
+        return [*words, "--", submission.script, submission.directory]
+
+    def read_submit(self, answer: Answer) -> JobRef:
+        """Read the id that ``local.sh submit`` prints."""
+        lines = answer.stdout.split()
+        if answer.exit_code != 0 or not lines:
+            raise self.explain_refusal(answer)
+        return JobRef(lines[-1])
+
+    def explain_refusal(self, answer: Answer) -> LauncherError:
+        """Return ``SubmitRefused`` with what the shell said."""
+        return SubmitRefused(
+            "The job could not be started on this machine.",
+            why=answer.stderr.strip() or f"exit code {answer.exit_code}",
+        )
+
+    def query(self, jobs: Sequence[JobRef]) -> list[str]:
+        """Return the command that reads the state files of these jobs."""
+        return ["bash", self._script(jobs[0].id), "queue", "--root", self.root, *(job.id for job in jobs)]
+
+    def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
+        """Read rows of ``ID|STATE|REASON|NODE|START|END|EXIT``."""
+        found = {}
+        for line in answer.stdout.splitlines():
+            fields = [field.strip() or None for field in line.split("|")]
+            if len(fields) == 7 and fields[0] and fields[1]:
+                exit_code = int(fields[6]) if fields[6] and fields[6].isdecimal() else None
+                found[fields[0]] = JobStatus(
+                    JobRef(fields[0]),
+                    State.read(fields[1]),
+                    reason=fields[2],
+                    node=fields[3],
+                    start=fields[4],
+                    exit_code=exit_code,
+                )
+        return found
+
+    def history(self, job: JobRef) -> list[str] | None:
+        """There is no history beside the state files."""
+        return None
+
+    def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
+        """There is no history beside the state files."""
+        return None
+
+    def cancel(self, job: JobRef) -> list[str]:
+        """Return the command that ends the job and all its processes."""
+        return ["bash", self._script(job.id), "cancel", "--root", self.root, job.id]
+
+    def find(self, session_id: str, request: Request) -> list[str]:
+        """Return the query for the session's own job: its id is the session's."""
+        return self.query([JobRef(session_id)])
+
+    def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
+        """Return the job unless it has ended already or was never started."""
+        status = (self.read_query([JobRef(session_id)], answer) or {}).get(session_id)
+        return [status.job] if status is not None and not status.state.ended else []
+
+
+def _epoch(begin: str) -> int:
+    at = parse_begin(begin, datetime.now().astimezone()).at
+    if at is None:
+        raise UsageError(
+            f"“{begin}” is not understood as a begin time without a scheduler.",
+            mend="for example: -b 15:00, -b now+2hours or -b 2026-11-22T09:00",
+        )
+    return int(at.timestamp())

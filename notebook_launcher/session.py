@@ -1,0 +1,219 @@
+"""One session and its record: the directory on the cluster that holds what was asked and what became of it.
+
+The directory is the truth. ``session.json``, ``session.env`` and ``token`` are written once by the launcher; ``job``
+by ``submit.sh`` in the moment in which the scheduler answered, so that the id survives a launcher that is killed
+right then; the rest by the job.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from notebook_launcher import __version__
+from notebook_launcher.errors import HostCommandFailed, SessionNotFound
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.profiles.models import Environment
+from notebook_launcher.request import Request
+from notebook_launcher.resources import job_files
+from notebook_launcher.schedulers.base import JobRef, Submission
+
+SESSION_ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+_SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%M:%S%z)"'
+
+
+@dataclass(frozen=True)
+class Site:
+    """What one look at a host tells: the user's home and name there, its own name, and its clock."""
+
+    home: str
+    user: str
+    hostname: str
+    now: datetime
+
+    def expand(self, path: str) -> str:
+        """Return a path with a leading ``~`` and ``$HOME`` or ``$USER`` filled in, as they are there."""
+        values = {"HOME": self.home, "USER": self.user}
+        path = re.sub(r"^~(?=/|$)", "$HOME", path)
+        return re.sub(r"\$(?:(HOME|USER)\b|\{(HOME|USER)\})", lambda found: values[found[1] or found[2]], path)
+
+
+def look_at(host: Host) -> Site:
+    """Ask a host for its ``Site``. Raises ``HostCommandFailed`` where it gives no sensible answer."""
+    answer = host.run(["sh", "-c", _SITE])
+    lines = answer.stdout.splitlines()[-4:]  # a start-up file that prints something does so before
+    try:
+        home, user, hostname, clock = lines
+        # a "+0100" without a colon is read by Python only from 3.11 on
+        now = datetime.fromisoformat(re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", clock))
+    except ValueError:
+        raise HostCommandFailed(
+            f"{host.label} does not run simple commands.", why=(answer.stderr or answer.stdout).strip()[-500:]
+        ) from None
+    return Site(home, user, hostname, now)
+
+
+class SessionRecord(BaseModel):
+    """``session.json``: what was asked, by which version. Unknown keys of a later version are kept out of the way."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    version: int = 1
+    id: str
+    created: datetime
+    launcher: str = __version__
+    cluster: str | None = None
+    host: str | None = None
+    scheduler: str
+    flags: dict[str, str | None]
+    environment: str | None = None
+    log: str
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session: its record, its directory on the cluster, and its job once it is known."""
+
+    record: SessionRecord
+    directory: str
+    job: JobRef | None = None
+
+    @property
+    def id(self) -> str:
+        """The name by which the user speaks of it."""
+        return self.record.id
+
+    @property
+    def submission(self) -> Submission:
+        """What the scheduler needs to know of it."""
+        return Submission(self.id, self.directory, f"{self.directory}/jupyterlab.sh", f"{self.directory}/job.log")
+
+
+def new_id(now: datetime) -> str:
+    """Return a name no other session has: the time, for people, and twenty random bits."""
+    return now.strftime("%Y%m%d-%H%M%S-") + "".join(secrets.choice(_ALPHABET) for _ in range(4))
+
+
+def new_session(
+    root: str,
+    request: Request,
+    *,
+    scheduler: str,
+    cluster: str | None,
+    host: str | None,
+    environment: str | None,
+    now: datetime,
+) -> Session:
+    """Return a new session under ``root``; nothing is written yet."""
+    session_id = new_id(now)
+    directory = f"{root}/{session_id}"
+    record = SessionRecord(
+        id=session_id,
+        created=now,
+        scheduler=scheduler,
+        cluster=cluster,
+        host=host,
+        flags=dict(request.flags),
+        environment=environment,
+        log=request.flags.get("output") or f"{directory}/job.log",
+    )
+    return Session(record, directory)
+
+
+def write_session(host: Host, session: Session, session_env: str) -> str:
+    """Make the session's directory with all that the job needs, and return the new token."""
+    token = secrets.token_urlsafe(32)
+    files = {
+        "session.json": (session.record.model_dump_json() + "\n").encode(),
+        "session.env": session_env.encode(),
+        "token": token.encode(),
+        "job.log": b"",
+        **job_files(),
+    }
+    host.write_files(session.directory, files)
+    return token
+
+
+def discard_session(host: Host, session: Session) -> None:
+    """Remove the directory of a session that never had a job. Only what looks like one of ours is removed."""
+    if SESSION_ID.fullmatch(session.directory.rpartition("/")[2]):
+        host.run(["rm", "-rf", "--", session.directory])
+
+
+def environment_lines(environment: Environment, *, container: str | None = None, path: Sequence[str] = ()) -> str:
+    """Return ``session.env``: plain ``key=value`` lines, which the job script reads as data and never runs."""
+    activate = [environment.activate] if isinstance(environment.activate, str) else list(environment.activate)
+    pairs = [
+        ("setenv", [f"{name}={value}" for name, value in environment.env.items()]),
+        ("module_use", environment.module_use),
+        ("module", environment.modules),
+        ("container", [container or environment.container]),
+        ("container_command", [environment.container_command]),
+        ("bind", environment.bind),
+        ("conda", [environment.conda]),
+        ("venv", [environment.venv]),
+        ("activate", activate),
+        ("path", path),
+        ("gpu", [environment.gpu]),
+        ("start_timeout", [str(environment.start_timeout)]),
+    ]
+    return "".join(f"{key}={value}\n" for key, values in pairs for value in values if value)
+
+
+def find_session(host: Host, root: str, prefix: str) -> Session:
+    """Return the one session on the cluster whose id starts with ``prefix`` (all of them, where it is empty).
+
+    Sessions that have ended (``exit.json``) are found by their whole id only. Raises ``SessionNotFound``.
+    """
+    answer = host.run(["sh", "-c", _LIST, "list-sessions", root])
+    listed = [line.split() for line in answer.stdout.splitlines()]
+    known = {words[0]: words[1:] == ["ended"] for words in listed if words and SESSION_ID.fullmatch(words[0])}
+    matches = [name for name, ended in known.items() if name == prefix or (name.startswith(prefix) and not ended)]
+    if len(matches) == 1:
+        return read_session(host, f"{root}/{matches[0]}")
+    live = ", ".join(sorted(name for name, ended in known.items() if not ended)) or "none"
+    if matches:
+        raise SessionNotFound(
+            f"{len(matches)} sessions match “{prefix}”." if prefix else "There are several sessions.",
+            why=f"They are: {', '.join(sorted(matches))}.",
+            mend="name one of them",
+        )
+    what = f"There is no session “{prefix}” on {host.label}." if prefix else f"There is no session on {host.label}."
+    raise SessionNotFound(what, why=f"Live sessions there: {live}.")
+
+
+_LIST = """cd -- "$1" 2>/dev/null || exit 0
+for id in *; do
+  [ -f "$id/session.json" ] || continue
+  if [ -f "$id/exit.json" ]; then echo "$id ended"; else echo "$id"; fi
+done"""
+
+
+def read_session(host: Host, directory: str) -> Session:
+    """Read a session's record and job. Raises ``SessionNotFound`` where they cannot be made sense of."""
+    try:
+        record = SessionRecord.model_validate_json(host.read_file(f"{directory}/session.json") or b"")
+    except ValidationError as error:
+        raise SessionNotFound(f"The record in {directory} is damaged.", why=str(error.errors()[0]["msg"])) from None
+    return Session(record, directory, read_job(host, directory))
+
+
+def read_job(host: Host, directory: str) -> JobRef | None:
+    """Return the job that ``submit.sh`` noted, or that the job noted itself; ``None`` where neither did."""
+    noted = (host.read_file(f"{directory}/job") or b"").decode(errors="replace").split()
+    if noted:
+        job_id, _, cluster = noted[-1].partition(";")
+        return JobRef(job_id, cluster or None)
+    try:
+        started = json.loads(host.read_file(f"{directory}/started.json") or b"{}")
+    except ValueError:
+        return None
+    return JobRef(str(started["job"])) if isinstance(started, dict) and started.get("job") else None

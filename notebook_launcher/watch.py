@@ -1,0 +1,137 @@
+"""Waiting for a session: its files through one stream, its job through a gentle poll, both into one queue.
+
+The files tell first (the job writes when it starts, when Jupyter listens and when it ends); the scheduler is asked
+because a job that never started or was killed outright writes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import LauncherError
+from notebook_launcher.hosts.base import Host, LineStream
+from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
+
+#: seconds between two questions to the scheduler: soon at first, then ever more rarely
+PACE_WAITING = (1.0, 2.0, 4.0, 8.0, 10.0)
+PACE_RUNNING = 30.0
+#: watch.sh gives a sign of life every 5 s; after this long without one the connection is held for dead
+SILENCE = 20.0
+
+
+@dataclass(frozen=True)
+class FileAppeared:
+    """``started``, ``endpoint`` or ``exit`` was written or changed by the job."""
+
+    name: str
+    data: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class StatusChanged:
+    """The scheduler's word on the job; ``None``: it has forgotten the job."""
+
+    status: JobStatus | None
+
+
+@dataclass(frozen=True)
+class WatchBroke:
+    """The stream ended or the host went away; what is known of the cause."""
+
+    reason: str
+
+
+class Watch:
+    """Follows one session into ``inbox`` until it is closed. A context manager."""
+
+    def __init__(
+        self, host: Host, scheduler: Scheduler, job: JobRef, directory: str, inbox: queue.SimpleQueue[object]
+    ) -> None:
+        self._host, self._scheduler, self._job, self._directory = host, scheduler, job, directory
+        self._inbox = inbox
+        self._stream: LineStream | None = None
+        self._wake = threading.Event()
+        self._closed = False
+        self._running = False
+        self._heard = time.monotonic()
+
+    def __enter__(self) -> Watch:
+        self._stream = self._host.stream(
+            ["bash", f"{self._directory}/watch.sh", self._directory], self._read_line, self._ended
+        )
+        threading.Thread(target=self._poll, name="poll", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed = True
+        self._wake.set()
+        if self._stream:
+            self._stream.close()
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the last sign of life over the stream."""
+        return time.monotonic() - self._heard
+
+    def ask_now(self) -> None:
+        """Ask the scheduler at once instead of at the next turn."""
+        self._wake.set()
+
+    def _read_line(self, line: str) -> None:
+        self._heard = time.monotonic()
+        name, _, text = line.partition(" ")
+        if name not in ("started", "endpoint", "exit"):
+            return  # a sign of life
+        with contextlib.suppress(ValueError):
+            data = json.loads(text)
+            if isinstance(data, dict):
+                self._running = self._running or name == "started"
+                self._inbox.put(FileAppeared(name, data))
+
+    def _ended(self, reason: str) -> None:
+        self._inbox.put(WatchBroke(reason))
+
+    def _poll(self) -> None:
+        last: object = self
+        turn = 0
+        while not self._closed:
+            self._wake.clear()
+            try:
+                status = ask(self._host, self._scheduler, self._job)
+            except NoAnswer:
+                status = last  # type: ignore[assignment]  # told by nobody: as before
+            except LauncherError as error:
+                self._inbox.put(WatchBroke(error.what))
+                return
+            if status != last and not self._closed:
+                last, turn = status, 0
+                self._inbox.put(StatusChanged(status))
+            pause = PACE_RUNNING if self._running else PACE_WAITING[min(turn, len(PACE_WAITING) - 1)]
+            turn += 1
+            self._wake.wait(pause)
+
+
+class NoAnswer(Exception):
+    """The scheduler did not answer; nothing is known, which is not the same as "no such job"."""
+
+
+def ask(host: Host, scheduler: Scheduler, job: JobRef) -> JobStatus | None:
+    """Ask once for a job: the queue, then the history. ``None``: forgotten by both. Raises ``NoAnswer``."""
+    answers = scheduler.read_query([job], _run(host, scheduler.query([job])))
+    if answers is None:
+        raise NoAnswer
+    if job.id in answers:
+        return answers[job.id]
+    history = scheduler.history(job)
+    return scheduler.read_history(job, _run(host, history)) if history else None
+
+
+def _run(host: Host, argv: list[str]) -> Answer:
+    return host.run(argv, login_shell=True)
