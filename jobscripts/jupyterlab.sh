@@ -1,0 +1,396 @@
+#!/bin/bash
+#SBATCH --job-name=jupyterlab
+#SBATCH --time=0:59:00
+#SBATCH --output=jupyterlab-%j.log
+#
+# JupyterLab as a batch job, or simply run:
+#
+#   sbatch jobscripts/jupyterlab.sh SESSION_DIR        bash jobscripts/jupyterlab.sh SESSION_DIR
+#
+# SESSION_DIR is made if it is not there. What should run where is asked in SESSION_DIR/session.env, and the answer is
+# SESSION_DIR/endpoint.json; docs/job-script.md describes both. JupyterLab listens on the node's 127.0.0.1 only, and
+# its token stands in SESSION_DIR/token.
+#
+# The script has two parts. The outer part, `run_job`, only starts, waits and reports, so that a signal is answered at
+# once. The inner part, `enter`, loads modules, goes into the container and becomes JupyterLab.
+
+main() {
+  case ${1-} in
+    --inside)   enter_container "$2" ;;
+    '' | -*)    printf 'usage: jupyterlab.sh SESSION_DIR\n' >&2; exit 2 ;;
+    *)          run_job "$1" ;;
+  esac
+}
+
+# ================================================================================================= the outer part
+
+# How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
+readonly GRACE_SECONDS=8
+
+# The exit code where the session directory cannot hold exit.json (EX_CANTCREAT): the log then has the reason.
+readonly EXIT_UNUSABLE=73
+
+run_job() {
+  users_umask=$(umask)
+  umask 077
+  open_session_dir "$1"
+  find_scripts
+  # shellcheck source=jobscripts/lib.sh
+  source "$scripts/lib.sh"
+  find_job_id
+  find_node_names
+  answer_signals
+  prepare_session_dir
+  report_started
+  start_jupyterlab
+  await_jupyterlab && report_endpoint
+  await_end
+}
+
+# ------------------------------------------------------------------------------------------- the session directory
+
+unusable() {
+  printf 'notebook-launcher: %s\n' "$1" >&2
+  exit "$EXIT_UNUSABLE"
+}
+
+open_session_dir() {
+  NBL_SESSION_DIR=${1%/}
+  [[ $NBL_SESSION_DIR == /* ]] || NBL_SESSION_DIR=$PWD/$NBL_SESSION_DIR
+  export NBL_SESSION_DIR
+  mkdir -p -- "$NBL_SESSION_DIR" || unusable "The session directory $NBL_SESSION_DIR cannot be made on $(uname -n)."
+  # Scripts are read from it, so it must be nobody else's.
+  [[ -O $NBL_SESSION_DIR ]] || unusable "The session directory $NBL_SESSION_DIR belongs to somebody else."
+  chmod 700 -- "$NBL_SESSION_DIR" || unusable "The session directory $NBL_SESSION_DIR cannot be closed to others."
+}
+
+# Set scripts to the directory with the other job scripts. A launcher puts copies into the session directory. By hand
+# they lie beside this file; but Slurm runs a copy of it from its spool directory, and only tells where it was.
+find_scripts() {
+  local places dir
+  places=("$(dirname -- "${BASH_SOURCE[0]}")" "$(submitted_from)" "$NBL_SESSION_DIR")
+  [[ -e $NBL_SESSION_DIR/session.json ]] && places=("$NBL_SESSION_DIR" "${places[@]}")
+  for dir in "${places[@]}"; do
+    scripts=$dir
+    [[ -n $dir && -r $dir/lib.sh && -r $dir/jupyter_server_config.py ]] && return
+  done
+  unusable "lib.sh and jupyter_server_config.py were not found; put the files of jobscripts/ into $NBL_SESSION_DIR."
+}
+
+submitted_from() {
+  local line
+  [[ -n ${SLURM_JOB_ID-} ]] || return 0
+  scontrol show job "$SLURM_JOB_ID" 2>/dev/null | while read -r line; do
+    # The arguments follow the path, and both may contain spaces.
+    [[ $line == Command=*/jupyterlab.sh* ]] && line=${line#Command=} && printf '%s\n' "${line%%/jupyterlab.sh*}"
+  done
+}
+
+prepare_session_dir() {
+  # What an earlier run has left, when the scheduler put the job back into the queue.
+  rm -rf -- "$NBL_SESSION_DIR"/{started,endpoint,exit}.json "$NBL_SESSION_DIR/runtime"
+  { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
+  read_settings "$NBL_SESSION_DIR/session.env"
+  [[ -n $want_container && $NBL_SESSION_DIR == *[:,]* ]] || return 0
+  leave session-unusable "$EXIT_UNUSABLE" "The session directory's name, $NBL_SESSION_DIR, holds a ':' or ',', which\
+ the container's --bind cannot express."
+}
+
+leave_unwritable() {
+  leave session-unusable "$EXIT_UNUSABLE" \
+    "The session directory $NBL_SESSION_DIR cannot be written on $node: is your home full, or read-only there?"
+}
+
+# The inner part and JupyterLab's configuration are read in the session directory, which is seen in the container too.
+copy_scripts() {
+  copy_script "$scripts/lib.sh" lib.sh &&
+    copy_script "$scripts/jupyter_server_config.py" jupyter_server_config.py &&
+    copy_script "${BASH_SOURCE[0]}" jupyterlab.sh
+}
+
+copy_script() {
+  local copy=$NBL_SESSION_DIR/$2
+  [[ $1 -ef $copy ]] && return
+  cat -- "$1" >"$copy.new.$$" && mv -f -- "$copy.new.$$" "$copy"
+}
+
+# The token goes from the random device to its file, through no variable and no argument.
+make_token() {
+  local file=$NBL_SESSION_DIR/token
+  if [[ ! -s $file ]]; then
+    od -An -v -N24 -tx1 /dev/urandom | tr -d ' \n' >"$file.new.$$" && [[ -s $file.new.$$ ]] || return 1
+    mv -f -- "$file.new.$$" "$file" || return 1
+  fi
+  chmod 600 -- "$file"
+}
+
+# -------------------------------------------------------------------------------------------------------- reports
+
+report_started() {
+  local names keys
+  find_host_keys
+  json_list "${node_names[@]}"
+  names=$REPLY
+  json_list "${host_keys[@]}"
+  keys=$REPLY
+  report started '"node_names":%s,"host_keys":%s,"pid":%d,"started":"%s"' "$names" "$keys" "$$" "$(utc_now)" ||
+    leave_unwritable
+  log "job ${job_id:-without a number} on $node, session directory $NBL_SESSION_DIR"
+}
+
+report_endpoint() {
+  report endpoint '"port":%d,"base_url":%s,"secure":%s,"pid":%d,"started":"%s"' \
+    "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" || leave_unwritable
+  log "JupyterLab listens on 127.0.0.1:$server_port of $node, after $SECONDS seconds"
+  log "its endpoint is in $NBL_SESSION_DIR/endpoint.json, its token in $NBL_SESSION_DIR/token"
+  log "by hand: ssh -J LOGIN_NODE -L $server_port:127.0.0.1:$server_port $node, then open\
+ http://127.0.0.1:$server_port/lab and give the token"
+}
+
+# report NAME FORMAT VALUE...: write NAME.json, with what all of these files begin with.
+report() {
+  local name=$1 format=$2 head text
+  shift 2
+  json_string "$job_id"
+  head=$REPLY
+  json_string "$node"
+  printf -v head '{"version":1,"job":%s,"node":%s,' "$head" "$REPLY"
+  # shellcheck disable=SC2059
+  printf -v text "$format" "$@"
+  write_file "$NBL_SESSION_DIR/$name.json" "$head$text}"
+}
+
+# conclude CAUSE EXIT_CODE SENTENCE: write exit.json, once.
+conclude() {
+  local cause message
+  [[ -z ${concluded-} ]] || return 0
+  concluded=$1
+  log "$3"
+  json_string "$1"
+  cause=$REPLY
+  json_string "$3"
+  message=$REPLY
+  report exit '"cause":%s,"message":%s,"exit_code":%d,"ended":"%s"' "$cause" "$message" "$2" "$(utc_now)" ||
+    log "exit.json could not be written"
+}
+
+# leave CAUSE EXIT_CODE SENTENCE: end the job, JupyterLab first if it runs.
+leave() {
+  trap '' TERM INT HUP
+  # Reported before the ending, which may take longer than the scheduler waits before it kills.
+  conclude "$@"
+  end_jupyterlab
+  exit "$2"
+}
+
+# -------------------------------------------------------------------------------------------------------- signals
+
+answer_signals() {
+  trap 'leave_on_signal TERM 143' TERM
+  trap 'leave_on_signal INT 130' INT
+  trap 'leave_on_signal HUP 129' HUP
+  trap 'leave_unforeseen $?' EXIT
+}
+
+# shellcheck disable=SC2317  # called by the traps, as the next one
+leave_on_signal() {
+  leave stopped "$2" "The job was ended by signal SIG$1: it was cancelled, or its time was over."
+}
+
+# shellcheck disable=SC2317
+leave_unforeseen() {
+  [[ -n ${concluded-} ]] || leave jupyter-failed "$1" "The job script ended unexpectedly with exit code $1."
+}
+
+# ----------------------------------------------------------------------------------------------------- JupyterLab
+
+# JupyterLab gets a process group of its own, so that a signal reaches the container command and all below it, and not
+# this script; and the umask the user has, for the files made in notebooks.
+start_jupyterlab() {
+  export NBL_RUN=$$-$RANDOM$RANDOM
+  set -m
+  (
+    set +m
+    umask "$users_umask"
+    enter
+  ) </dev/null &
+  jupyterlab=$!
+  set +m
+  # The connections below may break under our hands.
+  trap '' PIPE
+}
+
+is_running() { [[ -n ${jupyterlab-} ]] && kill -0 "$jupyterlab" 2>/dev/null; }
+
+# Wait until JupyterLab answers. Return 1 when it has ended instead.
+await_jupyterlab() {
+  local said=15
+  SECONDS=0
+  until find_server; do
+    is_running || return 1
+    if ((SECONDS >= want_start_timeout)); then
+      leave jupyter-silent 1 "JupyterLab did not listen on $node within $want_start_timeout seconds: see the job's log;\
+ start_timeout= allows more."
+    fi
+    if ((SECONDS >= said)); then
+      log "waiting for JupyterLab to listen ($SECONDS s)"
+      ((said += 15))
+    fi
+    pause 0.05
+  done
+}
+
+# Find where JupyterLab listens, from the file it writes for others of its kind, and try it.
+find_server() {
+  local file text
+  for file in "$NBL_SESSION_DIR"/runtime/jpserver-*.json; do
+    IFS= read -r -d '' text 2>/dev/null <"$file"
+    [[ $text == *\} ]] || [[ $text == *\}$'\n' ]] || continue
+    server_pid=0 server_port=0 server_base_url='"/"' server_secure=false
+    [[ $text =~ \"pid\":\ *([0-9]+) ]] && server_pid=${BASH_REMATCH[1]}
+    [[ $text =~ \"port\":\ *([0-9]+) ]] && server_port=${BASH_REMATCH[1]}
+    [[ $text =~ \"base_url\":\ *(\"[^\"]*\") ]] && server_base_url=${BASH_REMATCH[1]}
+    [[ $text =~ \"secure\":\ *(true|false) ]] && server_secure=${BASH_REMATCH[1]}
+    [[ $text =~ \"hostname\":\ *\"127\.0\.0\.1\" ]] || leave_open_door "listens on other addresses than 127.0.0.1"
+    ask_as_a_stranger && return
+  done
+  return 1
+}
+
+# Succeed when the server answers, and turns away who has no token. On a shared node others could come in otherwise.
+ask_as_a_stranger() {
+  local connection status='' path=${server_base_url//\"/}
+  { exec {connection}<>"/dev/tcp/127.0.0.1/$server_port"; } 2>/dev/null || return 1
+  printf 'GET %sapi/status HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' "$path" 2>/dev/null 1>&"$connection"
+  read -r -t 3 _ status _ <&"$connection"
+  exec {connection}>&-
+  [[ $status == 200 ]] && leave_open_door "answers without the token"
+  [[ -n $status ]]
+}
+
+leave_open_door() {
+  leave jupyter-failed 1 "JupyterLab on $node $1, so it was ended at once: look for an unusual setting in ~/.jupyter."
+}
+
+# TERM, some seconds of patience, then KILL.
+end_jupyterlab() {
+  local waited=0
+  if is_running; then
+    kill -TERM -- "-$jupyterlab" 2>/dev/null || kill -TERM "$jupyterlab"
+    for ((waited = 0; waited < 10 * GRACE_SECONDS; waited++)); do
+      is_running || break
+      ((waited % 20 == 19)) && log "waiting for JupyterLab to end ($(((waited + 1) / 10)) s)"
+      pause 0.1
+    done
+    is_running && log "JupyterLab does not end by itself, killing it"
+  fi
+  [[ -n ${jupyterlab-} ]] || return 0
+  kill -KILL -- "-$jupyterlab" 2>/dev/null
+  end_stragglers
+}
+
+# Kernels have sessions of their own, and outlive a JupyterLab that was killed. A scheduler finds them.
+end_stragglers() {
+  [[ -z ${SLURM_JOB_ID-}${PBS_JOBID-}${LSB_JOBID-} ]] || return 0
+  list_tagged "NBL_RUN=$NBL_RUN"
+  ((${#tagged[@]})) || return 0
+  kill -TERM "${tagged[@]}" 2>/dev/null
+  pause 0.5
+  list_tagged "NBL_RUN=$NBL_RUN"
+  ((${#tagged[@]})) && kill -KILL "${tagged[@]}" 2>/dev/null
+}
+
+# Wait for JupyterLab to end, and say why it did.
+await_end() {
+  local code cause_file=$NBL_SESSION_DIR/runtime/cause
+  wait "$jupyterlab"
+  code=$?
+  if read_line "$cause_file"; then
+    leave "${REPLY%% *}" "$((code ? code : 1))" "${REPLY#* }"
+  elif ((code == 0)); then
+    leave finished 0 "JupyterLab was ended by its user."
+  elif [[ -n $want_container && ! -e $NBL_SESSION_DIR/runtime/inside ]]; then
+    leave container-failed "$code" "The container command could not run bash in $want_container on $node (exit code\
+ $code): see the job's log."
+  else
+    leave jupyter-failed "$code" "JupyterLab on $node ended with exit code $code: see the job's log."
+  fi
+}
+
+# ================================================================================================= the inner part
+
+# On the node: everything up to the container's door, or up to JupyterLab where there is no container.
+enter() {
+  clean_environment
+  apply_env
+  load_modules
+  apply_paths
+  if [[ -n $want_container ]]; then
+    exec_container
+  else
+    exec_jupyterlab
+  fi
+}
+
+exec_container() {
+  local spec binds=()
+  check_image
+  check_binds
+  find_container_command
+  find_gpu_flags
+  for spec in "${want_binds[@]}"; do binds+=(--bind "$spec"); done
+  log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
+  exec "$container_command" exec "${gpu_flags[@]}" --bind "$NBL_SESSION_DIR" "${binds[@]}" --pwd "$PWD" \
+    "$want_container" /bin/bash "$NBL_SESSION_DIR/jupyterlab.sh" --inside "$NBL_SESSION_DIR"
+}
+
+enter_container() {
+  export NBL_SESSION_DIR=$1
+  # shellcheck source=jobscripts/lib.sh
+  source "$NBL_SESSION_DIR/lib.sh"
+  write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
+    printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
+  clean_environment
+  apply_env
+  if [[ -n ${TMPDIR-} && ! -d $TMPDIR ]]; then
+    log "TMPDIR=$TMPDIR is not there in the container, leaving it out"
+    unset TMPDIR
+  fi
+  exec_jupyterlab
+}
+
+exec_jupyterlab() {
+  activate_conda
+  activate_venv
+  activate_code
+  find_jupyterlab
+  # Once more, after modules and activation: nobody's variable may take JupyterLab elsewhere.
+  clean_environment
+  export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime
+  exec "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
+}
+
+find_jupyterlab() {
+  if type -P jupyter-lab >/dev/null; then
+    jupyterlab_command=(jupyter-lab)
+  elif python3 -c 'import jupyterlab' 2>/dev/null; then
+    # Installed with `pip install --user`, whose bin directory is on few clusters' PATH.
+    jupyterlab_command=(python3 -m jupyterlab)
+  else
+    fail jupyter-missing "There is no JupyterLab in $(where_it_should_be); install it there: pip install jupyterlab."
+  fi
+}
+
+where_it_should_be() {
+  if [[ -n $want_venv ]]; then printf 'the virtual environment %s' "$want_venv"
+  elif [[ -n $want_conda ]]; then printf 'the conda environment %s' "$want_conda"
+  elif [[ -n $want_container ]]; then printf 'the container image %s' "$want_container"
+  elif ((${#want_modules[@]})); then printf 'the modules %s on %s' "${want_modules[*]}" "$(uname -n)"
+  else printf 'the plain environment of %s' "$(uname -n)"
+  fi
+}
+
+# Read whole before anything runs: the file may be replaced while the job waits.
+main "$@"
+exit

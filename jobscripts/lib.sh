@@ -1,0 +1,366 @@
+# shellcheck shell=bash disable=SC2034   # what the functions set is used by the scripts that source this file
+#
+# What the job scripts share. Needs bash 4.2 or newer and nothing else: a compute node may lack jq, curl and Python.
+#
+# Sourced, never run. There is no `set -eu` here: environment modules, conda and activation code, which run in the
+# same shell, do not survive it, so every failure is handled where it can happen.
+
+# ---------------------------------------------------------------------------------------------- words on the log
+
+log() { printf '%s notebook-launcher: %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
+
+# ------------------------------------------------------------------------------------------------------ settings
+
+# read_settings FILE: fill the want_* variables from session.env. A missing file means: a plain environment.
+#
+# The file is data. Its values are taken literally, whatever they contain; it is never sourced.
+read_settings() {
+  want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
+  want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
+  [[ -e $1 ]] || return 0
+  local line key value
+  while IFS= read -r line || [[ -n $line ]]; do
+    [[ -z $line || $line == '#'* ]] && continue
+    key=${line%%=*} value=${line#*=}
+    [[ $line == *=* ]] || key='' value=''
+    case $key in
+      container)         want_container=$value ;;
+      container_command) want_container_command=$value ;;
+      bind)              want_binds+=("$value") ;;
+      module)            want_modules+=("$value") ;;
+      module_use)        want_module_uses+=("$value") ;;
+      conda)             want_conda=$value ;;
+      venv)              want_venv=$value ;;
+      activate)          want_activate+=("$value") ;;
+      setenv)            want_env+=("$value") ;;
+      path)              want_paths+=("$value") ;;
+      gpu)               want_gpu=$value ;;
+      start_timeout)     want_start_timeout=$value ;;
+      '')                log "ignoring a line of session.env that is not key=value" ;;
+      *)                 log "ignoring the unknown key '$key' of session.env" ;;
+    esac
+  done <"$1"
+  if [[ ! $want_start_timeout =~ ^[1-9][0-9]{0,6}$ ]]; then
+    log "start_timeout='$want_start_timeout' is not a number of seconds; using 600"
+    want_start_timeout=600
+  fi
+}
+
+# Export every setenv=NAME=VALUE.
+apply_env() {
+  local pair
+  for pair in "${want_env[@]}"; do
+    if [[ $pair =~ ^[A-Za-z_][A-Za-z0-9_]*= ]]; then
+      export "${pair?}"
+    else
+      log "ignoring setenv=${pair%%=*}: not NAME=VALUE"
+    fi
+  done
+}
+
+apply_paths() {
+  local dir
+  for dir in "${want_paths[@]}"; do PATH=$PATH:$dir; done
+  export PATH
+}
+
+# Drop what a login session, a JupyterHub or another JupyterLab left in the environment.
+#
+# XDG_RUNTIME_DIR names a directory of the login node. JPY_* and JUPYTER* may carry another server's token, port or
+# hub; only the variables that say where the user keeps kernels, data and settings are kept.
+clean_environment() {
+  local name
+  unset XDG_RUNTIME_DIR
+  for name in "${!JUPYTER@}" "${!JPY_@}"; do
+    case $name in
+      JUPYTER_PATH | JUPYTER_DATA_DIR | JUPYTER_CONFIG_DIR | JUPYTER_CONFIG_PATH) ;;
+      JUPYTER_PLATFORM_DIRS | JUPYTER_PREFER_ENV_PATH) ;;
+      JUPYTERLAB_DIR | JUPYTERLAB_SETTINGS_DIR | JUPYTERLAB_WORKSPACES_DIR) ;;
+      *) unset "$name" ;;
+    esac
+  done
+}
+
+# --------------------------------------------------------------------------------------------------- JSON, files
+
+# json_string TEXT: set REPLY to TEXT as a JSON string, with its quotes.
+json_string() {
+  local text=$1 code char escape backslash=\\ quote='"'
+  # The replacements stand in variables: bash 5.2 gives backslashes and & in a literal replacement a meaning.
+  text=${text//"$backslash"/"$backslash$backslash"}
+  text=${text//"$quote"/"$backslash$quote"}
+  if [[ $text == *[[:cntrl:]]* ]]; then
+    for code in {1..31} 127; do
+      printf -v escape '\\u%04x' "$code"
+      printf -v char '%b' "\\x${escape:4}"
+      text=${text//"$char"/"$escape"}
+    done
+  fi
+  REPLY=$quote$text$quote
+}
+
+# json_list TEXT...: set REPLY to a JSON list of strings.
+json_list() {
+  local item list=''
+  for item; do
+    json_string "$item"
+    list+=,$REPLY
+  done
+  REPLY="[${list#,}]"
+}
+
+# write_file FILE TEXT: replace FILE by one line TEXT at once, so that no reader ever sees half of it.
+#
+# `cat` and not `printf >FILE`, because cat also notices the "quota exceeded" that NFS reports only on closing.
+write_file() {
+  local temporary=$1.new.$$
+  if printf '%s\n' "$2" | (umask 077 && cat >"$temporary") && mv -f -- "$temporary" "$1"; then return 0; fi
+  rm -f -- "$temporary" 2>/dev/null
+  return 1
+}
+
+# read_line FILE: set REPLY to the first line of FILE, to nothing when there is none.
+read_line() {
+  REPLY=''
+  { IFS= read -r REPLY <"$1"; } 2>/dev/null
+  [[ -n $REPLY ]]
+}
+
+utc_now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
+
+# ----------------------------------------------------------------------------------------------------- failures
+
+# fail CAUSE SENTENCE: leave the cause where the job script's outer part finds it, and end this part.
+fail() {
+  write_file "$NBL_SESSION_DIR/runtime/cause" "$1 $2"
+  exit 1
+}
+
+# ------------------------------------------------------------------------------------------------------ waiting
+
+# pause SECONDS: wait without starting a process, so that a waiting job or watch costs nothing.
+pause() {
+  [[ -n ${pause_fd-} ]] || open_pause_fd
+  if [[ $pause_fd == none ]]; then
+    sleep "$1"
+  else
+    # The descriptor is both ends of a pipe into which nobody ever writes: the read always times out.
+    read -r -t "$1" -u "$pause_fd" || :
+  fi
+}
+
+open_pause_fd() {
+  { exec {pause_fd}<> <(:); } 2>/dev/null && [[ -n ${pause_fd-} ]] || pause_fd=none
+}
+
+# -------------------------------------------------------------------------------------- the node and the scheduler
+
+# Set job_id, whatever scheduler started us. The local scheduler removes the others' variables from its jobs, so a
+# NBL_JOB_ID that came along into another scheduler's job loses here.
+find_job_id() { job_id=${SLURM_JOB_ID:-${PBS_JOBID:-${LSB_JOBID:-${JOB_ID:-${NBL_JOB_ID:-}}}}}; }
+
+# Set node, and node_names to all names this machine answers to. $HOSTNAME is not asked: a batch job may inherit the
+# login node's.
+find_node_names() {
+  local name
+  node=$(uname -n)
+  node_names=("$node")
+  for name in "${SLURMD_NODENAME:-}" "$(full_hostname)"; do
+    [[ -n $name && " ${node_names[*]} " != *" $name "* ]] && node_names+=("$name")
+  done
+}
+
+# A broken name server must not hold up the job.
+full_hostname() {
+  if command -v timeout >/dev/null; then timeout 2 hostname -f; else hostname -f; fi 2>/dev/null
+}
+
+# Set host_keys to this machine's public SSH host keys: with them the launcher knows the node it connects to.
+find_host_keys() {
+  local file type key _
+  host_keys=()
+  for file in /etc/ssh/ssh_host_*_key.pub; do
+    [[ -r $file ]] && read -r type key _ <"$file" && [[ -n $key ]] && host_keys+=("$type $key")
+  done
+}
+
+# ------------------------------------------------------------------------------------------------------- modules
+
+# Make the `module` command known: a batch job's shell reads no profile, so it may not be defined.
+find_module_command() {
+  local init
+  [[ $(type -t module) == function && -n ${MODULEPATH-} ]] && return
+  for init in "${LMOD_PKG:+$LMOD_PKG/init/bash}" "${MODULESHOME:+$MODULESHOME/init/bash}" \
+    /etc/profile.d/{lmod,z00_lmod,z01_lmod,modules}.sh \
+    /usr/share/lmod/lmod/init/bash /usr/share/{modules,Modules}/init/bash \
+    /opt/cray/pe/lmod/lmod/init/bash /opt/modules/default/init/bash; do
+    # shellcheck disable=SC1090
+    [[ -r $init ]] && source "$init" </dev/null
+    [[ $(type -t module) == function && -n ${MODULEPATH-} ]] && return
+  done
+  [[ $(type -t module) == function ]]
+}
+
+load_modules() {
+  local item
+  ((${#want_modules[@]} + ${#want_module_uses[@]})) || return 0
+  find_module_command || fail module-command-missing \
+    "There is no 'module' command on $(uname -n), which is needed to load ${want_modules[*]:-${want_module_uses[*]}}."
+  for item in "${want_module_uses[@]}"; do
+    module use "$item" || fail module-failed "The module directory $item could not be used: see the job's log."
+  done
+  for item in "${want_modules[@]}"; do
+    load_module "$item" || fail module-failed "Module $item could not be loaded on $(uname -n): see the job's log;\
+ 'module spider ${item%%/*}' on the login node lists what there is."
+  done
+}
+
+# load_module NAME: fail also where `module load` reports success for a module that is not there, as the old C
+# implementation of Environment Modules does. Lmod's exit status is right, and its names may be aliases.
+load_module() {
+  local before=${LOADEDMODULES-}
+  module load "$1" || return
+  [[ -n ${LMOD_VERSION-} || ${LOADEDMODULES-} != "$before" ]] && return
+  [[ ":${LOADEDMODULES-}:" == *":$1:"* || ":${LOADEDMODULES-}:" == *":$1/"* ]]
+}
+
+# ---------------------------------------------------------------------------------------------------- containers
+
+# Set container_command to the command that runs images, or fail.
+find_container_command() {
+  local name
+  for name in ${want_container_command:+"$want_container_command"} ${want_container_command:-apptainer singularity}; do
+    container_command=$(type -P -- "$name") && return
+  done
+  fail container-command-missing "There is no ${want_container_command:-apptainer or singularity} on $(uname -n), which\
+ is needed to run $want_container; name it with container_command= or load its module with module=."
+}
+
+# Set gpu_flags to what makes the node's GPUs visible in a container.
+find_gpu_flags() {
+  gpu_flags=()
+  case $want_gpu in
+    nvidia) gpu_flags=(--nv) ;;
+    amd)    gpu_flags=(--rocm) ;;
+    none)   ;;
+    *)
+      [[ -e /dev/nvidiactl || -e /dev/nvidia0 ]] && gpu_flags+=(--nv)
+      [[ -e /dev/kfd ]] && gpu_flags+=(--rocm)
+      ;;
+  esac
+}
+
+check_image() {
+  [[ $want_container == *://* ]] && return   # docker://… and the like: the container command knows
+  [[ -e $want_container ]] || fail image-missing "There is no container image $want_container on $(uname -n)."
+  [[ -r $want_container ]] ||
+    fail image-unreadable "You may not read the container image $want_container: ask its owner for permission."
+}
+
+# Several specs may stand in one --bind, separated by commas; only what precedes the first colon is a path out here.
+check_binds() {
+  local spec part parts
+  for spec in "${want_binds[@]}"; do
+    IFS=, read -r -a parts <<<"$spec"
+    for part in "${parts[@]}"; do
+      case $part in ro | rw | id=* | image-src=*) continue ;; esac   # options of the spec before
+      [[ -e ${part%%:*} ]] ||
+        fail bind-missing "${part%%:*}, which the container should see (bind=$spec), is not there on $(uname -n)."
+    done
+  done
+}
+
+# ----------------------------------------------------------------------------------------- conda, venv, activation
+
+# Everything from here to the end of the section runs where JupyterLab will run: inside the container, if there is one.
+
+activate_conda() {
+  [[ -n $want_conda ]] || return 0
+  local script
+  script=$(find_conda_script)
+  if [[ -n $script ]]; then
+    # shellcheck disable=SC1090
+    source "$script" && conda activate "$want_conda" && return
+  else
+    activate_conda_prefix && return
+  fi
+  fail conda-missing "The conda environment $want_conda could not be activated on $(uname -n): see the job's log;\
+ 'conda env list' shows those there are."
+}
+
+# Print the path of conda.sh, which defines `conda activate`.
+find_conda_script() {
+  local conda base
+  conda=${CONDA_EXE:-$(type -P conda)}
+  for base in "${conda:+${conda%/*/*}}" "$HOME"/{miniforge3,mambaforge,miniconda3,anaconda3} \
+    /opt/{conda,miniforge3,miniconda3,anaconda3}; do
+    [[ -n $base && -r $base/etc/profile.d/conda.sh ]] && printf '%s\n' "$base/etc/profile.d/conda.sh" && return
+  done
+}
+
+# Do without conda what `conda activate` does: an environment is complete in itself.
+activate_conda_prefix() {
+  local prefix script
+  for prefix in "$want_conda" "$HOME/.conda/envs/$want_conda" "$HOME/micromamba/envs/$want_conda"; do
+    [[ -d $prefix/conda-meta ]] || continue
+    export CONDA_PREFIX=$prefix PATH=$prefix/bin:$PATH
+    for script in "$prefix"/etc/conda/activate.d/*.sh; do
+      # shellcheck disable=SC1090
+      [[ -r $script ]] && source "$script"
+    done
+    return 0
+  done
+  log "neither conda itself nor an environment directory $want_conda was found"
+  return 1
+}
+
+activate_venv() {
+  [[ -n $want_venv ]] || return 0
+  [[ -r $want_venv/bin/activate ]] ||
+    fail venv-missing "There is no virtual environment in $want_venv on $(uname -n) (no bin/activate)."
+  [[ -x $want_venv/bin/python ]] ||
+    fail venv-missing "The virtual environment $want_venv has lost its Python on $(uname -n): make it anew, or load the\
+ module it was made with."
+  # shellcheck disable=SC1091
+  source "$want_venv/bin/activate" || fail venv-missing "The virtual environment $want_venv could not be activated."
+}
+
+# The profile's own shell code: the one place where something is evaluated, because that is what it is for.
+activate_code() {
+  local code
+  for code in "${want_activate[@]}"; do
+    # Said beforehand, and taken back afterwards: the code may end this shell.
+    write_file "$NBL_SESSION_DIR/runtime/cause" \
+      "activate-failed The activation code '${code:0:80}' ended the job on $(uname -n)."
+    eval "$code" ||
+      fail activate-failed "The activation code '${code:0:80}' failed with exit code $? on $(uname -n): see the job's log."
+    set +eu
+  done
+  rm -f -- "$NBL_SESSION_DIR/runtime/cause"
+}
+
+# ----------------------------------------------------------------------------------------------------- processes
+
+# list_tagged NAME=VALUE: set tagged to the ids of all processes, but this shell, that have this in their environment.
+#
+# Jupyter starts every kernel in a session of its own, so neither a process group nor a session finds what a job has
+# left behind; the environment, which all of them inherit, does. A batch job that was submitted from a notebook may
+# have inherited it too, but has a scheduler's id of its own, and is not ours. Without /proc nothing is found.
+list_tagged() {
+  local file entry pid found foreign
+  tagged=()
+  for file in /proc/[0-9]*/environ; do
+    pid=${file#/proc/} pid=${pid%/environ}
+    [[ -O $file && $pid != "$$" ]] || continue
+    found='' foreign=''
+    {
+      while IFS= read -r -d '' entry; do
+        case $entry in
+          "$1") found=yes ;;
+          SLURM_JOB_ID=* | PBS_JOBID=* | LSB_JOBID=*) foreign=yes ;;
+        esac
+      done <"$file"
+    } 2>/dev/null
+    [[ -n $found && -z $foreign ]] && tagged+=("$pid")
+  done
+}

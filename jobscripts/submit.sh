@@ -1,0 +1,52 @@
+#!/bin/bash
+# Submit a job, and keep the answer.
+#
+#   bash submit.sh SESSION_DIR COMMAND [ARGUMENT...]
+#
+# What COMMAND prints is in SESSION_DIR/job the moment it has succeeded, before anybody is told: whoever asked for the
+# job may lose the connection in just that moment, and the job must still be found. Standard output, standard error and
+# the exit code are passed on.
+
+set -u
+
+main() {
+  dir=$1
+  shift
+  users_umask=$(umask)
+  umask 077
+  # A hang-up, a Ctrl-C or a broken pipe concern whoever asked, and not the submission. These are handlers and not
+  # `trap ''`: COMMAND, and a job that a local scheduler starts, would inherit ignored signals for good.
+  trap : HUP INT PIPE
+  # Before anything is submitted: a job could not use a full or read-only directory either.
+  { : >"$dir/submit.out" && : >"$dir/submit.err"; } || exit 73
+  submit "$@"
+  code=$?
+  answer=$dir/submit.out
+  if ((code == 0)) && mv -f -- "$answer" "$dir/job"; then answer=$dir/job; fi
+  cat -- "$answer"
+  cat -- "$dir/submit.err" >&2
+  rm -f -- "$dir/submit.out" "$dir/submit.err"
+  exit "$code"
+}
+
+# Run COMMAND in a process group of its own, where the terminal's signals do not reach it.
+submit() {
+  local command code
+  set -m
+  (
+    umask "$users_umask"
+    exec "$@"
+  ) >"$dir/submit.out" 2>"$dir/submit.err" &
+  command=$!
+  set +m
+  wait "$command"
+  code=$?
+  # A signal of ours has ended `wait` but not the command.
+  while kill -0 "$command" 2>/dev/null; do
+    wait "$command"
+    code=$?
+  done
+  return "$code"
+}
+
+main "$@"
