@@ -8,10 +8,13 @@ The token is read from the session's file, so it stands in no process's argument
 """
 
 import os
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import jupyter_server
+from jupyterlab.labapp import LabApp
 from traitlets.config import Application
 
 c = get_config()  # noqa: F821 - Jupyter puts it into this file's names
@@ -26,6 +29,16 @@ def session_token() -> str:
     return token or sys.exit("notebook-launcher: the session's token is empty")
 
 
+def free_port() -> int:
+    """A port that is free now.
+
+    Not 0: with that, older servers listen on some port and say that it is 0. Should somebody else take the port
+    meanwhile, the server takes another, and its runtime file says which.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
 def outdo_old_sections(server: dict[str, object]) -> None:
     """Repeat ``server`` in the sections that JupyterLab still moves to ServerApp.
 
@@ -37,12 +50,19 @@ def outdo_old_sections(server: dict[str, object]) -> None:
             c[section][name] = server[name]
 
 
+def leave_out_announcements(_handler: object, page: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the part of JupyterLab's page that asks whether it may fetch news, which `news_url` does not stop."""
+    disabled = [*page.get("disabledExtensions", []), "@jupyterlab/apputils-extension:announcements"]
+    return {**page, "disabledExtensions": disabled}
+
+
 app = Application.instance()  # the server, which reads this file
 token = session_token()
 
 server: dict[str, object] = {
     "ip": "127.0.0.1",
-    "port": 0,
+    "port": free_port(),
+    "port_retries": 50,
     "sock": "",
     "certfile": "",
     "keyfile": "",
@@ -55,7 +75,7 @@ server: dict[str, object] = {
     "disable_check_xsrf": False,
     "open_browser": False,
     "quit_button": True,
-    "root_dir": os.getcwd(),
+    "root_dir": str(Path.cwd()),
 }
 
 if jupyter_server.version_info[0] < 2:
@@ -69,13 +89,20 @@ else:
     c.PasswordIdentityProvider.allow_password_change = False
 
 c.ServerApp.update(server)
+c.ServerApp.tornado_settings = {"page_config_hook": leave_out_announcements}
 outdo_old_sections(server)
 
-# Not a setting, though it has the looks of one: the file would hold the token and be readable for others.
+# No setting keeps Jupyter from writing a page that holds the token and that others may read: older versions do not know
+# the attribute, and newer ones do not take it from a configuration.
 app.no_browser_open_file = True
+app.write_browser_open_files = lambda: None
 
-# A compute node often has no way to the internet, and a course no use for the question about news.
-c.LabApp.open_browser = False
-c.LabApp.news_url = None
-c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
-c.LabApp.extension_manager = "readonly"
+# A compute node often has no way to the internet, and a course no use for the question about news. JupyterLab 3 knows
+# only some of these, and refuses to start with the others.
+lab: dict[str, object] = {
+    "open_browser": False,
+    "news_url": None,
+    "check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+    "extension_manager": "readonly",
+}
+c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})

@@ -25,7 +25,7 @@ main() {
 # ================================================================================================= the outer part
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
-readonly GRACE_SECONDS=8
+readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
 
 # The exit code where the session directory cannot hold exit.json (EX_CANTCREAT): the log then has the reason.
 readonly EXIT_UNUSABLE=73
@@ -186,15 +186,26 @@ leave() {
 # -------------------------------------------------------------------------------------------------------- signals
 
 answer_signals() {
-  trap 'leave_on_signal TERM 143' TERM
-  trap 'leave_on_signal INT 130' INT
-  trap 'leave_on_signal HUP 129' HUP
+  signal='' waiting=''
+  trap 'note_signal TERM' TERM
+  trap 'note_signal INT' INT
+  trap 'note_signal HUP' HUP
   trap 'leave_unforeseen $?' EXIT
 }
 
-# shellcheck disable=SC2317  # called by the traps, as the next one
+# A trap may run inside `read -t`, whose time-out then breaks off whatever the trap does: only note the signal there.
+# While `wait` waits for JupyterLab it is safe to act, and nobody else would.
+# shellcheck disable=SC2317  # called by the traps, as leave_unforeseen
+note_signal() {
+  signal=$1
+  [[ -z $waiting ]] || leave_on_signal
+}
+
 leave_on_signal() {
-  leave stopped "$2" "The job was ended by signal SIG$1: it was cancelled, or its time was over."
+  local -A number=([TERM]=15 [INT]=2 [HUP]=1)
+  waiting=''
+  leave stopped "$((128 + number[$signal]))" \
+    "The job was ended by signal SIG$signal: it was cancelled or put back into the queue, or its time was over."
 }
 
 # shellcheck disable=SC2317
@@ -227,8 +238,9 @@ await_jupyterlab() {
   local said=15
   SECONDS=0
   until find_server; do
+    [[ -z $signal ]] || leave_on_signal
     is_running || return 1
-    if ((SECONDS >= want_start_timeout)); then
+    if ((SECONDS > want_start_timeout)); then
       leave jupyter-silent 1 "JupyterLab did not listen on $node within $want_start_timeout seconds: see the job's log;\
  start_timeout= allows more."
     fi
@@ -242,7 +254,9 @@ await_jupyterlab() {
 
 # Find where JupyterLab listens, from the file it writes for others of its kind, and try it.
 find_server() {
-  local file text
+  local file text token
+  read_line "$NBL_SESSION_DIR/token"
+  token=$REPLY
   for file in "$NBL_SESSION_DIR"/runtime/jpserver-*.json; do
     IFS= read -r -d '' text 2>/dev/null <"$file"
     [[ $text == *\} ]] || [[ $text == *\}$'\n' ]] || continue
@@ -252,6 +266,7 @@ find_server() {
     [[ $text =~ \"base_url\":\ *(\"[^\"]*\") ]] && server_base_url=${BASH_REMATCH[1]}
     [[ $text =~ \"secure\":\ *(true|false) ]] && server_secure=${BASH_REMATCH[1]}
     [[ $text =~ \"hostname\":\ *\"127\.0\.0\.1\" ]] || leave_open_door "listens on other addresses than 127.0.0.1"
+    [[ $text == *"\"token\": \"$token\""* ]] || leave_open_door "does not use the session's token"
     ask_as_a_stranger && return
   done
   return 1
@@ -300,10 +315,23 @@ end_stragglers() {
   ((${#tagged[@]})) && kill -KILL "${tagged[@]}" 2>/dev/null
 }
 
+wait_for_jupyterlab() {
+  local code
+  waiting=yes
+  [[ -z $signal ]] || leave_on_signal
+  wait "$jupyterlab" 2>/dev/null
+  code=$?
+  waiting=''
+  # Some schedulers send a signal to all processes of a job: JupyterLab may have had it first.
+  ((code <= 128)) || pause 0.3
+  [[ -z $signal ]] || leave_on_signal
+  return "$code"
+}
+
 # Wait for JupyterLab to end, and say why it did.
 await_end() {
   local code cause_file=$NBL_SESSION_DIR/runtime/cause
-  wait "$jupyterlab"
+  wait_for_jupyterlab
   code=$?
   if read_line "$cause_file"; then
     leave "${REPLY%% *}" "$((code ? code : 1))" "${REPLY#* }"
@@ -378,16 +406,20 @@ find_jupyterlab() {
     # Installed with `pip install --user`, whose bin directory is on few clusters' PATH.
     jupyterlab_command=(python3 -m jupyterlab)
   else
-    fail jupyter-missing "There is no JupyterLab in $(where_it_should_be); install it there: pip install jupyterlab."
+    fail jupyter-missing "There is no JupyterLab in $(where_it_should_be)."
   fi
 }
 
+# The place, and the mend.
 where_it_should_be() {
-  if [[ -n $want_venv ]]; then printf 'the virtual environment %s' "$want_venv"
-  elif [[ -n $want_conda ]]; then printf 'the conda environment %s' "$want_conda"
-  elif [[ -n $want_container ]]; then printf 'the container image %s' "$want_container"
-  elif ((${#want_modules[@]})); then printf 'the modules %s on %s' "${want_modules[*]}" "$(uname -n)"
-  else printf 'the plain environment of %s' "$(uname -n)"
+  local install='install it there with: pip install jupyterlab'
+  if [[ -n $want_venv ]]; then printf 'the virtual environment %s; %s' "$want_venv" "$install"
+  elif [[ -n $want_conda ]]; then printf 'the conda environment %s; %s' "$want_conda" "$install"
+  elif [[ -n $want_container ]]; then printf 'the container image %s; choose one that has it' "$want_container"
+  elif ((${#want_modules[@]})); then
+    printf 'the modules %s on %s; load one that has it as well' "${want_modules[*]}" "$(uname -n)"
+  else
+    printf 'the plain environment of %s; choose a container, modules, conda or a venv' "$(uname -n)"
   fi
 }
 

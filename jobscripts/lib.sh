@@ -265,7 +265,7 @@ check_binds() {
     for part in "${parts[@]}"; do
       case $part in ro | rw | id=* | image-src=*) continue ;; esac   # options of the spec before
       [[ -e ${part%%:*} ]] ||
-        fail bind-missing "${part%%:*}, which the container should see (bind=$spec), is not there on $(uname -n)."
+        fail bind-missing "The container should see ${part%%:*} (bind=$spec), but that is not there on $(uname -n)."
     done
   done
 }
@@ -327,14 +327,16 @@ activate_venv() {
 
 # The profile's own shell code: the one place where something is evaluated, because that is what it is for.
 activate_code() {
-  local code
+  local code status
   for code in "${want_activate[@]}"; do
     # Said beforehand, and taken back afterwards: the code may end this shell.
     write_file "$NBL_SESSION_DIR/runtime/cause" \
-      "activate-failed The activation code '${code:0:80}' ended the job on $(uname -n)."
-    eval "$code" ||
-      fail activate-failed "The activation code '${code:0:80}' failed with exit code $? on $(uname -n): see the job's log."
+      "activate-failed The activation code '${code:0:80}' ended the job's shell on $(uname -n)."
+    eval "$code"   # not in an `if` or before `||`, where its own `set -e` would mean nothing
+    status=$?
     set +eu
+    ((status == 0)) || fail activate-failed \
+      "The activation code '${code:0:80}' failed with exit code $status on $(uname -n): see the job's log."
   done
   rm -f -- "$NBL_SESSION_DIR/runtime/cause"
 }

@@ -17,7 +17,7 @@
 set -u
 
 # How long a job has from TERM to KILL.
-readonly GRACE_SECONDS=10
+readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-10}
 
 main() {
   here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -85,12 +85,12 @@ start_supervisor() {
   set +m
 }
 
-# macOS has no setsid command.
+# macOS has no setsid command. A process group's leader, as which the shell started us, has to fork before.
 in_new_session() {
   if type -P setsid >/dev/null; then
     exec setsid "$@"
   else
-    exec perl -e 'use POSIX; POSIX::setsid(); exec @ARGV or die $!' "$@"
+    exec perl -e 'use POSIX; exit if fork; POSIX::setsid(); exec @ARGV or die $!' "$@"
   fi
 }
 
@@ -110,7 +110,7 @@ await_supervisor() {
 supervise() {
   users_umask=$(umask)
   umask 077
-  wish='' start=- end=- exit_code=-
+  wish='' start=- end=- exit_code=- kill_at=''
   trap 'wish=CANCELLED' TERM
   trap : HUP INT   # handlers, and not '': the job would inherit ignored signals
   pid=$$ pid_start=$(process_start $$)
@@ -119,10 +119,9 @@ supervise() {
     start_job
     await_job
     clear_away
-  else
-    get_time
-    end=$now
   fi
+  get_time
+  end=$now
   remember "${wish:-$(end_state)}"
 }
 
@@ -164,27 +163,31 @@ await_job() {
 }
 
 end_job() {
-  local tries
   kill -TERM -- "-$job" 2>/dev/null
-  for ((tries = 0; tries < 10 * GRACE_SECONDS; tries++)); do
-    kill -0 "$job" 2>/dev/null || return 0
+  get_time
+  kill_at=$((now + GRACE_SECONDS))
+  while kill -0 "$job" 2>/dev/null && ((now < kill_at)); do
     pause 0.1
+    get_time
   done
   kill -KILL -- "-$job" 2>/dev/null
 }
 
-# End what the job has left behind, if anything: politely, as Jupyter has kernels of its own to end.
+# End what the job has left behind, if anything: politely, as Jupyter has kernels of its own to end. What had its time
+# already gets one more second.
 clear_away() {
-  local tries
   list_job
-  ((${#tagged[@]})) && kill -TERM "${tagged[@]}" 2>/dev/null
-  for ((tries = 0; tries < 10 * GRACE_SECONDS && ${#tagged[@]}; tries++)); do
+  ((${#tagged[@]})) || return 0
+  kill -TERM "${tagged[@]}" 2>/dev/null
+  get_time
+  kill_at=${kill_at:-$((now + GRACE_SECONDS))}
+  ((kill_at > now + 1)) || kill_at=$((now + 2))
+  while ((${#tagged[@]} && now < kill_at)); do
     pause 0.1
     list_job
+    get_time
   done
   ((${#tagged[@]})) && kill -KILL "${tagged[@]}" 2>/dev/null
-  get_time
-  end=$now
 }
 
 # Set tagged to all processes of the job: those of our session, and those that have the job's name in their environment.

@@ -32,6 +32,12 @@ class LauncherError(Exception):
         return type(self).__name__
 
 
+class OurBug(LauncherError):
+    """Something in launch-notebook itself went wrong; the message says where the details are and how to report it."""
+
+    exit_code = 70
+
+
 class UsageError(LauncherError):
     """The command line asks for something that cannot be asked; raised before anything is contacted."""
 

@@ -50,6 +50,9 @@ _PENDING: dict[str, Explanation] = {
     "InvalidAccount": Explanation("the account is not valid", "another account: -A", never=True),
     "InvalidQOS": Explanation("the QOS is not valid", "another QOS: -q", never=True),
     "QOSNotAllowed": Explanation("the QOS may not be used here", "another QOS: -q", never=True),
+    "MaxMemPerLimit": Explanation(
+        "it asks for more memory than is allowed per core or node", "ask for less with --mem"
+    ),
     "Licenses": Explanation("waits for a licence"),
     "NodeDown": Explanation("a node that it needs is down"),
     "Cleaning": Explanation("is being tidied up after an earlier run"),
@@ -60,7 +63,6 @@ _PENDING: dict[str, Explanation] = {
 _LIMITS = (  # families of limits: who set it, by the prefix of the reason
     ("Assoc", "a limit of your account is reached"),
     ("QOS", "a limit of the QOS is reached"),
-    ("MaxMemPerLimit", "it asks for more memory than is allowed per core or node"),
 )
 
 
@@ -72,9 +74,29 @@ def pending(reason: str | None) -> Explanation:
     if word in _PENDING:
         return _PENDING[word]
     for prefix, summary in _LIMITS:
+        if word.startswith(prefix) and ("PerJob" in word or word.startswith("QOSMin")):
+            # a limit on what one job may ask for: no other job's end will help
+            return Explanation(f"{summary} ({word})", "ask for what the limit allows", never=True)
         if word.startswith(prefix):
             return Explanation(f"{summary} ({word})", "it starts when other jobs of yours or your group have ended")
     return Explanation(f"the scheduler says “{reason}”")
+
+
+# What to do about the causes that the job script names; those without an entry speak for themselves.
+_MENDS = {
+    "jupyter-missing": "name a container (-- /path/image.sif), a module (--module NAME) "
+    "or a conda environment (--conda NAME) that has JupyterLab",
+    "image-missing": "check the name after --, or `container` and `image_dir` in the profile",
+    "image-unreadable": "ask its owner to let you read it",
+    "bind-missing": "check `bind` in the profile's environment",
+    "container-command-missing": "is there a module for it? name it with --module",
+    "module-failed": "the names are listed by `module avail` on the login node",
+    "module-command-missing": "leave the modules out, or ask the cluster's support how batch jobs load them",
+    "conda-missing": "the names are listed by: conda env list",
+    "venv-missing": "check the path after --venv",
+    "jupyter-silent": "its log tells how far it came; start_timeout in the profile gives a slow start more time",
+    "session-unusable": "make room in your home folder on the cluster: quota -s",
+}
 
 
 def ended(
@@ -88,7 +110,8 @@ def ended(
     message = str(exit_record.get("message", "")) if exit_record else ""
     state = status.state if status else State.UNKNOWN
     if cause and cause != "stopped":
-        return JobFailed(f"Job {job}: {message}" if message else f"Job {job} failed ({cause}).", log=log)
+        what = f"Job {job}: {message}" if message else f"Job {job} failed ({cause})."
+        return JobFailed(what, mend=_MENDS.get(cause, "the last lines of its log tell more"), log=log)
     by_state = _by_state(job, state, status, log)
     if by_state is not None:
         return by_state
@@ -105,7 +128,9 @@ def ended(
 def _by_state(job: JobRef, state: State, status: JobStatus | None, log: Sequence[str]) -> LauncherError | None:
     if state is State.CANCELLED:
         by = f" (by user id {status.by})" if status and status.by else ""
-        return JobCancelled(f"Job {job} was cancelled by somebody or something else{by}.", log=log)
+        return JobCancelled(
+            f"Job {job} was cancelled by somebody or something else{by}.", mend="start again when you like", log=log
+        )
     if state is State.TIMEOUT:
         return JobTimedOut(f"Job {job} reached its walltime.", mend="ask for more with -t next time", log=log)
     sentences = {

@@ -40,12 +40,14 @@ OWN_MEANING = frozenset({"help", "usage", "version", "verbose"})
 # Flags that cannot go with a notebook, and why.
 REFUSED = {
     "array": "a notebook is one job; start the command several times for several sessions",
+    "test-only": "it would queue nothing; --dry-run shows the submit command",
     "wrap": "the job script of the launcher is what runs; for a batch job use sbatch itself",
 }
 
 # Flags that the launcher fulfils by itself or always sets, so that they are taken and not passed on.
 FULFILLED = {
     "parsable": "the launcher always asks for the short answer",
+    "quiet": "the launcher needs the job's number, which sbatch would keep to itself",
     "wait": "the launcher waits by itself",
     "ignore-pbs": "the job script has no #PBS lines",
 }
@@ -69,5 +71,5 @@ def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
     name = word.lstrip("-").partition("=")[0]
     names = [*BY_NAME, *(other.lstrip("-") for other in others)]
     starts = [known for known in names if len(name) > 2 and known.startswith(name)]
-    near = starts or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = sorted(starts, key=len) or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"--{near[0]}" if near else None

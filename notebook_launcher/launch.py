@@ -12,7 +12,7 @@ import queue
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -37,14 +37,17 @@ from notebook_launcher.plan import Place, Plan, begin_note, useless_flags_note
 from notebook_launcher.request import format_walltime, parse_begin
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
 from notebook_launcher.session import (
+    Listed,
     Session,
     Site,
+    choose_session,
     discard_session,
     environment_lines,
-    find_session,
+    list_sessions,
     look_at,
     new_session,
     read_job,
+    read_session,
     write_session,
 )
 from notebook_launcher.tunnel import Endpoint, Node, Tunnel, check_jupyter, open_tunnel
@@ -276,8 +279,7 @@ def _announce(stage: Stage, session: Session, walltime: str) -> None:
 def connect(place: Place, prefix: str, view: View, prompts: Prompts) -> None:
     """Come back to a session that was left running, and hold it as ``launch`` does."""
     with _stage(place, view, prompts) as stage:
-        session = find_session(stage.host, stage.root, prefix)
-        stage.scheduler = _scheduler(session.record.scheduler, stage.root)
+        session = _find(stage, prefix)
         token = (stage.host.read_file(f"{session.directory}/token") or b"").decode()
         view.show(events.Noted(f"Session {session.id}: job {_job(session)}."))
         _attend(stage, session, token)
@@ -286,9 +288,33 @@ def connect(place: Place, prefix: str, view: View, prompts: Prompts) -> None:
 def stop(place: Place, prefix: str, view: View, prompts: Prompts) -> None:
     """End a session from anywhere, and wait until its job is gone."""
     with _stage(place, view, prompts) as stage:
-        session = find_session(stage.host, stage.root, prefix)
-        stage.scheduler = _scheduler(session.record.scheduler, stage.root)
+        session = _find(stage, prefix)
         end_job(stage, session)
+
+
+def _find(stage: Stage, prefix: str) -> Session:
+    """Return the session that the user means, and play on with the scheduler that it was queued with."""
+    sessions = list_sessions(stage.host, stage.root)
+    chosen = choose_session(sessions, prefix, _live(stage, sessions), stage.host.label)
+    session = read_session(stage.host, f"{stage.root}/{chosen.id}")
+    stage.scheduler = _scheduler(session.record.scheduler, stage.root)
+    return session
+
+
+def _live(stage: Stage, sessions: Sequence[Listed]) -> set[str]:
+    """Return the ids of those that have not ended: a job that never started leaves no word, the scheduler knows."""
+    candidates = [session for session in sessions if not session.ended and session.job]
+    live = set()
+    for cluster in {session.job.cluster for session in candidates if session.job}:
+        there = {session.job.id: session for session in candidates if session.job and session.job.cluster == cluster}
+        jobs = [JobRef(job_id, cluster) for job_id in there]
+        answer = stage.host.run(stage.scheduler.query(jobs), login_shell=True)
+        states = stage.scheduler.read_query(jobs, answer)
+        if states is None:  # nobody tells: then none is known to have ended
+            live |= {session.id for session in there.values()}
+        else:
+            live |= {there[job_id].id for job_id, status in states.items() if not status.state.ended}
+    return live
 
 
 # --- the stage -----------------------------------------------------------------------------------------------
@@ -363,8 +389,8 @@ def _attend(stage: Stage, session: Session, token: str) -> None:
         raise _still_there(stage, session, error) from None
     except (JobCancelled, JobFailed, JobLost, JobTimedOut, CancelFailed):
         raise
-    except LauncherError:
-        # the job runs or waits, and is of no use to anybody
+    except Exception:
+        # also an error of ours: the job runs or waits, and is of no use to anybody
         with contextlib.suppress(LauncherError):
             _end_quietly(stage, session)
         raise

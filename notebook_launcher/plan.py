@@ -67,9 +67,7 @@ class Place:
 
     def arguments(self) -> list[str]:
         """Return the flags that lead to the same place again."""
-        if self.cluster:
-            return ["--cluster", self.cluster]
-        words = ["--host", self.host] if self.host else []
+        words = ["--cluster", self.cluster] if self.cluster else ["--host", self.host] if self.host else []
         return [*words, *(["--ssh-config", self.ssh_config] if self.ssh_config else [])]
 
 
@@ -104,7 +102,7 @@ def find_place(ask: Ask, here: Here) -> Place:
         destination = Destination.parse(
             profile.host, user=profile.user, port=profile.port, config_file=ask.ssh_config or profile.ssh_config
         )
-        return Place(profile, name, destination, profile.scheduler)
+        return Place(profile, name, destination, profile.scheduler, ssh_config=ask.ssh_config)
     return Place(ClusterProfile(), None, None, "slurm" if here.has_slurm else "local")
 
 
@@ -123,13 +121,25 @@ def make_plan(ask: Ask, here: Here) -> Plan:
     for name, reason in REFUSED.items():
         if name in ask.flags:
             raise UsageError(f"--{name} cannot be used here: {reason}.")
-    for name, value in ask.flags.items():
-        if value is not None and any(c in value for c in "\n\r\0"):
-            raise UsageError(f"The value of --{name} has more than one line.")
+    for name, value in _values(ask):
+        if any(c in value for c in "\n\r\0"):
+            raise UsageError(f"The value of {name} has more than one line.")
     place = find_place(ask, here)
     request = Request(merge_flags(default_flags(place.profile), ask.flags))
     chosen, environment, container = _environment(ask, place)
     return Plan(place, request, chosen, environment, container, _own_path(place), frozenset(ask.flags))
+
+
+def _values(ask: Ask) -> list[tuple[str, str]]:
+    """All that the user typed, by where it stood: each becomes a line of a file, or a word of a command."""
+    pairs = [
+        *((f"--{name}", value) for name, value in ask.flags.items()),
+        *(("--module", name) for name in ask.modules),
+        ("--conda", ask.conda),
+        ("--venv", ask.venv),
+        *(("what comes after --", word) for word in ask.words),
+    ]
+    return [(name, value) for name, value in pairs if value is not None]
 
 
 def begin_note(request: Request, now: datetime) -> str | None:

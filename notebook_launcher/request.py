@@ -21,16 +21,16 @@ GPU_FLAGS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socke
 MEMORY_FLAGS = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
 
 _DURATIONS = (  # the six forms that sbatch's manual gives for --time, in its order
-    re.compile(r"(?P<minutes>\d+)"),
-    re.compile(r"(?P<minutes>\d+):(?P<seconds>\d+)"),
-    re.compile(r"(?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)"),
-    re.compile(r"(?P<days>\d+)-(?P<hours>\d+)"),
-    re.compile(r"(?P<days>\d+)-(?P<hours>\d+):(?P<minutes>\d+)"),
-    re.compile(r"(?P<days>\d+)-(?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)"),
+    re.compile(r"(?P<minutes>[0-9]{1,7})"),
+    re.compile(r"(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
+    re.compile(r"(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
 )
 _UNLIMITED = frozenset({"unlimited", "infinite", "-1"})
-_CLOCK = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?\s*(?P<half>am|pm)?", re.I)
-_NOW_PLUS = re.compile(r"now\+(?P<count>\d+)(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?", re.I)
+_CLOCK = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?\s*(?P<half>am|pm)?", re.I | re.A)
+_NOW_PLUS = re.compile(r"now\+(?P<count>\d{1,9})(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?", re.I | re.A)
 _NAMED_CLOCKS = {"midnight": (0, 0), "noon": (12, 0), "elevenses": (11, 0), "fika": (15, 0), "teatime": (16, 0)}
 
 
@@ -93,7 +93,10 @@ def parse_begin(text: str, now: datetime) -> Begin:
         return Begin(text, at + timedelta(days=1) if past else at, tomorrow=past)
     if match := _NOW_PLUS.fullmatch(value):
         unit = (match["unit"] or "seconds").lower().rstrip("s") + "s"
-        return Begin(text, now + timedelta(**{unit: int(match["count"])}))
+        try:
+            return Begin(text, now + timedelta(**{unit: int(match["count"])}))
+        except OverflowError:  # beyond the year 9999
+            return Begin(text, None)
     if value.lower() == "now":
         return Begin(text, now)
     try:

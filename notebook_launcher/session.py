@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -168,33 +168,58 @@ def environment_lines(environment: Environment, *, container: str | None = None,
     return "".join(f"{key}={value}\n" for key, values in pairs for value in values if value)
 
 
-def find_session(host: Host, root: str, prefix: str) -> Session:
-    """Return the one session on the cluster whose id starts with ``prefix`` (all of them, where it is empty).
+@dataclass(frozen=True)
+class Listed:
+    """One session as its folder's listing tells it: ``ended`` by the job's own word, ``job`` where one is noted."""
 
-    Sessions that have ended (``exit.json``) are found by their whole id only. Raises ``SessionNotFound``.
-    """
+    id: str
+    ended: bool
+    job: JobRef | None = None
+
+
+def list_sessions(host: Host, root: str) -> list[Listed]:
+    """Return all sessions under ``root``, the oldest first, with one command; what is no session is passed over."""
     answer = host.run(["sh", "-c", _LIST, "list-sessions", root])
-    listed = [line.split() for line in answer.stdout.splitlines()]
-    known = {words[0]: words[1:] == ["ended"] for words in listed if words and SESSION_ID.fullmatch(words[0])}
-    matches = [name for name, ended in known.items() if name == prefix or (name.startswith(prefix) and not ended)]
-    if len(matches) == 1:
-        return read_session(host, f"{root}/{matches[0]}")
-    live = ", ".join(sorted(name for name, ended in known.items() if not ended)) or "none"
-    if matches:
-        raise SessionNotFound(
-            f"{len(matches)} sessions match “{prefix}”." if prefix else "There are several sessions.",
-            why=f"They are: {', '.join(sorted(matches))}.",
-            mend="name one of them",
-        )
-    what = f"There is no session “{prefix}” on {host.label}." if prefix else f"There is no session on {host.label}."
-    raise SessionNotFound(what, why=f"Live sessions there: {live}.")
+    found = []
+    for line in answer.stdout.splitlines():
+        session_id, _, rest = line.partition(" ")
+        state, _, noted = rest.partition(" ")
+        if SESSION_ID.fullmatch(session_id):
+            found.append(Listed(session_id, state == "ended", _job_of(noted)))
+    return found
 
 
+# only a line that looks like a job counts: a site's plug-in may print sentences around it
 _LIST = """cd -- "$1" 2>/dev/null || exit 0
 for id in *; do
   [ -f "$id/session.json" ] || continue
-  if [ -f "$id/exit.json" ]; then echo "$id ended"; else echo "$id"; fi
+  state=open
+  [ -f "$id/exit.json" ] && state=ended
+  job=$(grep -xE '[0-9][0-9A-Za-z._-]*(;[0-9A-Za-z._-]+)?' "$id/job" 2>/dev/null | tail -n 1)
+  printf '%s %s %s\\n' "$id" "$state" "$job"
 done"""
+
+
+def choose_session(sessions: Sequence[Listed], prefix: str, live: Collection[str], where: str) -> Listed:
+    """Return the one session whose id is ``prefix``, or the one live session whose id starts with it.
+
+    ``live``: the ids of those that have not ended. Raises ``SessionNotFound``, naming those that could be meant.
+    """
+    whole = [session for session in sessions if session.id == prefix]
+    matches = whole or [session for session in sessions if session.id in live and session.id.startswith(prefix)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise SessionNotFound(
+            f"{len(matches)} sessions match “{prefix}”." if prefix else "There are several sessions.",
+            why=f"They are: {', '.join(session.id for session in matches)}.",
+            mend="name one of them, or its beginning",
+        )
+    raise SessionNotFound(
+        f"There is no session “{prefix}” on {where}." if prefix else f"There is no session on {where}.",
+        why=f"Live sessions there: {', '.join(sorted(live)) or 'none'}.",
+        mend="start one: launch-notebook",
+    )
 
 
 def read_session(host: Host, directory: str) -> Session:
@@ -208,12 +233,18 @@ def read_session(host: Host, directory: str) -> Session:
 
 def read_job(host: Host, directory: str) -> JobRef | None:
     """Return the job that ``submit.sh`` noted, or that the job noted itself; ``None`` where neither did."""
-    noted = (host.read_file(f"{directory}/job") or b"").decode(errors="replace").split()
-    if noted:
-        job_id, _, cluster = noted[-1].partition(";")
-        return JobRef(job_id, cluster or None)
+    lines = (host.read_file(f"{directory}/job") or b"").decode(errors="replace").splitlines()
+    for line in reversed(lines):  # a site's plug-in may print sentences around it
+        if job := _job_of(line):
+            return job
     try:
         started = json.loads(host.read_file(f"{directory}/started.json") or b"{}")
     except ValueError:
         return None
     return JobRef(str(started["job"])) if isinstance(started, dict) and started.get("job") else None
+
+
+def _job_of(line: str) -> JobRef | None:
+    """Read one line of what a submit command printed: ``7`` or ``7;snowy``."""
+    match = re.fullmatch(r"(\d[\w.-]*)(?:;([\w.-]+))?", line.strip(), re.A)
+    return JobRef(match[1], match[2]) if match else None

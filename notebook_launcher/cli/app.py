@@ -15,6 +15,7 @@ from notebook_launcher.flags import FLAGS, Flag, closest
 if TYPE_CHECKING:
     from notebook_launcher.plan import Ask, Place
 
+REPORT_TO = "the project's issue tracker"
 _WORDS = "words"  # key in click's context: what stood after --
 _FLAGS = "flags"  # key in click's context: the scheduler's flags as they were given
 
@@ -41,6 +42,8 @@ def run(argv: Sequence[str]) -> int:
         return report(error, as_json="--json" in before)
     except (KeyboardInterrupt, click.Abort):
         return report(_interrupted(), as_json="--json" in before)
+    except Exception as error:
+        return report(_our_bug(error), as_json="--json" in before)
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -55,6 +58,25 @@ def _unknown_flag(error: click.NoSuchOption) -> UsageError:
     return UsageError(
         f"There is no flag {error.option_name}.",
         mend=f"did you mean {near}?" if near else "see: launch-notebook --help, and sbatch's own flags",
+    )
+
+
+def _our_bug(error: Exception) -> LauncherError:
+    """Keep the details in a file, for a report: they are of no use on a user's screen."""
+    import os
+    import tempfile
+    import traceback
+
+    from notebook_launcher.errors import OurBug
+
+    descriptor, path = tempfile.mkstemp(prefix="launch-notebook-", suffix=".txt")  # readable by its owner alone
+    with os.fdopen(descriptor, "w", encoding="utf-8") as details:
+        details.write(f"launch-notebook {__version__}, Python {sys.version}\n")
+        details.writelines(traceback.format_exception(error))
+    return OurBug(
+        "Something is wrong in launch-notebook itself, not in what you typed.",
+        why=f"{type(error).__name__}: {error}",
+        mend=f"please report it with the file {path}: {REPORT_TO}",
     )
 
 

@@ -121,7 +121,14 @@ class Host(ABC):
 
 
 # tar, because one stream then carries all files and their modes; POSIX sh, because a login shell may be anything.
-_WRITE_FILES = 'umask 077; mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && tar -x -p -f -'
+# Unpacked beside and moved into place: a full disk leaves no half a file under its name. -m: dated now, because some
+# sites remove what looks old.
+_WRITE_FILES = """umask 077
+mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1
+tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .
+code=$?
+rm -rf -- "$new"
+exit $code"""
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

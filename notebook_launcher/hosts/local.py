@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import threading
@@ -25,16 +27,22 @@ class LocalHost(Host):
     ) -> Answer:
         """Run a command as a child process; one that is not there answers 127 as from a shell."""
         try:
-            done = subprocess.run(
-                argv, input=stdin, capture_output=True, timeout=timeout, check=False, start_new_session=True
+            child = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
             )
         except FileNotFoundError:
             return Answer(127, stderr=f"{argv[0]}: command not found")
         except OSError as error:
             return Answer(126, stderr=f"{argv[0]}: {error.strerror}")
-        except subprocess.TimeoutExpired:
-            raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on this machine.") from None
-        return Answer(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+        with child:
+            try:
+                stdout, stderr = child.communicate(stdin, timeout)
+            except subprocess.TimeoutExpired:
+                raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on this machine.") from None
+            finally:
+                if child.returncode is None:
+                    _kill(child)
+        return Answer(child.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Start a command as a child process and follow its output."""
@@ -48,6 +56,15 @@ class LocalHost(Host):
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _kill(child: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    """Kill a child with all that it has started."""
+    if hasattr(os, "killpg"):  # not on Windows
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()
+    child.wait()
 
 
 class _ChildStream(LineStream):
@@ -88,5 +105,4 @@ class _ChildStream(LineStream):
         try:
             self._child.wait(timeout=2)
         except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+            _kill(self._child)

@@ -61,19 +61,20 @@ def _public_half(path: Path) -> str | None:
 def _read_key(path: Path, prompts: Prompts | None) -> paramiko.PKey | None:
     import paramiko
 
-    passphrase: str | None = None
-    for _ in range(_TRIES + 1):
+    passphrase: bytes | None = None
+    for tries_left in reversed(range(_TRIES + 1)):
         try:
-            return paramiko.PKey.from_path(path, passphrase)
+            # bytes: a str, which paramiko's signature asks for, is refused by cryptography underneath
+            return paramiko.PKey.from_path(path, passphrase)  # type: ignore[arg-type]
         except (paramiko.PasswordRequiredException, TypeError):  # cryptography says TypeError for a missing one
             pass
         except (paramiko.SSHException, ValueError, OSError, paramiko.pkey.UnknownKeyType):
             if passphrase is None:
                 return None  # no key of a kind that we know
-        answer = prompts.secret(f"Passphrase for {path}: ") if prompts else None
+        answer = prompts.secret(f"Passphrase for {path}: ") if prompts and tries_left else None
         if not answer:
             return None
-        passphrase = answer
+        passphrase = answer.encode()
     return None
 
 

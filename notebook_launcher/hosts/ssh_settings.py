@@ -7,7 +7,9 @@ tokens). Elsewhere paramiko's reader stands in, which knows ``Host`` and ``Match
 from __future__ import annotations
 
 import getpass
+import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +19,9 @@ from notebook_launcher.errors import ConnectionFailed
 
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _USUAL_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+# What OpenSSH refuses in names from the command line, because a ProxyCommand hands them to a shell.
+_NOT_IN_USERS = frozenset("'`\";&<>|(){}")
+_NOT_IN_HOSTS = _NOT_IN_USERS | frozenset("$\\")
 _SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
 
@@ -38,7 +43,12 @@ class Destination:
             host = name
         else:
             port = ""
-        if not host or host.startswith("-") or any(c.isspace() for c in text) or (at and not user):
+        user = str(others.get("user") or user)
+        if (
+            not _is_name(host, _NOT_IN_HOSTS)
+            or ((at or user) and not _is_name(user, _NOT_IN_USERS))
+            or (port and not (len(port) < 6 and 0 < int(port) < 65536))
+        ):
             raise ConnectionFailed(
                 f"“{text}” does not name a login node.", mend="for example: --host alice@login.example.org"
             )
@@ -48,6 +58,14 @@ class Destination:
 
     def __str__(self) -> str:
         return f"{self.user}@{self.host}" if self.user else self.host
+
+
+def _is_name(name: str, forbidden: frozenset[str]) -> bool:
+    return (
+        bool(name)
+        and not name.startswith("-")
+        and not any(c.isspace() or not c.isprintable() or c in forbidden for c in name)
+    )
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,7 @@ class SshSettings:
     proxy_command: str | None = None
     batch: bool = False
     connect_timeout: float = 30.0
+    config_file: str | None = None
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -112,11 +131,11 @@ def _read_config(destination: Destination) -> dict[str, list[str]]:
     import paramiko
 
     path = Path(destination.config_file or "~/.ssh/config").expanduser()
-    if not path.exists():
+    if not path.exists() and not destination.config_file:
         return {}
     try:
         found = paramiko.SSHConfig.from_path(str(path)).lookup(destination.host)
-    except paramiko.SSHException as error:
+    except (paramiko.SSHException, OSError) as error:
         raise ConnectionFailed(f"{path} cannot be read.", why=str(error)) from None
     return {key: value if isinstance(value, list) else [str(value)] for key, value in found.items()}
 
@@ -131,19 +150,40 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
         words = " ".join(options.get(key, [])).split() or list(usual)
         return tuple(Path(word).expanduser() for word in words if word.lower() != "none")
 
-    identities = tuple(Path(value).expanduser() for value in options.get("identityfile", []) if value.lower() != "none")
+    hostname = first("hostname", destination.host)
+    user = destination.user or first("user") or getpass.getuser()
+    port = destination.port or _port(first("port", "22"))
+    alias = first("hostkeyalias") or None
+    # the one setting in which ``ssh -G`` leaves the tokens as they are
+    tokens = {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": hostname,
+        "k": alias or destination.host,
+        "L": socket.gethostname().partition(".")[0],
+        "l": socket.gethostname(),
+        "n": destination.host,
+        "p": str(port),
+        "r": user,
+        "u": getpass.getuser(),
+    }
+    identities = tuple(
+        Path(re.sub(r"%(.)", lambda found: tokens.get(found[1], found[0]), value)).expanduser()
+        for value in options.get("identityfile", [])
+        if value.lower() != "none"
+    )
     jump, command = first("proxyjump", "none"), first("proxycommand", "none")
     timeout = first("connecttimeout", "none")
     return SshSettings(
         destination=str(destination),
-        hostname=first("hostname", destination.host),
-        user=destination.user or first("user") or getpass.getuser(),
-        port=destination.port or int(first("port", "22")),
+        hostname=hostname,
+        user=user,
+        port=port,
         identity_files=identities or tuple(Path("~/.ssh").expanduser() / name for name in _USUAL_KEYS),
         identities_only=first("identitiesonly", "no") == "yes",
         user_known_hosts=paths("userknownhostsfile", _USUAL_KNOWN_HOSTS),
         system_known_hosts=paths("globalknownhostsfile", _SYSTEM_KNOWN_HOSTS),
-        host_key_alias=first("hostkeyalias") or None,
+        host_key_alias=alias,
         strict={"true": "yes", "false": "no", "off": "no"}.get(
             first("stricthostkeychecking", "ask"), first("stricthostkeychecking", "ask")
         ),
@@ -151,5 +191,12 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
         proxy_command=None if command == "none" else command,
         batch=first("batchmode", "no") == "yes",
         connect_timeout=float(timeout) if timeout.isdecimal() and timeout != "0" else 30.0,
+        config_file=destination.config_file,
         options={key: tuple(values) for key, values in options.items()},
     )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ConnectionFailed("The ssh configuration cannot be read.", why=f"“{text}” is not a port.")
+    return int(text)

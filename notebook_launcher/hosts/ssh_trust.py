@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ def _keys_in(file: Path, name: str) -> Iterator[KnownKey]:
         words = line.split()
         marker = words.pop(0) if words and words[0].startswith("@") else ""
         # a host certificate's authority is no host key; paramiko cannot check such certificates
-        if len(words) >= 3 and not words[0].startswith("#") and marker != "@cert-authority" and _names(words[0], name):
+        if len(words) >= 3 and not words[0].startswith("#") and marker in ("", "@revoked") and _names(words[0], name):
             yield KnownKey(file, number, marker, words[1], words[2])
 
 
@@ -55,7 +56,7 @@ def _names(patterns: str, name: str) -> bool:
         import paramiko
 
         try:
-            return paramiko.HostKeys.hash_host(name, patterns) == patterns
+            return paramiko.HostKeys.hash_host(name.lower(), patterns) == patterns
         except Exception:  # a damaged line is no match; paramiko raises binascii and assertion errors alike
             return False
     matched = False
@@ -70,7 +71,7 @@ def _names(patterns: str, name: str) -> bool:
 
 def preferred_algorithms(known: Iterable[KnownKey], offered: Iterable[str]) -> tuple[str, ...]:
     """Order the host key algorithms so that the server shows a key that we know, as OpenSSH does."""
-    kinds = {algorithm for key in known for algorithm in _ALGORITHMS.get(key.kind, (key.kind,))}
+    kinds = {a for key in known if not key.marker for a in _ALGORITHMS.get(key.kind, (key.kind,))}
     return tuple(sorted(offered, key=lambda algorithm: algorithm not in kinds))
 
 
@@ -101,7 +102,7 @@ def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, 
     vouchers = [tuple(line.split()[:2]) for line in vouched]
     if (kind, encoded) in vouchers:
         return
-    if any(voucher[0] == kind for voucher in vouchers):
+    if any(voucher[:1] == (kind,) for voucher in vouchers):
         raise _changed(
             settings,
             key,
@@ -141,10 +142,12 @@ def _remember(settings: SshSettings, key: paramiko.PKey) -> None:
     if not settings.user_known_hosts:
         return
     file = settings.user_known_hosts[0]
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    ends_open = file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
-    with file.open("a", encoding="utf-8") as known_hosts:
-        known_hosts.write(("\n" if ends_open else "") + f"{settings.known_as} {key.get_name()} {key.get_base64()}\n")
+    with contextlib.suppress(OSError):  # then it is asked again next time, as OpenSSH does
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ends_open = file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
+        line = f"{settings.known_as} {key.get_name()} {key.get_base64()}\n"
+        with file.open("a", encoding="utf-8") as known_hosts:
+            known_hosts.write(("\n" if ends_open else "") + line)
 
 
 def fingerprint(key: paramiko.PKey) -> str:

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from notebook_launcher.errors import ProfileError
-from notebook_launcher.flags import BY_NAME, closest
+from notebook_launcher.errors import ProfileError, UsageError
+from notebook_launcher.flags import BY_NAME, REFUSED, closest
 from notebook_launcher.profiles.models import ClusterProfile
+from notebook_launcher.request import parse_walltime
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -93,8 +94,27 @@ def _check_defaults(profile: ClusterProfile, path: Path) -> None:
                 f"{path}: [defaults] has “{key}”, which is no flag of sbatch.",
                 mend=f"did you mean {near.lstrip('-')}?" if near else "the flags: sbatch --help",
             )
-        if value is True and BY_NAME[name].argument == "required":
-            raise ProfileError(f"{path}: [defaults] {key} needs a value.")
+        if problem := _problem_with(name, value):
+            raise ProfileError(f"{path}: [defaults] {key} {problem[0]}", mend=problem[1])
+
+
+def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
+    """Return what is wrong with a default, and the mend."""
+    argument = BY_NAME[name].argument
+    if name in REFUSED:
+        return "cannot be used here.", REFUSED[name]
+    if value is True and argument == "required":
+        return "needs a value.", f'for example: {name} = "…"'
+    if not isinstance(value, bool) and argument == "none":
+        return "takes no value.", f"write {name} = true or false"
+    if any(c in str(value) for c in "\n\r\0"):
+        return "has more than one line.", "write it on one line"
+    if name == "time" and value is not False:
+        try:
+            parse_walltime(str(value))
+        except UsageError as error:
+            return f"is wrong: {error.what}", error.why
+    return None
 
 
 def _toml(path: Path) -> dict[str, Any]:

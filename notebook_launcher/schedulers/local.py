@@ -14,7 +14,7 @@ from notebook_launcher.errors import LauncherError, SubmitRefused, UsageError
 from notebook_launcher.request import Request, parse_begin
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
 
-HONOURED = frozenset({"time", "begin", "job-name", "chdir", "output"})
+HONOURED = frozenset({"time", "begin", "job-name", "output"})
 
 
 class Local(Scheduler):
@@ -70,19 +70,20 @@ class Local(Scheduler):
         return ["bash", self._script(jobs[0].id), "queue", "--root", self.root, *(job.id for job in jobs)]
 
     def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
-        """Read rows of ``ID|STATE|REASON|NODE|START|END|EXIT``."""
+        """Read rows of ``ID|STATE|REASON|NODE|START|END|EXIT``; exit code 1 says that one of the jobs is not known."""
+        if answer.exit_code not in (0, 1):
+            return None
         found = {}
         for line in answer.stdout.splitlines():
             fields = [field.strip() or None for field in line.split("|")]
             if len(fields) == 7 and fields[0] and fields[1]:
-                exit_code = int(fields[6]) if fields[6] and fields[6].isdecimal() else None
                 found[fields[0]] = JobStatus(
                     JobRef(fields[0]),
                     State.read(fields[1]),
-                    reason=fields[2],
+                    reason=None if fields[2] == "None" else fields[2],
                     node=fields[3],
-                    start=fields[4],
-                    exit_code=exit_code,
+                    start=_clock(fields[4]),
+                    exit_code=int(fields[6]) if fields[6] and fields[6].isdecimal() else None,
                 )
         return found
 
@@ -104,7 +105,10 @@ class Local(Scheduler):
 
     def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
         """Return the job unless it has ended already or was never started."""
-        status = (self.read_query([JobRef(session_id)], answer) or {}).get(session_id)
+        found = self.read_query([JobRef(session_id)], answer)
+        if found is None:
+            return None
+        status = found.get(session_id)
         return [status.job] if status is not None and not status.state.ended else []
 
 
@@ -116,3 +120,11 @@ def _epoch(begin: str) -> int:
             mend="for example: -b 15:00, -b now+2hours or -b 2026-11-22T09:00",
         )
     return int(at.timestamp())
+
+
+def _clock(seconds: str | None) -> str | None:
+    """Return seconds since 1970 as ``JobStatus.start`` is told: ISO, on the clock of this machine."""
+    try:
+        return datetime.fromtimestamp(int(seconds)).isoformat() if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None

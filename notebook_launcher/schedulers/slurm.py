@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError, SchedulerMissing, SubmitRefused
+from notebook_launcher.errors import LauncherError, SchedulerMissing, SubmitRefused, SubmitUncertain
 from notebook_launcher.flags import FULFILLED
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
@@ -23,7 +23,7 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
     (
         r"Invalid account or account/partition",
         "The account is not yours on this cluster, or may not use this partition.",
-        "name one of your accounts with -A; they are listed by: sacctmgr show assoc user=$USER format=account,partition,qos",
+        "name one of yours with -A; they are listed by: sacctmgr show assoc user=$USER format=account,partition,qos",
     ),
     (
         r"invalid partition specified|Invalid partition name",
@@ -90,6 +90,7 @@ _REFUSALS: tuple[tuple[str, str, str], ...] = (
         "try again in a minute",
     ),
 )
+_SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?", re.A)
 _GONE = re.compile(r"Invalid job id specified", re.I)
 
 
@@ -109,11 +110,20 @@ class Slurm(Scheduler):
         return ["sbatch", "--parsable", *words, submission.script, submission.directory]
 
     def read_submit(self, answer: Answer) -> JobRef:
-        """Read ``7`` or, with ``-M``, ``7;snowy`` from the last line (site plug-ins print before it)."""
+        """Read ``7`` or, with ``-M``, ``7;snowy`` from the last line that is so (site plug-ins print around it).
+
+        Raises ``SubmitUncertain`` as well: success without a number, as from a site's wrapper around sbatch.
+        """
+        if answer.exit_code != 0:
+            raise self.explain_refusal(answer)
         for line in reversed(answer.stdout.splitlines()):
-            if match := re.fullmatch(r"(\d+)(?:;(\S+))?", line.strip()):
+            if match := _SUBMITTED.fullmatch(line.strip()):
                 return JobRef(match[1], match[2])
-        raise self.explain_refusal(answer)
+        raise SubmitUncertain(
+            "sbatch took the job, but its number could not be read.",
+            why=f"It printed: {answer.stdout.strip() or 'nothing'}",
+            mend="look with: squeue --me   and end it with: scancel JOB",
+        )
 
     def explain_refusal(self, answer: Answer) -> LauncherError:
         """Return ``SubmitRefused`` with what sbatch said, in its words and in ours."""

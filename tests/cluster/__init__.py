@@ -1,0 +1,18 @@
+"""A practice cluster on one machine: real Slurm, OpenSSH and Apptainer in Linux namespaces.
+
+`python3 tests/cluster up` starts it; docs/practice-cluster.md tells the rest. Tests use `PracticeCluster`.
+"""
+
+from .errors import ClusterError, NotPossibleHereError, NotUpError
+from .layout import BOXES, GENERATIONS, USERS
+from .practice import PracticeCluster
+
+__all__ = [
+    "BOXES",
+    "GENERATIONS",
+    "USERS",
+    "ClusterError",
+    "NotPossibleHereError",
+    "NotUpError",
+    "PracticeCluster",
+]

@@ -1,0 +1,14 @@
+"""Makes both `python3 tests/cluster` and `python3 -m tests.cluster` work."""
+
+import importlib
+import sys
+from pathlib import Path
+
+if not __package__:
+    # Started by its directory: Python put that on the path, but the package is one level up.
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    sys.exit(importlib.import_module("cluster.cli").main())
+
+from .cli import main
+
+sys.exit(main())

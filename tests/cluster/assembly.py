@@ -1,0 +1,113 @@
+"""From parts to boxes: lays out a cluster's directory and plans what each box mounts, holds and runs."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from . import network, slurm, software, users
+from .layout import BOXES, Bind, Box, BoxPlan, Generation
+from .recipes import CHECKOUT, Parts
+
+SSHD_OPTIONS = (
+    "PasswordAuthentication yes",
+    "UseDNS no",
+    # A class of thirty connects at once, and so do tests.
+    "MaxStartups 500",
+    "MaxSessions 500",
+    "HostKey /etc/ssh/ssh_host_ed25519_key",
+)
+
+# A laptop has neither Slurm nor containers nor modules; all boxes share one root file system, so there they are hidden.
+NOT_ON_LAPTOP = (
+    *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "scrontab", "sdiag"),
+    *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger"),
+    *("apptainer", "singularity"),
+)
+
+
+def keys(directory: Path) -> Path:
+    """Return where a cluster keeps the keys it made."""
+    return directory / "keys"
+
+
+def prepare(directory: Path, parts: Parts, generation: Generation) -> list[BoxPlan]:
+    """Write everything the boxes need into a cluster's empty directory and return a plan for each box."""
+    rootfs = parts.rootfs.path
+    for name in ("home", "laptop-home", "sw", "slurm", "boxes"):
+        (directory / name).mkdir()
+    users.make_keys(rootfs, keys(directory))
+    users.make_homes(rootfs, keys(directory), directory / "home", directory / "laptop-home")
+    software.make_tree(directory / "sw")
+    slurm.write_configuration(directory / "slurm", generation, _uid_of(rootfs, "slurm"))
+    (directory / "hosts.laptop").write_text(network.hosts_of_laptop())
+    return [_plan(box, directory, parts, generation) for box in BOXES.values()]
+
+
+def _uid_of(rootfs: Path, name: str) -> int:
+    lines = (rootfs / "etc/passwd").read_text().splitlines()
+    return next(int(line.split(":")[2]) for line in lines if line.startswith(f"{name}:"))
+
+
+def _plan(box: Box, directory: Path, parts: Parts, generation: Generation) -> BoxPlan:
+    plan = BoxPlan(box.name, parts.rootfs.path, directory / "boxes" / box.name, devices=box.devices)
+    _write_files(box, plan.state / "upper", keys(directory), generation)
+    if box.is_laptop:
+        plan.binds.append(Bind(directory / "laptop-home", "/home", writable=True))
+    else:
+        plan.binds.append(Bind(directory / "home", "/home", writable=True))
+        plan.binds.append(Bind(directory / "slurm", "/etc/slurm"))
+        plan.binds += software.binds(directory / "sw", parts)
+        plan.services.append("munge")
+        if box.name != "ctl":
+            plan.services.append("sshd")
+    if has_launcher(box):
+        plan.binds += [Bind(parts.launcher.path, "/opt/launcher"), Bind(CHECKOUT, "/opt/notebook-launcher")]
+    return plan
+
+
+def has_launcher(box: Box) -> bool:
+    """Return whether people start the launcher on this box."""
+    return box.name in ("laptop", "login")
+
+
+def _write_files(box: Box, upper: Path, keys: Path, generation: Generation) -> None:
+    """Write what differs from the common root file system, into the directory that is laid over it."""
+    files = {
+        "etc/hostname": f"{box.name}\n",
+        "etc/resolv.conf": "",
+        "etc/hosts": network.hosts_of_laptop() if box.is_laptop else network.hosts_of_cluster(),
+    }
+    if not box.is_laptop:
+        files["etc/ssh/ssh_known_hosts"] = users.known_hosts_of_cluster(keys)
+        files["etc/ssh/ssh_host_ed25519_key.pub"] = (keys / f"host-{box.name}.pub").read_text()
+        options = (*SSHD_OPTIONS, *generation.sshd_options)
+        files["etc/ssh/sshd_config.d/practice.conf"] = "".join(f"{option}\n" for option in options)
+    for name, text in files.items():
+        _parents(upper / name)
+        (upper / name).write_text(text)
+    if not box.is_laptop:
+        private = upper / "etc/ssh/ssh_host_ed25519_key"
+        private.touch(mode=0o600)
+        private.write_text((keys / f"host-{box.name}").read_text())
+    for name in _hidden(box):
+        _hide(upper / name)
+
+
+def _hidden(box: Box) -> list[str]:
+    hidden = [] if has_launcher(box) else ["usr/local/bin/launch-notebook"]
+    if box.is_laptop:
+        hidden += [f"usr/bin/{program}" for program in NOT_ON_LAPTOP]
+        hidden.append("etc/profile.d/lmod.sh")
+    return hidden
+
+
+def _hide(path: Path) -> None:
+    """Make the overlay show nothing at `path`: a device 0:0 is its sign for a deleted file."""
+    _parents(path)
+    os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
+
+
+def _parents(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)

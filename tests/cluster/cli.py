@@ -1,0 +1,165 @@
+"""The command line: python3 tests/cluster up, down, status, ..."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from . import state
+from .errors import ClusterError
+from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS
+from .practice import PracticeCluster, check_machine
+from .report import say
+
+SHELL = ["/bin/bash", "-l"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code: 3 if this machine cannot hold a cluster, 1 for other errors."""
+    options = _parser().parse_args(arguments)
+    # Not everybody who is root has root's directories on the path.
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    # Being asked to end means to clean up what was half started, as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
+    cluster = PracticeCluster(options.slurm or _meant(options) or DEFAULT_GENERATION)
+    try:
+        check_machine()
+        return int(options.command(cluster, options))
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # whoever read this, `head` for instance, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+
+
+def _meant(options: argparse.Namespace) -> str | None:
+    """Return the generation that is up, if there is exactly one: then only `up` and `build` have to name it."""
+    if options.command in (_up, _build):
+        return None
+    found = [name for name in GENERATIONS if state.load(name).is_healthy()]
+    return found[0] if len(found) == 1 else None
+
+
+def _up(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    cluster.up(pam_slurm=options.pam_slurm, until_end_of=options.until_end_of)
+    print(state.load(cluster.generation).door_text)
+    return 0
+
+
+def _down(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    if options.after is not None:
+        _wait_for_end(options.after)
+    for name in [options.slurm] if options.slurm else GENERATIONS:
+        if PracticeCluster(name).down():
+            say(f"The practice cluster (Slurm {name}) is down.")
+        elif name == cluster.generation:
+            say(f"The practice cluster (Slurm {name}) was not up.")
+    return 0
+
+
+def _wait_for_end(pid: int) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    select.select([handle], [], [])
+
+
+def _build(cluster: PracticeCluster, _options: argparse.Namespace) -> int:
+    cluster.build()
+    say("Everything is built.")
+    return 0
+
+
+def _status(cluster: PracticeCluster, _options: argparse.Namespace) -> int:
+    record = state.load(cluster.generation)
+    if not record.pids:
+        print(f"The practice cluster (Slurm {cluster.generation}) is not up.")
+        return 1
+    alive = record.alive()
+    for name in record.pids:
+        print(f"{name:8} {f'up, process {alive[name]}' if name in alive else 'GONE'}")
+    if not record.is_healthy():
+        print("It is damaged; `up` starts it anew.")
+        return 1
+    for name in ("practice", "snowy"):
+        print(cluster.run("login", "alice", ["sinfo", "-M", name, "-o", "%10P %5a %12l %6D %10t %N %G"]).stdout)
+    print(record.door_text)
+    return 0
+
+
+def _run(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    return _become(cluster.argv(options.box, options.user, options.argv or SHELL))
+
+
+def _root(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    return _become(cluster.argv(options.box, "root", options.argv or SHELL, login=False))
+
+
+def _laptop(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    return _become(cluster.laptop_argv(options.argv or SHELL))
+
+
+def _become(argv: list[str]) -> NoReturn:
+    os.execvp(argv[0], argv)
+
+
+_SHOW_LOGS = """
+cd /var/log
+for log in slurm/*.log munge/*.log mariadbd.log; do
+    if [ -s "$log" ]; then tail -n "$0" "$log" | sed "s|^|$log: |"; fi
+done
+"""
+
+
+def _logs(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    for box in BOXES:
+        lines = cluster.root(box, ["sh", "-c", _SHOW_LOGS, str(options.lines)]).stdout
+        for line in lines.splitlines():
+            print(f"{box} {line}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 tests/cluster", description="A practice cluster on this machine: Slurm, OpenSSH, Apptainer."
+    )
+    parser.set_defaults(slurm=None)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    which = argparse.ArgumentParser(add_help=False)
+    which.add_argument("--slurm", choices=list(GENERATIONS), help=f"which generation (default {DEFAULT_GENERATION})")
+
+    up = commands.add_parser("up", parents=[which], help="start the cluster, building what is missing")
+    up.add_argument("--pam-slurm", action="store_true", help="no ssh to a compute node without a job there")
+    up.add_argument("--until-end-of", type=int, metavar="PID", help="go down when this process ends")
+    up.set_defaults(command=_up)
+    down = commands.add_parser("down", parents=[which], help="end the cluster and remove what it left")
+    down.add_argument("--after", type=int, metavar="PID", help="wait for the end of this process first")
+    down.set_defaults(command=_down)
+    build = commands.add_parser("build", parents=[which], help="build what is missing, start nothing")
+    build.set_defaults(command=_build)
+    status = commands.add_parser("status", parents=[which], help="say what is up")
+    status.set_defaults(command=_status)
+    logs = commands.add_parser("logs", parents=[which], help="show the ends of the services' logs")
+    logs.add_argument("-n", "--lines", type=int, default=20)
+    logs.set_defaults(command=_logs)
+
+    run = commands.add_parser("run", parents=[which], help="run a command in a box, as a user with a login shell")
+    run.add_argument("box", choices=list(BOXES))
+    run.add_argument("user")
+    root = commands.add_parser("root", parents=[which], help="run a command in a box as root")
+    root.add_argument("box", choices=list(BOXES))
+    laptop = commands.add_parser("laptop", parents=[which], help="run this machine's programs in the laptop's network")
+    for command, action in ((run, _run), (root, _root), (laptop, _laptop)):
+        command.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="without: a shell")
+        command.set_defaults(command=action)
+    return parser

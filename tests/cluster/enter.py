@@ -1,0 +1,166 @@
+"""Run a program inside a box, as if it had been started there, under the terminal of the caller.
+
+    python3 enter.py --pid PID --namespaces mnt,uts,ipc,net,pid [--user NAME:UID:HOME] [--hosts FILE] -- PROGRAM ARG...
+
+Why not nsenter: a program can only get into a PID namespace as a new child, so somebody has to stay outside and
+wait. nsenter waits with the default signal handling: at Ctrl-C *it* dies, the caller believes that all is over,
+and the program in the box loses its terminal in the middle of its own clean-up. This file waits properly:
+
+- what the terminal sends (Ctrl-C, hang-up) has reached the program already, because both are in the same
+  foreground process group: it is not passed on a second time;
+- what another process sends with kill() reached only the process outside: it is passed on;
+- the exit status, or the signal that ended the program, becomes that of the process outside;
+- if the process outside is killed with SIGKILL, so is the program.
+
+There is no new session and no new terminal: isatty() is true in the box if it is true here. The file stands
+alone, so that starting it costs no more than starting Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import resource
+import signal
+import sys
+from typing import NoReturn
+
+CLONE_NEWNS = 0x00020000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
+PR_SET_PDEATHSIG = 1
+SI_KERNEL = 0x80
+FORWARDED = {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+PATH_OF_USERS = "/usr/local/bin:/usr/bin:/bin"
+PATH_OF_ROOT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def join_namespaces(pid: int, kinds: list[str]) -> None:
+    """Move this process into the namespaces of process `pid`; `pid` itself only takes effect for children."""
+    handles = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]
+    root = os.open(f"/proc/{pid}/root", os.O_RDONLY)
+    for kind, handle in zip(kinds, handles, strict=True):
+        _check(_libc.setns(handle, 0), f"cannot join the {kind} namespace")
+        os.close(handle)
+    if "mnt" in kinds:
+        os.fchdir(root)
+        os.chroot(".")
+    os.close(root)
+
+
+def show_hosts_file(path: str) -> None:
+    """Put `path` over /etc/hosts for this process and its children only."""
+    _check(_libc.unshare(CLONE_NEWNS), "cannot make a mount namespace")
+    _check(_libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None), "cannot make mounts private")
+    _check(_libc.mount(os.fsencode(path), b"/etc/hosts", None, MS_BIND, None), "cannot bind /etc/hosts")
+
+
+def become(user: str) -> dict[str, str]:
+    """Give up being root for `NAME:UID:HOME` and return that user's basic environment."""
+    name, uid, home = user.split(":")
+    if int(uid) != 0:
+        os.setgroups([int(uid)])
+        os.setgid(int(uid))
+        os.setuid(int(uid))
+    os.umask(0o022)
+    try:
+        os.chdir(home)
+    except OSError:
+        os.chdir("/")
+    return {
+        "HOME": home,
+        "USER": name,
+        "LOGNAME": name,
+        "SHELL": "/bin/bash",
+        "PATH": PATH_OF_USERS if int(uid) else PATH_OF_ROOT,
+        "LANG": "C.UTF-8",
+    }
+
+
+def execute(argv: list[str], environment: dict[str, str]) -> NoReturn:
+    """Replace this process by the program; 127 or 126 if it cannot be started, like a shell."""
+    # subprocess and pexpect leave SIGPIPE ignored in Python children; a program started by a shell has the default.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        print(f"{argv[0]}: {error.strerror}", file=sys.stderr)
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def wait_for(child: int, waiting: set[signal.Signals]) -> NoReturn:
+    """Pass signals on until the child ends, then end in the same way."""
+    while True:
+        info = signal.sigwaitinfo(waiting)
+        if info.si_signo != signal.SIGCHLD:
+            if info.si_code != SI_KERNEL:
+                os.kill(child, info.si_signo)
+            continue
+        ended, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED)
+        if ended == 0:
+            continue
+        if os.WIFSTOPPED(status):  # Ctrl-Z: stop as well, so that the caller's shell notices
+            os.kill(os.getpid(), signal.SIGSTOP)
+            os.kill(child, signal.SIGCONT)
+            continue
+        if os.WIFSIGNALED(status):
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            number = os.WTERMSIG(status)
+            if number != signal.SIGKILL:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+            os.kill(os.getpid(), number)
+        os._exit(os.waitstatus_to_exitcode(status))
+
+
+def _arguments() -> tuple[argparse.Namespace, list[str]]:
+    parser = argparse.ArgumentParser(description="Run a program inside a box of the practice cluster.")
+    parser.add_argument("--pid", type=int, required=True, help="the box's first process, as the host counts")
+    parser.add_argument("--namespaces", required=True, help="which namespaces to join, with commas")
+    parser.add_argument("--user", help="NAME:UID:HOME; without it the caller's user and environment stay")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--hosts", help="a file to show as /etc/hosts")
+    border = sys.argv.index("--")
+    return parser.parse_args(sys.argv[1:border]), sys.argv[border + 1 :]
+
+
+def main() -> NoReturn:
+    """Join, fork where a PID namespace asks for it, become the user, run."""
+    arguments, argv = _arguments()
+    kinds = arguments.namespaces.split(",")
+    extra = dict(pair.split("=", 1) for pair in arguments.env)
+    try:
+        join_namespaces(arguments.pid, kinds)
+        if arguments.hosts:
+            show_hosts_file(arguments.hosts)
+    except OSError as error:
+        print(f"The box cannot be entered: {error.strerror}.", file=sys.stderr)
+        sys.exit(125)
+    if "pid" in kinds:
+        waiting = FORWARDED | {signal.SIGCHLD}
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
+        child = os.fork()
+        if child:
+            wait_for(child, waiting)
+    environment = dict(os.environ)
+    if arguments.user:
+        environment = become(arguments.user)
+        if "TERM" in os.environ:
+            environment["TERM"] = os.environ["TERM"]
+    if "pid" in kinds:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, waiting)
+    execute(argv, environment | extra)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""The practice cluster as one object: what the command line and the tests use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import assembly, boxes, cache, door, network, processes, recipes, slurm, state
+from .errors import ClusterError, NotPossibleHereError, NotUpError
+from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
+from .report import say
+
+HERE = Path(__file__).resolve().parent
+NEEDED_PROGRAMS = (
+    *("apt-get", "apt-config", "dpkg", "perl", "tar", "chroot"),
+    *("unshare", "nsenter", "setsid", "mount", "ip"),
+)
+# Settings of various kernels that keep ordinary users from making user namespaces, and the value that does.
+USER_NAMESPACE_SETTINGS = {
+    "user/max_user_namespaces": "0",
+    "kernel/unprivileged_userns_clone": "0",
+    "kernel/apparmor_restrict_unprivileged_userns": "1",
+}
+
+
+class PracticeCluster:
+    """A Slurm cluster on this machine, of the given generation ("24.11" or "22.05").
+
+    Making the object does nothing; the cluster may have been started by another program.
+
+        cluster = PracticeCluster()
+        cluster.up()
+        cluster.run("login", "alice", ["sbatch", "--wrap", "hostname"], check=True)
+        cluster.down()
+    """
+
+    def __init__(self, generation: str = DEFAULT_GENERATION) -> None:
+        if generation not in GENERATIONS:
+            raise ClusterError(f"There is no Slurm {generation} here, only {' and '.join(GENERATIONS)}.")
+        self.generation = generation
+        self.directory = state.directory(generation)
+
+    # ---- life ------------------------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        """Build what is missing in the cache, without starting anything."""
+        check_machine()
+        check_tools()
+        state.prepare_root()
+        cache.provide(recipes.artefacts(GENERATIONS[self.generation]).all(), state.artefacts_in_use())
+
+    def up(self, *, pam_slurm: bool = False, until_end_of: int | None = None) -> None:
+        """Start the cluster, building what is missing; a healthy one is left alone, a damaged one replaced.
+
+        With `pam_slurm`, compute nodes let only those in by ssh who have a job there. With `until_end_of`, the
+        cluster goes down when that process ends, however it ends.
+        """
+        check_machine()
+        state.prepare_root()
+        with self._locked(), _plain_umask():
+            found = state.load(self.generation)
+            if found.is_healthy() and found.pam_slurm == pam_slurm and self._answers():
+                say(f"The practice cluster (Slurm {self.generation}) is up already.")
+                return
+            self._clean()
+            self.build()
+            try:
+                self._start(pam_slurm)
+            except BaseException:
+                processes.end_all(self.directory)
+                raise
+            if until_end_of is not None:
+                self._end_with(until_end_of)
+
+    def down(self) -> bool:
+        """End the cluster and remove everything it left, except for the cache. Returns whether anything was there."""
+        check_machine()
+        state.prepare_root()
+        with self._locked():
+            was_there = self.directory.exists()
+            self._clean()
+            return was_there
+
+    def is_up(self) -> bool:
+        """Return whether the cluster was started completely and all its boxes live."""
+        return state.load(self.generation).is_healthy()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with cache.locked(state.RUN_ROOT / f"{self.generation}.lock", "starts or stops this cluster"):
+            yield
+
+    def _answers(self) -> bool:
+        """Return whether Slurm can be talked to."""
+        try:
+            return self.run("login", "alice", ["squeue", "-M", slurm.BOTH], timeout=10).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def _clean(self) -> None:
+        found = state.load(self.generation)
+        processes.end_all(self.directory, found.alive().values())
+        door.remove_files(self.directory, Path(found.profile) if found.profile else None)
+        if self.directory.exists():
+            shutil.rmtree(self.directory)
+
+    def _start(self, pam_slurm: bool) -> None:
+        generation = GENERATIONS[self.generation]
+        parts = recipes.artefacts(generation)
+        record = state.State(pam_slurm=pam_slurm, artefacts=[str(part.path) for part in parts.all()])
+        self.directory.mkdir()
+        state.save(self.generation, record)
+        plans = assembly.prepare(self.directory, parts, generation)
+        with ThreadPoolExecutor(max_workers=len(plans)) as pool:
+            pids = list(pool.map(lambda plan: boxes.start(plan, self.directory), plans))
+        for plan, pid in zip(plans, pids, strict=True):
+            record.remember(plan.name, pid)
+        record.remember("switch", network.start(self.directory, {name: record.pid(name) for name in BOXES}))
+        state.save(self.generation, record)
+        say("boxes and networks are up")
+        slurm.Starter(self._checked_root).start(pam_slurm=pam_slurm)
+        say("Slurm is up")
+        opened = door.open_door(self.generation, self.directory, assembly.keys(self.directory), record.pid("laptop"))
+        record.remember("door", opened.pid)
+        record.door_text = door.explain(opened)
+        record.profile = str(opened.profile) if opened.profile else None
+        record.complete = True
+        state.save(self.generation, record)
+        say(f"The practice cluster (Slurm {self.generation}) is up.")
+
+    def _end_with(self, pid: int) -> None:
+        """Leave a process behind that takes the cluster down when process `pid` is gone."""
+        down = [sys.executable, str(HERE), "down", "--slurm", self.generation, "--after", str(pid)]
+        subprocess.run(
+            ["sh", "-c", '"$@" >/dev/null 2>&1 </dev/null &', "sh", "setsid", *down],
+            env={**os.environ, processes.MARK: str(self.directory)},
+            check=True,
+            cwd="/",
+        )
+
+    # ---- getting in ------------------------------------------------------------------------------------------
+
+    def argv(
+        self,
+        box: str,
+        user: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        login: bool = True,
+    ) -> list[str]:
+        """Return the host's command line that runs `argv` in a box as a user (or as root), in the user's home.
+
+        No new session and no new terminal: run it under pexpect, and Ctrl-C and hang-up reach the program.
+        `login` puts a login shell in front, which reads the profile and then becomes the program. The environment
+        is the user's own plus `env`; only TERM comes from the caller.
+        """
+        if user != "root" and user not in USERS:
+            raise ClusterError(f"There is no user {user} here, only {', '.join(USERS)} and root.")
+        return boxes.argv(self._pid(box), user, argv, env=env, login=login)
+
+    def laptop_argv(self, argv: Sequence[str]) -> list[str]:
+        """Return the command line that runs one of the HOST's programs in the laptop's network (a browser)."""
+        return boxes.network_argv(self._pid("laptop"), argv, self.directory / "hosts.laptop")
+
+    def run(
+        self,
+        box: str,
+        user: str,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        login: bool = True,
+        input: str | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `argv` as in `argv()` and return its output; the other arguments are those of subprocess.run."""
+        return subprocess.run(
+            self.argv(box, user, argv, env=env, login=login),
+            input=input or "",
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=check,
+        )
+
+    def root(
+        self,
+        box: str,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `argv` as root in a box, without a login shell."""
+        return self.run(box, "root", argv, login=False, input=input, timeout=timeout, check=check)
+
+    def processes(self, box: str) -> list[tuple[int, str, str]]:
+        """Return (pid, user, arguments) of every process as seen inside the box, without the one that looks."""
+        listing = self.root(box, ["ps", "-ww", "-eo", "pid=,user:32=,args="], check=True).stdout
+        found = [line.split(None, 2) for line in listing.splitlines()]
+        return [(int(pid), user, args) for pid, user, args in found if not args.startswith("ps -ww -eo pid=")]
+
+    def squeue(self) -> list[str]:
+        """Return the ids of all jobs that wait or run: "7" on the main cluster, "7;snowy" on the second one."""
+        found = []
+        for cluster, suffix in ((slurm.MAIN, ""), (slurm.SNOWY, f";{slurm.SNOWY}")):
+            listing = self.root("login", ["squeue", "-M", cluster, "-h", "-o", "%i"], check=True).stdout
+            found += [line + suffix for line in listing.split("\n") if line and not line.startswith("CLUSTER:")]
+        return found
+
+    def _pid(self, box: str) -> int:
+        if box not in BOXES:
+            raise ClusterError(f"There is no box {box} here, only {', '.join(BOXES)}.")
+        alive = state.load(self.generation).alive()
+        if box not in alive:
+            raise NotUpError(f"The practice cluster (Slurm {self.generation}) is not up: python3 tests/cluster up")
+        return alive[box]
+
+    def _checked_root(self, box: str, argv: Sequence[str], *, stdin: str = "") -> str:
+        result = self.root(box, argv, input=stdin)
+        if result.returncode != 0:
+            said = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1]
+            raise ClusterError(f"On {box}, '{argv[-1] if argv[0] == 'sh' else ' '.join(argv)}' failed: {said}")
+        return result.stdout
+
+
+def check_machine() -> None:
+    """Raise NotPossibleHereError, with what to do, if this machine cannot hold a practice cluster."""
+    if sys.platform != "linux":
+        raise NotPossibleHereError("The practice cluster is made of Linux namespaces and needs Linux.")
+    if os.geteuid() != 0:
+        raise NotPossibleHereError("The practice cluster needs root: run it with sudo.")
+
+
+def check_tools() -> None:
+    """Raise NotPossibleHereError if a cluster cannot be built or started, for want of programs or of permission."""
+    missing = [program for program in NEEDED_PROGRAMS if shutil.which(program) is None]
+    if missing:
+        raise NotPossibleHereError(f"The practice cluster needs programs this machine lacks: {', '.join(missing)}.")
+    for setting, forbids in USER_NAMESPACE_SETTINGS.items():
+        path = Path("/proc/sys") / setting
+        if path.exists() and path.read_text().strip() == forbids:
+            name = setting.replace("/", ".")
+            raise NotPossibleHereError(
+                f"Apptainer needs user namespaces, which {name} = {forbids} forbids on this machine."
+            )
+
+
+@contextmanager
+def _plain_umask() -> Iterator[None]:
+    """Let others read what is made here, whatever the caller's umask is."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)

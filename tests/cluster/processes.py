@@ -1,0 +1,75 @@
+"""Processes of the host: who is alive, who belongs to a cluster, and ending them for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from .errors import ClusterError
+
+MARK = "NOTEBOOK_LAUNCHER_PRACTICE_CLUSTER"
+"""Environment variable of everything a cluster starts on the host; its value is the cluster's state directory."""
+
+
+def birth(pid: int) -> int | None:
+    """Return when `pid` was born (clock ticks since boot), None if it is gone or only waits to be reaped.
+
+    Number and birth together name a process: numbers are used again.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def children(pid: int) -> list[int]:
+    """Return the children of `pid`, none if it is gone."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def marked(state: Path) -> list[int]:
+    """Return the processes that carry the mark of the cluster in `state`, without this one."""
+    wanted = f"{MARK}={state}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def end(pids: Iterable[int], seconds: float = 10) -> None:
+    """Kill the processes and wait until they are gone.
+
+    Raises ClusterError if one is still there after `seconds`.
+    """
+    left = {pid: born for pid in pids if (born := birth(pid)) is not None}
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + seconds
+    while left := {pid: born for pid, born in left.items() if birth(pid) == born}:
+        if time.monotonic() > deadline:
+            raise ClusterError(f"Process {min(left)} of the practice cluster does not end, not even by SIGKILL.")
+        time.sleep(0.02)
+
+
+def end_all(mark: Path, known: Iterable[int] = ()) -> None:
+    """End everything that was started for the state directory `mark`, and the processes `known`.
+
+    What runs inside a box is ended by the kernel, together with the box's first process.
+    """
+    outside = marked(mark)
+    inside = [child for pid in outside for child in children(pid)]
+    end({*known, *outside, *inside})

@@ -1,0 +1,42 @@
+#!/bin/bash
+# Runs inside a fresh root file system (by chroot) and turns it into one for the boxes of the cluster.
+# Arguments: NAME:UID:PASSWORD of each user, PASSWORD empty for users who log in with a key.
+set -euo pipefail
+
+for entry in "$@"; do
+    IFS=: read -r name uid password <<<"$entry"
+    useradd --no-create-home --uid "$uid" --user-group --shell /bin/bash "$name"
+    # "*" instead of useradd's "!": no password fits, but the account is not a locked one.
+    if [ -n "$password" ]; then echo "$name:$password" | chpasswd; else usermod -p '*' "$name"; fi
+done
+
+# Every box gets a host key of its own when it starts.
+rm -f /etc/ssh/ssh_host_*
+mkdir -p /sw /etc/slurm /opt/launcher /opt/notebook-launcher /var/log/slurm /var/lib/slurm
+chown slurm: /var/log/slurm /var/lib/slurm
+rm -rf /etc/slurm/* /var/log/slurm/* /var/lib/slurm/*
+
+# Apptainer does not build without one; boxes of the cluster bring their own.
+echo '127.0.0.1 localhost' >/etc/hosts
+
+cat >/etc/motd <<'MOTD'
+This is a practice cluster: real Slurm, real ssh, real containers, no real GPUs.
+
+MOTD
+
+cat >/etc/lmod/modulespath <<'PATHS'
+/sw/modules
+/etc/lmod/modules
+/usr/share/lmod/lmod/modulefiles/
+PATHS
+
+cat >/usr/local/bin/launch-notebook <<'PYTHON'
+#!/opt/launcher/bin/python3
+"""Start the launcher from the checkout that is mounted at /opt/notebook-launcher."""
+import sys
+
+from notebook_launcher.cli import main
+
+sys.exit(main())
+PYTHON
+chmod 755 /usr/local/bin/launch-notebook

@@ -1,0 +1,250 @@
+"""What the tests share: the practice cluster, and ``launch-notebook`` in a real terminal of one of its boxes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.cluster import PracticeCluster
+
+PROFILE = """\
+host = "login"
+scheduler = "slurm"
+environment = "tf-gpu"
+image_dir = "/sw/images"
+
+[environments.tf-gpu]
+container = "jupyterlab.sif"
+activate = "export COURSE_ENVIRONMENT=tf-gpu"
+
+[environments.tf-mkl]
+container = "jupyterlab.sif"
+activate = "export COURSE_ENVIRONMENT=tf-mkl"
+
+[environments.tf-pip]
+container = "jupyterlab.sif"
+activate = "export COURSE_ENVIRONMENT=tf-pip"
+
+[environments.no-jupyter]
+container = "no-jupyter.sif"
+
+[environments.no-image]
+container = "/sw/images/not-there.sif"
+
+[environments.module]
+modules = ["jupyterlab/4"]
+
+[environments.broken]
+modules = ["broken/1"]
+
+[environments.plain]
+"""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.addoption("--keep-cluster", action="store_true", help="leave the practice cluster up afterwards")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
+    """The practice cluster, up; what cannot run here is skipped in one line, and fails in CI."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        reason = "the practice cluster needs root on Linux"
+        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    cluster = PracticeCluster(request.config.getoption("--slurm"))
+    was_up = cluster.is_up()
+    cluster.up()
+    for box in ("laptop", "login"):
+        for user in ("alice", "carol"):
+            write_profile(cluster, box, user)
+    yield cluster
+    if not was_up and not request.config.getoption("--keep-cluster"):
+        cluster.down()
+
+
+def write_profile(cluster: PracticeCluster, box: str, user: str, text: str = PROFILE) -> None:
+    """Give a user the course's profile, and make it the one that is meant without ``--cluster``."""
+    script = (
+        "d=~/.config/notebook-launcher; mkdir -p $d/clusters; cat >$d/clusters/practice.toml; "
+        "echo 'cluster = \"practice\"' >$d/config.toml"
+    )
+    subprocess.run(cluster.argv(box, user, ["sh", "-c", script]), input=text, text=True, check=True)
+
+
+class Session:
+    """``launch-notebook`` at work in a terminal: what it printed, and keys to press."""
+
+    def __init__(
+        self, cluster: PracticeCluster, box: str, arguments: list[str], user: str = "alice", columns: int = 80
+    ) -> None:
+        import pexpect
+
+        argv = cluster.argv(box, user, ["launch-notebook", *arguments], env={"TERM": "xterm-256color"})
+        self.cluster, self.box, self.user = cluster, box, user
+        self.child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", dimensions=(24, columns), timeout=90)
+        self.url = ""
+
+    @property
+    def printed(self) -> str:
+        """All that was printed so far, without colours and cursor movements."""
+        text = (self.child.before or "") + (self.child.after if isinstance(self.child.after, str) else "")
+        return plain(self._log() + text)
+
+    def _log(self) -> str:
+        return getattr(self, "_seen", "")
+
+    def expect(self, pattern: str, timeout: float = 60) -> re.Match[str]:
+        """Wait until something is printed that matches."""
+        import pexpect
+
+        try:
+            self.child.expect(pattern, timeout=timeout)
+        except (pexpect.EOF, pexpect.TIMEOUT):
+            pytest.fail(f"“{pattern}” did not come; this did:\n{plain(self._log() + (self.child.before or ''))}")
+        self._seen = self._log() + self.child.before + self.child.after
+        match = self.child.match
+        assert isinstance(match, re.Match)
+        return match
+
+    def ready(self) -> str:
+        """Wait for the address and return it."""
+        self.url = self.expect(r"http://127\.0\.0\.1:\d+/lab\?token=[\w-]+").group(0)
+        self.expect("ENTER ends")
+        return self.url
+
+    @property
+    def session_id(self) -> str:
+        found = re.search(r"\d{8}-\d{6}-[a-z2-7]{4}", self.printed)
+        assert found, self.printed
+        return found.group(0)
+
+    @property
+    def job_id(self) -> str:
+        found = re.search(r"Job (\d+)", self.printed)
+        assert found, self.printed
+        return found.group(1)
+
+    @property
+    def token(self) -> str:
+        return self.url.partition("token=")[2]
+
+    def send(self, keys: str) -> None:
+        self.child.send(keys)
+
+    def end(self, timeout: float = 60) -> int:
+        """Wait for the end and return the exit code (negative: the signal that ended it)."""
+        import pexpect
+
+        try:
+            self.child.expect(pexpect.EOF, timeout=timeout)
+        except pexpect.TIMEOUT:
+            pytest.fail(f"launch-notebook did not end; it printed:\n{self.printed}")
+        self._seen = self._log() + self.child.before
+        self.child.close()
+        return self.child.exitstatus if self.child.exitstatus is not None else -int(self.child.signalstatus or 0)
+
+    def own_pid(self) -> int:
+        """The launcher's process, as its box counts."""
+        pids = [
+            pid
+            for pid, user, args in self.cluster.processes(self.box)
+            if user == self.user and "launch-notebook" in args and "python" in args
+        ]
+        assert len(pids) == 1, self.cluster.processes(self.box)
+        return pids[0]
+
+
+def plain(text: str) -> str:
+    """Return text without a terminal's control sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", text)
+
+
+@pytest.fixture
+def start(cluster: PracticeCluster) -> Iterator[Callable[..., Session]]:
+    """Start launches; whatever a test leaves behind is cleared away for the next one."""
+    started: list[Session] = []
+
+    def start(*arguments: str, box: str = "laptop", user: str = "alice", columns: int = 80) -> Session:
+        started.append(Session(cluster, box, list(arguments), user, columns))
+        return started[-1]
+
+    yield start
+    for session in started:
+        session.child.close(force=True)
+    clear(cluster)
+
+
+def clear(cluster: PracticeCluster) -> None:
+    """Cancel every job and wait until the queue is empty."""
+    for where in ([], ["--clusters=snowy"]):
+        cluster.root("login", ["sh", "-c", f"scancel {' '.join(where)} -u alice; scancel {' '.join(where)} -u carol"])
+    wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
+
+
+def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"not within {seconds} s: {what}")
+        time.sleep(0.1)
+
+
+def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[str]:
+    """What ordinary users still run there (sshd's own helper processes belong to a login, and so count)."""
+    return [
+        f"{box}: {user} {args}"
+        for box in boxes
+        for _, user, args in cluster.processes(box)
+        if user in ("alice", "bob", "carol") and not args.startswith(("(sd-pam)", "systemd"))
+    ]
+
+
+def assert_nothing_left(cluster: PracticeCluster) -> None:
+    """No job in any queue, and no process of a user on any box."""
+    everywhere = ("laptop", "login", "node1", "node2", "gpu1")
+    with contextlib.suppress(BaseException):
+        wait_until(lambda: not cluster.squeue() and not people_processes(cluster, everywhere), 15, "nothing is left")
+    assert cluster.squeue() == []
+    assert people_processes(cluster, everywhere) == []
+
+
+def fetch(cluster: PracticeCluster, box: str, url: str, token: str = "", user: str = "alice") -> tuple[int, str]:
+    """Ask for a page from a box, and return its status and text (status 0: no connection)."""
+    program = (
+        "import sys, urllib.request, urllib.error\n"
+        "url, token = sys.stdin.read().split('\\n')\n"
+        "request = urllib.request.Request(url, headers={'Authorization': 'token ' + token} if token else {})\n"
+        "try:\n"
+        "    answer = urllib.request.urlopen(request, timeout=10)\n"
+        "    print(answer.status); print(answer.read().decode())\n"
+        "except urllib.error.HTTPError as error:\n"
+        "    print(error.code)\n"
+        "except OSError as error:\n"
+        "    print(0); print(error)\n"
+    )
+    done = subprocess.run(
+        cluster.argv(box, user, ["python3", "-c", program]),
+        input=f"{url}\n{token}",
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    status, _, text = done.stdout.partition("\n")
+    return int(status), text

@@ -1,0 +1,157 @@
+"""Errors and events, and that the documentation tells them as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher import errors, events
+from notebook_launcher.cli.report import error_lines, report
+from notebook_launcher.cli.views import JsonView
+from notebook_launcher.errors import JobFailed, LauncherError
+
+DOCS = Path(__file__).parent.parent / "docs"
+ALL_ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, LauncherError) and kind is not LauncherError
+]
+ALL_EVENTS = [
+    kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, events.Event) and kind is not events.Event
+]
+HEAD = ["event", "time", "elapsed"]
+
+
+# --- errors --------------------------------------------------------------------------------------------------
+
+
+def test_every_cause_has_an_exit_code_of_its_own() -> None:
+    codes = [kind.exit_code for kind in ALL_ERRORS]
+    assert len(codes) == len(set(codes))
+    # 0 is success, 1 a bug; 126 to 128 and 129 are the shell's; 130 is what a shell says after Ctrl-C
+    assert all(2 <= code < 126 or code == 130 for code in codes)
+
+
+def test_the_exit_codes_are_a_promise() -> None:
+    """Scripts depend on them. A new error gets a new code; these stay."""
+    promised = {
+        "UsageError": 2, "ProfileError": 3, "EnvironmentUnknown": 4, "ConnectionFailed": 10, "AuthenticationFailed": 11,
+        "HostKeyUnknown": 12, "HostKeyChanged": 13, "NodeUnreachable": 14, "ConnectionLost": 15,
+        "HostCommandFailed": 16, "SubmitRefused": 20, "SchedulerMissing": 21, "SubmitUncertain": 22,
+        "JobNeverStarts": 23, "JobFailed": 30, "JobCancelled": 31, "JobTimedOut": 32, "JobLost": 33,
+        "JupyterSilent": 34, "SessionNotFound": 40, "CancelFailed": 41, "OurBug": 70, "Interrupted": 130,
+    }  # fmt: skip
+    assert promised.items() <= {kind.__name__: kind.exit_code for kind in ALL_ERRORS}.items()
+
+
+def documented_errors() -> dict[str, int]:
+    rows = re.findall(r"^\| (\d+) \| (\w+) \| (.+) \| (.+) \|$", (DOCS / "errors.md").read_text(), re.M)
+    assert [int(code) for code, *_ in rows] == sorted(int(code) for code, *_ in rows)
+    assert all(when.endswith(".") for _, _, when, _ in rows)
+    return {name: int(code) for code, name, _, _ in rows}
+
+
+def test_every_error_is_documented_with_its_code_and_no_other() -> None:
+    assert documented_errors() == {kind.__name__: kind.exit_code for kind in ALL_ERRORS}
+
+
+@pytest.mark.parametrize("kind", ALL_ERRORS, ids=lambda kind: kind.__name__)
+def test_an_error_tells_what_why_and_what_to_do(kind: type[LauncherError], capsys: pytest.CaptureFixture[str]) -> None:
+    assert kind.__doc__
+    error = kind("It broke.", why="So it said.", mend="type: this", log=["one", "two"])
+    assert error_lines(error) == [
+        "launch-notebook: It broke.",
+        "  So it said.",
+        "  The end of the job's log:",
+        "  | one",
+        "  | two",
+        "  → type: this",
+    ]
+    assert error.kind == kind.__name__
+    assert str(error) == "It broke."
+    assert report(error, as_json=False) == kind.exit_code
+    output = capsys.readouterr()
+    assert output.err.splitlines() == error_lines(error)
+    assert output.out == ""
+
+
+def test_an_error_says_no_more_than_it_knows() -> None:
+    assert error_lines(JobFailed("It broke.")) == ["launch-notebook: It broke."]
+
+
+# --- events --------------------------------------------------------------------------------------------------
+
+
+def documented_events() -> dict[str, list[str]]:
+    text = (DOCS / "json.md").read_text()
+    found = {}
+    for section in re.split(r"^### ", text, flags=re.M)[1:]:
+        name = re.match(r"`(\w+)`", section)
+        assert name, section[:20]
+        found[name[1]] = re.findall(r"^\| `(\w+)` \| \S.* \|$", section.partition("\n## ")[0], re.M)
+    return found
+
+
+def test_every_event_is_documented_with_its_fields_in_their_order() -> None:
+    assert documented_events() == {kind.name: [f.name for f in dataclasses.fields(kind)] for kind in ALL_EVENTS}
+    general = (DOCS / "json.md").read_text().partition("## The events")[0]
+    assert re.findall(r"^\| `(\w+)` \|", general, re.M) == HEAD
+
+
+def test_the_example_stream_is_one() -> None:
+    text = (DOCS / "json.md").read_text()
+    lines = [line for block in re.findall(r"```json\n(.*?)```", text, re.S) for line in block.splitlines()]
+    documented = documented_events()
+    assert len(lines) >= 7
+    for line in lines:
+        data = json.loads(line)
+        assert list(data) == HEAD + documented[data["event"]], line
+        kind = next(kind for kind in ALL_EVENTS if kind.name == data["event"])
+        kind(**{name: value for name, value in data.items() if name not in HEAD})
+        assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", data["time"])
+
+
+def sample(kind: type[events.Event]) -> events.Event:
+    values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "str | None": None}
+    return kind(**{field.name: values[str(field.type)] for field in dataclasses.fields(kind)})
+
+
+@pytest.mark.parametrize("kind", ALL_EVENTS, ids=lambda kind: kind.name)
+def test_an_event_is_printed_on_one_line_as_documented(
+    kind: type[events.Event], capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = JsonView()
+    view.show(sample(kind))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    data = json.loads(lines[0])
+    assert list(data) == HEAD + [field.name for field in dataclasses.fields(kind)]
+    assert data["event"] == kind.name
+
+
+def test_an_error_is_printed_as_the_documented_event(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(JobFailed("It broke.", why="w", mend="m", log=["one"]), as_json=True) == 30
+    output = capsys.readouterr()
+    assert output.err == ""
+    data = json.loads(output.out)
+    assert list(data) == HEAD + documented_events()["error"]
+    assert (data["event"], data["kind"], data["log"], data["exit_code"]) == ("error", "JobFailed", ["one"], 30)
+
+
+def test_every_event_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from notebook_launcher.cli.views import TextView
+
+    for kind in ALL_EVENTS:
+        if kind is events.Problem:  # shown by the report
+            continue
+        with TextView(Console(width=80)) as view:
+            view.show(sample(kind))
+        assert capsys.readouterr().out.strip(), kind

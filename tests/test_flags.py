@@ -1,0 +1,200 @@
+"""The table of sbatch's flags, and the way of every one of them from the command line to the request."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from notebook_launcher.cli import app
+from notebook_launcher.flags import BY_NAME, FLAGS, FULFILLED, OWN_MEANING, REFUSED, Flag, closest
+from notebook_launcher.plan import Ask
+
+# --- the table -----------------------------------------------------------------------------------------------
+
+
+def test_names_and_letters_are_unique() -> None:
+    names = [flag.name for flag in FLAGS]
+    letters = [flag.letter for flag in FLAGS if flag.letter]
+    assert len(names) == len(set(names)) == len(BY_NAME)
+    assert len(letters) == len(set(letters))
+    assert all(len(letter) == 1 for letter in letters)
+    assert not any(name.startswith("-") or name != name.lower() for name in names)
+
+
+# from sbatch's manual, by hand: the letter of each flag that has one
+LETTERS = {
+    "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint", "c": "cpus-per-task",
+    "d": "dependency", "D": "chdir", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold", "i": "input",
+    "J": "job-name", "k": "no-kill", "L": "licenses", "M": "clusters", "m": "distribution", "N": "nodes",
+    "n": "ntasks", "O": "overcommit", "o": "output", "p": "partition", "Q": "quiet", "q": "qos", "S": "core-spec",
+    "s": "oversubscribe", "t": "time", "W": "wait", "w": "nodelist", "x": "exclude",
+}  # fmt: skip
+
+
+def test_letters_are_those_of_sbatchs_manual() -> None:
+    assert {flag.letter: flag.name for flag in FLAGS if flag.letter} == LETTERS
+
+
+def test_what_the_launcher_treats_by_itself_is_in_the_table() -> None:
+    assert REFUSED.keys() <= BY_NAME.keys()
+    assert FULFILLED.keys() <= BY_NAME.keys()
+    assert not REFUSED.keys() & FULFILLED.keys()
+    assert not OWN_MEANING & BY_NAME.keys()
+
+
+@pytest.mark.parametrize(
+    ("word", "suggestion"),
+    [
+        ("--partitoin", "--partition"),
+        ("--part", "--partition"),
+        ("--gpu", "--gpus"),
+        ("--tmie", "--time"),
+        ("--tiem=2:00:00", "--time"),
+        ("--reservaton=lab1", "--reservation"),
+        ("--memory", "--mem"),
+        ("qos", "--qos"),
+        ("--xyzzyplugh", None),
+        ("-Z", None),
+        ("", None),
+    ],
+)
+def test_the_closest_flag(word: str, suggestion: str | None) -> None:
+    assert closest(word) == suggestion
+
+
+def test_the_closest_flag_may_be_one_of_ours() -> None:
+    assert closest("--dryrun", ("--dry-run", "--open")) == "--dry-run"
+
+
+# --- from the command line to Ask ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Ask]:
+    """What a launch was asked for, instead of the launch."""
+    caught: list[Ask] = []
+
+    def catch(ask: Ask, **_others: bool) -> int:
+        caught.append(ask)
+        return 0
+
+    monkeypatch.setattr(app, "_launch", catch)
+    return caught
+
+
+def spellings(flag: Flag) -> Iterator[tuple[list[str], str | None]]:
+    """Yield each way to write a flag, and the value that must arrive."""
+    long, short = f"--{flag.name}", f"-{flag.letter}"
+    if flag.argument in ("none", "optional"):
+        yield [long], None
+        if flag.letter:
+            yield [short], None
+    if flag.argument in ("required", "optional"):
+        yield [f"{long}=a b=c"], "a b=c"
+        if flag.letter:
+            yield [f"{short}7x"], "7x"
+    if flag.argument == "required":
+        yield [long, "7"], "7"
+        yield [long, "-1"], "-1"
+        if flag.letter:
+            yield [short, "7"], "7"
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
+def test_every_flag_arrives_in_every_spelling(asked: list[Ask], flag: Flag) -> None:
+    for words, value in spellings(flag):
+        for before, after in ([], []), (["--hint", "nomultithread"], ["--comment=x"]):
+            if flag.name in ("hint", "comment") and before:
+                continue
+            assert app.run([*before, *words, *after]) == 0, words
+            assert asked.pop().flags == (
+                {flag.name: value} | ({"hint": "nomultithread", "comment": "x"} if before else {})
+            ), words
+
+
+@pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.argument == "required"], ids=lambda flag: flag.name)
+def test_a_flag_without_its_value_is_refused(asked: list[Ask], capsys: pytest.CaptureFixture[str], flag: Flag) -> None:
+    assert app.run([f"--{flag.name}"]) == 2
+    assert f"--{flag.name}" in capsys.readouterr().err
+    assert asked == []
+
+
+def test_an_empty_value_stays_a_value(asked: list[Ask]) -> None:
+    assert app.run(["--comment=", "--mail-user", ""]) == 0
+    assert asked[0].flags == {"comment": "", "mail-user": ""}
+
+
+def test_the_command_line_of_the_course(asked: list[Ask]) -> None:
+    assert app.run(["-n", "4", "-p", "devcore", "--gres=gpu:t4:0", "--", "tf-mkl"]) == 0
+    assert asked[0].flags == {"ntasks": "4", "partition": "devcore", "gres": "gpu:t4:0"}
+    assert asked[0].words == ("tf-mkl",)
+
+
+def test_the_last_of_two_values_counts(asked: list[Ask]) -> None:
+    assert app.run(["-t", "1:00:00", "--time=2:00:00"]) == 0
+    assert asked[0].flags == {"time": "2:00:00"}
+
+
+def test_our_own_flags_are_not_the_schedulers(asked: list[Ask]) -> None:
+    words = ["--cluster", "uni", "--ssh-config", "f", "--module", "a/1", "--module", "b/2", "--conda", "dl"]
+    assert app.run([*words, "--venv", "v", "--clusters=snowy", "--", "tf-gpu", "-x.sif"]) == 0
+    ask = asked[0]
+    assert (ask.cluster, ask.ssh_config, ask.conda, ask.venv) == ("uni", "f", "dl", "v")
+    assert ask.modules == ("a/1", "b/2")
+    assert ask.words == ("tf-gpu", "-x.sif")
+    assert ask.flags == {"clusters": "snowy"}
+
+
+# --- mistakes ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nothing_contacted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fail a test that starts a process or opens a connection."""
+
+    def refuse(*arguments: Any, **_others: Any) -> NoReturn:
+        raise AssertionError(f"something was contacted: {arguments}")
+
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.mark.usefixtures("nothing_contacted")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--host", "login", "--partitoin=core"], "did you mean --partition?"),
+        (["--cluster", "uni", "--gpu=1"], "did you mean --gpus?"),
+        (["--host", "login", "--dryrun"], "did you mean --dry-run?"),
+        (["--host", "login", "-Z"], "There is no flag -Z"),
+        (["--host", "login", "-t"], "-t"),
+        (["--host", "login", "-t", "soon"], "“soon” is not a walltime"),
+        (["--host", "login", "--array=1-3"], "--array cannot be used here: a notebook is one job"),
+        (["--host", "login", "--wrap", "date"], "--wrap cannot be used here"),
+        (["--host", "login", "--test-only"], "--dry-run"),
+        (["--host", "login", "--comment", "a\nb"], "more than one line"),
+        (["--host", "login", "--cluster", "uni"], "exclude each other"),
+        (["--host", "login", "--", "a", "b", "c"], "no more"),
+        (["--host", "login", "--", "a\nsetenv=X=1.sif"], "more than one line"),
+        (["--host", "login", "--conda", "a\nsetenv=X=1"], "more than one line"),
+        (["--host", "login", "--module", "a\rb"], "more than one line"),
+        (["tf-mkl"], "launch-notebook -- tf-mkl"),
+        (["conect"], "launch-notebook connect"),
+        (["-n", "4", "tf-mkl"], "tf-mkl"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_contacted(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert app.run(words) == 2
+    output = capsys.readouterr()
+    assert said in output.err
+    assert output.out == ""
+    assert "Traceback" not in output.err

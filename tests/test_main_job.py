@@ -1,0 +1,361 @@
+"""The main job on the practice cluster: real Slurm, real sshd, real Apptainer, a real terminal; an ordinary user."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from tests.cluster import PracticeCluster
+from tests.conftest import Session, assert_nothing_left, fetch, wait_until
+
+Start = Callable[..., Session]
+API = re.compile(r"lab\?token=.*")
+
+
+def job(cluster: PracticeCluster, job_id: str, *clusters: str) -> str:
+    return cluster.run("login", "alice", ["scontrol", *clusters, "show", "job", job_id]).stdout
+
+
+def status_of(cluster: PracticeCluster, session: Session) -> int:
+    return fetch(cluster, session.box, API.sub("api/status", session.url), session.token)[0]
+
+
+@pytest.mark.parametrize("box", ["laptop", "login"])
+def test_from_command_to_jupyterlab_and_back(cluster: PracticeCluster, start: Start, box: str) -> None:
+    session = start("-t", "2:00:00", "--gpus", "1", box=box)
+    session.ready()
+    assert "2 hours" in session.printed
+    assert "JupyterLab runs on gpu1" in session.printed
+    assert status_of(cluster, session) == 200
+    assert fetch(cluster, box, API.sub("api/status", session.url))[0] == 403
+    text = job(cluster, session.job_id)
+    assert "TimeLimit=02:00:00" in text
+    assert "gpu" in text.partition("TRES=")[2]
+    session.send("\n")
+    assert session.end() == 0
+    assert f"Job {session.job_id} is gone." in session.printed
+    assert_nothing_left(cluster)
+
+
+# the lines of the course's lab: what is typed, and what Slurm must have understood
+LAB_LINES = [
+    pytest.param([], ["TimeLimit=00:59:00", "Partition=core"], "tf-gpu", id="no words at all"),
+    pytest.param(["-n", "4", "-p", "devcore", "--gres=gpu:t4:0", "--", "tf-mkl"],
+                 ["NumCPUs=4 ", "Partition=devcore", "TimeLimit=00:59:00"], "tf-mkl", id="cores and no GPU"),
+    pytest.param(["-n", "16", "-p", "devcore", "--gres=gpu:t4:0", "--", "tf-pip", "jupyterlab.sif"],
+                 ["NumCPUs=16 ", "Partition=devcore"], "tf-pip", id="environment and container"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "understood", "environment"), LAB_LINES)
+def test_the_lines_of_the_lab(
+    cluster: PracticeCluster, start: Start, words: list[str], understood: list[str], environment: str
+) -> None:
+    session = start(*words)
+    session.ready()
+    text = job(cluster, session.job_id)
+    assert [part for part in understood if part not in text] == []
+    assert "gpu" not in text.partition("TRES=")[2].partition("\n")[0]
+    assert status_of(cluster, session) == 200
+    environ = cluster.root("login", ["sh", "-c", "squeue -h -o %N"]).stdout.strip()
+    found = cluster.root(
+        environ, ["sh", "-c", "cat /proc/[0-9]*/environ | tr '\\0' '\\n' | grep ^COURSE_ENV | sort -u"]
+    )
+    assert found.stdout.strip() == f"COURSE_ENVIRONMENT={environment}"
+    session.send("\n")
+    assert session.end() == 0
+    assert_nothing_left(cluster)
+
+
+def test_a_begin_time_that_has_passed_means_tomorrow(cluster: PracticeCluster, start: Start) -> None:
+    begin = cluster.run("login", "alice", ["date", "-d", "-1 hour", "+%H:%M"]).stdout.strip()
+    session = start("-t", "3:00:00", "-b", begin)
+    session.expect("tomorrow")
+    session.expect("begin time")
+    text = job(cluster, session.job_id)
+    assert "Reason=BeginTime" in text
+    assert "TimeLimit=03:00:00" in text
+    session.send("\x03")
+    assert session.end() == 130
+    assert_nothing_left(cluster)
+
+
+def test_every_flag_at_once_on_another_cluster(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-M", "snowy", "-A", "proj1", "--reservation=lab1", "--qos=short", "--exclusive",
+                    "--constraint=skylake", "--mem=55G")  # fmt: skip
+    session.ready()
+    text = job(cluster, session.job_id, "--clusters=snowy")
+    for part in ("Account=proj1", "QOS=short", "Reservation=lab1", "Features=skylake", "OverSubscribe=NO"):
+        assert part in text
+    assert re.search(r"MinMemoryNode=55G", text)
+    assert "on snowy" in session.printed
+    session.send("\n")
+    assert session.end() == 0
+    assert_nothing_left(cluster)
+
+
+def test_three_sessions_at_once(cluster: PracticeCluster, start: Start) -> None:
+    sessions = [start("-n", "1"), start("-n", "2"), start("-n", "1", box="login")]
+    for session in sessions:
+        session.ready()
+    assert len({session.session_id for session in sessions}) == 3
+    assert len({session.token for session in sessions}) == 3
+    first, *others = sessions
+    first.send("\n")
+    assert first.end() == 0
+    assert [status_of(cluster, other) for other in others] == [200, 200]
+    for other in others:
+        other.send("\n")
+        assert other.end() == 0
+    assert_nothing_left(cluster)
+
+
+# --- ways out ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("box", ["laptop", "login"])
+def test_ctrl_c_while_held_ends_the_job(cluster: PracticeCluster, start: Start, box: str) -> None:
+    session = start("-n", "1", box=box)
+    session.ready()
+    session.send("\x03")
+    assert session.end() == 0
+    assert f"Job {session.job_id} is gone." in session.printed
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0])
+def test_ctrl_c_at_any_moment_leaves_no_job(cluster: PracticeCluster, start: Start, after: float) -> None:
+    session = start("-n", "1")
+    subprocess.run(["sleep", str(after)], check=True)
+    session.send("\x03")
+    assert session.end() in (130, -2, 0), session.printed
+    assert "Traceback" not in session.printed
+    assert_nothing_left(cluster)
+
+
+def test_d_leaves_it_running_and_connect_comes_back(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1")
+    session.ready()
+    session.send("d\n")
+    assert session.end() == 0
+    assert cluster.squeue() == [session.job_id]
+    command = re.search(r"launch-notebook (connect .*)", session.printed)
+    assert command, session.printed
+    again = start(*command.group(1).split())
+    again.ready()
+    assert again.token == session.token
+    assert status_of(cluster, again) == 200
+    again.send("\n")
+    assert again.end() == 0
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("box", ["laptop", "login"])
+def test_a_closed_terminal_leaves_it_running(cluster: PracticeCluster, start: Start, box: str) -> None:
+    session = start("-n", "1", box=box)
+    session.ready()
+    session_id, job_id = session.session_id, session.job_id
+    session.child.close(force=False)  # closes the terminal, so that the kernel sends SIGHUP
+    wait_until(lambda: not launchers(cluster, box), 15, "the launcher ends")
+    assert cluster.squeue() == [job_id]
+    if box == "laptop":
+        wait_until(lambda: not users_on(cluster, "login"), 15, "nothing is left on the login node")
+    stopped = cluster.run("laptop", "alice", ["launch-notebook", "stop", session_id])
+    assert stopped.returncode == 0, stopped.stderr
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("box", ["laptop", "login"])
+def test_a_killed_launcher_leaves_a_session_that_can_be_stopped(
+    cluster: PracticeCluster, start: Start, box: str
+) -> None:
+    session = start("-n", "1", box=box)
+    session.ready()
+    cluster.root(box, ["kill", "-KILL", str(session.own_pid())])
+    session.end()
+    wait_until(lambda: not users_on(cluster, "login"), 15, "nothing is left on the login node")
+    assert cluster.squeue() == [session.job_id]
+    stopped = cluster.run("laptop", "alice", ["launch-notebook", "stop"])
+    assert stopped.returncode == 0, stopped.stderr
+    assert_nothing_left(cluster)
+
+
+def launchers(cluster: PracticeCluster, box: str) -> list[str]:
+    return [args for _, user, args in cluster.processes(box) if user == "alice" and "launch-notebook" in args]
+
+
+def users_on(cluster: PracticeCluster, box: str) -> list[str]:
+    return [args for _, user, args in cluster.processes(box) if user == "alice"]
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------------
+
+
+def test_cancelled_by_somebody_else_while_waiting(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", "-b", "now+1hour")
+    session.expect("begin time")
+    cluster.root("ctl", ["scancel", session.job_id])
+    assert session.end(timeout=30) == 31
+    assert "cancelled" in session.printed
+    assert_nothing_left(cluster)
+
+
+def test_cancelled_by_somebody_else_while_held(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1")
+    session.ready()
+    cluster.root("ctl", ["scancel", session.job_id])
+    assert session.end(timeout=30) == 31
+    assert "cancelled" in session.printed
+    assert_nothing_left(cluster)
+
+
+FAILURES = [
+    pytest.param(["--", "no-image"], 30, "not-there.sif", id="image missing"),
+    pytest.param(["--", "no-jupyter"], 30, "no JupyterLab in the container", id="Jupyter missing in the container"),
+    pytest.param(["--", "plain"], 30, "--module", id="Jupyter missing on the node"),
+    pytest.param(["--", "broken"], 30, "broken/1", id="module does not load"),
+    pytest.param(["-A", "nobody"], 20, "account", id="account refused"),
+    pytest.param(["-p", "nowhere"], 20, "partition", id="partition refused"),
+    pytest.param(["-p", "devcore", "-t", "5:00:00"], 23, "walltime", id="walltime beyond the partition"),
+    pytest.param(["-t", "soon"], 2, "walltime", id="walltime that is none"),
+    pytest.param(["--gres=gpu:h9000:1"], 20, "%G", id="GPU that is not there"),
+    pytest.param(["-M", "atlantis"], 20, "cluster", id="cluster that is not there"),
+    pytest.param(["--", "tf-mlk"], 4, "tf-mkl", id="environment misspelled"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "exit_code", "said"), FAILURES)
+def test_failures_in_a_sentence(
+    cluster: PracticeCluster, start: Start, words: list[str], exit_code: int, said: str
+) -> None:
+    session = start("-n", "1", *words, columns=200)
+    assert session.end() == exit_code, session.printed
+    assert said in session.printed
+    assert "→" in session.printed
+    assert "Traceback" not in session.printed
+    assert_nothing_left(cluster)
+
+
+def test_a_module_instead_of_a_container(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", "--", "module")
+    session.ready()
+    assert status_of(cluster, session) == 200
+    session.send("\n")
+    assert session.end() == 0
+    assert_nothing_left(cluster)
+
+
+def test_a_host_without_a_profile(cluster: PracticeCluster, start: Start) -> None:
+    session = start("--host", "alice@login", "-n", "1", "--", "/sw/images/jupyterlab.sif")
+    session.ready()
+    assert status_of(cluster, session) == 200
+    session.send("d\n")
+    assert session.end() == 0
+    stopped = cluster.run(
+        "laptop", "alice", ["launch-notebook", "stop", "--host", "alice@login", session.session_id[:17]]
+    )
+    assert stopped.returncode == 0, stopped.stderr
+    assert_nothing_left(cluster)
+
+
+def test_a_wrong_host_key_is_refused(cluster: PracticeCluster, start: Start) -> None:
+    known_hosts = cluster.run("laptop", "alice", ["sh", "-c", "cat ~/.ssh/known_hosts"]).stdout
+    other = cluster.run(
+        "laptop", "alice", ["sh", "-c", "ssh-keygen -q -t ed25519 -N '' -f /tmp/other; cat /tmp/other.pub"]
+    )
+    try:
+        put_known_hosts(cluster, "login.practice.test,login " + " ".join(other.stdout.split()[:2]) + "\n")
+        session = start("-n", "1", columns=200)
+        assert session.end() == 13
+        assert "known_hosts, line 1" in session.printed
+        put_known_hosts(cluster, "")
+        asked = start("-n", "1", columns=200)
+        asked.expect(r"SHA256:[\s\S]*yes/no")
+        asked.send("no\n")
+        assert asked.end() == 12
+        quiet = cluster.run("laptop", "alice", ["sh", "-c", "launch-notebook -n 1 </dev/null"])
+        assert quiet.returncode == 12, quiet.stdout
+    finally:
+        put_known_hosts(cluster, known_hosts)
+        cluster.run("laptop", "alice", ["rm", "-f", "/tmp/other", "/tmp/other.pub"])
+    assert_nothing_left(cluster)
+
+
+def put_known_hosts(cluster: PracticeCluster, text: str) -> None:
+    subprocess.run(cluster.argv("laptop", "alice", ["sh", "-c", "cat >~/.ssh/known_hosts"]), input=text, text=True,
+                   check=True)  # fmt: skip
+
+
+def test_a_password_is_asked_for_and_a_wrong_one_is_refused(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", user="carol")
+    for _ in range(3):
+        session.expect("password: ")
+        session.send("wrong\n")
+    assert session.end() == 11
+    assert "password" in session.printed
+    assert "wrong" not in session.printed
+    right = start("-n", "1", user="carol")
+    right.expect("password: ")
+    right.send("practice-carol\n")
+    right.ready()
+    assert "practice-carol" not in right.printed
+    right.send("\n")
+    assert right.end() == 0
+    assert_nothing_left(cluster)
+
+
+def test_nothing_typed_is_run(cluster: PracticeCluster, start: Start) -> None:
+    evil = "$(touch /tmp/pwned)`touch /tmp/pwned`;touch /tmp/pwned"
+    for words in (["-J", evil], ["--comment", evil], ["--mail-user", f"a'{evil}"], ["--conda", evil],
+                  ["--module", evil], ["--", f"/sw/{evil}.sif"]):  # fmt: skip
+        session = start("-n", "1", *words)
+        session.expect("is queued|launch-notebook:")
+        session.send("\x03")
+        session.end()
+    for box in ("laptop", "login", "node1", "node2", "gpu1"):
+        assert cluster.root(box, ["sh", "-c", "ls /tmp/pwned 2>/dev/null"]).stdout == ""
+    assert_nothing_left(cluster)
+
+
+# --- for programs --------------------------------------------------------------------------------------------------
+
+
+def test_dry_run_does_nothing(cluster: PracticeCluster) -> None:
+    before = cluster.run("login", "alice", ["sh", "-c", "ls ~/.notebook-launcher/sessions 2>/dev/null | wc -l"]).stdout
+    done = cluster.run("laptop", "alice", ["launch-notebook", "--dry-run", "-n", "2", "--gpus", "1", "--", "tf-mkl"])
+    assert done.returncode == 0
+    assert "sbatch --parsable --gpus=1" in done.stdout
+    assert "container=/sw/images/jupyterlab.sif" in done.stdout
+    after = cluster.run("login", "alice", ["sh", "-c", "ls ~/.notebook-launcher/sessions 2>/dev/null | wc -l"]).stdout
+    assert (before, cluster.squeue()) == (after, [])
+
+
+def test_json_prints_events_and_nothing_else(cluster: PracticeCluster) -> None:
+    argv = cluster.argv("laptop", "alice", ["launch-notebook", "--json", "-n", "1"])
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        events = []
+        for line in process.stdout:
+            events.append(json.loads(line))
+            if events[-1]["event"] == "ready":
+                process.stdin.write("\n")
+                process.stdin.flush()
+        assert process.wait(30) == 0
+    names = [event["event"] for event in events]
+    assert names[0] == "connecting"
+    assert [name for name in names if name in ("submitted", "running", "ready", "ending", "ended")] == [
+        "submitted", "running", "ready", "ending", "ended"]  # fmt: skip
+    assert_nothing_left(cluster)
+
+
+def test_json_tells_an_error_as_an_event(cluster: PracticeCluster) -> None:
+    done = cluster.run("laptop", "alice", ["launch-notebook", "--json", "-p", "nowhere"])
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 20
+    assert events[-1]["event"] == "error"
+    assert events[-1]["kind"] == "SubmitRefused"

@@ -1,0 +1,273 @@
+"""From what was typed to a plan: where to go, with which environment, image and flags."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.errors import ConnectionFailed, EnvironmentUnknown, ProfileError, UsageError
+from notebook_launcher.hosts.ssh_settings import Destination
+from notebook_launcher.plan import Ask, Here, Place, begin_note, find_place, make_plan, useless_flags_note
+from notebook_launcher.profiles import ClusterProfile
+from notebook_launcher.request import Request
+
+LAPTOP = Here("laptop", has_slurm=False)
+LOGIN = Here("rackham3.uni.example", has_slurm=True)
+
+PROFILE = """
+host = "alice@rackham.uni.example:2222"
+login_nodes = ["rackham[0-9]*"]
+environment = "tf-gpu"
+image_dir = "~/images/"
+
+[defaults]
+account = "proj1"
+gres = "gpu:t4:1"
+time = "1:00:00"
+
+[environments.tf-gpu]
+container = "gpu.sif"
+
+[environments.tf-mkl]
+container = "/sw/mkl.sif"
+modules = ["a/1"]
+
+[environments."odd/one"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration folder with one profile that is not chosen yet."""
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "uni.toml").write_text(PROFILE)
+    (tmp_path / "clusters" / "here.toml").write_text('scheduler = "local"\n')
+    return tmp_path
+
+
+def choose(configuration: Path, cluster: str) -> None:
+    (configuration / "config.toml").write_text(f'cluster = "{cluster}"\n')
+
+
+# --- where ---------------------------------------------------------------------------------------------------
+
+
+def test_without_a_word_it_is_this_machine() -> None:
+    assert find_place(Ask(), LAPTOP) == Place(ClusterProfile(), None, None, "local")
+    assert find_place(Ask(), LOGIN) == Place(ClusterProfile(), None, None, "slurm")
+
+
+@pytest.mark.parametrize("here", [LAPTOP, LOGIN])
+def test_the_configured_cluster_goes_before_this_machine(configuration: Path, here: Here) -> None:
+    choose(configuration, "uni")
+    assert find_place(Ask(), here).cluster == "uni"
+
+
+@pytest.mark.parametrize("here", [LAPTOP, LOGIN])
+def test_cluster_goes_before_the_configured_one(configuration: Path, here: Here) -> None:
+    choose(configuration, "uni")
+    place = find_place(Ask(cluster="here"), here)
+    assert (place.cluster, place.destination, place.scheduler) == ("here", None, "local")
+
+
+@pytest.mark.parametrize("here", [LAPTOP, LOGIN])
+def test_host_goes_before_everything(configuration: Path, here: Here) -> None:
+    choose(configuration, "uni")
+    place = find_place(Ask(host="bob@other:22", ssh_config="cfg"), here)
+    assert place.destination == Destination("other", "bob", 22, "cfg")
+    assert (place.cluster, place.scheduler, place.profile) == (None, "auto", ClusterProfile())
+
+
+def test_host_and_cluster_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="exclude each other"):
+        find_place(Ask(host="login", cluster="uni"), LAPTOP)
+
+
+def test_a_host_that_is_an_option_is_refused() -> None:
+    with pytest.raises(ConnectionFailed, match="does not name a login node"):
+        find_place(Ask(host="-oProxyCommand=touch /tmp/x"), LAPTOP)
+
+
+def test_a_configured_cluster_without_a_profile_is_told(configuration: Path) -> None:
+    choose(configuration, "gone")
+    with pytest.raises(ProfileError, match="gone"):
+        find_place(Ask(), LAPTOP)
+
+
+@pytest.mark.parametrize(
+    ("here", "remote"),
+    [
+        (LAPTOP, True),
+        (Here("otherlaptop.uni.example", has_slurm=False), True),
+        (LOGIN, False),
+        (Here("rackham1", has_slurm=True), False),
+        (Here("rackham.uni.example", has_slurm=True), False),
+        (Here("rackham", has_slurm=True), True),  # neither the profile's host nor one of its login nodes
+        (Here("rackham3", has_slurm=False), True),  # the name alone is not enough
+        (Here("othercluster1", has_slurm=True), True),
+    ],
+)
+def test_the_same_words_on_the_laptop_and_on_the_login_node(here: Here, remote: bool) -> None:
+    place = find_place(Ask(cluster="uni"), here)
+    assert place.scheduler == "slurm"
+    assert place.destination == (Destination("rackham.uni.example", "alice", 2222) if remote else None)
+
+
+def test_what_the_profile_says_of_ssh(configuration: Path) -> None:
+    (configuration / "clusters" / "uni.toml").write_text('host = "login"\nuser = "carol"\nport = 7\nssh_config = "f"\n')
+    assert find_place(Ask(cluster="uni"), LAPTOP).destination == Destination("login", "carol", 7, "f")
+    assert find_place(Ask(cluster="uni", ssh_config="g"), LAPTOP).destination == Destination("login", "carol", 7, "g")
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (Ask(), []),
+        (Ask(cluster="uni"), ["--cluster", "uni"]),
+        (Ask(cluster="uni", ssh_config="my config"), ["--cluster", "uni", "--ssh-config", "my config"]),
+        (Ask(host="bob@other"), ["--host", "bob@other"]),
+        (Ask(host="other", ssh_config="f"), ["--host", "other", "--ssh-config", "f"]),
+    ],
+)
+def test_the_words_that_lead_back(ask: Ask, words: list[str]) -> None:
+    place = find_place(ask, LAPTOP)
+    assert place.arguments() == words
+
+
+def test_the_configured_cluster_is_named_on_the_way_back(configuration: Path) -> None:
+    choose(configuration, "uni")
+    assert find_place(Ask(), LAPTOP).arguments() == ["--cluster", "uni"]
+
+
+# --- environment and image -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "container"),
+    [
+        ((), "tf-gpu", "~/images/gpu.sif"),
+        (("tf-mkl",), "tf-mkl", "/sw/mkl.sif"),
+        (("tf-mkl", "other.sif"), "tf-mkl", "~/images/other.sif"),
+        (("tf-mkl", "./other.sif"), "tf-mkl", "./other.sif"),
+        (("tf-gpu", "/proj/x.sif"), "tf-gpu", "/proj/x.sif"),
+        (("x.sif",), None, "~/images/x.sif"),
+        (("/proj/x",), None, "/proj/x"),
+        (("odd/one",), "odd/one", None),
+    ],
+)
+def test_the_words_after_two_dashes(words: tuple[str, ...], name: str | None, container: str | None) -> None:
+    plan = make_plan(Ask(cluster="uni", words=words), LAPTOP)
+    assert (plan.environment_name, plan.container) == (name, container)
+    assert plan.environment.modules == (("a/1",) if name == "tf-mkl" else ())
+
+
+def test_an_image_needs_no_profile() -> None:
+    plan = make_plan(Ask(words=("container.sif",)), LAPTOP)
+    assert (plan.environment_name, plan.container) == (None, "container.sif")
+
+
+def test_without_anything_the_environment_is_plain() -> None:
+    plan = make_plan(Ask(), LOGIN)
+    assert plan.environment.is_plain
+    assert (plan.environment_name, plan.container, plan.path) == (None, None, ())
+
+
+def test_flags_go_over_the_environment() -> None:
+    ask = Ask(cluster="uni", words=("tf-mkl",), modules=("b/2", "c/3"), conda="dl", venv="~/v")
+    environment = make_plan(ask, LAPTOP).environment
+    assert (environment.modules, environment.conda, environment.venv) == (("b/2", "c/3"), "dl", "~/v")
+    assert environment.container == "/sw/mkl.sif"
+
+
+def test_an_unknown_environment_is_told_with_those_there_are() -> None:
+    with pytest.raises(EnvironmentUnknown) as caught:
+        make_plan(Ask(cluster="uni", words=("tf-mlk",)), LAPTOP)
+    assert "“tf-mlk”" in caught.value.what
+    assert "tf-gpu, tf-mkl" in caught.value.why
+    assert caught.value.mend == "did you mean -- tf-mkl?"
+
+
+def test_an_unknown_environment_without_a_profile() -> None:
+    with pytest.raises(EnvironmentUnknown) as caught:
+        make_plan(Ask(words=("tf-mkl",)), LAPTOP)
+    assert "none" in caught.value.why
+    assert "--module" in caught.value.mend
+
+
+@pytest.mark.parametrize("words", [("tf-mkl", "x.sif", "more"), ("x.sif", "tf-mkl")])
+def test_too_many_words_or_the_wrong_way_round(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="After --"):
+        make_plan(Ask(cluster="uni", words=words), LAPTOP)
+
+
+# --- flags ---------------------------------------------------------------------------------------------------
+
+
+def test_the_users_flags_over_the_profiles() -> None:
+    plan = make_plan(Ask({"gpus": "2", "time": "2:00:00"}, cluster="uni"), LAPTOP)
+    assert plan.request.flags == {"account": "proj1", "gpus": "2", "time": "2:00:00"}
+    assert plan.asked == {"gpus", "time"}
+
+
+@pytest.mark.parametrize("flag", ["array", "wrap", "test-only"])
+def test_flags_that_cannot_go_with_a_notebook(flag: str) -> None:
+    with pytest.raises(UsageError, match=f"--{flag} cannot be used here"):
+        make_plan(Ask({flag: "1"}, cluster="uni"), LAPTOP)
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\0"])
+def test_nothing_typed_may_have_more_than_one_line(character: str) -> None:
+    value = f"a{character}b.sif"
+    for ask in (
+        Ask({"comment": value}),
+        Ask(words=(value,)),
+        Ask(modules=("a", value)),
+        Ask(conda=value),
+        Ask(venv=value),
+    ):
+        with pytest.raises(UsageError, match="more than one line"):
+            make_plan(ask, LAPTOP)
+
+
+def test_where_the_job_runs_on_this_machine_our_own_jupyterlab_counts() -> None:
+    beside_us = (str(Path(sys.executable).parent),)
+    assert make_plan(Ask(), LAPTOP).path == beside_us
+    assert make_plan(Ask(cluster="here"), LAPTOP).path == beside_us
+    assert make_plan(Ask(host="other"), LAPTOP).path == ()
+    assert make_plan(Ask(cluster="uni"), LAPTOP).path == ()
+
+
+# --- notes ---------------------------------------------------------------------------------------------------
+
+NOW = datetime(2026, 11, 21, 14, 30, tzinfo=timezone(timedelta(hours=1)))
+
+
+@pytest.mark.parametrize("begin", [None, "15:00", "now+1hour", "2026-11-20T10:00", "112226"])
+def test_no_note_on_the_begin_time(begin: str | None) -> None:
+    assert begin_note(Request({"begin": begin} if begin else {}), NOW) is None
+
+
+def test_a_begin_time_that_has_passed_is_told() -> None:
+    note = begin_note(Request({"begin": "9:00"}), NOW)
+    assert note is not None
+    assert "14:30 there" in note
+    assert "tomorrow, Sunday 2026-11-22 09:00" in note
+
+
+@pytest.mark.parametrize(
+    ("asked", "note"),
+    [
+        ([], None),
+        (["time", "begin", "job-name", "output"], None),
+        (["gpus"], "--gpus has no effect"),
+        (["time", "qos", "account"], "--account, --qos have no effect"),
+        (["chdir"], "--chdir has no effect"),
+    ],
+)
+def test_flags_without_effect_are_told(asked: list[str], note: str | None) -> None:
+    told = useless_flags_note(asked)
+    assert told is None if note is None else told is not None and note in told

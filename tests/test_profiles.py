@@ -1,0 +1,247 @@
+"""Profiles and the configuration: what is read, and that every mistake names its file and its key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.errors import ProfileError
+from notebook_launcher.flags import FLAGS, REFUSED, Flag
+from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
+from notebook_launcher.profiles.store import config_folder, default_flags
+
+Write = Callable[..., Path]
+
+COURSE = """
+description = "The course's GPUs"
+host = "rackham"
+login_nodes = ["rackham[0-9]*"]
+user = "alice"
+port = 2222
+scheduler = "slurm"
+environment = "tf-gpu"
+image_dir = "/proj/course/images"
+
+[defaults]
+account = "g2021027"
+clusters = "snowy"
+gres = "gpu:t4:1"
+ntasks = 4
+exclusive = true
+requeue = false
+cpus_per_task = 2
+
+[environments.tf-gpu]
+container = "container.sif"
+bind = ["/proj"]
+activate = "conda activate tf-gpu"
+
+[environments.tf-mkl]
+container = "container.sif"
+activate = ["source /opt/a", "conda activate tf-mkl"]
+gpu = "none"
+env = { OMP_NUM_THREADS = "4" }
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Write a profile (or another file) into a configuration folder of the test's own."""
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+
+    def write(text: str | bytes, name: str = "clusters/uni.toml") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    return write
+
+
+def test_a_courses_profile(write: Write) -> None:
+    write(COURSE)
+    profile = load_profile("uni")
+    assert (profile.host, profile.user, profile.port) == ("rackham", "alice", 2222)
+    assert profile.environment == "tf-gpu"
+    assert profile.environments["tf-gpu"].bind == ("/proj",)
+    assert profile.environments["tf-mkl"].activate == ("source /opt/a", "conda activate tf-mkl")
+    assert profile.environments["tf-mkl"].env == {"OMP_NUM_THREADS": "4"}
+    assert default_flags(profile) == {
+        "account": "g2021027",
+        "clusters": "snowy",
+        "gres": "gpu:t4:1",
+        "ntasks": "4",
+        "exclusive": None,
+        "cpus-per-task": "2",
+    }
+
+
+def test_what_an_empty_profile_means(write: Write) -> None:
+    write("")
+    profile = load_profile("uni")
+    assert profile == ClusterProfile()
+    assert (profile.host, profile.scheduler, profile.stream) == (None, "slurm", "auto")
+    assert profile.session_root == "~/.notebook-launcher/sessions"
+    assert default_flags(profile) == {}
+    assert Environment().is_plain
+    assert (Environment().gpu, Environment().start_timeout) == ("auto", 600)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "suggestion"),
+    [
+        ('hots = "login"', "hots", "host"),
+        ('enviroment = "tf"', "enviroment", "environment"),
+        ('[environments.tf]\ncontaner = "x.sif"', "environments.tf.contaner", "container"),
+        ('[environments.tf]\nmodule = ["x"]', "environments.tf.module", "modules"),
+        ("xyzzy = 1", "xyzzy", ""),
+        ('host = ""', "host", ""),
+        ('host = "-oProxyCommand=touch /tmp/x"', "host", "not the name of a host"),
+        ('host = "two words"', "host", "not the name of a host"),
+        ('user = "a\\nb"', "user", ""),
+        ("port = 0", "port", ""),
+        ("port = 70000", "port", ""),
+        ('port = "ssh"', "port", ""),
+        ('scheduler = "slrum"', "scheduler", "slurm"),
+        ('stream = "carrier-pigeon"', "stream", "node-ssh"),
+        ('login_nodes = "login"', "login_nodes", ""),
+        ('[environments.tf]\ngpu = "voodoo"', "environments.tf.gpu", "nvidia"),
+        ("[environments.tf]\nstart_timeout = 0", "environments.tf.start_timeout", ""),
+        ('[environments.tf]\nbind = ["/proj", "a\\nb"]', "environments.tf.bind", ""),
+        ('[environments.tf]\ncontainer_command = "docker"', "environments.tf.container_command", "apptainer"),
+        ('[environments.tf.env]\n"MY-VAR" = "1"', "environments.tf.env", "MY-VAR"),
+        ('[environments.tf.env]\nA = "1\\n2"', "environments.tf.env", "value of A"),
+        ('[environments]\ntf = "x.sif"', "environments.tf", ""),
+        ("[defaults]\nntasks = 4.5", "defaults.ntasks", ""),
+        ("[defaults]\nmem = [1]", "defaults.mem", ""),
+        ("[defaults]\ntime = 02:00:00", "defaults.time", ""),
+        ('[defaults]\npartitoin = "core"', "partitoin", "partition"),
+        ('[defaults]\ngpu = "1"', "gpu", "gpus"),
+        ("[defaults]\nxyzzyplugh = 1", "xyzzyplugh", "sbatch --help"),
+        ("[defaults]\naccount = true", "account", "needs a value"),
+        ('[defaults]\nhold = "yes"', "hold", "true or false"),
+        ('[defaults]\narray = "1-3"', "array", "one job"),
+        ('[defaults]\ntime = "soon"', "time", "hours:minutes:seconds"),
+        ('[defaults]\ncomment = "a\\nb"', "comment", "more than one line"),
+        ('environment = "tf"\n[environments.tf-gpu]', "environment", "tf-gpu"),
+    ],
+)
+def test_a_mistake_names_the_file_and_the_key_and_suggests(write: Write, text: str, key: str, suggestion: str) -> None:
+    path = write(text)
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    error = caught.value
+    assert str(path) in error.what
+    assert key in error.what
+    assert suggestion in f"{error.what} {error.why} {error.mend}"
+    assert "pydantic" not in f"{error.what} {error.why}"
+    assert error.why or error.mend
+
+
+def test_every_mistake_is_told_at_once(write: Write) -> None:
+    write('hots = "x"\nport = 0\n')
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    assert "hots" in f"{caught.value.what} {caught.value.why}"
+    assert "port" in f"{caught.value.what} {caught.value.why}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("host = login", "not TOML"), ("[defaults\n", "not TOML"), (b"host = '\xff'", "cannot be read")],
+)
+def test_a_broken_file(write: Write, text: str | bytes, says: str) -> None:
+    path = write(text)
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    assert str(path) in caught.value.what
+    assert says in caught.value.what
+    assert caught.value.why
+
+
+def test_no_such_profile(write: Write) -> None:
+    write("", "clusters/uppsala.toml")
+    with pytest.raises(ProfileError) as caught:
+        load_profile("upsala")
+    assert "uppsala" in caught.value.why
+    assert caught.value.mend == "did you mean --cluster uppsala?"
+    with pytest.raises(ProfileError) as caught:
+        load_profile("kraken")
+    assert "kraken.toml" in caught.value.mend
+    assert profile_names() == ["uppsala"]
+
+
+@pytest.mark.parametrize("name", ["../config", "/etc/passwd", "", ".hidden", "a/b", "a\nb"])
+def test_a_name_that_leads_elsewhere_is_none(write: Write, name: str) -> None:
+    write("", "config.toml")
+    write("", "clusters/.hidden.toml")
+    with pytest.raises(ProfileError, match="There is no cluster profile"):
+        load_profile(name)
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
+def test_defaults_take_the_flags_that_a_launch_takes(write: Write, flag: Flag) -> None:
+    value = "true" if flag.argument == "none" else '"2:00:00"'
+    write(f"[defaults]\n{flag.name} = {value}\n")
+    if flag.name in REFUSED:
+        with pytest.raises(ProfileError):
+            load_profile("uni")
+    else:
+        assert default_flags(load_profile("uni")) == {flag.name: None if flag.argument == "none" else "2:00:00"}
+
+
+# --- the configuration ---------------------------------------------------------------------------------------
+
+
+def test_the_configuration(write: Write) -> None:
+    assert load_configuration().cluster is None
+    write('cluster = "uni"', "config.toml")
+    assert load_configuration().cluster == "uni"
+
+
+@pytest.mark.parametrize(("text", "says"), [("clutser = 'x'", "did you mean cluster?"), ("cluster = 3", "cluster")])
+def test_a_mistake_in_the_configuration(write: Write, text: str, says: str) -> None:
+    path = write(text, "config.toml")
+    with pytest.raises(ProfileError) as caught:
+        load_configuration()
+    assert str(path) in caught.value.what
+    assert says in caught.value.what
+
+
+def test_where_the_configuration_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NOTEBOOK_LAUNCHER_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert config_folder().name == "notebook-launcher"
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path / "elsewhere"))
+    assert config_folder() == tmp_path / "elsewhere"
+
+
+# --- the documentation ---------------------------------------------------------------------------------------
+
+DOCUMENTED = (Path(__file__).parent.parent / "docs" / "profiles.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("heading", "model"), [("The keys of a profile", ClusterProfile), ("`[environments.NAME]`", Environment)]
+)
+def test_every_key_is_documented_with_its_default(heading: str, model: type[ClusterProfile | Environment]) -> None:
+    section = DOCUMENTED.partition(f"## {heading}")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", section, re.M))
+    assert list(rows) == list(model.model_fields)
+    for key, told in rows.items():
+        default = model.model_fields[key].default
+        if isinstance(default, int) or (isinstance(default, str) and default):
+            assert told == (f'`"{default}"`' if isinstance(default, str) else f"`{default}`"), key
+
+
+def test_the_documented_examples_are_profiles(write: Write) -> None:
+    examples = re.findall(r"```toml\n(.*?)```", DOCUMENTED, re.S)
+    assert examples
+    for example in examples:
+        write(example)
+        profile = load_profile("uni")
+        assert profile.environment in profile.environments
+        assert default_flags(profile)

@@ -1,0 +1,362 @@
+"""Sessions: their names, their files in real directories on this machine, and finding them again."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import HostCommandFailed, SessionNotFound
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.profiles import Environment
+from notebook_launcher.request import Request
+from notebook_launcher.resources import JOB_FILES
+from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.session import (
+    SESSION_ID,
+    Listed,
+    Session,
+    SessionRecord,
+    Site,
+    choose_session,
+    discard_session,
+    environment_lines,
+    list_sessions,
+    look_at,
+    new_id,
+    new_session,
+    read_job,
+    read_session,
+    write_session,
+)
+
+HOST = LocalHost()
+NOW = datetime(2026, 11, 21, 1, 44, 55, tzinfo=timezone(timedelta(hours=1)))
+IDS = ["20261121-014455-aaaa", "20261121-014455-aabb", "20261122-090000-cccc"]
+
+
+def session_at(root: Path, name: str = "", **flags: str | None) -> Session:
+    session = new_session(
+        str(root), Request(flags), scheduler="slurm", cluster="uni", host=None, environment="tf-gpu", now=NOW
+    )
+    if name:
+        record = session.record.model_copy(update={"id": name})
+        session = Session(record, f"{root}/{name}")
+    return session
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Three sessions; the last one has ended."""
+    for name in IDS:
+        write_session(HOST, session_at(tmp_path, name), "")
+    (tmp_path / IDS[2] / "exit.json").write_text("{}")
+    return tmp_path
+
+
+# --- names ---------------------------------------------------------------------------------------------------
+
+
+def test_names_are_unique_within_a_second() -> None:
+    names = {new_id(NOW) for _ in range(100)}
+    assert len(names) >= 99  # 2^20 names a second: one meeting among 100 may happen in a lifetime, two will not
+    assert all(name.startswith("20261121-014455-") and SESSION_ID.fullmatch(name) for name in names)
+
+
+def test_a_new_session_knows_where_everything_will_be(tmp_path: Path) -> None:
+    session = session_at(tmp_path, time="2:00:00")
+    assert session.directory == f"{tmp_path}/{session.id}"
+    assert session.submission.script == f"{session.directory}/jupyterlab.sh"
+    assert session.record.log == session.submission.log == f"{session.directory}/job.log"
+    assert session.record.flags == {"time": "2:00:00"}
+    assert session_at(tmp_path, output="mine.log").record.log == "mine.log"
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the site ------------------------------------------------------------------------------------------------
+
+
+def test_this_machine_as_a_site() -> None:
+    site = look_at(HOST)
+    assert site.home == os.environ["HOME"]
+    assert site.now.tzinfo is not None
+    assert abs(site.now - datetime.now(timezone.utc)) < timedelta(seconds=5)
+
+
+class Saying(LocalHost):
+    """A host that always gives the same answer."""
+
+    label = "login"
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def run(self, argv: object, **_others: object) -> Answer:
+        return self.answer
+
+
+def test_a_start_up_file_that_prints_does_no_harm() -> None:
+    site = look_at(Saying(Answer(0, "Welcome!\nQuota: 50%\n/home/alice\nalice\nlogin1\n2026-11-21T01:44:55+0545\n")))
+    assert (site.home, site.user, site.hostname) == ("/home/alice", "alice", "login1")
+    assert site.now.utcoffset() == timedelta(hours=5, minutes=45)
+
+
+@pytest.mark.parametrize(
+    "answer", [Answer(0), Answer(1, "", "This account is closed.\n"), Answer(0, "a\nb\nc\nnot a date\n")]
+)
+def test_a_host_without_a_shell_is_told(answer: Answer) -> None:
+    with pytest.raises(HostCommandFailed, match="login does not run simple commands") as caught:
+        look_at(Saying(answer))
+    assert caught.value.why == (answer.stderr or answer.stdout).strip()
+
+
+SITE = Site("/home/al $ice", "alice", "login1", NOW)
+
+
+@pytest.mark.parametrize(
+    ("path", "expanded"),
+    [
+        ("~", "/home/al $ice"),
+        ("~/x", "/home/al $ice/x"),
+        ("$HOME/x", "/home/al $ice/x"),
+        ("${HOME}x", "/home/al $icex"),
+        ("/scratch/$USER/s", "/scratch/alice/s"),
+        ("/scratch/${USER}/~/s", "/scratch/alice/~/s"),
+        ("~bob/x", "~bob/x"),
+        ("$HOMER/x", "$HOMER/x"),
+        ("$(id)/`id`/$PATH", "$(id)/`id`/$PATH"),
+        ("/a~/b", "/a~/b"),
+        ("~/a:~/b", "/home/al $ice/a:~/b"),
+    ],
+)
+def test_paths_are_filled_in_as_they_are_there(path: str, expanded: str) -> None:
+    assert SITE.expand(path) == expanded
+
+
+# --- session.env ---------------------------------------------------------------------------------------------
+
+LINE = st.text(alphabet=st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=30)
+
+
+def read_back(text: str) -> list[tuple[str, str]]:
+    """Read ``session.env`` as the job script does: the key up to the first =, the value literally."""
+    assert text.endswith("\n")
+    pairs = [line.partition("=")[::2] for line in text[:-1].split("\n")]
+    return [(key, value) for key, value in pairs]
+
+
+def test_what_an_environment_becomes() -> None:
+    environment = Environment(
+        container="a.sif",
+        container_command="singularity",
+        bind=("/proj", "/sw:/sw"),
+        modules=("gcc/13", "cuda/12"),
+        module_use=("/sw/modules",),
+        conda="dl",
+        venv="/v",
+        activate=("one", "two"),
+        env={"A": "1=2"},
+        gpu="none",
+        start_timeout=60,
+    )
+    assert read_back(environment_lines(environment, container="/images/b.sif", path=("/opt/bin",))) == [
+        ("setenv", "A=1=2"),
+        ("module_use", "/sw/modules"),
+        ("module", "gcc/13"),
+        ("module", "cuda/12"),
+        ("container", "/images/b.sif"),
+        ("container_command", "singularity"),
+        ("bind", "/proj"),
+        ("bind", "/sw:/sw"),
+        ("conda", "dl"),
+        ("venv", "/v"),
+        ("activate", "one"),
+        ("activate", "two"),
+        ("path", "/opt/bin"),
+        ("gpu", "none"),
+        ("start_timeout", "60"),
+    ]
+
+
+def test_a_plain_environment_says_next_to_nothing() -> None:
+    assert read_back(environment_lines(Environment())) == [("gpu", "auto"), ("start_timeout", "600")]
+
+
+@given(st.lists(LINE, max_size=4), LINE, LINE)
+def test_a_value_is_one_line_and_literal(modules: list[str], activate: str, value: str) -> None:
+    environment = Environment.model_construct(modules=tuple(modules), activate=activate, env={"NAME": value})
+    pairs = read_back(environment_lines(environment))
+    assert [found for key, found in pairs if key == "module"] == modules
+    assert [found for key, found in pairs if key == "activate"] == [activate]
+    assert [found for key, found in pairs if key == "setenv"] == [f"NAME={value}"]
+
+
+@pytest.mark.parametrize("evil", ["$(touch /tmp/x)", "`id`", "'; id; '", '"$HOME"', "a b  c", "\\", "é=ü"])
+def test_shell_characters_stay_as_they_are(evil: str) -> None:
+    pairs = dict(read_back(environment_lines(Environment(conda=evil), container=evil)))
+    assert (pairs["conda"], pairs["container"]) == (evil, evil)
+
+
+# --- the directory -------------------------------------------------------------------------------------------
+
+
+def test_a_written_session(tmp_path: Path) -> None:
+    session = session_at(tmp_path / "sessions", comment="$(id) 'x'")
+    token = write_session(HOST, session, "gpu=none\n")
+    directory = Path(session.directory)
+    names = {path.name for path in directory.iterdir()}
+    assert names == {"session.json", "session.env", "token", "job.log", *JOB_FILES}
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
+    assert (directory / "token").read_text() == token
+    assert len(token) >= 43
+    assert token not in (directory / "session.json").read_text()
+    assert (directory / "session.env").read_text() == "gpu=none\n"
+    assert (directory / "job.log").read_text() == ""
+    assert read_session(HOST, session.directory).record == session.record
+
+
+def test_two_sessions_never_have_the_same_token(tmp_path: Path) -> None:
+    assert write_session(HOST, session_at(tmp_path), "") != write_session(HOST, session_at(tmp_path), "")
+
+
+def test_only_a_sessions_directory_is_ever_removed(tmp_path: Path, root: Path) -> None:
+    session = session_at(root, IDS[0])
+    discard_session(HOST, session)
+    assert not Path(session.directory).exists()
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    discard_session(HOST, Session(session.record, str(precious)))
+    discard_session(HOST, Session(session.record, f"{tmp_path}/"))
+    assert precious.exists()
+    assert (root / IDS[1]).exists()
+
+
+# --- finding one again ---------------------------------------------------------------------------------------
+
+
+def test_sessions_are_listed_with_what_they_tell(root: Path) -> None:
+    (root / IDS[0] / "job").write_text("Welcome!\n7;snowy\nlua: your job was charged to proj1\n")
+    (root / IDS[1] / "job").write_text("8\n")
+    assert list_sessions(HOST, str(root)) == [
+        Listed(IDS[0], ended=False, job=JobRef("7", "snowy")),
+        Listed(IDS[1], ended=False, job=JobRef("8")),
+        Listed(IDS[2], ended=True),
+    ]
+
+
+def test_what_is_no_session_is_not_listed(root: Path) -> None:
+    (root / "20261121-014455-dddd").mkdir()
+    (root / "other").mkdir()
+    (root / "other" / "session.json").write_text("{}")
+    (root / "20261121-014455-$(touch x)").mkdir()
+    (root / "20261121-014455-$(touch x)" / "session.json").write_text("{}")
+    (root / "notes.txt").write_text("x")
+    (root / IDS[0] / "job").write_bytes(bytes(range(256)) * 100)
+    (root / IDS[1] / "job").write_text("$(touch x)\n; touch x\n")
+    assert list_sessions(HOST, str(root)) == [Listed(IDS[0], False), Listed(IDS[1], False), Listed(IDS[2], True)]
+    assert not (root / "x").exists()
+
+
+@pytest.mark.parametrize("place", ["", "not there", "file"])
+def test_none_to_list(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    assert list_sessions(HOST, str(tmp_path / place) if place else str(tmp_path / "empty")) == []
+
+
+LISTED = [Listed(IDS[0], False, JobRef("7")), Listed(IDS[1], False, JobRef("8")), Listed(IDS[2], True)]
+
+
+@pytest.mark.parametrize(
+    ("prefix", "live", "chosen"),
+    [
+        ("20261121-014455-aab", IDS[:2], IDS[1]),
+        (IDS[0], IDS[:2], IDS[0]),
+        ("", [IDS[1]], IDS[1]),
+        ("2026", [IDS[0]], IDS[0]),
+        (IDS[2], IDS[:2], IDS[2]),  # one that has ended, by its whole name
+        (IDS[0], [], IDS[0]),
+    ],
+)
+def test_the_session_that_is_meant(prefix: str, live: list[str], chosen: str) -> None:
+    assert choose_session(LISTED, prefix, live, "login").id == chosen
+
+
+@pytest.mark.parametrize("prefix", ["", "2026", "20261121-014455-aa"])
+def test_several_could_be_meant(prefix: str) -> None:
+    with pytest.raises(SessionNotFound) as caught:
+        choose_session(LISTED, prefix, IDS[:2], "login")
+    assert f"{IDS[0]}, {IDS[1]}" in caught.value.why
+    assert IDS[2] not in caught.value.why
+    assert "name one of them" in caught.value.mend
+
+
+@pytest.mark.parametrize(
+    ("prefix", "live", "there"),
+    [(IDS[2][:-1], IDS[:2], f"{IDS[0]}, {IDS[1]}"), ("x", IDS[:1], IDS[0]), ("", [], "none"), ("../", [], "none")],
+)
+def test_none_is_meant(prefix: str, live: list[str], there: str) -> None:
+    with pytest.raises(SessionNotFound) as caught:
+        choose_session(LISTED, prefix, live, "login")
+    assert "login" in caught.value.what
+    assert prefix in caught.value.what
+    assert there in caught.value.why
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"id": 1}', "null", '{"id": "x", "created": "soon"}'])
+def test_a_damaged_record_is_told(root: Path, text: str) -> None:
+    (root / IDS[0] / "session.json").write_text(text)
+    with pytest.raises(SessionNotFound, match="damaged") as caught:
+        read_session(HOST, f"{root}/{IDS[0]}")
+    assert IDS[0] in caught.value.what
+
+
+def test_a_record_of_a_later_version_is_read(root: Path) -> None:
+    path = root / IDS[0] / "session.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 7, "mood": "sunny"}))
+    assert read_session(HOST, f"{root}/{IDS[0]}").record.version == 7
+
+
+# --- its job -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("noted", "started", "job"),
+    [
+        ("7\n", None, JobRef("7")),
+        ("7;snowy\n", None, JobRef("7", "snowy")),
+        ("Welcome to the cluster\n7;snowy\nlua: charged to proj1\n", None, JobRef("7", "snowy")),
+        ("20261121-014455-k3f9\n", None, JobRef("20261121-014455-k3f9")),
+        ("1234.server\n", None, JobRef("1234.server")),
+        ("6\n7\nThanks!\n", None, JobRef("7")),
+        ("$(id);x\n", '{"job": "8"}', JobRef("8")),
+        ("7;snowy\n", '{"job": "8"}', JobRef("7", "snowy")),
+        (None, '{"version": 1, "job": "8", "node": "node1"}', JobRef("8")),
+        ("", '{"job": "8"}', JobRef("8")),
+        (None, None, None),
+        ("", "", None),
+        (None, "{", None),
+        (None, "[]", None),
+        (None, '{"job": ""}', None),
+    ],
+)
+def test_the_job_of_a_session(tmp_path: Path, noted: str | None, started: str | None, job: JobRef | None) -> None:
+    if noted is not None:
+        (tmp_path / "job").write_text(noted)
+    if started is not None:
+        (tmp_path / "started.json").write_text(started)
+    assert read_job(HOST, str(tmp_path)) == job
+
+
+def test_a_records_times_keep_their_zone(tmp_path: Path) -> None:
+    record = session_at(tmp_path).record
+    again = SessionRecord.model_validate_json(record.model_dump_json())
+    assert again == record
+    assert again.created.utcoffset() == timedelta(hours=1)
