@@ -31,6 +31,7 @@ readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
 readonly EXIT_UNUSABLE=73
 
 run_job() {
+  answer_signals
   users_umask=$(umask)
   umask 077
   open_session_dir "$1"
@@ -39,7 +40,7 @@ run_job() {
   source "$scripts/lib.sh"
   find_job_id
   find_node_names
-  answer_signals
+  trap 'leave_unforeseen $?' EXIT
   prepare_session_dir
   report_started
   start_jupyterlab
@@ -179,6 +180,8 @@ leave() {
   trap '' TERM INT HUP
   # Reported before the ending, which may take longer than the scheduler waits before it kills.
   conclude "$@"
+  # From here on bash would report in its own words how JupyterLab dies: "Bus error", when the container goes first.
+  exec {log_fd}>&2 2>/dev/null
   end_jupyterlab
   exit "$2"
 }
@@ -190,7 +193,6 @@ answer_signals() {
   trap 'note_signal TERM' TERM
   trap 'note_signal INT' INT
   trap 'note_signal HUP' HUP
-  trap 'leave_unforeseen $?' EXIT
 }
 
 # A trap may run inside `read -t`, whose time-out then breaks off whatever the trap does: only note the signal there.

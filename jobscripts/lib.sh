@@ -7,7 +7,7 @@
 
 # ---------------------------------------------------------------------------------------------- words on the log
 
-log() { printf '%s notebook-launcher: %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
+log() { printf '%s notebook-launcher: %s\n' "$(date +%H:%M:%S)" "$*" >&"${log_fd:-2}"; }
 
 # ------------------------------------------------------------------------------------------------------ settings
 
@@ -132,6 +132,7 @@ utc_now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
 
 # fail CAUSE SENTENCE: leave the cause where the job script's outer part finds it, and end this part.
 fail() {
+  # shellcheck disable=SC2154  # the scripts that use this export it
   write_file "$NBL_SESSION_DIR/runtime/cause" "$1 $2"
   exit 1
 }

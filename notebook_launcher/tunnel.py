@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import http.client
 import json
 import time
 from abc import ABC, abstractmethod
@@ -243,6 +242,8 @@ def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: flo
 
     Raises ``JupyterSilent`` where it does not, or refuses our token.
     """
+    import http.client
+
     deadline = time.monotonic() + patience
     pause = 0.01
     while True:
@@ -268,6 +269,8 @@ def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: flo
 
 
 def _status(port: int, endpoint: Endpoint, token: str) -> int:
+    import http.client
+
     if endpoint.secure:
         import ssl
 

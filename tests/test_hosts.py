@@ -125,11 +125,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     folder = tmp_path_factory.mktemp("sshd")
     host_key = make_key(folder / "host_key")
+    make_key(folder / "second_host_key", "ecdsa")
     allowed = [make_key(folder / "user_key"), make_key(folder / "locked_key", passphrase="opén sesame")]
     make_key(folder / "other_key")
     (folder / "authorized_keys").write_text("\n".join(allowed) + "\n")
     (folder / "sshd_config").write_text(
-        f"HostKey {folder}/host_key\nAuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
+        f"HostKey {folder}/host_key\nHostKey {folder}/second_host_key\n"
+        f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
         "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
         "ListenAddress 127.0.0.1\nMaxStartups 100\nMaxSessions 100\nLogLevel VERBOSE\nPrintMotd no\n"
     )
@@ -494,6 +496,27 @@ def test_a_name_that_nobody_knows(host: Host) -> None:
         host.open_stream(("no-such-name.invalid", 22), timeout=5)
 
 
+# --- what only this machine does -----------------------------------------------------------------------------
+
+
+def test_a_local_command_is_out_of_the_terminals_reach() -> None:
+    """Ctrl-C goes to the launcher's own session, and not to what it has started."""
+    ours = str(os.getsid(0))
+    script = ["sh", "-c", "ps -o sid= -p $$"]
+    assert LocalHost().run(script).stdout.strip() not in ("", ours)
+    follower = Follower()
+    LocalHost().stream(script, follower.lines.put, follower.ends.put)
+    assert follower.next().strip() not in ("", ours)
+
+
+def test_a_local_command_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
+    mark = f"mark-{tmp_path.name}"
+    script = f'bash -c "sleep 20; true" {mark} & wait'
+    with pytest.raises(HostCommandFailed):
+        LocalHost().run(["bash", "-c", script, mark], timeout=0.5)
+    assert wait_until(lambda: not running(mark), 3)
+
+
 def test_closed_twice() -> None:
     host = LocalHost()
     host.close()
@@ -549,6 +572,15 @@ def test_an_unknown_host_key_is_taken_with_a_yes(server: Server, tmp_path: Path)
     with ParamikoHost.open(destination, Credentials(user)):
         assert len(user.asked) == 1
     assert (tmp_path / "known").read_text() == (server.folder / "known_hosts").read_text()
+
+
+def test_the_server_is_asked_for_the_host_key_that_is_known(server: Server, tmp_path: Path) -> None:
+    second = (server.folder / "second_host_key.pub").read_text()
+    (tmp_path / "known").write_text(f"[127.0.0.1]:{server.port} {second}")
+    user = User()
+    destination = server.client_with(tmp_path, UserKnownHostsFile=str(tmp_path / "known"))
+    ParamikoHost.open(destination, Credentials(user)).close()
+    assert user.asked == []
 
 
 def test_an_encrypted_key_asks_once_for_two_connections(

@@ -95,8 +95,11 @@ class JsonView(BaseView):
 class TextView(BaseView):
     """Sentences; in a terminal the last one updates in place while something is waited for."""
 
-    def __init__(self, console: Console, *, open_browser: bool = False, verbose: bool = False) -> None:
+    def __init__(
+        self, console: Console, *, open_browser: bool = False, verbose: bool = False, interactive: bool = False
+    ) -> None:
         super().__init__(open_browser=open_browser)
+        self._interactive = interactive
         self._console = console
         self._verbose = verbose
         self._status: Status | None = None
@@ -149,7 +152,7 @@ class TextView(BaseView):
         self._stop_status()
         # never folded by us: a terminal then keeps the address whole for a click or a copy
         self._console.print(event.url, style="bold", soft_wrap=True, highlight=False, markup=False)
-        if sys.stdin.isatty():
+        if self._interactive:
             self._say("ENTER ends the session and its job; d and ENTER leaves it running.")
 
     def _planned(self, event: events.Planned) -> None:
@@ -205,4 +208,4 @@ def make_view(*, as_json: bool, open_browser: bool = False, verbose: bool = Fals
         return JsonView(open_browser=open_browser)
     from rich.console import Console
 
-    return TextView(Console(), open_browser=open_browser, verbose=verbose)
+    return TextView(Console(), open_browser=open_browser, verbose=verbose, interactive=sys.stdin.isatty())

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
-import paramiko
-
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import ConnectionFailed, ConnectionLost, HostCommandFailed
 from notebook_launcher.hosts.base import (
@@ -26,6 +24,7 @@ from notebook_launcher.hosts.base import (
     command_line,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials, authenticate
+from notebook_launcher.hosts.ssh_library import paramiko
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
 from notebook_launcher.hosts.ssh_trust import check_host_key, known_keys, preferred_algorithms
 

@@ -1,0 +1,34 @@
+"""Draw docs/launch.svg: what a launch looks like, through the code that shows it (``python docs/picture.py``)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from notebook_launcher import events
+from notebook_launcher.cli.views import TextView
+
+SESSION = "20261121-014455-k3f9"
+
+
+def main() -> None:
+    """Replay one launch into a picture; the token is made up."""
+    console = Console(record=True, width=86, force_terminal=True)
+    view = TextView(console, interactive=True)
+    console.print("$ launch-notebook -t 2:00:00 --gpus 1", style="bold", highlight=False)
+    directory = f"~/.notebook-launcher/sessions/{SESSION}"
+    view.show(events.Submitted(SESSION, "4711", None, "slurm", "2 hours", directory))
+    url = "http://127.0.0.1:40683/lab?token=XX5KACylsE7DQIOCGC2ijBPg4ET2h516lX_X0wScKY8"
+    view.show(events.Ready(SESSION, "4711", "gpu1", url, 40683))
+    console.print()
+    view.show(events.Ended(SESSION, "4711", "Job 4711 is gone."))
+    drawn = console.export_svg(title="launch-notebook")
+    # a picture in a README fetches nothing: the fonts of the reader's own system do
+    drawn = re.sub(r"@font-face \{.*?\}\s*|<!-- Generated.*?-->\s*", "", drawn, flags=re.DOTALL)
+    Path(__file__).with_name("launch.svg").write_text(drawn, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""paramiko, imported without a part that we do not use and that takes half of its import time.
+
+Its reader of ssh configurations imports ``invoke`` for ``Match exec`` and does without where it is not installed. We
+ask ``ssh -G``, and use that reader only on machines that have no ssh.
+"""
+
+from __future__ import annotations
+
+import sys
+
+_absent = sys.modules.setdefault("invoke", None)  # type: ignore[arg-type]  # None: "not installed" to an import
+import paramiko as paramiko  # noqa: E402
+
+if _absent is None:
+    del sys.modules["invoke"]
