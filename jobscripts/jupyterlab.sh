@@ -31,6 +31,7 @@ readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
 readonly EXIT_UNUSABLE=73
 
 run_job() {
+  concluded='' jupyterlab=''
   answer_signals
   users_umask=$(umask)
   umask 077
@@ -164,7 +165,7 @@ report() {
 # conclude CAUSE EXIT_CODE SENTENCE: write exit.json, once.
 conclude() {
   local cause message
-  [[ -z ${concluded-} ]] || return 0
+  [[ -z $concluded ]] || return 0
   concluded=$1
   log "$3"
   json_string "$1"
@@ -212,7 +213,7 @@ leave_on_signal() {
 
 # shellcheck disable=SC2317
 leave_unforeseen() {
-  [[ -n ${concluded-} ]] || leave jupyter-failed "$1" "The job script ended unexpectedly with exit code $1."
+  [[ -n $concluded ]] || leave jupyter-failed "$1" "The job script ended unexpectedly with exit code $1."
 }
 
 # ----------------------------------------------------------------------------------------------------- JupyterLab
@@ -233,7 +234,7 @@ start_jupyterlab() {
   trap '' PIPE
 }
 
-is_running() { [[ -n ${jupyterlab-} ]] && kill -0 "$jupyterlab" 2>/dev/null; }
+is_running() { [[ -n $jupyterlab ]] && kill -0 "$jupyterlab" 2>/dev/null; }
 
 # Wait until JupyterLab answers. Return 1 when it has ended instead.
 await_jupyterlab() {
@@ -256,7 +257,8 @@ await_jupyterlab() {
 
 # Find where JupyterLab listens, from the file it writes for others of its kind, and try it.
 find_server() {
-  local file text token
+  local file text
+  local +x token   # not exported, even if the user has a variable of this name
   read_line "$NBL_SESSION_DIR/token"
   token=$REPLY
   for file in "$NBL_SESSION_DIR"/runtime/jpserver-*.json; do
@@ -301,7 +303,7 @@ end_jupyterlab() {
     done
     is_running && log "JupyterLab does not end by itself, killing it"
   fi
-  [[ -n ${jupyterlab-} ]] || return 0
+  [[ -n $jupyterlab ]] || return 0
   kill -KILL -- "-$jupyterlab" 2>/dev/null
   end_stragglers
 }
@@ -342,6 +344,8 @@ await_end() {
   elif [[ -n $want_container && ! -e $NBL_SESSION_DIR/runtime/inside ]]; then
     leave container-failed "$code" "The container command could not run bash in $want_container on $node (exit code\
  $code): see the job's log."
+  elif ((code == 137)); then
+    leave jupyter-failed "$code" "JupyterLab on $node was killed, perhaps for want of memory: ask for more."
   else
     leave jupyter-failed "$code" "JupyterLab on $node ended with exit code $code: see the job's log."
   fi

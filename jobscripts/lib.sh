@@ -7,7 +7,8 @@
 
 # ---------------------------------------------------------------------------------------------- words on the log
 
-log() { printf '%s notebook-launcher: %s\n' "$(date +%H:%M:%S)" "$*" >&"${log_fd:-2}"; }
+log_fd=2
+log() { printf '%s notebook-launcher: %s\n' "$(date +%H:%M:%S)" "$*" >&"$log_fd"; }
 
 # ------------------------------------------------------------------------------------------------------ settings
 
@@ -139,9 +140,11 @@ fail() {
 
 # ------------------------------------------------------------------------------------------------------ waiting
 
+pause_fd=''
+
 # pause SECONDS: wait without starting a process, so that a waiting job or watch costs nothing.
 pause() {
-  [[ -n ${pause_fd-} ]] || open_pause_fd
+  [[ -n $pause_fd ]] || open_pause_fd
   if [[ $pause_fd == none ]]; then
     sleep "$1"
   else
@@ -151,7 +154,7 @@ pause() {
 }
 
 open_pause_fd() {
-  { exec {pause_fd}<> <(:); } 2>/dev/null && [[ -n ${pause_fd-} ]] || pause_fd=none
+  { exec {pause_fd}<> <(:); } 2>/dev/null || pause_fd=none
 }
 
 # -------------------------------------------------------------------------------------- the node and the scheduler

@@ -99,6 +99,11 @@ _MENDS = {
 }
 
 
+# Causes after which the scheduler may know better: a signal came from it, a crash was a lack of memory.
+ASK_THE_SCHEDULER = frozenset({None, "stopped", "jupyter-failed", "container-failed"})
+_SCHEDULER_KNOWS_BETTER = frozenset({State.OUT_OF_MEMORY, State.TIMEOUT, State.NODE_FAIL, State.PREEMPTED})
+
+
 def ended(
     job: JobRef, exit_record: Mapping[str, object] | None, status: JobStatus | None, log: Sequence[str]
 ) -> LauncherError:
@@ -109,7 +114,7 @@ def ended(
     cause = str(exit_record.get("cause", "")) if exit_record else ""
     message = str(exit_record.get("message", "")) if exit_record else ""
     state = status.state if status else State.UNKNOWN
-    if cause and cause != "stopped":
+    if cause and cause != "stopped" and state not in _SCHEDULER_KNOWS_BETTER:
         what = f"Job {job}: {message}" if message else f"Job {job} failed ({cause})."
         return JobFailed(what, mend=_MENDS.get(cause, "the last lines of its log tell more"), log=log)
     by_state = _by_state(job, state, status, log)

@@ -184,6 +184,8 @@ def _session_env(plan: Plan, site: Site) -> str:
     environment = plan.environment.model_copy(
         update={
             "bind": tuple(site.expand(spec) for spec in plan.environment.bind),
+            "module_use": tuple(site.expand(folder) for folder in plan.environment.module_use),
+            "conda": site.expand(plan.environment.conda) if plan.environment.conda else None,
             "venv": site.expand(plan.environment.venv) if plan.environment.venv else None,
         }
     )
@@ -205,7 +207,7 @@ def _submit(plan: Plan, stage: Stage, session: Session) -> Session:
         _after_interrupted_submit(plan, stage, session, interrupt)
         raise
     except (ConnectionLost, HostCommandFailed) as error:
-        raise _uncertain(session, error) from None
+        raise _uncertain(plan, stage, session, error) from None
     session = dataclasses.replace(session, job=stage.scheduler.read_submit(answer))
     _announce(stage, session, format_walltime(plan.request.walltime))
     return session
@@ -255,14 +257,15 @@ def _after_interrupted_submit(plan: Plan, stage: Stage, session: Session, interr
         if job is not None and not isinstance(interrupt, HungUp):
             end_job(stage, dataclasses.replace(session, job=job))
     except (ConnectionLost, HostCommandFailed, SubmitUncertain) as error:
-        raise _uncertain(session, error) from None
+        raise _uncertain(plan, stage, session, error) from None
 
 
-def _uncertain(session: Session, error: LauncherError) -> SubmitUncertain:
+def _uncertain(plan: Plan, stage: Stage, session: Session, error: LauncherError) -> SubmitUncertain:
+    look = shlex.join(stage.scheduler.find(session.id, plan.request))
     return SubmitUncertain(
-        f"The job may have been queued under the name {session.id}.",
+        f"The job of session {session.id} may have been queued.",
         why=error.what,
-        mend=f"look with: squeue --me --name={session.id}   and end it with: scancel --name={session.id}",
+        mend=f"look on {stage.host.label} with: {look}",
     )
 
 
@@ -520,9 +523,15 @@ def _how_it_ended(stage: Stage, session: Session, record: object, status: JobSta
     data = record if isinstance(record, dict) else _exit_record(stage, session)
     if data.get("cause") == "finished":
         return _OverAlready("JupyterLab was shut down, and its job is gone.")
-    if status is None and data.get("cause") in (None, "stopped"):
+    if status is None and data.get("cause") in explain.ASK_THE_SCHEDULER:
         status = _final_status(stage, session)
-    return explain.ended(_job(session), data, status, stage.host.tail(session.record.log))
+    return explain.ended(_job(session), data, status, _log_tail(stage, session))
+
+
+def _log_tail(stage: Stage, session: Session) -> list[str]:
+    """Return the end of the job's log; of a file name with patterns, only the job's number can be filled in."""
+    log = session.record.log.replace("%j", _job(session).id).replace("%A", _job(session).id)
+    return [] if "%" in log else stage.host.tail(log)
 
 
 def _exit_record(stage: Stage, session: Session) -> dict[str, object]:
@@ -621,7 +630,5 @@ def _still_there(stage: Stage, session: Session, error: ConnectionLost) -> Conne
 
 def _job(session: Session) -> JobRef:
     if session.job is None:
-        raise SubmitUncertain(
-            f"Session {session.id} has no job noted.", mend=f"look with: squeue --me --name={session.id}"
-        )
+        raise SubmitUncertain(f"Session {session.id} has no job noted.", mend="look for it in the scheduler's queue")
     return session.job

@@ -36,7 +36,7 @@ VENV_BIN = Path(sys.executable).parent
 T = TypeVar("T")
 
 
-def wait_until(what: Callable[[], T], seconds: float = 30) -> T:
+def wait_until(what: Callable[[], T | None], seconds: float = 30) -> T:
     """The first true value of ``what()``."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

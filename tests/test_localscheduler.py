@@ -48,7 +48,7 @@ class Row(NamedTuple):
 class Scheduler:
     root: Path
 
-    def run(self, action: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    def run(self, action: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [BASH, str(JOBSCRIPTS / "local.sh"), action, "--root", str(self.root), *arguments],
             capture_output=True,
@@ -56,7 +56,7 @@ class Scheduler:
             timeout=20,
             cwd=self.root.parent,
             umask=0o027,
-            **options,  # type: ignore[call-overload]
+            env=env,
         )
 
     def submit(self, code: str, *options: str, id: str = "job-1", seconds: int = 60) -> None:

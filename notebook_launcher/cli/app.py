@@ -130,7 +130,8 @@ def _scheduler_option(flag: Flag) -> Callable[[Any], Any]:
 
     def keep(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
         if value is not None and value is not False:
-            ctx.obj[_FLAGS][flag.name] = None if value is True or value == "" else str(value)
+            bare = value is True or (value == "" and flag.argument == "optional")
+            ctx.obj[_FLAGS][flag.name] = None if bare else str(value)
 
     names = [f"--{flag.name}", *([f"-{flag.letter}"] if flag.letter else [])]
     kinds: dict[str, dict[str, Any]] = {

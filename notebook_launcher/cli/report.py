@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from datetime import datetime, timezone
 
 from notebook_launcher.errors import LauncherError
+from notebook_launcher.events import Event, Problem
+
+_BEGAN = time.monotonic()  # imported as soon as the command begins to run
+
+
+def elapsed() -> float:
+    """Return the seconds since the command began to run."""
+    return time.monotonic() - _BEGAN
+
+
+def json_line(event: Event) -> str:
+    """Return an event as one line of ``--json``."""
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return json.dumps({"event": event.name, "time": now, "elapsed": round(elapsed(), 3), **event.data()})
 
 
 def report(error: LauncherError, *, as_json: bool) -> int:
     """Show an error (on stderr, or as an event on stdout) and return its exit code."""
     if as_json:
-        problem = {
-            "event": "error",
-            "kind": error.kind,
-            "what": error.what,
-            "why": error.why,
-            "mend": error.mend,
-            "log": list(error.log),
-            "exit_code": error.exit_code,
-        }
-        print(json.dumps(problem), flush=True)
-        return error.exit_code
-    if sys.stderr.isatty():
+        problem = Problem(error.kind, error.what, error.why, error.mend, error.log, error.exit_code)
+        print(json_line(problem), flush=True)
+    elif sys.stderr.isatty():
         _in_colour(error)
     else:
         sys.stderr.write("".join(f"{line}\n" for line in error_lines(error)))

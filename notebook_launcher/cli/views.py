@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import sys
 import threading
-import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from notebook_launcher import events
+from notebook_launcher.cli.report import elapsed, json_line
 from notebook_launcher.launch import Typed
 
 if TYPE_CHECKING:
@@ -29,7 +27,6 @@ class BaseView:
     exit_code = 0
 
     def __init__(self, *, open_browser: bool = False) -> None:
-        self._began = time.monotonic()
         self._open_browser = open_browser
         self._browser: Browser | None = None
         self._silent = False
@@ -40,11 +37,6 @@ class BaseView:
     def __exit__(self, *_: object) -> None:
         if self._browser:
             self._browser.close()
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the command began to run."""
-        return time.monotonic() - self._began
 
     def show(self, event: events.Event) -> None:
         """Show one event, and open the browser when it is time to."""
@@ -84,12 +76,7 @@ class JsonView(BaseView):
     """One JSON object a line on stdout, and nothing else there."""
 
     def _show(self, event: events.Event) -> None:
-        head = {
-            "event": event.name,
-            "time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
-            "elapsed": round(self.elapsed, 3),
-        }
-        print(json.dumps(head | event.data()), flush=True)
+        print(json_line(event), flush=True)
 
 
 class TextView(BaseView):
@@ -168,7 +155,7 @@ class TextView(BaseView):
 
     def _say(self, text: str, style: str = "") -> None:
         self._stop_status()
-        stamp = f"[{self.elapsed:6.2f} s] " if self._verbose else ""
+        stamp = f"[{elapsed():6.2f} s] " if self._verbose else ""
         self._console.print(stamp + text, style=style, soft_wrap=True, highlight=False, markup=False)
 
     def _wait(self, text: str) -> None:
@@ -181,7 +168,7 @@ class TextView(BaseView):
         if self._status is None:
             self._status = self._console.status("", spinner="dots")
             self._status.start()
-        self._status.update(_OneLine(text, self._began))
+        self._status.update(_OneLine(text))
 
     def _stop_status(self) -> None:
         if self._status is not None:
@@ -192,13 +179,13 @@ class TextView(BaseView):
 class _OneLine:
     """The waiting line, with the time elapsed, cut to the terminal's width instead of folded."""
 
-    def __init__(self, text: str, began: float) -> None:
-        self._text, self._began = text, began
+    def __init__(self, text: str) -> None:
+        self._text = text
 
     def __rich__(self) -> Text:
         from rich.text import Text
 
-        seconds = int(time.monotonic() - self._began)
+        seconds = int(elapsed())
         return Text(f"{seconds // 60}:{seconds % 60:02d}  {self._text}", no_wrap=True, overflow="ellipsis")
 
 

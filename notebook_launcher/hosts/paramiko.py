@@ -72,10 +72,10 @@ def _open_way(settings: SshSettings, credentials: Credentials) -> ByteStream:
         return cast(ByteStream, paramiko.ProxyCommand(shlex.join(["/bin/sh", "-c", f"exec {command}"])))
     try:
         connection = socket.create_connection((settings.hostname, settings.port), settings.connect_timeout)
-    except socket.gaierror as error:
+    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: "a..b" is no name at all
         raise ConnectionFailed(
             f"The name {settings.hostname} is not known.",
-            why=error.strerror or "",
+            why=str(error),
             mend="is it spelled right, and is there a network (or a VPN to be switched on)?",
         ) from None
     except OSError as error:
@@ -91,7 +91,7 @@ def _open_way(settings: SshSettings, credentials: Credentials) -> ByteStream:
 
 def _through_jumps(settings: SshSettings, credentials: Credentials) -> ByteStream:
     stream: ByteStream | None = None
-    hops = [resolve(Destination.parse(hop)) for hop in settings.proxy_jump]
+    hops = [resolve(Destination.parse(hop, config_file=settings.config_file)) for hop in settings.proxy_jump]
     for hop, onward in zip(hops, [*hops[1:], settings], strict=True):
         if stream is not None:  # the jump's own way is the stream so far
             hop = dataclasses.replace(hop, proxy_jump=(), proxy_command=None)
@@ -148,16 +148,16 @@ class ParamikoHost(Host):
         """Run a command in a channel of its own."""
         channel = self._execute(argv, login_shell=login_shell)
         deadline = time.monotonic() + timeout
+        output: list[bytes] = []
         errors: list[bytes] = []
+        # three at once: a command may fill either output before it has read its input
+        sender = threading.Thread(target=_send, args=(channel, stdin), daemon=True)
         reader = threading.Thread(target=_drain_quietly, args=(channel.recv_stderr, errors), daemon=True)
         try:
             channel.settimeout(timeout)
+            sender.start()
             reader.start()
-            with contextlib.suppress(OSError):  # a command that ends without reading its input
-                channel.sendall(stdin)
-                channel.shutdown_write()
-            output: list[bytes] = []
-            _drain(channel.recv, output)
+            _drain_until(deadline, channel, output)
             reader.join(max(0.0, deadline - time.monotonic()))
             if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
                 raise TimeoutError
@@ -199,15 +199,25 @@ class ParamikoHost(Host):
         self.transport.close()
 
 
-def _drain(receive: Callable[[int], bytes], into: list[bytes]) -> None:
-    """Read to the end; a timeout of the channel is the caller's to raise."""
-    while data := receive(65536):
+def _send(channel: paramiko.Channel, data: bytes) -> None:
+    with contextlib.suppress(OSError):  # a command that ends without reading its input
+        channel.sendall(data)
+        channel.shutdown_write()
+
+
+def _drain_until(deadline: float, channel: paramiko.Channel, into: list[bytes]) -> None:
+    """Read to the end. Raises ``TimeoutError`` at the deadline, however much still comes."""
+    data = b"more"
+    while data:
+        channel.settimeout(max(0.0, deadline - time.monotonic()))
+        data = channel.recv(65536)
         into.append(data)
 
 
 def _drain_quietly(receive: Callable[[int], bytes], into: list[bytes]) -> None:
     with contextlib.suppress(OSError):
-        _drain(receive, into)
+        while data := receive(65536):
+            into.append(data)
 
 
 def _text(parts: list[bytes]) -> str:
