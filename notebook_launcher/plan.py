@@ -127,7 +127,8 @@ def make_plan(ask: Ask, here: Here) -> Plan:
     place = find_place(ask, here)
     request = Request(merge_flags(default_flags(place.profile), ask.flags))
     chosen, environment, container = _environment(ask, place)
-    return Plan(place, request, chosen, environment, container, _own_path(place), frozenset(ask.flags))
+    path = _own_path(place) if environment.is_plain and not container else ()
+    return Plan(place, request, chosen, environment, container, path, frozenset(ask.flags))
 
 
 def _values(ask: Ask) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pexpect
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -70,12 +71,13 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
     cluster = PracticeCluster(request.config.getoption("--slurm"))
     was_up = cluster.is_up()
-    cluster.up()
+    keep = was_up or request.config.getoption("--keep-cluster")
+    cluster.up(until_end_of=None if keep else os.getpid())
     for box in ("laptop", "login"):
         for user in ("alice", "carol"):
             write_profile(cluster, box, user)
     yield cluster
-    if not was_up and not request.config.getoption("--keep-cluster"):
+    if not keep:
         cluster.down()
 
 
@@ -91,34 +93,29 @@ def write_profile(cluster: PracticeCluster, box: str, user: str, text: str = PRO
 class Session:
     """``launch-notebook`` at work in a terminal: what it printed, and keys to press."""
 
-    def __init__(
-        self, cluster: PracticeCluster, box: str, arguments: list[str], user: str = "alice", columns: int = 80
-    ) -> None:
-        import pexpect
-
-        argv = cluster.argv(box, user, ["launch-notebook", *arguments], env={"TERM": "xterm-256color"})
-        self.cluster, self.box, self.user = cluster, box, user
-        self.child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", dimensions=(24, columns), timeout=90)
+    def __init__(self, argv: list[str], *, columns: int = 80, env: dict[str, str] | None = None) -> None:
+        self.child = pexpect.spawn(
+            argv[0], argv[1:], encoding="utf-8", dimensions=(24, columns), timeout=90, env=env or dict(os.environ)
+        )
         self.url = ""
+        self._seen = ""
 
     @property
     def printed(self) -> str:
         """All that was printed so far, without colours and cursor movements."""
-        text = (self.child.before or "") + (self.child.after if isinstance(self.child.after, str) else "")
-        return plain(self._log() + text)
+        return plain(self._seen + (self.child.buffer or ""))
 
-    def _log(self) -> str:
-        return getattr(self, "_seen", "")
-
-    def expect(self, pattern: str, timeout: float = 60) -> re.Match[str]:
-        """Wait until something is printed that matches."""
-        import pexpect
-
+    def _wait_for(self, pattern: object, timeout: float, what: str) -> None:
         try:
             self.child.expect(pattern, timeout=timeout)
         except (pexpect.EOF, pexpect.TIMEOUT):
-            pytest.fail(f"“{pattern}” did not come; this did:\n{plain(self._log() + (self.child.before or ''))}")
-        self._seen = self._log() + self.child.before + self.child.after
+            self._seen += self.child.before or ""
+            pytest.fail(f"{what}; it printed:\n{self.printed}")
+        self._seen += self.child.before + (self.child.after if isinstance(self.child.after, str) else "")
+
+    def expect(self, pattern: str, timeout: float = 60) -> re.Match[str]:
+        """Wait until something is printed that matches."""
+        self._wait_for(pattern, timeout, f"“{pattern}” did not come")
         match = self.child.match
         assert isinstance(match, re.Match)
         return match
@@ -130,16 +127,22 @@ class Session:
         return self.url
 
     @property
+    def api(self) -> str:
+        """The address under which JupyterLab tells its status."""
+        return re.sub(r"lab\?token=.*", "api/status", self.url)
+
+    @property
     def session_id(self) -> str:
-        found = re.search(r"\d{8}-\d{6}-[a-z2-7]{4}", self.printed)
-        assert found, self.printed
-        return found.group(0)
+        return self._find(r"\d{8}-\d{6}-[a-z2-7]{4}")
 
     @property
     def job_id(self) -> str:
-        found = re.search(r"Job (\d+)", self.printed)
+        return self._find(r"(?<=Job )\S+")
+
+    def _find(self, pattern: str) -> str:
+        found = re.search(pattern, self.printed)
         assert found, self.printed
-        return found.group(1)
+        return found.group(0)
 
     @property
     def token(self) -> str:
@@ -150,25 +153,15 @@ class Session:
 
     def end(self, timeout: float = 60) -> int:
         """Wait for the end and return the exit code (negative: the signal that ended it)."""
-        import pexpect
-
-        try:
-            self.child.expect(pexpect.EOF, timeout=timeout)
-        except pexpect.TIMEOUT:
-            pytest.fail(f"launch-notebook did not end; it printed:\n{self.printed}")
-        self._seen = self._log() + self.child.before
+        self._wait_for(pexpect.EOF, timeout, "launch-notebook did not end")
         self.child.close()
         return self.child.exitstatus if self.child.exitstatus is not None else -int(self.child.signalstatus or 0)
 
-    def own_pid(self) -> int:
-        """The launcher's process, as its box counts."""
-        pids = [
-            pid
-            for pid, user, args in self.cluster.processes(self.box)
-            if user == self.user and "launch-notebook" in args and "python" in args
-        ]
-        assert len(pids) == 1, self.cluster.processes(self.box)
-        return pids[0]
+
+def launch(cluster: PracticeCluster, box: str, *arguments: str, user: str = "alice", columns: int = 80) -> Session:
+    """Start ``launch-notebook`` as a user in a terminal of a box."""
+    argv = cluster.argv(box, user, ["launch-notebook", *arguments], env={"TERM": "xterm-256color"})
+    return Session(argv, columns=columns)
 
 
 def plain(text: str) -> str:
@@ -182,7 +175,7 @@ def start(cluster: PracticeCluster) -> Iterator[Callable[..., Session]]:
     started: list[Session] = []
 
     def start(*arguments: str, box: str = "laptop", user: str = "alice", columns: int = 80) -> Session:
-        started.append(Session(cluster, box, list(arguments), user, columns))
+        started.append(launch(cluster, box, *arguments, user=user, columns=columns))
         return started[-1]
 
     yield start

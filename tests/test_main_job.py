@@ -9,29 +9,32 @@ from collections.abc import Callable
 
 import pytest
 
+from notebook_launcher.flags import FLAGS, OWN_MEANING
 from tests.cluster import PracticeCluster
 from tests.conftest import Session, assert_nothing_left, fetch, wait_until
 
 Start = Callable[..., Session]
-API = re.compile(r"lab\?token=.*")
+# run again on the other generation of Slurm by `make test`
+each_slurm = pytest.mark.each_slurm
 
 
 def job(cluster: PracticeCluster, job_id: str, *clusters: str) -> str:
     return cluster.run("login", "alice", ["scontrol", *clusters, "show", "job", job_id]).stdout
 
 
-def status_of(cluster: PracticeCluster, session: Session) -> int:
-    return fetch(cluster, session.box, API.sub("api/status", session.url), session.token)[0]
+def status_of(cluster: PracticeCluster, session: Session, box: str = "laptop") -> int:
+    return fetch(cluster, box, session.api, session.token)[0]
 
 
+@each_slurm
 @pytest.mark.parametrize("box", ["laptop", "login"])
 def test_from_command_to_jupyterlab_and_back(cluster: PracticeCluster, start: Start, box: str) -> None:
     session = start("-t", "2:00:00", "--gpus", "1", box=box)
     session.ready()
     assert "2 hours" in session.printed
     assert "JupyterLab runs on gpu1" in session.printed
-    assert status_of(cluster, session) == 200
-    assert fetch(cluster, box, API.sub("api/status", session.url))[0] == 403
+    assert status_of(cluster, session, box) == 200
+    assert fetch(cluster, box, session.api)[0] == 403
     text = job(cluster, session.job_id)
     assert "TimeLimit=02:00:00" in text
     assert "gpu" in text.partition("TRES=")[2]
@@ -51,6 +54,7 @@ LAB_LINES = [
 ]  # fmt: skip
 
 
+@each_slurm
 @pytest.mark.parametrize(("words", "understood", "environment"), LAB_LINES)
 def test_the_lines_of_the_lab(
     cluster: PracticeCluster, start: Start, words: list[str], understood: list[str], environment: str
@@ -71,6 +75,7 @@ def test_the_lines_of_the_lab(
     assert_nothing_left(cluster)
 
 
+@each_slurm
 def test_a_begin_time_that_has_passed_means_tomorrow(cluster: PracticeCluster, start: Start) -> None:
     begin = cluster.run("login", "alice", ["date", "-d", "-1 hour", "+%H:%M"]).stdout.strip()
     session = start("-t", "3:00:00", "-b", begin)
@@ -84,6 +89,7 @@ def test_a_begin_time_that_has_passed_means_tomorrow(cluster: PracticeCluster, s
     assert_nothing_left(cluster)
 
 
+@each_slurm
 def test_every_flag_at_once_on_another_cluster(cluster: PracticeCluster, start: Start) -> None:
     session = start("-M", "snowy", "-A", "proj1", "--reservation=lab1", "--qos=short", "--exclusive",
                     "--constraint=skylake", "--mem=55G")  # fmt: skip
@@ -107,7 +113,10 @@ def test_three_sessions_at_once(cluster: PracticeCluster, start: Start) -> None:
     first, *others = sessions
     first.send("\n")
     assert first.end() == 0
-    assert [status_of(cluster, other) for other in others] == [200, 200]
+    assert [status_of(cluster, other, box) for other, box in zip(others, ("laptop", "login"), strict=True)] == [
+        200,
+        200,
+    ]
     for other in others:
         other.send("\n")
         assert other.end() == 0
@@ -127,7 +136,7 @@ def test_ctrl_c_while_held_ends_the_job(cluster: PracticeCluster, start: Start, 
     assert_nothing_left(cluster)
 
 
-@pytest.mark.parametrize("after", [0.0, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0])
+@pytest.mark.parametrize("after", [0.15, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0])
 def test_ctrl_c_at_any_moment_leaves_no_job(cluster: PracticeCluster, start: Start, after: float) -> None:
     session = start("-n", "1")
     subprocess.run(["sleep", str(after)], check=True)
@@ -175,7 +184,7 @@ def test_a_killed_launcher_leaves_a_session_that_can_be_stopped(
 ) -> None:
     session = start("-n", "1", box=box)
     session.ready()
-    cluster.root(box, ["kill", "-KILL", str(session.own_pid())])
+    cluster.root(box, ["kill", "-KILL", str(launcher_pid(cluster, box))])
     session.end()
     wait_until(lambda: not users_on(cluster, "login"), 15, "nothing is left on the login node")
     assert cluster.squeue() == [session.job_id]
@@ -188,6 +197,12 @@ def launchers(cluster: PracticeCluster, box: str) -> list[str]:
     return [args for _, user, args in cluster.processes(box) if user == "alice" and "launch-notebook" in args]
 
 
+def launcher_pid(cluster: PracticeCluster, box: str) -> int:
+    """The launcher's process, as its box counts."""
+    (pid,) = (pid for pid, user, args in cluster.processes(box) if user == "alice" and "/launch-notebook" in args)
+    return pid
+
+
 def users_on(cluster: PracticeCluster, box: str) -> list[str]:
     return [args for _, user, args in cluster.processes(box) if user == "alice"]
 
@@ -195,6 +210,7 @@ def users_on(cluster: PracticeCluster, box: str) -> list[str]:
 # --- what goes wrong -----------------------------------------------------------------------------------------------
 
 
+@each_slurm
 def test_cancelled_by_somebody_else_while_waiting(cluster: PracticeCluster, start: Start) -> None:
     session = start("-n", "1", "-b", "now+1hour")
     session.expect("begin time")
@@ -204,6 +220,7 @@ def test_cancelled_by_somebody_else_while_waiting(cluster: PracticeCluster, star
     assert_nothing_left(cluster)
 
 
+@each_slurm
 def test_cancelled_by_somebody_else_while_held(cluster: PracticeCluster, start: Start) -> None:
     session = start("-n", "1")
     session.ready()
@@ -228,6 +245,7 @@ FAILURES = [
 ]  # fmt: skip
 
 
+@each_slurm
 @pytest.mark.parametrize(("words", "exit_code", "said"), FAILURES)
 def test_failures_in_a_sentence(
     cluster: PracticeCluster, start: Start, words: list[str], exit_code: int, said: str
@@ -319,6 +337,59 @@ def test_nothing_typed_is_run(cluster: PracticeCluster, start: Start) -> None:
     for box in ("laptop", "login", "node1", "node2", "gpu1"):
         assert cluster.root(box, ["sh", "-c", "ls /tmp/pwned 2>/dev/null"]).stdout == ""
     assert_nothing_left(cluster)
+
+
+@each_slurm
+def test_every_flag_of_this_sbatch_is_known(cluster: PracticeCluster) -> None:
+    shown = cluster.run("login", "alice", ["sbatch", "--help"]).stdout
+    pairs = {(name, letter) for letter, name in re.findall(r"^ +(?:-(\w), +)?--([a-z][a-z0-9-]+)", shown, re.MULTILINE)}
+    assert len(pairs) > 80, shown
+    known = {(flag.name, flag.letter) for flag in FLAGS}
+    assert {(name, letter) for name, letter in pairs if name not in OWN_MEANING} - known == set()
+
+
+def test_the_job_script_works_by_hand(cluster: PracticeCluster) -> None:
+    script = "/opt/notebook-launcher/jobscripts/jupyterlab.sh"
+    environment = "mkdir -p -m 700 by-hand && echo container=/sw/images/jupyterlab.sif >by-hand/session.env"
+    cluster.run("login", "alice", ["sh", "-c", f"{environment} && sbatch --output=by-hand.log {script} ~/by-hand"])
+    read = cluster.argv("login", "alice", ["cat", "by-hand/endpoint.json"])
+    wait_until(lambda: subprocess.run(read, capture_output=True, check=False).returncode == 0, 60, "a port file")
+    endpoint = json.loads(subprocess.run(read, capture_output=True, check=True).stdout)
+    token = cluster.run("login", "alice", ["cat", "by-hand/token"]).stdout
+    url = f"http://127.0.0.1:{endpoint['port']}/api/status"
+    assert fetch(cluster, endpoint["node"], url, token)[0] == 200
+    assert fetch(cluster, endpoint["node"], url)[0] == 403
+    cluster.run("login", "alice", ["scancel", "-u", "alice"])
+    wait_until(lambda: not cluster.squeue(), 30, "the job is gone")
+    ended = json.loads(cluster.run("login", "alice", ["cat", "by-hand/exit.json"]).stdout)
+    assert ended["cause"] == "stopped"
+    assert token not in cluster.run("login", "alice", ["cat", "by-hand.log"]).stdout
+    cluster.run("login", "alice", ["sh", "-c", "rm -rf by-hand by-hand.log"])
+    assert_nothing_left(cluster)
+
+
+def test_the_nodes_host_key_is_checked_too(cluster: PracticeCluster, start: Start) -> None:
+    known_hosts = cluster.run("laptop", "alice", ["sh", "-c", "cat ~/.ssh/known_hosts"]).stdout
+    another = cluster.run("login", "alice", ["sh", "-c", "cat /etc/ssh/ssh_host_ed25519_key.pub"]).stdout.split()[:2]
+    try:
+        put_known_hosts(cluster, known_hosts + "\nnode1,node2 " + " ".join(another) + "\n")
+        session = start("-n", "1", "--", "tf-gpu", columns=200)
+        assert session.end() == 13
+        assert "The host key of node" in session.printed
+    finally:
+        put_known_hosts(cluster, known_hosts)
+    assert_nothing_left(cluster)
+
+
+def test_a_node_that_lets_nobody_in(cluster: PracticeCluster, start: Start) -> None:
+    cluster.root("node2", ["pkill", "-x", "sshd"])
+    try:
+        session = start("-n", "1", "-w", "node2", columns=200)
+        assert session.end() == 14
+        assert "No way to node2 was found" in session.printed
+        assert_nothing_left(cluster)
+    finally:
+        cluster.root("node2", ["/usr/sbin/sshd"])
 
 
 # --- for programs --------------------------------------------------------------------------------------------------

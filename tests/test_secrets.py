@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster import PracticeCluster
-from tests.conftest import Session, assert_nothing_left, fetch
+from tests.conftest import Session, assert_nothing_left, fetch, launch
 
 BOXES = ("laptop", "login", "ctl", "node1", "node2", "gpu1")
 
@@ -25,7 +25,7 @@ true
 @pytest.fixture(scope="module")
 def live(cluster: PracticeCluster) -> Iterator[Session]:
     """One live session, looked at by every test here."""
-    session = Session(cluster, "laptop", ["--gpus", "1", "-n", "2"])
+    session = launch(cluster, "laptop", "--gpus", "1", "-n", "2")
     session.ready()
     # a kernel is where a token could leak through the environment
     start_kernel(cluster, session)

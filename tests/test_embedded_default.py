@@ -1,0 +1,226 @@
+"""A machine without a scheduler: the first command of the README, in a real terminal, with a real JupyterLab."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import Session, wait_until
+
+LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
+Start = Callable[..., Session]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A home of its own, and a PATH without a scheduler and without this environment's JupyterLab."""
+    home = tmp_path / "home"
+    home.mkdir()
+    kept = {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
+    return {**kept, "TERM": "xterm-256color", "HOME": str(home), "PATH": "/usr/bin:/bin", "USER": "somebody"}
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Start]:
+    """Start launches in a terminal, and leave nothing of them behind."""
+    started: list[Session] = []
+
+    def start(*arguments: str, **extra: str) -> Session:
+        started.append(Session([LAUNCH, *arguments], env=environment | extra))
+        return started[-1]
+
+    yield start
+    for session in started:
+        session.child.close(force=True)
+    for process in ours(environment):
+        process.kill()
+
+
+def ours(environment: dict[str, str]) -> list[psutil.Process]:
+    """Every process that has this test's home: the job, JupyterLab, its kernels, the launcher."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HOME") == environment["HOME"] and process.pid != os.getpid():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def nothing_left(environment: dict[str, str]) -> None:
+    wait_until(lambda: not ours(environment), 20, "no process is left")
+
+
+def status_of(session: Session, token: str) -> int:
+    request = urllib.request.Request(session.api, headers={"Authorization": f"token {token}"} if token else {})
+    try:
+        return int(urllib.request.urlopen(request, timeout=10).status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_jupyterlab_comes_up_and_enter_ends_it(start: Start, environment: dict[str, str]) -> None:
+    session = start("-n", "4", "--gres=gpu:t4:0")
+    session.expect("--gres, --ntasks have no effect")
+    session.ready()
+    assert "59 minutes" in session.printed
+    assert status_of(session, session.token) == 200
+    assert status_of(session, "") == 403
+    session.send("\n")
+    assert session.end() == 0
+    assert "is gone." in session.printed
+    nothing_left(environment)
+
+
+def test_left_running_found_again_and_stopped(start: Start, environment: dict[str, str]) -> None:
+    session = start()
+    session.ready()
+    session.send("d\n")
+    assert session.end() == 0
+    again = start("connect")
+    again.ready()
+    assert again.url == session.url
+    again.send("d\n")
+    assert again.end() == 0
+    stopped = start("stop", session.session_id[:17])
+    assert stopped.end() == 0
+    nothing_left(environment)
+    assert start("stop").end() == 40
+
+
+def test_a_closed_terminal_leaves_it_running(start: Start, environment: dict[str, str]) -> None:
+    session = start()
+    session.ready()
+    session.child.close(force=False)
+    wait_until(lambda: not [p for p in ours(environment) if LAUNCH in p.cmdline()], 15, "the launcher ends")
+    assert status_of(session, session.token) == 200
+    assert start("stop").end() == 0
+    nothing_left(environment)
+
+
+@pytest.mark.parametrize("after", [0.1, 0.2, 0.4, 0.8])
+def test_ctrl_c_at_any_moment_leaves_nothing(start: Start, environment: dict[str, str], after: float) -> None:
+    session = start()
+    subprocess.run(["sleep", str(after)], check=True)
+    session.send("\x03")
+    assert session.end() in (130, 0, -2), session.printed
+    assert "Traceback" not in session.printed
+    nothing_left(environment)
+
+
+def test_the_walltime_ends_it(start: Start, environment: dict[str, str]) -> None:
+    session = start("-t", "0:00:06")
+    session.ready()
+    assert session.end(timeout=40) == 32
+    assert "reached its walltime" in session.printed
+    nothing_left(environment)
+
+
+def test_a_begin_time_is_waited_for(start: Start, environment: dict[str, str]) -> None:
+    session = start("-b", "now+1hour")
+    session.expect("begin time")
+    session.send("\n")  # ENTER ends what waits, too
+    assert session.end() == 130
+    assert "Job" in session.printed
+    nothing_left(environment)
+
+
+def test_shut_down_in_the_browser_is_a_good_end(start: Start, environment: dict[str, str]) -> None:
+    session = start()
+    session.ready()
+    address = session.api.replace("status", "shutdown")
+    urllib.request.urlopen(
+        urllib.request.Request(address, b"", {"Authorization": f"token {session.token}"}), timeout=10
+    ).close()
+    assert session.end() == 0
+    assert "shut down" in session.printed
+    nothing_left(environment)
+
+
+def test_open_shows_the_browser_a_page_without_the_token_in_its_name(
+    start: Start, environment: dict[str, str], tmp_path: Path
+) -> None:
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\necho "$@" >{seen}.new; stat -c %a "${{1#file://}}" >>{seen}.new; '
+                       f'cat "${{1#file://}}" >>{seen}.new; mv {seen}.new {seen}\n')  # fmt: skip
+    browser.chmod(0o755)
+    session = start("--open", BROWSER=f"{browser} %s")
+    session.ready()
+    wait_until(seen.exists, 10, "the browser is called")
+    arguments, mode, page = seen.read_text().split("\n", 2)
+    assert session.token not in arguments
+    assert mode == "600"
+    assert session.url in page
+    session.send("\n")
+    assert session.end() == 0
+    assert not Path(arguments.removeprefix("file://")).exists()
+
+
+def test_no_terminal_and_json(environment: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [LAUNCH, "--json"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        names = []
+        for line in process.stdout:
+            event = json.loads(line)
+            names.append(event["event"])
+            if event["event"] == "ready":
+                process.terminate()  # a closed standard input does not end it; SIGTERM does
+        assert process.wait(30) == 0
+    assert names == ["submitted", "running", "ready", "ending", "ended"]
+    nothing_left(environment)
+
+
+def test_no_jupyterlab_is_told_in_a_sentence(start: Start, environment: dict[str, str], tmp_path: Path) -> None:
+    venv = tmp_path / "empty"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    session = start("--venv", str(venv))
+    assert session.end() == 30
+    assert "There is no JupyterLab in the virtual environment" in session.printed
+    assert "Traceback" not in session.printed
+    nothing_left(environment)
+
+
+def test_the_sessions_folder_is_the_users_alone(start: Start, environment: dict[str, str]) -> None:
+    session = start()
+    session.ready()
+    root = Path(environment["HOME"]) / ".notebook-launcher"
+    open_to_others = [path for path in [root, *root.rglob("*")] if stat.S_IMODE(path.lstat().st_mode) & 0o077]
+    assert open_to_others == []
+    session.send("\n")
+    assert session.end() == 0
+
+
+def test_a_wheel_holds_all_that_a_launch_needs(tmp_path: Path) -> None:
+    top = Path(__file__).parent.parent
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], cwd=top, check=True
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    installed = tmp_path / "installed"
+    subprocess.run([sys.executable, "-m", "zipfile", "-e", str(wheel), str(installed)], check=True)
+    program = (
+        "import notebook_launcher.resources as r; print(r.folder('jobscripts'), sum(map(len, r.job_files().values())))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        env={"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folder, size = done.stdout.split()
+    assert Path(folder).is_relative_to(installed)
+    assert int(size) > 10_000
