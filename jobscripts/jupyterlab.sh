@@ -308,15 +308,23 @@ end_jupyterlab() {
   end_stragglers
 }
 
-# Kernels have sessions of their own, and outlive a JupyterLab that was killed. A scheduler finds them.
+# Kernels have sessions of their own, and outlive a JupyterLab that was killed; a scheduler finds them. What mounts a
+# container's image has a process group of its own and an empty environment, and outlives a container command that was
+# stopped half-way; not every scheduler finds that.
 end_stragglers() {
-  [[ -z ${SLURM_JOB_ID-}${PBS_JOBID-}${LSB_JOBID-} ]] || return 0
-  list_tagged "NBL_RUN=$NBL_RUN"
-  ((${#tagged[@]})) || return 0
-  kill -TERM "${tagged[@]}" 2>/dev/null
+  list_stragglers
+  ((${#stragglers[@]})) || return 0
+  kill -TERM "${stragglers[@]}" 2>/dev/null
   pause 0.5
-  list_tagged "NBL_RUN=$NBL_RUN"
-  ((${#tagged[@]})) && kill -KILL "${tagged[@]}" 2>/dev/null
+  list_stragglers
+  ((${#stragglers[@]})) && kill -KILL "${stragglers[@]}" 2>/dev/null
+}
+
+list_stragglers() {
+  tagged=()
+  [[ -n ${SLURM_JOB_ID-}${PBS_JOBID-}${LSB_JOBID-} ]] || list_tagged "NBL_RUN=$NBL_RUN"
+  list_session
+  stragglers=("${tagged[@]}" "${members[@]}")
 }
 
 wait_for_jupyterlab() {

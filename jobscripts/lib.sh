@@ -347,6 +347,19 @@ activate_code() {
 
 # ----------------------------------------------------------------------------------------------------- processes
 
+# list_session: set members to the ids of all other processes in the session that this shell leads; to none where it
+# leads none, as in somebody's terminal. A scheduler starts every batch job as the leader of a session.
+list_session() {
+  local file line fields
+  members=()
+  for file in /proc/[0-9]*/stat; do
+    { IFS= read -r line <"$file"; } 2>/dev/null || continue
+    # after the name, which may hold anything: state, parent, process group, session
+    read -r -a fields <<<"${line##*) }"
+    [[ ${fields[3]-} == "$$" && ${line%% *} != "$$" ]] && members+=("${line%% *}")
+  done
+}
+
 # list_tagged NAME=VALUE: set tagged to the ids of all processes, but this shell, that have this in their environment.
 #
 # Jupyter starts every kernel in a session of its own, so neither a process group nor a session finds what a job has

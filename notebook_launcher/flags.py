@@ -28,7 +28,7 @@ nodelist:w nodes:N ntasks:n ntasks-per-core ntasks-per-gpu ntasks-per-node ntask
 output:o partition:p power prefer priority profile qos:q reservation resources segment signal sockets-per-node
 switches thread-spec threads-per-core time:t time-min tmp tres-bind tres-per-task uid wait-all-nodes wckey wrap
 """
-_OPTIONAL = "exclusive get-user-env nice no-kill:k oom-kill-step propagate"
+_OPTIONAL = "exclusive get-user-env nice no-kill:k oom-kill-step propagate resv-ports"
 _NONE = """
 contiguous hold:H ignore-pbs no-requeue overcommit:O oversubscribe:s parsable quiet:Q reboot requeue
 spread-job spread-segments consolidate-segments stepmgr test-only use-min-nodes wait:W

@@ -349,9 +349,12 @@ def test_every_flag_of_this_sbatch_is_known(cluster: PracticeCluster) -> None:
 
 
 def test_the_job_script_works_by_hand(cluster: PracticeCluster) -> None:
-    script = "/opt/notebook-launcher/jobscripts/jupyterlab.sh"
-    environment = "mkdir -p -m 700 by-hand && echo container=/sw/images/jupyterlab.sif >by-hand/session.env"
-    cluster.run("login", "alice", ["sh", "-c", f"{environment} && sbatch --output=by-hand.log {script} ~/by-hand"])
+    prepare = (
+        "cp -r /opt/notebook-launcher/jobscripts . && mkdir -m 700 by-hand && "
+        "echo container=/sw/images/jupyterlab.sif >by-hand/session.env && "
+        "sbatch --output=by-hand.log jobscripts/jupyterlab.sh ~/by-hand"
+    )
+    cluster.run("login", "alice", ["sh", "-c", prepare])
     read = cluster.argv("login", "alice", ["cat", "by-hand/endpoint.json"])
     wait_until(lambda: subprocess.run(read, capture_output=True, check=False).returncode == 0, 60, "a port file")
     endpoint = json.loads(subprocess.run(read, capture_output=True, check=True).stdout)
@@ -364,7 +367,7 @@ def test_the_job_script_works_by_hand(cluster: PracticeCluster) -> None:
     ended = json.loads(cluster.run("login", "alice", ["cat", "by-hand/exit.json"]).stdout)
     assert ended["cause"] == "stopped"
     assert token not in cluster.run("login", "alice", ["cat", "by-hand.log"]).stdout
-    cluster.run("login", "alice", ["sh", "-c", "rm -rf by-hand by-hand.log"])
+    cluster.run("login", "alice", ["sh", "-c", "rm -rf by-hand by-hand.log jobscripts"])
     assert_nothing_left(cluster)
 
 
