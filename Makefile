@@ -20,7 +20,7 @@ test: $(VENV)/with-tests ## set up, and run every check and test, those on the p
 	tests/packages.sh
 	$(MAKE) --no-print-directory check
 	$(VENV)/bin/python -m pytest $(ARGS)
-	$(VENV)/bin/python -m pytest -m each_slurm --slurm 22.05 $(ARGS)
+	$(if $(ARGS),,$(VENV)/bin/python -m pytest -m each_slurm --slurm 22.05)
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' $(ARGS)

@@ -25,7 +25,7 @@ main() {
   if ((code == 0)) && mv -f -- "$answer" "$dir/job"; then answer=$dir/job; fi
   cat -- "$answer"
   cat -- "$dir/submit.err" >&2
-  rm -f -- "$dir/submit.out" "$dir/submit.err"
+  rm -f -- "$dir/submit.out" "$dir/submit.err" "$dir/submit.code"
   exit "$code"
 }
 
@@ -34,18 +34,15 @@ submit() {
   local command code
   set -m
   (
-    umask "$users_umask"
-    exec "$@"
-  ) >"$dir/submit.out" 2>"$dir/submit.err" &
+    (umask "$users_umask" && exec "$@") >"$dir/submit.out" 2>"$dir/submit.err"
+    printf '%s' "$?" >"$dir/submit.code"
+  ) &
   command=$!
   set +m
-  wait "$command"
-  code=$?
-  # A signal of ours has ended `wait` but not the command.
-  while kill -0 "$command" 2>/dev/null; do
-    wait "$command"
-    code=$?
-  done
+  # A signal of ours ends `wait`, with a code of its own, and not the command.
+  while kill -0 "$command" 2>/dev/null; do wait "$command"; done
+  code=255
+  read -r code <"$dir/submit.code"
   return "$code"
 }
 

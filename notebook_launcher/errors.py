@@ -152,6 +152,12 @@ class JupyterSilent(LauncherError):
     exit_code = 34
 
 
+class JobSilent(LauncherError):
+    """The job runs, but its script has not written a word into the session's directory."""
+
+    exit_code = 35
+
+
 class SessionNotFound(LauncherError):
     """No session with that name, or none at all, is found on the cluster."""
 

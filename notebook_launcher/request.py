@@ -19,6 +19,9 @@ DEFAULT_WALLTIME = "0:59:00"
 # Flags that say the same thing in different words: one from the user replaces all of the profile's.
 GPU_FLAGS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"})
 MEMORY_FLAGS = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
+_SAME = (MEMORY_FLAGS, frozenset({"requeue", "no-requeue"}), frozenset({"exclusive", "oversubscribe"}))
+# Flags that say more about the GPUs asked for, and are refused where none are.
+_GPU_DETAILS = frozenset({"cpus-per-gpu", "gpu-bind", "gpu-freq", "mem-per-gpu", "ntasks-per-gpu"})
 
 _DURATIONS = (  # the six forms that sbatch's manual gives for --time, in its order
     re.compile(r"(?P<minutes>[0-9]{1,7})"),
@@ -137,6 +140,8 @@ def _is_gpu(gres_name: str) -> bool:
 
 def _gpus_in(flag: str, value: str) -> int | None:
     """Return how many GPUs this flag asks for, ``None`` where it does not speak of GPUs."""
+    if flag == "gres" and value.strip().lower() == "none":
+        return 0  # sbatch's own word for none at all
     if flag in ("gres", "tres-per-task"):
         counts = [count for name, count in parse_gres(value.replace("gres/", "").replace("=", ":")) if _is_gpu(name)]
         return sum(counts) if counts else None
@@ -160,11 +165,14 @@ def merge_flags(defaults: Mapping[str, str | None], asked: Mapping[str, str | No
     GRES that are no GPUs stay.
     """
     merged: dict[str, str | None] = dict(defaults)
-    if any(flag in MEMORY_FLAGS for flag in asked):
-        _drop(merged, MEMORY_FLAGS)
+    for family in _SAME:
+        if family & asked.keys():
+            _drop(merged, family)
     if any(_gpus_in(flag, value or "") is not None for flag, value in asked.items()):
         for flag in GPU_FLAGS & merged.keys():
             _remove_gpus(merged, flag)
+        if all(_gpus_in(flag, value or "") in (None, 0) for flag, value in asked.items()):
+            _drop(merged, _GPU_DETAILS)
     merged.update(asked)
     for flag in sorted(GPU_FLAGS & merged.keys()):
         if _gpus_in(flag, merged[flag] or "") == 0:
@@ -204,7 +212,8 @@ class Request:
 
     @property
     def _time(self) -> str:
-        return self.flags.get("time") or DEFAULT_WALLTIME
+        time = self.flags.get("time")
+        return DEFAULT_WALLTIME if time is None else time
 
     @property
     def walltime(self) -> timedelta | None:

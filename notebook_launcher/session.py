@@ -190,14 +190,12 @@ def list_sessions(host: Host, root: str) -> list[Listed]:
 
 
 # only a line that looks like a job counts: a site's plug-in may print sentences around it
-_LIST = """cd -- "$1" 2>/dev/null || exit 0
-for id in *; do
-  [ -f "$id/session.json" ] || continue
-  state=open
-  [ -f "$id/exit.json" ] && state=ended
-  job=$(grep -xE '[0-9][0-9A-Za-z._-]*(;[0-9A-Za-z._-]+)?' "$id/job" 2>/dev/null | tail -n 1)
-  printf '%s %s %s\\n' "$id" "$state" "$job"
-done"""
+_LIST = (
+    'cd -- "$1" 2>/dev/null || exit 0; for id in *; do [ -f "$id/session.json" ] || continue; state=open; '
+    '[ -f "$id/exit.json" ] && state=ended; '
+    "job=$(grep -xE '[0-9][0-9A-Za-z._-]*(;[0-9A-Za-z._-]+)?' \"$id/job\" 2>/dev/null | tail -n 1); "
+    'printf \'%s %s %s\\n\' "$id" "$state" "$job"; done'
+)
 
 
 def choose_session(sessions: Sequence[Listed], prefix: str, live: Collection[str], where: str) -> Listed:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError
+from notebook_launcher.errors import HostCommandFailed, LauncherError
 from notebook_launcher.hosts.base import Host, LineStream
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
 
@@ -80,10 +80,6 @@ class Watch:
         """Seconds since the last sign of life over the stream."""
         return time.monotonic() - self._heard
 
-    def ask_now(self) -> None:
-        """Ask the scheduler at once instead of at the next turn."""
-        self._wake.set()
-
     def _read_line(self, line: str) -> None:
         self._heard = time.monotonic()
         name, _, text = line.partition(" ")
@@ -107,8 +103,8 @@ class Watch:
                 status = ask(self._host, self._scheduler, self._job)
             except NoAnswer:
                 status = last  # type: ignore[assignment]  # told by nobody: as before
-            except LauncherError as error:
-                self._inbox.put(WatchBroke(error.what))
+            except Exception as error:  # a thread that dies must not die in silence
+                self._inbox.put(WatchBroke(error.what if isinstance(error, LauncherError) else repr(error)))
                 return
             if status != last and not self._closed:
                 last, turn = status, 0
@@ -124,13 +120,16 @@ class NoAnswer(Exception):
 
 def ask(host: Host, scheduler: Scheduler, job: JobRef) -> JobStatus | None:
     """Ask once for a job: the queue, then the history. ``None``: forgotten by both. Raises ``NoAnswer``."""
-    answers = scheduler.read_query([job], _run(host, scheduler.query([job])))
-    if answers is None:
-        raise NoAnswer
-    if job.id in answers:
-        return answers[job.id]
-    history = scheduler.history(job)
-    return scheduler.read_history(job, _run(host, history)) if history else None
+    try:
+        answers = scheduler.read_query([job], _run(host, scheduler.query([job])))
+        if answers is None:
+            raise NoAnswer
+        if job.id in answers:
+            return answers[job.id]
+        history = scheduler.history(job)
+        return scheduler.read_history(job, _run(host, history)) if history else None
+    except HostCommandFailed:  # it took too long
+        raise NoAnswer from None
 
 
 def _run(host: Host, argv: list[str]) -> Answer:

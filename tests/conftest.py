@@ -212,7 +212,7 @@ def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[s
 def assert_nothing_left(cluster: PracticeCluster) -> None:
     """No job in any queue, and no process of a user on any box."""
     everywhere = ("laptop", "login", "node1", "node2", "gpu1")
-    with contextlib.suppress(BaseException):
+    with contextlib.suppress(pytest.fail.Exception):
         wait_until(lambda: not cluster.squeue() and not people_processes(cluster, everywhere), 15, "nothing is left")
     assert cluster.squeue() == []
     assert people_processes(cluster, everywhere) == []

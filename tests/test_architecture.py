@@ -17,10 +17,10 @@ PACKAGE = Path(notebook_launcher.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
 
 FLOORS = {
-    1: ("errors", "request", "flags", "events", "answer", "resources", "profiles"),
+    1: ("errors", "request", "flags", "events", "answer", "resources", "interrupts", "profiles"),
     2: ("schedulers", "hosts"),
     3: ("session", "watch", "tunnel", "explain"),
-    4: ("plan", "launch"),
+    4: ("plan", "attend", "launch"),
     5: ("cli", "__main__"),
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

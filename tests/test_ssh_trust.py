@@ -158,12 +158,19 @@ def test_a_changed_key_is_refused_naming_file_and_line(known_hosts: Path, settin
     somebody = Somebody(True)
     for strict in ("ask", "no", "accept-new"):
         with pytest.raises(HostKeyChanged) as caught:
-            check_host_key(settings(strict=strict), KEY, somebody, [public(KEY)])
+            check_host_key(settings(strict=strict), KEY, somebody)
         assert f"{known_hosts}, line 2" in caught.value.why
         assert fingerprint(KEY) in caught.value.why
         assert "ssh-keygen -R 'login.uni.example'" in caught.value.mend
     assert somebody.asked == []
     assert known_hosts.read_text() == text
+
+
+def test_another_clusters_node_of_the_same_name_does_not_matter(known_hosts: Path, settings: Settings) -> None:
+    known_hosts.write_text(f"login.uni.example {public(OTHER)}\n")
+    somebody = Somebody(False)
+    check_host_key(settings(), KEY, somebody, [public(KEY)])
+    assert somebody.asked == []
 
 
 def test_a_revoked_key_is_refused_even_where_it_is_known(known_hosts: Path, settings: Settings) -> None:

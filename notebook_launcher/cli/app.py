@@ -27,7 +27,10 @@ def run(argv: Sequence[str]) -> int:
     before, after = _split(argv)
     try:
         result = cli.main(
-            args=before, prog_name="launch-notebook", standalone_mode=False, obj={_WORDS: tuple(after), _FLAGS: {}}
+            args=_spelled_out(before),
+            prog_name="launch-notebook",
+            standalone_mode=False,
+            obj={_WORDS: tuple(after), _FLAGS: {}},
         )
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as exit_:
@@ -47,16 +50,43 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split at ``--``: before it the flags, after it the environment and the container."""
+    """Split at ``--``: before it the flags, after it the environment and the container; only a launch has these."""
     words = list(argv)
+    if words and words[0] in ("connect", "stop"):
+        return words, []
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
+
+
+def _spelled_out(words: Sequence[str]) -> list[str]:
+    """Give flags whose value is optional a second name, for the value: it counts only where it is attached.
+
+    ``--nice=-5`` and ``-koff`` have one; in ``--nice -n 4`` and ``--exclusive user`` there is none.
+    """
+    result: list[str] = []
+    is_value = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not is_value and equals and name in _OPTIONAL:
+            word = f"{_OPTIONAL[name]}{_WITH_VALUE}={value}"
+        elif not is_value and len(word) > 2 and word[:2] in _OPTIONAL and word[1] != "-":
+            word = f"{_OPTIONAL[word[:2]]}{_WITH_VALUE}={word[2:].removeprefix('=')}"
+        is_value = not is_value and word in _TAKES_VALUE
+        result.append(word)
+    return result
+
+
+_WITH_VALUE = "-with-value"
+_OPTIONAL = {spelling: f"--{flag.name}" for flag in FLAGS if flag.argument == "optional"
+             for spelling in (f"--{flag.name}", f"-{flag.letter}")}  # fmt: skip
+_TAKES_VALUE = {spelling for flag in FLAGS if flag.argument == "required"
+                for spelling in (f"--{flag.name}", f"-{flag.letter}")}  # fmt: skip
 
 
 def _unknown_flag(error: click.NoSuchOption) -> UsageError:
     near = closest(error.option_name, OUR_FLAGS)
     return UsageError(
-        f"There is no flag {error.option_name}.",
+        f"There is no flag {error.option_name.removesuffix(_WITH_VALUE)}.",
         mend=f"did you mean {near}?" if near else "see: launch-notebook --help, and sbatch's own flags",
     )
 
@@ -130,25 +160,21 @@ def _scheduler_option(flag: Flag) -> Callable[[Any], Any]:
 
     def keep(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
         if value is not None and value is not False:
-            bare = value is True or (value == "" and flag.argument == "optional")
-            ctx.obj[_FLAGS][flag.name] = None if bare else str(value)
+            ctx.obj[_FLAGS][flag.name] = None if value is True else str(value)
+
+    def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
+        hidden, text = flag.name not in _SHOWN, _SHOWN.get(flag.name)
+        return click.option(*names, expose_value=False, callback=keep, hidden=hidden, help=text, **settings)
 
     names = [f"--{flag.name}", *([f"-{flag.letter}"] if flag.letter else [])]
-    kinds: dict[str, dict[str, Any]] = {
-        "none": {"is_flag": True, "default": None},
-        "required": {},
-        "optional": {"is_flag": False, "flag_value": ""},
-    }
-    settings = kinds[flag.argument]
-    return click.option(
-        *names,
-        f"_{flag.name.replace('-', '_')}",
-        expose_value=False,
-        callback=keep,
-        hidden=flag.name not in _SHOWN,
-        help=_SHOWN.get(flag.name),
-        **settings,
-    )
+    key = f"_{flag.name.replace('-', '_')}"
+    if flag.argument == "required":
+        return option(*names, key)
+    bare = option(*names, key, is_flag=True, default=None)
+    if flag.argument == "none":
+        return bare
+    with_value = option(f"--{flag.name}{_WITH_VALUE}", f"{key}_value")
+    return lambda command: bare(with_value(command))
 
 
 # The flags that most users need, for --help; all others of sbatch work as well.
@@ -245,11 +271,11 @@ def _launch(ask: Ask, *, as_json: bool, open_browser: bool, dry_run: bool, verbo
 
     plan = make_plan(ask, Here.look())
     view = make_view(as_json=as_json, open_browser=open_browser, verbose=verbose)
-    with signals(view), view:
+    with view, signals(view) as interrupts:
         if dry_run:
             stories.dry_run(plan, view)
         else:
-            stories.launch(plan, view, TerminalPrompts(view, interactive=not as_json))
+            stories.launch(plan, view, TerminalPrompts(view, interactive=not as_json), interrupts)
     return view.exit_code
 
 
@@ -276,8 +302,8 @@ def connect(
 
     place = _place(cluster, host, ssh_config)
     view = make_view(as_json=as_json, open_browser=open_browser, verbose=verbose)
-    with signals(view), view:
-        stories.connect(place, session, view, TerminalPrompts(view, interactive=not as_json))
+    with view, signals(view) as interrupts:
+        stories.connect(place, session, view, TerminalPrompts(view, interactive=not as_json), interrupts)
     return view.exit_code
 
 
@@ -293,8 +319,8 @@ def stop(session: str, *, cluster: str | None, host: str | None, ssh_config: str
 
     place = _place(cluster, host, ssh_config)
     view = make_view(as_json=as_json)
-    with signals(view), view:
-        stories.stop(place, session, view, TerminalPrompts(view, interactive=not as_json))
+    with view, signals(view) as interrupts:
+        stories.stop(place, session, view, TerminalPrompts(view, interactive=not as_json), interrupts)
     return view.exit_code
 
 

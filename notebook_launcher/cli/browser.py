@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import tempfile
+import threading
 import webbrowser
 from pathlib import Path
 
@@ -16,19 +17,16 @@ _PAGE = """<!doctype html>
 
 
 class Browser:
-    """A page that leads to JupyterLab, there for as long as the session is held."""
+    """A page that leads to JupyterLab, there for as long as the session is held. Raises ``OSError``."""
 
-    def __init__(self, page: Path) -> None:
-        self._page = page
-
-    @classmethod
-    def open(cls, url: str) -> Browser:
-        """Write the page (0600) and show it to the browser, whose arguments then hold only its name."""
+    def __init__(self, url: str) -> None:
+        # written 0600, and shown to the browser, whose arguments then hold only its name
         descriptor, name = tempfile.mkstemp(prefix="launch-notebook-", suffix=".html", dir=_folder())
+        self._page = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8") as page:
             page.write(_PAGE.format(url=html.escape(url, quote=True)))
-        webbrowser.open(Path(name).as_uri())
-        return cls(Path(name))
+        # on a thread: a browser in the terminal keeps its caller waiting
+        threading.Thread(target=webbrowser.open, args=(self._page.as_uri(),), daemon=True).start()
 
     def close(self) -> None:
         """Take the page away."""

@@ -8,24 +8,39 @@ from notebook_launcher.cli.views import BaseView
 
 
 class TerminalPrompts:
-    """Asks on the terminal, with the waiting line out of the way meanwhile."""
+    """Asks on the terminal, with the waiting line out of the way meanwhile.
+
+    While the view listens to the keyboard, the answer comes from there: two readers of one keyboard would steal each
+    other's lines.
+    """
 
     def __init__(self, view: BaseView, *, interactive: bool) -> None:
         self._view = view
         self._interactive = interactive and sys.stdin.isatty()
 
     def secret(self, text: str) -> str | None:
-        """Ask for a secret; ``None`` where there is no terminal."""
+        """Ask for a secret; ``None`` where there is no terminal, or no answer."""
         if not self._interactive:
             return None
         import getpass
 
         with self._view.paused():
-            return getpass.getpass(text)
+            if self._view.listening:
+                return self._view.next_line(text, echo=False)
+            try:
+                return getpass.getpass(text)
+            except EOFError:
+                return None
 
     def confirm(self, text: str) -> bool:
         """Ask for yes or no; the whole word, because the question is about trust."""
         if not self._interactive:
             return False
+        question = f"{text} [yes/no] "
         with self._view.paused():
-            return input(f"{text} [yes/no] ").strip().lower() == "yes"
+            if self._view.listening:
+                return (self._view.next_line(question, echo=True) or "").strip().lower() == "yes"
+            try:
+                return input(question).strip().lower() == "yes"
+            except EOFError:
+                return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -26,6 +27,14 @@ def json_line(event: Event) -> str:
 
 def report(error: LauncherError, *, as_json: bool) -> int:
     """Show an error (on stderr, or as an event on stdout) and return its exit code."""
+    try:
+        _show(error, as_json=as_json)
+    except OSError:  # who read us, or the terminal, has gone
+        sys.stdout = sys.stderr = io.StringIO()  # or the interpreter would try once more, and complain
+    return error.exit_code
+
+
+def _show(error: LauncherError, *, as_json: bool) -> None:
     if as_json:
         problem = Problem(error.kind, error.what, error.why, error.mend, error.log, error.exit_code)
         print(json_line(problem), flush=True)
@@ -33,7 +42,6 @@ def report(error: LauncherError, *, as_json: bool) -> int:
         _in_colour(error)
     else:
         sys.stderr.write("".join(f"{line}\n" for line in error_lines(error)))
-    return error.exit_code
 
 
 def error_lines(error: LauncherError) -> list[str]:

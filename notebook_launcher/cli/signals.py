@@ -1,4 +1,4 @@
-"""Signals as exceptions: SIGTERM ends the session as Ctrl-C does, SIGHUP (a closed terminal) leaves it running."""
+"""Signals as interrupts: SIGINT and SIGTERM end the session, SIGHUP (a closed terminal) leaves it running."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ from collections.abc import Iterator
 from types import FrameType
 
 from notebook_launcher.cli.views import BaseView
-from notebook_launcher.launch import HungUp
+from notebook_launcher.interrupts import HungUp, Interrupts
 
 
 @contextlib.contextmanager
-def signals(view: BaseView) -> Iterator[None]:
-    """Turn signals into exceptions while the block runs; a hang-up silences the view and is no error."""
+def signals(view: BaseView) -> Iterator[Interrupts]:
+    """Turn signals into interrupts while the block runs; a hang-up silences the view and is no error.
 
-    def terminated(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    A signal that our parent has set to be ignored (``nohup``, a background job of a script) stays ignored.
+    """
+    interrupts = view.interrupts
 
-    def hung_up(_number: int, _frame: FrameType | None) -> None:
+    def end(_number: int, _frame: FrameType | None) -> None:
+        interrupts.arrive("end")
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
         view.silence()  # there is no terminal to write to any more
-        raise HungUp
+        interrupts.arrive("leave")
 
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, terminated)}
+    handlers = {signal.SIGINT: end, signal.SIGTERM: end}
     if hasattr(signal, "SIGHUP"):  # not on Windows
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hung_up)
+        handlers[signal.SIGHUP] = leave
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        if before[number] is not signal.SIG_IGN:
+            signal.signal(number, handler)
     try:
-        yield
+        yield interrupts
     except HungUp:
         view.exit_code = 129  # as a shell tells a death by SIGHUP
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, was in before.items():
+            signal.signal(number, was)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import queue
 import sys
 import threading
@@ -10,8 +11,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from notebook_launcher import events
+from notebook_launcher.attend import Typed
 from notebook_launcher.cli.report import elapsed, json_line
-from notebook_launcher.launch import Typed
+from notebook_launcher.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,38 +24,90 @@ if TYPE_CHECKING:
 
 
 class BaseView:
-    """Shows events; a context manager that gives the terminal back on every way out."""
+    """Shows events; a context manager that gives the terminal back as it was, on every way out."""
 
     exit_code = 0
 
     def __init__(self, *, open_browser: bool = False) -> None:
+        self.interrupts = Interrupts()
+        self.listening = False
         self._open_browser = open_browser
         self._browser: Browser | None = None
         self._silent = False
+        self._answers: queue.SimpleQueue[str] | None = None
+        self._terminal = Terminal()
 
     def __enter__(self) -> BaseView:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._terminal.restore()
         if self._browser:
             self._browser.close()
 
     def show(self, event: events.Event) -> None:
         """Show one event, and open the browser when it is time to."""
         if not self._silent:
-            with contextlib.suppress(OSError):  # the terminal may be gone
+            try:
                 self._show(event)
-        if isinstance(event, events.Ready) and self._open_browser:
-            from notebook_launcher.cli.browser import Browser
+            except BrokenPipeError:  # who read us has gone: nobody would know of the session any more
+                self.silence()
+                sys.stdout = io.StringIO()  # or the interpreter would try once more at its end, and complain
+                self.interrupts.arrive("end")
+            except OSError:  # the terminal is gone; a signal tells so as well
+                self.silence()
+        if isinstance(event, events.Ready) and self._open_browser and self._browser is None:
+            self._open(event.url)
 
-            self._browser = Browser.open(event.url)
+    def _open(self, url: str) -> None:
+        from notebook_launcher.cli.browser import Browser
+
+        try:
+            self._browser = Browser(url)
+        except OSError as error:
+            self.show(events.Noted(f"The browser could not be opened: {error}. The address works in any browser."))
 
     def _show(self, event: events.Event) -> None:
         raise NotImplementedError
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
         """Pass each line that the user types to ``inbox``."""
-        threading.Thread(target=_read_keyboard, args=(inbox,), name="keyboard", daemon=True).start()
+        if not self.listening:
+            self.listening = True
+            threading.Thread(target=self._read_keyboard, args=(inbox,), name="keyboard", daemon=True).start()
+
+    def _read_keyboard(self, inbox: queue.SimpleQueue[object]) -> None:
+        ends = 0
+        with contextlib.suppress(OSError, ValueError):
+            # Ctrl-D ends a terminal's input for a moment only; a pipe's or a closed terminal's for ever
+            while ends < (_CTRL_DS if sys.stdin.isatty() else 1):
+                line = sys.stdin.readline()
+                if line:
+                    self._pass_on(line.rstrip("\n"), inbox)
+                else:
+                    ends += 1
+
+    def _pass_on(self, line: str, inbox: queue.SimpleQueue[object]) -> None:
+        answers = self._answers
+        if answers is not None:
+            answers.put(line)
+        else:
+            inbox.put(Typed(line))
+
+    def next_line(self, question: str, *, echo: bool) -> str | None:
+        """Ask while listening: the next line is the answer. ``None`` where it could not be kept from being shown."""
+        if not echo and not self._terminal.echo(False):
+            return None
+        self._answers = queue.SimpleQueue()
+        try:
+            sys.stderr.write(question)
+            sys.stderr.flush()
+            return self._answers.get()
+        finally:
+            self._answers = None
+            if not echo:
+                self._terminal.echo(True)
+                sys.stderr.write("\n")
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -65,11 +119,38 @@ class BaseView:
         self._silent = True
 
 
-def _read_keyboard(inbox: queue.SimpleQueue[object]) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        for line in sys.stdin:
-            inbox.put(Typed(line.rstrip("\n")))
-    inbox.put(Typed(None))
+_CTRL_DS = 100
+
+
+class Terminal:
+    """The settings of the terminal on standard input, to be put back: a question without echo may be cut off."""
+
+    def __init__(self) -> None:
+        self._before = None
+        try:
+            import termios
+        except ImportError:  # Windows
+            return
+        with contextlib.suppress(termios.error, OSError, ValueError):
+            self._before = termios.tcgetattr(sys.stdin.fileno())
+
+    def restore(self) -> None:
+        """Put them back."""
+        self.echo(True)
+
+    def echo(self, shown: bool) -> bool:
+        """Show what is typed, or not; return whether that could be done."""
+        if self._before is None:
+            return False
+        import termios
+
+        settings = list(self._before)
+        if not shown:
+            settings[3] &= ~termios.ECHO
+        with contextlib.suppress(termios.error, OSError, ValueError):
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, settings)
+            return True
+        return False
 
 
 class JsonView(BaseView):
@@ -91,6 +172,7 @@ class TextView(BaseView):
         self._verbose = verbose
         self._status: Status | None = None
         self._waiting = ""
+        self._asking = False  # a question stands on the terminal: no waiting line over it
 
     def __exit__(self, *exception: object) -> None:
         self._stop_status()
@@ -106,7 +188,11 @@ class TextView(BaseView):
     def paused(self) -> Iterator[None]:
         """Leave the terminal alone while the block runs."""
         self._stop_status()
-        yield
+        self._asking = True
+        try:
+            yield
+        finally:
+            self._asking = False
 
     def _show(self, event: events.Event) -> None:
         if isinstance(event, events.Noted):
@@ -159,7 +245,7 @@ class TextView(BaseView):
         self._console.print(stamp + text, style=style, soft_wrap=True, highlight=False, markup=False)
 
     def _wait(self, text: str) -> None:
-        if text == self._waiting and self._status:
+        if self._asking or (text == self._waiting and self._status):
             return
         self._waiting = text
         if self._verbose or not self._console.is_terminal:

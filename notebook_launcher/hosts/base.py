@@ -122,13 +122,11 @@ class Host(ABC):
 
 # tar, because one stream then carries all files and their modes; POSIX sh, because a login shell may be anything.
 # Unpacked beside and moved into place: a full disk leaves no half a file under its name. -m: dated now, because some
-# sites remove what looks old.
-_WRITE_FILES = """umask 077
-mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1
-tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .
-code=$?
-rm -rf -- "$new"
-exit $code"""
+# sites remove what looks old. On one line: csh, as a login shell, cannot quote more than one.
+_WRITE_FILES = (
+    'umask 077; mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1; '
+    'tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code'
+)
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:
@@ -144,10 +142,17 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
+#: stands alone on a line before a command's own output: start-up files of a shell may print as well
+OUTPUT_BEGINS = "--notebook-launcher--"
+
+
 def command_line(argv: Sequence[str], *, login_shell: bool) -> str:
     """Return the argument list as one line for a remote shell, whatever shell that is.
 
-    A login shell is made by ``bash -l``, which hands its arguments on without reading them as code.
+    A login shell is made by ``bash -l``, which hands its arguments on without reading them as code. The output begins
+    with the line ``OUTPUT_BEGINS``.
     """
-    words = ["bash", "-l", "-c", 'exec "$@"', "launch-notebook", *argv] if login_shell else list(argv)
-    return shlex.join(words)
+    if login_shell:
+        begin = f'echo {OUTPUT_BEGINS}; exec "$@"'
+        return shlex.join(["bash", "-l", "-c", begin, "launch-notebook", *argv])
+    return f"echo {OUTPUT_BEGINS}; {shlex.join(argv)}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
-import shlex
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +16,7 @@ from typing import cast
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import ConnectionFailed, ConnectionLost, HostCommandFailed
 from notebook_launcher.hosts.base import (
+    OUTPUT_BEGINS,
     RUN_TIMEOUT,
     ByteStream,
     Host,
@@ -28,6 +30,8 @@ from notebook_launcher.hosts.ssh_library import paramiko
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
 from notebook_launcher.hosts.ssh_trust import check_host_key, known_keys, preferred_algorithms
 
+DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
+PATIENCE_FOR_ANSWERS = 600  # seconds that the user may take to find a second factor; paramiko's own limit is 30
 KEEPALIVE = 15  # seconds; below the idle limits of firewalls and NAT boxes
 
 # What goes wrong is told by our errors; paramiko's own log lines would land on the user's terminal.
@@ -48,6 +52,7 @@ def connect(
     transport = None
     try:
         transport = paramiko.Transport(cast(socket.socket, stream))
+        transport.auth_timeout = PATIENCE_FOR_ANSWERS
         options = transport.get_security_options()
         options.key_types = preferred_algorithms(known_keys(settings), options.key_types)
         transport.start_client(timeout=settings.connect_timeout)
@@ -69,7 +74,7 @@ def _open_way(settings: SshSettings, credentials: Credentials) -> ByteStream:
         return _through_jumps(settings, credentials)
     if settings.proxy_command:
         command = _expanded(settings.proxy_command, settings)
-        return cast(ByteStream, paramiko.ProxyCommand(shlex.join(["/bin/sh", "-c", f"exec {command}"])))
+        return cast(ByteStream, _ProxyCommand(["/bin/sh", "-c", f"exec {command}"]))
     try:
         connection = socket.create_connection((settings.hostname, settings.port), settings.connect_timeout)
     except (socket.gaierror, UnicodeError) as error:  # UnicodeError: "a..b" is no name at all
@@ -86,7 +91,25 @@ def _open_way(settings: SshSettings, credentials: Credentials) -> ByteStream:
         ) from None
     # Nagle's algorithm against delayed acknowledgements cost 40 ms on every small request through the tunnel
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: a cut network ends every call, and not after a quarter of an hour
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * DEAD_AFTER)
     return connection
+
+
+class _ProxyCommand(paramiko.ProxyCommand):
+    """A proxy command in a session of its own: Ctrl-C in our terminal must not cut the way that ends the job."""
+
+    def __init__(self, argv: list[str]) -> None:
+        self.cmd = argv
+        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True)  # fmt: skip
+        self.timeout = None
+
+    def close(self) -> None:
+        """End the command; it may have ended already."""
+        self.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(2)
 
 
 def _through_jumps(settings: SshSettings, credentials: Credentials) -> ByteStream:
@@ -168,7 +191,7 @@ class ParamikoHost(Host):
             channel.close()
         if exit_code == -1 and not self.transport.is_active():
             raise self._lost()
-        return Answer(exit_code, _text(output), _text(errors))
+        return Answer(exit_code, _text(output).partition(f"{OUTPUT_BEGINS}\n")[2], _text(errors))
 
     def _execute(self, argv: Sequence[str], *, login_shell: bool) -> paramiko.Channel:
         try:
@@ -233,10 +256,13 @@ class _ChannelStream(LineStream):
     def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
         reason = "closed"
         try:
-            for line in self._channel.makefile("r"):
+            lines = (bytes(line).decode(errors="replace").rstrip("\n") for line in self._channel.makefile("rb"))
+            for _ in itertools.takewhile(lambda line: line != OUTPUT_BEGINS, lines):
+                pass  # what the shell's start-up files say
+            for line in lines:
                 if self._closed:
                     return
-                on_line(str(line).rstrip("\n"))
+                on_line(line)
         except OSError as error:
             reason = str(error)
         if not self._closed:

@@ -79,8 +79,9 @@ def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, 
     """Accept the key that a server shows, or raise.
 
     ``vouched``: keys (``type base64``) that somebody trusted says the server has; for a compute node that is the
-    job itself, over the checked connection to the login node. Raises ``HostKeyChanged`` where another key is known,
-    ``HostKeyUnknown`` where none is and the user did not agree.
+    job itself, over the checked connection to the login node. It counts more than a known_hosts file, where another
+    cluster's ``node1`` may stand. Raises ``HostKeyChanged`` where another key is known, ``HostKeyUnknown`` where none
+    is and the user did not agree.
     """
     kind, encoded = key.get_name(), key.get_base64()
     known = known_keys(settings)
@@ -89,8 +90,26 @@ def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, 
             raise HostKeyChanged(
                 f"The host key of {settings.known_as} is revoked.", why=f"{entry.file}, line {entry.line}"
             )
-    if any(entry.encoded == encoded for entry in known):
-        return
+    vouchers = dict(line.split()[:2] for line in vouched if len(line.split()) >= 2)
+    if kind in vouchers:
+        _check_vouched(settings, key, vouchers[kind])
+    elif not any(entry.encoded == encoded for entry in known):
+        _check_not_changed(settings, key, known)
+        _ask(settings, key, prompts)
+
+
+def _check_vouched(settings: SshSettings, key: paramiko.PKey, encoded: str) -> None:
+    if key.get_base64() != encoded:
+        raise _changed(
+            settings,
+            key,
+            "The job that runs there reports another key.",
+            "Something stands between the login node and the compute node; tell the cluster's support.",
+        )
+
+
+def _check_not_changed(settings: SshSettings, key: paramiko.PKey, known: Iterable[KnownKey]) -> None:
+    kind = key.get_name()
     other = next((entry for entry in known if entry.kind == kind and not entry.marker), None)
     if other is not None:
         raise _changed(
@@ -99,17 +118,6 @@ def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, 
             f"{other.file}, line {other.line} has another {kind} key for it.",
             f"If the server was really set up anew, remove that line: ssh-keygen -R '{settings.known_as}'",
         )
-    vouchers = [tuple(line.split()[:2]) for line in vouched]
-    if (kind, encoded) in vouchers:
-        return
-    if any(voucher[:1] == (kind,) for voucher in vouchers):
-        raise _changed(
-            settings,
-            key,
-            "The job that runs there reports another key.",
-            "Something stands between the login node and the compute node; tell the cluster's support.",
-        )
-    _ask(settings, key, prompts)
 
 
 def _changed(settings: SshSettings, key: paramiko.PKey, why: str, mend: str) -> HostKeyChanged:

@@ -37,7 +37,7 @@ LAB_REQUIREMENTS = ("jupyterlab", "ipykernel")
 
 # Used where there is no pyproject.toml yet, or no reader for it (Python 3.10).
 LAUNCHER_REQUIREMENTS = (
-    *("paramiko", "sshtunnel", "rich", "pydantic", "platformdirs", "click", "tenacity", "psutil"),
+    *("paramiko", "sshtunnel", "rich", "pydantic", "platformdirs", "click"),
     "tomli; python_version < '3.11'",
 )
 
