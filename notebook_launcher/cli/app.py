@@ -225,7 +225,7 @@ def cli() -> None:
       launch-notebook --cluster NAME -- ENVIRONMENT [CONTAINER]
 
     While JupyterLab runs: ENTER ends the session and its job, d and ENTER leaves it running.
-    Every flag of sbatch works, short and long.
+    Every flag of sbatch works, short and long (but for --array, --wrap and --test-only).
     """  # \b is click's mark for lines to be left alone
 
 
