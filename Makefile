@@ -32,8 +32,9 @@ check: $(VENV)/with-tests ## types, style, shell scripts
 	$(VENV)/bin/mypy --config-file pyproject.toml -p tests.cluster
 	shellcheck -x $(SCRIPTS)
 
-cluster: ## bring up the practice cluster: a real Slurm on this machine, to try launch-notebook on (root)
+cluster: $(VENV)/with-jupyter ## bring up the practice cluster: a real Slurm on this machine, to try launch-notebook on (root)
 	tests/as-root.sh $(PYTHON) tests/cluster up $(ARGS)
+	@echo "launch-notebook is in $(VENV)/bin; to have it on your PATH:  . $(VENV)/bin/activate"
 
 cluster-down: ## take the practice cluster down again
 	tests/as-root.sh $(PYTHON) tests/cluster down $(ARGS)

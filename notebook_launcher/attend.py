@@ -10,6 +10,8 @@ import contextlib
 import json
 import queue
 import shlex
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -41,6 +43,8 @@ from notebook_launcher.watch import SILENCE, FileAppeared, NoAnswer, StatusChang
 
 GONE_WITHIN = 120.0  # seconds that a cancelled job may take to be gone: its grace time and an epilog
 CANCEL_AGAIN = 10.0  # seconds after which a cancel that did nothing is repeated
+KEYS_HELD = "ENTER alone ends the session and its job; d and ENTER leaves it running."
+KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C ends the job; d and ENTER leaves it, for you to come back to."
 FIRST_WORD_WITHIN = 180.0  # seconds that a running job's script may take to its first line: a prolog, a slow mount
 FINAL_WORD_WITHIN = 15.0  # seconds after the job's last word in which the scheduler says what became of it
 
@@ -194,6 +198,7 @@ class _Attendance:
         self._endpoint: Endpoint | None = None
         self._asked = False  # whether the way is being used already
         self._silent_since: float | None = None  # since when the job runs without a word from its script
+        self._shown_node = ""
         self.held = False
 
     def follow(self) -> None:
@@ -241,11 +246,12 @@ class _Attendance:
 
     def _typed(self, line: str) -> None:
         word = line.strip().lower()
-        if not word:
-            raise _End
         if word == "d":
             raise _Leave
-        self._stage.view.show(events.Noted("ENTER alone ends the session and its job; d and ENTER leaves it running."))
+        if not word and self.held:
+            raise _End
+        # an impatient ENTER must not cost a place in the queue
+        self._stage.view.show(events.Noted(KEYS_HELD if self.held else KEYS_WAITING))
 
     def _look_around(self) -> None:
         if self.held and self._way and self._way.tunnel and not self._way.tunnel.alive:
@@ -264,7 +270,7 @@ class _Attendance:
             self._forget_run("Job {} was put back into the queue, and has started again.")
         self._silent_since = None
         self._node = Node.from_started(data)
-        self._stage.view.show(events.Running(self._job.id, str(self._node)))
+        self._show_running(str(self._node))
         self._way = _Way(self._stage, self._node)
 
     def _listens(self, data: Mapping[str, object]) -> None:
@@ -306,7 +312,7 @@ class _Attendance:
             self._show_waiting(status, "is suspended: the scheduler has stopped it for a while")
         elif status.state is State.RUNNING and self._way is None and self._silent_since is None:
             self._silent_since = time.monotonic()
-            self._stage.view.show(events.Running(self._job.id, status.node or "its node"))
+            self._show_running(status.node or "its node")
 
     def _waits(self, status: JobStatus) -> None:
         self._silent_since = None
@@ -322,11 +328,18 @@ class _Attendance:
     def _show_waiting(self, status: JobStatus, explanation: str) -> None:
         self._stage.view.show(events.Waiting(self._job.id, status.state.name, status.reason, explanation, status.start))
 
+    def _show_running(self, node: str) -> None:
+        """Say so once: the scheduler and the job tell it one after the other."""
+        if node != self._shown_node:
+            self._shown_node = node
+            self._stage.view.show(events.Running(self._job.id, node))
+
     def _forget_run(self, sentence: str) -> None:
         """The job runs, or will run, a second time: on another node, with another port."""
         self.close()
         self._way = self._endpoint = self._silent_since = None
         self._asked = self.held = False
+        self._shown_node = ""
         self._stage.view.show(events.Noted(sentence.format(self._job)))
 
     # --- the end
@@ -404,12 +417,12 @@ def _cancel_until_gone(stage: Stage, job: JobRef) -> bool:
             status = ask(stage.host, stage.scheduler, job)
             if status is None or status.state.ended:
                 return True
-        interrupts += _interrupts_within(stage.interrupts.inbox, pause)
+        pressed = _interrupts_within(stage.interrupts.inbox, pause)
+        interrupts += pressed
         if interrupts > 1:
             return False
-        if interrupts == 1:
+        if pressed:
             stage.view.show(events.Noted("The job is being ended; Ctrl-C once more leaves without waiting for that."))
-            interrupts = 1
         pause = min(pause * 1.6, 3.0)
     return False
 
@@ -444,7 +457,7 @@ def _not_ready_yet(stage: Stage, session: Session, *, ours: bool) -> None:
 
 def say_left(stage: Stage, session: Session) -> None:
     """Say that the session goes on, how to come back to it, and how to end it."""
-    come_back, stop = (f"launch-notebook {command} {_named(stage, session)}" for command in ("connect", "stop"))
+    come_back, stop = (f"{_program()} {command} {_named(stage, session)}" for command in ("connect", "stop"))
     stage.view.show(events.Left(session.id, job_of(session).id, come_back, stop))
 
 
@@ -452,8 +465,13 @@ def _still_there(stage: Stage, session: Session, error: ConnectionLost) -> Conne
     return ConnectionLost(
         error.what,
         why=f"{error.why} The session goes on: job {job_of(session)}.".strip(),
-        mend=f"come back with: launch-notebook connect {_named(stage, session)}",
+        mend=f"come back with: {_program()} connect {_named(stage, session)}",
     )
+
+
+def _program() -> str:
+    """The command as this user can type it: from a virtual environment that is not active, with its path."""
+    return "launch-notebook" if shutil.which("launch-notebook") else shlex.quote(sys.argv[0])
 
 
 def _named(stage: Stage, session: Session) -> str:

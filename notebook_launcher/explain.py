@@ -134,10 +134,10 @@ def _by_state(job: JobRef, state: State, status: JobStatus | None, log: Sequence
     if state is State.CANCELLED:
         by = f" (by user id {status.by})" if status and status.by else ""
         return JobCancelled(
-            f"Job {job} was cancelled by somebody or something else{by}.", mend="start again when you like", log=log
+            f"Job {job} was cancelled from elsewhere{by}.", mend="start again when you like", log=log[-5:]
         )
     if state is State.TIMEOUT:
-        return JobTimedOut(f"Job {job} reached its walltime.", mend="ask for more with -t next time", log=log)
+        return JobTimedOut(f"Job {job} reached its walltime.", mend="ask for more with -t next time", log=log[-5:])
     sentences = {
         State.OUT_OF_MEMORY: ("needed more memory than it had asked for.", "ask for more with --mem"),
         State.NODE_FAIL: ("ended because its node failed.", "start again"),

@@ -172,6 +172,12 @@ def _own_path(place: Place) -> tuple[str, ...]:
 
 
 def _environment(ask: Ask, place: Place) -> tuple[str | None, Environment, str | None]:
+    late = [word for word in ask.words if word.startswith("-")]
+    if late:
+        raise UsageError(
+            f"Flags come before the two dashes: {' '.join(late)}",
+            mend="for example: launch-notebook -t 2:00:00 -- tf-mkl container.sif",
+        )
     if len(ask.words) > 2:
         raise UsageError(
             f"After -- come the environment and the container, no more: {' '.join(ask.words)}",

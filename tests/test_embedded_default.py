@@ -130,7 +130,9 @@ def test_the_walltime_ends_it(start: Start, environment: dict[str, str]) -> None
 def test_a_begin_time_is_waited_for(start: Start, environment: dict[str, str]) -> None:
     session = start("-b", "now+1hour")
     session.expect("begin time")
-    session.send("\n")  # ENTER ends what waits, too
+    session.send("\n")  # an impatient ENTER costs nobody their place
+    session.expect("not ready yet")
+    session.send("\x03")
     assert session.end() == 130
     assert "Job" in session.printed
     nothing_left(environment)

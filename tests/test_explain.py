@@ -101,7 +101,7 @@ STOPPED = record("stopped", "The job was ended by signal SIGTERM.")
         (STOPPED, status(State.RUNNING), JobCancelled, "stopped from outside"),
         (STOPPED, None, JobCancelled, "stopped from outside"),
         # without a word of the job's
-        (None, status(State.CANCELLED), JobCancelled, "cancelled by somebody or something else"),
+        (None, status(State.CANCELLED), JobCancelled, "was cancelled from elsewhere"),
         ({}, status(State.TIMEOUT), JobTimedOut, "walltime"),
         ({}, status(State.OUT_OF_MEMORY), JobFailed, "more memory"),
         ({}, status(State.NODE_FAIL), JobFailed, "node failed"),

@@ -80,7 +80,7 @@ def test_a_begin_time_that_has_passed_means_tomorrow(cluster: PracticeCluster, s
     begin = cluster.run("login", "alice", ["date", "+%H:%M"]).stdout.strip()
     session = start("-t", "3:00:00", "-b", begin)
     session.expect("tomorrow")
-    session.expect("begin time")
+    session.expect("waits for its begin time")
     text = job(cluster, session.job_id)
     assert "Reason=BeginTime" in text
     assert "TimeLimit=03:00:00" in text
@@ -157,7 +157,7 @@ def test_sigterm_ends_the_job(cluster: PracticeCluster, start: Start, box: str) 
 
 def test_a_closed_terminal_while_it_waits_leaves_it_waiting(cluster: PracticeCluster, start: Start) -> None:
     session = start("-n", "1", "-b", "now+1hour")
-    session.expect("begin time")
+    session.expect("waits for its begin time")
     job_id = session.job_id
     session.child.close(force=False)
     wait_until(lambda: not launchers(cluster, "laptop"), 15, "the launcher ends")
@@ -244,7 +244,7 @@ def users_on(cluster: PracticeCluster, box: str) -> list[str]:
 @each_slurm
 def test_cancelled_by_somebody_else_while_waiting(cluster: PracticeCluster, start: Start) -> None:
     session = start("-n", "1", "-b", "now+1hour")
-    session.expect("begin time")
+    session.expect("waits for its begin time")
     cluster.root("ctl", ["scancel", session.job_id])
     assert session.end(timeout=30) == 31
     assert "cancelled" in session.printed
@@ -451,6 +451,17 @@ def test_a_requeued_job_is_followed_to_its_second_run(cluster: PracticeCluster, 
     second = session.ready()
     assert status_of(cluster, session) == 200
     assert first != second
+    session.send("\n")
+    assert session.end() == 0
+    assert_nothing_left(cluster)
+
+
+def test_a_password_that_the_node_asks_for(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", box="login", user="carol")
+    session.expect("carol@node.'s password: ")
+    session.send("practice-carol\n")
+    session.ready()
+    assert "practice-carol" not in session.printed
     session.send("\n")
     assert session.end() == 0
     assert_nothing_left(cluster)

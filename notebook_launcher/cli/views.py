@@ -201,11 +201,12 @@ class TextView(BaseView):
             self._wait(f"connecting to {event.host}")
         elif isinstance(event, events.Submitted):
             where = f" on {event.cluster}" if event.cluster else ""
-            self._say(f"Job {event.job}{where} is queued for {event.walltime}  (session {event.session})")
+            named = f"  (session {event.session})" if event.session != event.job else ""
+            self._say(f"Job {event.job}{where} is queued; it may run for {event.walltime}{named}")
             self._wait("waiting for the scheduler")
         elif isinstance(event, events.Waiting):
             estimate = f"; estimated start {event.estimate.replace('T', ' ')}" if event.estimate else ""
-            self._wait(f"job {event.job} waits: {event.explanation}{estimate}")
+            self._wait(f"job {event.job}: {event.explanation}{estimate}")
         elif isinstance(event, events.Running):
             self._wait(f"job {event.job} runs on {event.node}; JupyterLab is starting")
         elif isinstance(event, events.Ready):
@@ -227,6 +228,8 @@ class TextView(BaseView):
         self._console.print(event.url, style="bold", soft_wrap=True, highlight=False, markup=False)
         if self._interactive:
             self._say("ENTER ends the session and its job; d and ENTER leaves it running.")
+        else:
+            self._say("Ctrl-C ends the session and its job.")
 
     def _planned(self, event: events.Planned) -> None:
         self._stop_status()

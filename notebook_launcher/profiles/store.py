@@ -6,6 +6,7 @@ import difflib
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,8 +73,14 @@ def load_profile(name: str) -> ClusterProfile:
         raise ProfileError(
             f"{path}: environment = “{profile.environment}” is not among [environments].",
             why=f"There are: {', '.join(profile.environments) or 'none'}.",
+            mend=_did_you_mean(profile.environment, profile.environments),
         )
     return profile
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def default_flags(profile: ClusterProfile) -> dict[str, str | None]:
@@ -121,7 +128,9 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise ProfileError(f"{path} is not TOML.", why=str(error)) from None
+        raise ProfileError(
+            f"{path} is not TOML.", why=str(error), mend='texts stand in quotes: time = "2:00:00"'
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"{path} cannot be read.", why=str(error)) from None
     return data
@@ -147,4 +156,6 @@ def _problem(model: type[BaseModel], details: Any) -> str:
             known = list(Environment.model_fields)
         near = difflib.get_close_matches(str(details["loc"][-1]), known, n=1)
         return f"there is no key “{where}”" + (f"; did you mean {near[0]}?" if near else ".")
+    if details["type"] in ("tuple_type", "list_type"):
+        return f'{where} is a list: ["{details["input"]}"], with brackets.'
     return f"{where}: {details['msg']}."
