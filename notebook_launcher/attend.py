@@ -45,6 +45,7 @@ GONE_WITHIN = 120.0  # seconds that a cancelled job may take to be gone: its gra
 CANCEL_AGAIN = 10.0  # seconds after which a cancel that did nothing is repeated
 KEYS_HELD = "ENTER alone ends the session and its job; d and ENTER leaves it running."
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C ends the job; d and ENTER leaves it, for you to come back to."
+KEYS_COMING_BACK = "JupyterLab does not answer yet. Ctrl-C, or d and ENTER, leaves the session as it is."
 FIRST_WORD_WITHIN = 180.0  # seconds that a running job's script may take to its first line: a prolog, a slow mount
 FINAL_WORD_WITHIN = 15.0  # seconds after the job's last word in which the scheduler says what became of it
 
@@ -87,7 +88,7 @@ def attend(stage: Stage, session: Session, token: str, *, ours: bool) -> None:
     comes back to (``ours`` false) is ended only by a word of the user's while it is held. Raises a ``LauncherError``
     where it did not end well; ``HungUp`` where the terminal was closed, which leaves it running.
     """
-    attendance = _Attendance(stage, session, token)
+    attendance = _Attendance(stage, session, token, ours=ours)
     try:
         attendance.follow()
     except _End:
@@ -189,8 +190,8 @@ class _Way:
 class _Attendance:
     """The loop, and what is known so far."""
 
-    def __init__(self, stage: Stage, session: Session, token: str) -> None:
-        self._stage, self._session, self._token = stage, session, token
+    def __init__(self, stage: Stage, session: Session, token: str, *, ours: bool) -> None:
+        self._stage, self._session, self._token, self._ours = stage, session, token, ours
         self._inbox = stage.interrupts.inbox
         self._job = job_of(session)
         self._way: _Way | None = None
@@ -251,7 +252,8 @@ class _Attendance:
         if not word and self.held:
             raise _End
         # an impatient ENTER must not cost a place in the queue
-        self._stage.view.show(events.Noted(KEYS_HELD if self.held else KEYS_WAITING))
+        not_held = KEYS_WAITING if self._ours else KEYS_COMING_BACK
+        self._stage.view.show(events.Noted(KEYS_HELD if self.held else not_held))
 
     def _look_around(self) -> None:
         if self.held and self._way and self._way.tunnel and not self._way.tunnel.alive:
@@ -326,6 +328,7 @@ class _Attendance:
         self._show_waiting(status, explanation.summary)
 
     def _show_waiting(self, status: JobStatus, explanation: str) -> None:
+        self._shown_node = ""
         self._stage.view.show(events.Waiting(self._job.id, status.state.name, status.reason, explanation, status.start))
 
     def _show_running(self, node: str) -> None:
@@ -444,7 +447,9 @@ def _end_after(stage: Stage, session: Session, error: Exception) -> None:
     try:
         end_job(stage, session)
     except CancelFailed as failed:
-        if isinstance(error, LauncherError):
+        if not isinstance(error, LauncherError):  # one of ours, with no place for this
+            stage.view.show(events.Noted(f"{failed.what} {failed.mend}"))
+        else:
             error.why = f"{error.why} {failed.what} {failed.why}".strip()
             error.mend = f"{failed.mend}   {error.mend}".strip()
 

@@ -60,6 +60,7 @@ class Watch:
         self._wake = threading.Event()
         self._closed = False
         self._running = False
+        self._started_at = 0.0
         self._heard = time.monotonic()
 
     def __enter__(self) -> Watch:
@@ -88,7 +89,8 @@ class Watch:
         with contextlib.suppress(ValueError):
             data = json.loads(text)
             if isinstance(data, dict):
-                self._running = self._running or name == "started"
+                if name == "started":
+                    self._running, self._started_at = True, time.monotonic()
                 self._inbox.put(FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:
@@ -99,6 +101,7 @@ class Watch:
         turn = 0
         while not self._closed:
             self._wake.clear()
+            asked_at = time.monotonic()
             try:
                 status = ask(self._host, self._scheduler, self._job)
             except NoAnswer:
@@ -106,6 +109,8 @@ class Watch:
             except Exception as error:  # a thread that dies must not die in silence
                 self._inbox.put(WatchBroke(error.what if isinstance(error, LauncherError) else repr(error)))
                 return
+            if asked_at < self._started_at and isinstance(status, JobStatus) and status.state.waits:
+                status = last  # type: ignore[assignment]  # the job has started since: an old answer, no requeue
             if status != last and not self._closed:
                 last, turn = status, 0
                 self._inbox.put(StatusChanged(status))

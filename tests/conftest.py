@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.cluster import PracticeCluster
+
+# Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
+# program that is started here; these tests are about programs that get them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGHUP, signal.SIGTERM):
+    signal.signal(_number, signal.SIG_DFL)
 
 PROFILE = """\
 host = "login"

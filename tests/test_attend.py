@@ -1,0 +1,1664 @@
+"""The stories from the queue to the end, step by step, with everything around them made to happen on cue.
+
+Stand-ins, all of them: ``FakeHost`` answers commands from a small model of one Slurm job (read by the real ``Slurm``
+room) and its stream says what a test pushes; ``open_tunnel`` and ``check_jupyter`` are replaced by functions that open
+nothing. So this shows the order of things, the errors, and what is cancelled and removed, for interrupts and failures
+between any two steps. That a real Slurm, ssh, tunnel and JupyterLab do what is played here is ``test_main_job.py``'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import ClassVar, TypeVar, cast
+
+import pytest
+
+from notebook_launcher import attend, events, launch, tunnel, watch
+from notebook_launcher.answer import Answer
+from notebook_launcher.attend import Typed
+from notebook_launcher.cli.signals import signals
+from notebook_launcher.cli.views import BaseView, JsonView
+from notebook_launcher.errors import (
+    CancelFailed,
+    ConnectionLost,
+    HostCommandFailed,
+    Interrupted,
+    JobCancelled,
+    JobFailed,
+    JobLost,
+    JobNeverStarts,
+    JobSilent,
+    JobTimedOut,
+    JupyterSilent,
+    LauncherError,
+    NodeUnreachable,
+    SubmitRefused,
+    SubmitUncertain,
+)
+from notebook_launcher.hosts.base import ByteStream, Host, LineStream, OnEnd, OnLine
+from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts, Kind
+from notebook_launcher.plan import Place, Plan
+from notebook_launcher.profiles import ClusterProfile, Environment
+from notebook_launcher.request import Request
+from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.schedulers.slurm import Slurm
+from notebook_launcher.session import Session, SessionRecord, Site
+from notebook_launcher.tunnel import Endpoint, Node
+
+PATIENCE = 8.0  # seconds in which anything that should happen has happened; only a failing test waits so long
+SESSION_ID = "20261121-014455-abcd"  # of the session that is come back to
+RECORD = {"id": SESSION_ID, "created": "2026-11-21T01:44:55Z", "scheduler": "slurm", "flags": {}, "log": "/log"}
+PLACE = Place(ClusterProfile(), "uni", None, "slurm")
+PLAN = Plan(PLACE, Request({"time": "2:00:00"}), None, Environment(), None)
+
+E = TypeVar("E", bound=events.Event)
+Error = TypeVar("Error", bound=BaseException)
+
+
+# --- the stand-ins -------------------------------------------------------------------------------------------
+
+
+class Hooks:
+    """What a test wants done, once, when the story comes to a step; each is run on the thread that comes there."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, Callable[[], object]] = {}
+
+    def at(self, step: str, act: Callable[[], object]) -> None:
+        self._at[step] = act
+
+    def reached(self, step: str) -> None:
+        if step in self._at:
+            self._at.pop(step)()
+
+
+class FakeStream(LineStream):
+    """What watch.sh would say."""
+
+    def __init__(self, on_line: OnLine, on_end: OnEnd) -> None:
+        self.on_line, self.on_end = on_line, on_end
+        self.closed = False
+
+    def send(self, line: str) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeHost(Host):
+    """A login node with one job, number 7. ``answers`` replaces the model's answer to one kind of command."""
+
+    label = "login"
+    remote = True
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+        self.ran: list[tuple[str, str]] = []
+        self.answers: dict[str, Callable[[], Answer]] = {}
+        self.files: dict[str, str] = {}
+        self.state, self.reason, self.node = "PENDING", "Priority", ""
+        self.history = ""
+        self.scancel_works = True
+        self.streams: list[FakeStream] = []
+        self.closed = False
+        self._asked = 0
+        self._changed = threading.Condition()
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
+    ) -> Answer:
+        kind = _kind(argv)
+        self.ran.append((kind, " ".join(argv)))
+        self.hooks.reached(kind)
+        try:
+            return self.answers[kind]() if kind in self.answers else self._answer(kind, argv)
+        finally:
+            with self._changed:
+                self._asked += kind == "squeue"
+                self._changed.notify_all()
+
+    def _answer(self, kind: str, argv: Sequence[str]) -> Answer:
+        if kind == "site":
+            return Answer(0, "/home/alice\nalice\nlogin\n2026-11-21T12:00:00+0100\n")
+        if kind == "sbatch":
+            return Answer(0, "7\n")
+        if kind == "squeue":
+            return self.row()
+        if kind == "sacct":
+            return Answer(0, self.history)
+        if kind == "scancel" and self.scancel_works and self.state in ("PENDING", "RUNNING", "SUSPENDED"):
+            self.state = "CANCELLED"
+        if kind == "list":
+            return Answer(0, f"{SESSION_ID} open 7\n")
+        if kind == "head":
+            name = argv[-1].rpartition("/")[2]
+            return Answer(0, self.files[name]) if name in self.files else Answer(1)
+        return Answer(0)
+
+    def row(self) -> Answer:
+        """What squeue says; ``state`` "" is a job that it has forgotten."""
+        if not self.state:
+            return Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
+        return Answer(0, f"7|{self.state}|{self.node}|N/A|{self.reason}\n")
+
+    def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
+        with self._changed:
+            self.streams.append(FakeStream(on_line, on_end))
+            self._changed.notify_all()
+        return self.streams[-1]
+
+    def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        raise OSError("there is nothing")
+
+    def close(self) -> None:
+        self.closed = True
+
+    # --- what the test does with it
+
+    @property
+    def watched(self) -> FakeStream:
+        """The stream, once it is open."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.streams, PATIENCE), "nobody follows the session"
+        return self.streams[-1]
+
+    def says(self, name: str, **data: object) -> None:
+        """Let the job write one of its files; it is in the inbox when this returns."""
+        self.watched.on_line(f"{name} {json.dumps(data)}")
+
+    def starts(self, node: str = "n1") -> None:
+        """Let the job start. Its own word comes first, so that the order of events is the same every time."""
+        self.says("started", node_names=[node])
+        self.state, self.reason, self.node = "RUNNING", "None", node
+        self.noticed()
+
+    def requeued(self) -> None:
+        self.state, self.reason, self.node = "PENDING", "BeginTime", ""
+
+    def noticed(self) -> None:
+        """Wait until the scheduler was asked anew, and once more: the first answer is in the inbox by then."""
+        with self._changed:
+            began = self._asked
+            assert self._changed.wait_for(lambda: self._asked >= began + 3, PATIENCE), "nobody asks the scheduler"
+
+    def count(self, kind: str) -> int:
+        return sum(ran == kind for ran, _ in self.ran)
+
+    def commands(self, kind: str) -> list[str]:
+        return [command for ran, command in self.ran if ran == kind]
+
+
+def _kind(argv: Sequence[str]) -> str:
+    if argv[0] == "bash" and argv[1].endswith("/submit.sh"):
+        return "sbatch"
+    if argv[0] == "squeue":
+        return "find" if "--me" in argv else "squeue"
+    if argv[0] == "sh":
+        return {"write-files": "write", "list-sessions": "list"}.get(argv[3] if len(argv) > 3 else "", "site")
+    return argv[0]
+
+
+class FakeTunnel(tunnel.Tunnel):
+    """A way to a node on which nothing travels."""
+
+    alive = True  # the test's to change
+
+    def __init__(self, local_port: int) -> None:
+        self.local_port = local_port
+        self.closed = False
+
+    def forward(self, port: int) -> int:
+        return self.local_port
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Ways:
+    """In place of ``open_tunnel`` and ``check_jupyter``; ``opening`` and ``reaching`` are hooks on their threads."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self.tunnels: list[FakeTunnel] = []
+        self.threads: list[threading.Thread] = []
+
+    def open_tunnel(self, host: Host, node: Node, **_: object) -> FakeTunnel:
+        self.threads.append(threading.current_thread())
+        made = FakeTunnel(50001 + len(self.tunnels))
+        self.tunnels.append(made)
+        try:
+            self._hooks.reached("opening")
+        except Exception:
+            made.closed = True  # nobody gets it
+            raise
+        return made
+
+    def check_jupyter(self, local_port: int, endpoint: Endpoint, token: str) -> None:
+        self.threads.append(threading.current_thread())
+        self._hooks.reached("reaching")
+
+
+class View:
+    """Keeps what is shown."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+        self.shown: list[events.Event] = []
+        self.changed = threading.Condition()
+
+    def show(self, event: events.Event) -> None:
+        self._hooks.reached(event.name)
+        with self.changed:
+            self.shown.append(event)
+            self.changed.notify_all()
+
+    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
+        pass
+
+
+class Inbox(queue.SimpleQueue[object]):
+    """One whose reader does not wait long for nothing: a second without news takes a tenth."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> object:
+        return super().get(block, timeout if timeout is None else min(timeout, 0.1))
+
+
+class NoPrompts:
+    """Nobody can be asked."""
+
+    def secret(self, text: str) -> str | None:
+        return None
+
+    def confirm(self, text: str) -> bool:
+        return False
+
+
+class Story:
+    """A story on a thread of its own, and a test that makes things happen to it."""
+
+    def __init__(self) -> None:
+        self.hooks = Hooks()
+        self.host, self.view, self.ways = FakeHost(self.hooks), View(self.hooks), Ways(self.hooks)
+        self.interrupts = Interrupts()
+        self.interrupts.inbox = Inbox()
+        self.raised: BaseException | None = None
+        self.blocked: list[threading.Event] = []
+        self._thread: threading.Thread | None = None
+
+    def launch(self, plan: Plan = PLAN) -> None:
+        self._begin(lambda: launch.launch(plan, self.view, NoPrompts(), self.interrupts))
+
+    def connect(self) -> None:
+        """Come back to a session whose job, 7, is queued or runs already."""
+        self._old_session()
+        self._begin(lambda: launch.connect(PLACE, "", self.view, NoPrompts(), self.interrupts))
+
+    def stop(self) -> None:
+        self._old_session()
+        self._begin(lambda: launch.stop(PLACE, "", self.view, NoPrompts(), self.interrupts))
+
+    def _old_session(self) -> None:
+        self.host.files |= {"session.json": json.dumps(RECORD), "job": "7\n", "token": "secret\n"}
+
+    def _begin(self, act: Callable[[], None]) -> None:
+        def play() -> None:
+            try:
+                act()
+            except BaseException as error:
+                self.raised = error
+            with self.view.changed:
+                self.view.changed.notify_all()
+
+        self._thread = threading.Thread(target=play, daemon=True)
+        self._thread.start()
+
+    # --- what has happened
+
+    def shown(self, kind: type[E], count: int = 1, patience: float = PATIENCE) -> E:
+        """Wait for the ``count``-th event of a kind."""
+        event = self.shown_or_over(kind, count, patience)
+        assert event is not None, f"{kind.__name__} {count} is not among {self.view.shown}; raised: {self.raised!r}"
+        return event
+
+    def shown_or_over(self, kind: type[E], count: int = 1, patience: float = PATIENCE) -> E | None:
+        """Wait for it, or for the end of the story."""
+
+        def seen() -> list[E]:
+            return [event for event in self.view.shown if isinstance(event, kind)]
+
+        assert self._thread is not None
+        with self.view.changed:
+            self.view.changed.wait_for(lambda: len(seen()) >= count or not self.going, patience)
+            return seen()[count - 1] if len(seen()) >= count else None
+
+    @property
+    def going(self) -> bool:
+        return self.raised is None and self._thread is not None and self._thread.is_alive()
+
+    @property
+    def names(self) -> list[str]:
+        return [event.name for event in self.view.shown]
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.text for event in self.view.shown if isinstance(event, events.Noted)]
+
+    @property
+    def session_id(self) -> str:
+        return self.shown(events.Submitted).session
+
+    def over(self) -> BaseException | None:
+        """Wait for the end, and return what was raised. Whatever the end, nothing stays open."""
+        assert self._thread is not None
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), f"the story goes on; shown: {self.view.shown}"
+        for event in self.blocked:
+            event.set()
+        for thread in self.ways.threads:
+            thread.join(PATIENCE)
+        assert all(tunnel.closed for tunnel in self.ways.tunnels)
+        assert all(stream.closed for stream in self.host.streams)
+        assert self.host.closed
+        return self.raised
+
+    def well(self) -> None:
+        """It ended well."""
+        raised = self.over()
+        assert raised is None, repr(raised)
+
+    def fails(self, kind: type[Error]) -> Error:
+        """It ended with just this error."""
+        raised = self.over()
+        assert type(raised) is kind, (raised, getattr(raised, "why", ""))
+        return raised
+
+    # --- what the test does
+
+    def presses_ctrl_c(self, times: int) -> None:
+        for _ in range(times):
+            self.interrupts.arrive("end")
+
+    def types(self, line: str) -> None:
+        self.interrupts.inbox.put(Typed(line))
+
+    def blocks(self, step: str, then: Callable[[], object] | None = None) -> threading.Event:
+        """Let a step wait for the event that is returned, and do something after it."""
+        free = threading.Event()
+        self.blocked.append(free)
+
+        def wait() -> None:
+            assert free.wait(2 * PATIENCE)
+            if then:
+                then()
+
+        self.hooks.at(step, wait)
+        return free
+
+    def held(self) -> events.Ready:
+        """Play the good way as far as the address."""
+        self.shown(events.Waiting)
+        self.host.starts()
+        self.host.says("endpoint", port=4242)
+        return self.shown(events.Ready)
+
+    def plays_to_the_end(self) -> None:
+        """Play the good way, whatever ends it earlier."""
+        if self.shown_or_over(events.Waiting):
+            with contextlib.suppress(AssertionError):  # nobody listens any more
+                self.host.says("started", node_names=["n1"])
+        if self.shown_or_over(events.Running):
+            self.host.says("endpoint", port=4242)
+
+
+def failing(error: Exception) -> Callable[[], Answer]:
+    def fail() -> Answer:
+        raise error
+
+    return fail
+
+
+@pytest.fixture
+def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
+    """The stand-ins in place, and the waits short; ``launch-notebook`` is on the PATH."""
+    story = Story()
+    program = tmp_path / "launch-notebook"
+    program.touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(launch, "_open_host", lambda *_: story.host)
+    monkeypatch.setattr(attend, "open_tunnel", story.ways.open_tunnel)
+    monkeypatch.setattr(attend, "check_jupyter", story.ways.check_jupyter)
+    monkeypatch.setattr(watch, "PACE_WAITING", (0.01,))
+    monkeypatch.setattr(watch, "PACE_RUNNING", 0.01)
+    monkeypatch.setattr(attend, "FINAL_WORD_WITHIN", 2.0)
+    yield story
+    for event in story.blocked:
+        event.set()
+    story.interrupts.inbox.put(Interrupt("leave"))  # a story that a failed test has left behind
+
+
+# --- the good way --------------------------------------------------------------------------------------------
+
+
+def test_enter_ends_a_session(story: Story) -> None:
+    story.launch()
+    ready = story.held()
+    story.types("")
+    story.well()
+    assert story.names == ["submitted", "waiting", "running", "ready", "ending", "ended"]
+    assert story.host.commands("scancel") == ["scancel 7"]
+    assert story.host.count("rm") == 0
+    assert ready.node == "n1" and ready.job == "7" and ready.local_port == 50001
+    assert ready.url.startswith("http://127.0.0.1:50001/lab?token=")
+    assert story.shown(events.Submitted).walltime == "2 hours"
+    assert story.shown(events.Ended).text == "Job 7 is gone."
+
+
+def test_d_leaves_it_running(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.types(" D ")
+    story.well()
+    assert story.names == ["submitted", "waiting", "running", "ready", "left"]
+    assert story.host.count("scancel") == story.host.count("rm") == 0
+    left = story.shown(events.Left)
+    assert left.come_back == f"launch-notebook connect --cluster uni {story.session_id}"
+    assert left.stop == f"launch-notebook stop --cluster uni {story.session_id}"
+
+
+def test_d_is_understood_while_it_waits(story: Story) -> None:
+    story.launch()
+    story.shown(events.Waiting)
+    story.types("d")
+    story.well()
+    assert story.names == ["submitted", "waiting", "left"]
+    assert story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["launch", "connect"])
+def test_an_impatient_enter_costs_nothing(story: Story, ours: bool) -> None:
+    """A place in the queue may have taken a day."""
+    story.launch() if ours else story.connect()
+    story.shown(events.Waiting)
+    told = len(story.notes)
+    story.types("")
+    story.types("")
+    story.types("  ")
+    story.shown(events.Noted, told + 3)
+    assert story.going
+    assert "not ready yet" in story.notes[-1]
+    story.types("d")
+    story.well()
+    assert story.host.count("scancel") == 0
+
+
+def test_what_ctrl_c_does_is_told_rightly_on_the_way_back(story: Story) -> None:
+    story.connect()
+    story.shown(events.Waiting)
+    story.types("")
+    assert "Ctrl-C ends the job" not in story.shown(events.Noted, 2).text
+    story.interrupts.arrive("end")
+    story.well()
+    assert story.host.count("scancel") == 0
+
+
+def test_another_word_is_answered_and_nothing_ends(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.types("quit")
+    assert "ENTER alone ends" in story.shown(events.Noted).text
+    assert story.going and story.host.count("scancel") == 0
+    story.types("")
+    story.well()
+    assert story.names[-3:] == ["note", "ending", "ended"]
+
+
+def test_the_server_may_listen_before_the_way_is_open(story: Story) -> None:
+    """Both orders occur: a slow second factor, a slow container."""
+    free = story.blocks("opening")
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.host.says("endpoint", port=4242)
+    free.set()
+    story.shown(events.Ready)
+    story.types("")
+    story.well()
+
+
+def test_shut_down_from_the_browser_is_a_good_end(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.state = "COMPLETED"
+    story.host.says("exit", cause="finished", message="JupyterLab ended.")
+    story.well()
+    assert story.names[-2:] == ["ending", "ended"]
+    assert "shut down" in story.shown(events.Ended).text
+
+
+def test_the_scheduler_may_tell_first_that_it_was_shut_down(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.files["exit.json"] = json.dumps({"cause": "finished", "message": "JupyterLab ended."})
+    story.host.state = "COMPLETED"
+    story.well()
+    assert "shut down" in story.shown(events.Ended).text
+
+
+# --- interrupts at every step --------------------------------------------------------------------------------
+
+BEFORE_DEFER = ["site"]
+BEFORE_QUEUED = ["write"]
+QUEUED = ["sbatch", "submitted", "waiting", "running", "opening", "reaching"]
+
+
+def interrupted_at(story: Story, step: str, kind: Kind) -> None:
+    """Launch, and let an interrupt arrive in the middle of a step."""
+    story.hooks.at(step, lambda: story.interrupts.arrive(kind))
+    story.launch()
+    story.plays_to_the_end()
+
+
+@pytest.mark.parametrize(("kind", "error"), [("end", KeyboardInterrupt), ("leave", HungUp)])
+@pytest.mark.parametrize("step", BEFORE_DEFER)
+def test_an_interrupt_while_nothing_is_at_stake_is_raised(
+    story: Story, step: str, kind: Kind, error: type[BaseException]
+) -> None:
+    interrupted_at(story, step, kind)
+    story.fails(error)
+    assert story.host.count("write") == story.host.count("sbatch") == story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("step", BEFORE_QUEUED)
+def test_an_interrupt_while_files_are_written_queues_nothing(story: Story, step: str) -> None:
+    interrupted_at(story, step, "end")
+    error = story.fails(Interrupted)
+    assert error.why == "Nothing was queued."
+    assert story.host.count("sbatch") == story.host.count("scancel") == 0
+    assert story.host.count("rm") == 1
+    assert story.names == []
+
+
+def test_an_interrupt_that_came_before_the_first_file(story: Story) -> None:
+    story.interrupts.inbox.put(Interrupt("end"))
+    story.launch()
+    story.fails(Interrupted)
+    assert story.host.count("sbatch") == 0
+    assert story.host.count("rm") == 1
+
+
+@pytest.mark.parametrize("step", QUEUED)
+def test_an_interrupt_before_it_is_ready_cancels_the_job(story: Story, step: str) -> None:
+    interrupted_at(story, step, "end")
+    error = story.fails(Interrupted)
+    assert error.why == "Job 7 is gone."
+    assert story.host.commands("scancel") == ["scancel 7"]
+    assert story.host.count("rm") == 0
+    assert story.names[0] == "submitted" and story.names[-2:] == ["ending", "ended"]
+    assert "ready" not in story.names
+
+
+@pytest.mark.parametrize("step", ["opening", "reaching"])
+def test_an_interrupt_does_not_wait_for_the_way(story: Story, step: str) -> None:
+    """A way that hangs (a node that does not answer, a question for a second factor) is left alone."""
+    free = story.blocks(step)
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.host.says("endpoint", port=4242)
+    story.shown(events.Running)
+    story.interrupts.arrive("end")
+    story.shown(events.Ended)
+    assert not free.is_set()
+    story.fails(Interrupted)  # and a tunnel that comes about afterwards is closed
+    assert story.host.count("scancel") == 1
+
+
+def test_ctrl_c_while_held_is_a_good_end(story: Story) -> None:
+    interrupted_at(story, "ready", "end")
+    story.well()
+    assert story.names == ["submitted", "waiting", "running", "ready", "ending", "ended"]
+    assert story.host.commands("scancel") == ["scancel 7"]
+
+
+def test_an_interrupt_during_a_refused_submission(story: Story) -> None:
+    story.host.answers["sbatch"] = lambda: Answer(1, "", "sbatch: error: invalid partition specified: x\n")
+    interrupted_at(story, "sbatch", "end")
+    story.fails(SubmitRefused)
+    assert story.host.count("rm") == 1
+    assert story.host.count("scancel") == 0
+
+
+def test_an_interrupt_while_the_job_is_looked_for(story: Story) -> None:
+    story.host.answers["sbatch"] = lambda: Answer(0, "thank you\n")
+    story.hooks.at("find", lambda: story.interrupts.arrive("end"))
+    story.host.answers["find"] = lambda: Answer(0, f"7|x|{story.host.commands('sbatch')[0].split()[-2]}\n")
+    story.launch()
+    story.fails(Interrupted)
+    assert story.host.commands("scancel") == ["scancel 7"]
+    assert story.host.count("rm") == 0
+
+
+@pytest.mark.parametrize("step", [*QUEUED, "ready"])
+def test_a_closed_terminal_leaves_the_job(story: Story, step: str) -> None:
+    interrupted_at(story, step, "leave")
+    story.fails(HungUp)
+    assert story.host.count("scancel") == story.host.count("rm") == 0
+    assert "ending" not in story.names
+
+
+@pytest.mark.parametrize("step", BEFORE_QUEUED)
+def test_a_terminal_closed_while_files_are_written_queues_nothing(story: Story, step: str) -> None:
+    interrupted_at(story, step, "leave")
+    assert isinstance(story.over(), HungUp | Interrupted)
+    assert story.host.count("sbatch") == story.host.count("scancel") == 0
+    assert story.host.count("rm") == 1
+
+
+# --- ending --------------------------------------------------------------------------------------------------
+
+
+def test_a_second_interrupt_while_ending_leaves_with_the_command(story: Story) -> None:
+    story.host.scancel_works = False
+    story.launch()
+    story.held()
+    story.interrupts.arrive("end")
+    story.shown(events.Ending)
+    story.interrupts.arrive("end")
+    assert "Ctrl-C once more" in story.shown(events.Noted).text
+    time.sleep(0.4)
+    assert story.going, "one Ctrl-C while ending is answered with a word"
+    assert len(story.notes) == 1, "and with one word only"
+    story.interrupts.arrive("end")
+    error = story.fails(CancelFailed)
+    assert "Job 7 is still there" in error.what
+    assert "scancel 7" in error.mend
+    assert "ended" not in story.names
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_impatient_interrupts_while_ending(story: Story, count: int) -> None:
+    """All at once, as from a key that is held down."""
+    story.host.scancel_works = False
+    story.launch()
+    story.held()
+    story.hooks.at("ending", lambda: story.presses_ctrl_c(count))
+    story.types("")
+    error = story.fails(CancelFailed)
+    assert "7" in error.what and "scancel 7" in error.mend
+    assert "ended" not in story.names
+    assert story.host.count("scancel") == 1
+
+
+def test_impatient_interrupts_before_it_is_ready(story: Story) -> None:
+    """“Job 7 is gone” is said only of a job that was seen to be gone."""
+    story.host.scancel_works = False
+    story.launch()
+    story.shown(events.Waiting)
+    story.presses_ctrl_c(3)
+    error = story.fails(CancelFailed)
+    assert "still there" in error.what and "gone." not in f"{error.what} {error.mend}"
+    assert "ended" not in story.names
+
+
+def test_one_interrupt_while_ending_still_waits_for_the_end(story: Story) -> None:
+    story.host.scancel_works = False
+    story.launch()
+    story.held()
+    story.types("")
+    story.shown(events.Ending)
+    story.interrupts.arrive("end")
+    story.shown(events.Noted)
+    story.host.state = "CANCELLED"
+    story.well()
+    assert story.names[-3:] == ["ending", "note", "ended"]
+
+
+def test_a_terminal_closed_while_ending_does_not_stop_that(story: Story) -> None:
+    story.host.scancel_works = False
+    story.launch()
+    story.held()
+    story.types("")
+    story.shown(events.Ending)
+    for _ in range(3):
+        story.interrupts.arrive("leave")
+    story.host.state = "CANCELLED"
+    story.well()
+    assert story.names[-2:] == ["ending", "ended"]
+
+
+def test_a_cancel_that_does_nothing_is_repeated(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "CANCEL_AGAIN", 0.2)
+    monkeypatch.setattr(attend, "GONE_WITHIN", 0.8)
+    story.host.scancel_works = False
+    story.launch()
+    story.held()
+    story.types("")
+    error = story.fails(CancelFailed)
+    assert "Job 7 is still there" in error.what and "scancel 7" in error.mend
+    assert 2 <= story.host.count("scancel") <= 5
+    assert "ended" not in story.names
+
+
+def test_a_repeated_cancel_may_work(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "CANCEL_AGAIN", 0.1)
+    story.launch()
+    story.held()
+
+    def deaf_once() -> Answer:
+        del story.host.answers["scancel"]
+        return Answer(1, "", "scancel: error: Kill job error on job id 7: Socket timed out")
+
+    story.host.answers["scancel"] = deaf_once
+    story.types("")
+    story.well()
+    assert story.host.count("scancel") == 2
+    assert story.names[-2:] == ["ending", "ended"]
+
+
+def test_a_scheduler_that_says_nothing_has_not_said_that_the_job_is_gone(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attend, "GONE_WITHIN", 0.5)
+    story.launch()
+    story.held()
+    story.host.answers["squeue"] = lambda: Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+    story.types("")
+    assert "still there" in story.fails(CancelFailed).what
+    assert "ended" not in story.names
+
+
+def test_a_job_that_is_completing_is_not_gone_yet(story: Story) -> None:
+    story.host.scancel_works = False
+    story.launch()
+    story.held()
+    story.hooks.at("scancel", lambda: setattr(story.host, "state", "COMPLETING"))
+    story.types("")
+    story.shown(events.Ending)
+    time.sleep(0.3)
+    assert story.going
+    story.host.state = ""  # purged from the queue, and the history knows
+    story.host.history = "7|CANCELLED by 1000|0:15|n1|2026-11-21T12:00:00\n"
+    story.well()
+    assert story.names[-1] == "ended"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionLost("The connection to login is lost."), HostCommandFailed("scancel did not answer within 90 s.")],
+    ids=["connection", "too slow"],
+)
+def test_a_cancel_that_cannot_be_sent(story: Story, error: LauncherError) -> None:
+    story.launch()
+    story.held()
+    story.host.answers["scancel"] = failing(error)
+    story.types("")
+    failed = story.fails(CancelFailed)
+    assert failed.what == "Job 7 may still be there." and error.what in failed.why
+    assert failed.mend == "end it on the login node with: scancel 7"
+    assert "ended" not in story.names
+
+
+def test_a_failed_launch_whose_job_cannot_be_cancelled_tells_both(story: Story) -> None:
+    story.host.reason = "PartitionTimeLimit"
+    story.host.answers["scancel"] = failing(ConnectionLost("The connection to login is lost."))
+    story.launch()
+    error = story.fails(JobNeverStarts)
+    assert "can never start" in error.what
+    assert "Job 7 may still be there." in error.why and "scancel 7" in error.mend
+
+
+def test_a_bug_of_ours_whose_job_cannot_be_cancelled_tells_both(story: Story) -> None:
+    story.hooks.at("waiting", failing(KeyError("a bug")))
+    story.host.answers["scancel"] = failing(ConnectionLost("The connection to login is lost."))
+    story.launch()
+    raised = story.over()
+    told = [repr(raised), str(getattr(raised, "why", "")), str(getattr(raised, "mend", "")), *story.notes]
+    assert any("scancel 7" in text for text in told)
+
+
+def test_a_bug_of_ours_leaves_no_job(story: Story) -> None:
+    story.hooks.at("waiting", failing(KeyError("a bug")))
+    story.launch()
+    story.fails(KeyError)
+    assert story.host.commands("scancel") == ["scancel 7"]
+
+
+# --- the job goes back into the queue ------------------------------------------------------------------------
+
+
+def test_requeued_while_it_had_not_said_a_word(story: Story) -> None:
+    story.host.state = "RUNNING"
+    story.launch()
+    story.shown(events.Running)
+    story.host.requeued()
+    waiting = story.shown(events.Waiting)
+    assert waiting.reason == "BeginTime"
+    story.host.starts("n2")
+    story.host.says("endpoint", port=4242)
+    assert story.shown(events.Ready).node == "n2"
+    story.types("")
+    story.well()
+    assert story.names == ["submitted", "running", "waiting", "running", "ready", "ending", "ended"]
+
+
+def test_requeued_and_started_on_the_same_node(story: Story) -> None:
+    """What was shown last is that it waits: so that it runs is said again."""
+    story.host.state, story.host.node = "RUNNING", "n1"
+    story.launch()
+    story.shown(events.Running)
+    story.host.requeued()
+    story.shown(events.Waiting)
+    story.host.starts("n1")
+    story.host.says("endpoint", port=4242)
+    story.shown(events.Ready)
+    story.types("d")
+    story.well()
+    assert story.names == ["submitted", "running", "waiting", "running", "ready", "left"]
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("how", ["succeeds", "fails"])
+@pytest.mark.parametrize("step", ["opening", "reaching"])
+def test_requeued_while_starting(story: Story, step: str, how: str) -> None:
+    """What becomes of the way to the first node, late, does not concern the second run."""
+    free = story.blocks(step, failing(NodeUnreachable("No way to n1.")) if how == "fails" else nothing)
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts("n1")
+    if step == "reaching":
+        story.host.says("endpoint", port=4242)
+        deadline = time.monotonic() + PATIENCE
+        while len(story.ways.threads) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    story.host.requeued()
+    story.shown(events.Waiting, 2)
+    assert story.notes == ["Job 7 was put back into the queue."]
+    story.host.starts("n2")
+    assert story.shown(events.Running, 2).node == "n2"
+    late = story.ways.threads[:2] if step == "reaching" else story.ways.threads[:1]
+    free.set()
+    for thread in late:
+        thread.join(PATIENCE)
+    story.types("what now")  # answered only after all that is before it in the inbox
+    story.shown(events.Noted, 2)
+    assert story.going and "ready" not in story.names
+    assert story.ways.tunnels[0].closed and not story.ways.tunnels[1].closed
+    story.host.says("endpoint", port=4343)
+    ready = story.shown(events.Ready)
+    assert (ready.node, ready.local_port) == ("n2", 50002)
+    story.types("")
+    story.well()
+    assert story.names.count("ready") == 1
+
+
+def test_requeued_and_started_again_before_the_scheduler_was_asked(story: Story) -> None:
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts("n1")
+    story.host.starts("n2")
+    assert story.shown(events.Running, 2).node == "n2"
+    assert story.notes == ["Job 7 was put back into the queue, and has started again."]
+    story.host.says("endpoint", port=4242)
+    assert story.shown(events.Ready).node == "n2"
+    story.types("")
+    story.well()
+
+
+@pytest.mark.parametrize("last_word", [True, False], ids=["with a last word", "without"])
+def test_requeued_while_held(story: Story, last_word: bool) -> None:
+    """By a failed node (no last word) or by an operator (the job script is sent a signal)."""
+    story.launch()
+    first = story.held()
+    if last_word:
+        story.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    story.host.requeued()
+    story.shown(events.Waiting, 2)
+    story.host.starts("n2")
+    story.host.says("endpoint", port=4343)
+    second = story.shown(events.Ready, 2)
+    assert (first.node, first.local_port) == ("n1", 50001)
+    assert (second.node, second.local_port) == ("n2", 50002)
+    assert story.ways.tunnels[0].closed
+    assert story.notes == ["Job 7 was put back into the queue."]
+    assert story.host.count("scancel") == 0
+    story.types("")
+    story.well()
+    assert story.names[-3:] == ["ready", "ending", "ended"]
+    assert story.host.count("scancel") == 1
+
+
+def test_ctrl_c_after_a_requeue_cancels_the_job(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.requeued()
+    story.shown(events.Waiting, 2)
+    story.interrupts.arrive("end")
+    story.fails(Interrupted)
+    assert story.host.count("scancel") == 1
+
+
+def test_an_old_answer_of_the_scheduler_is_not_a_requeue(story: Story) -> None:
+    """squeue is asked while the job waits, and its answer comes in after the job's own word that it has started."""
+    asked, answer_now = threading.Event(), threading.Event()
+    story.blocked.append(answer_now)
+
+    def slow() -> Answer:
+        row = story.host.row()
+        del story.host.answers["squeue"]
+        asked.set()
+        assert answer_now.wait(2 * PATIENCE)
+        return row
+
+    story.host.answers["squeue"] = slow
+    story.launch()
+    assert asked.wait(PATIENCE)
+    story.host.says("started", node_names=["n1"])
+    story.shown(events.Running)
+    story.host.state = "RUNNING"
+    answer_now.set()
+    story.host.noticed()
+    story.host.says("endpoint", port=4242)
+    story.shown(events.Ready, patience=1.0)
+    assert story.notes == []
+
+
+# --- what the scheduler says ---------------------------------------------------------------------------------
+
+
+def test_a_job_that_can_never_start_is_cancelled(story: Story) -> None:
+    story.host.reason = "PartitionTimeLimit"
+    story.launch()
+    error = story.fails(JobNeverStarts)
+    assert "PartitionTimeLimit" in error.why and "-t" in error.mend
+    assert story.host.commands("scancel") == ["scancel 7"]
+    assert story.host.count("rm") == 0
+    assert story.names == ["submitted", "ending", "ended"]
+
+
+def test_that_it_runs_is_said_once(story: Story) -> None:
+    """By the scheduler or by the job, whoever is first."""
+    story.host.state, story.host.node = "RUNNING", "n1"
+    story.launch()
+    assert story.shown(events.Running).node == "n1"
+    story.host.says("started", node_names=["n1"])
+    story.host.says("endpoint", port=4242)
+    story.shown(events.Ready)
+    story.types("d")
+    story.well()
+    assert story.names == ["submitted", "running", "ready", "left"]
+
+
+def test_why_it_waits_is_shown_anew_when_that_changes(story: Story) -> None:
+    story.launch()
+    assert story.shown(events.Waiting).explanation == "other jobs are ahead in the queue"
+    story.host.reason = "Resources"
+    assert "first in line" in story.shown(events.Waiting, 2).explanation
+    story.host.noticed()
+    story.types("d")
+    story.well()
+    assert story.names == ["submitted", "waiting", "waiting", "left"]
+
+
+def test_a_job_that_runs_and_says_nothing_is_cancelled(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 0.1)
+    story.host.state, story.host.node = "RUNNING", "n1"
+    story.launch()
+    assert story.shown(events.Running).node == "n1"
+    error = story.fails(JobSilent)
+    assert "Job 7 runs" in error.what and "session_root" in error.mend
+    assert story.host.commands("scancel") == ["scancel 7"]
+    assert story.names == ["submitted", "running", "ending", "ended"]
+
+
+def test_a_job_that_waits_is_not_silent(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one that has said its first word, however long its JupyterLab takes."""
+    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 0.1)
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    time.sleep(0.5)  # longer than one turn without news
+    assert story.going
+    story.types("d")
+    story.well()
+
+
+@pytest.mark.parametrize("then", ["requeued", "starts"])
+def test_a_job_that_ran_without_a_word_is_not_silent_any_more(
+    story: Story, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 0.7)
+    story.host.state, story.host.node = "RUNNING", "n1"
+    story.launch()
+    story.shown(events.Running)
+    if then == "requeued":
+        story.host.requeued()
+        story.shown(events.Waiting)
+    else:
+        story.host.says("started", node_names=["n1"])
+    time.sleep(1.0)
+    assert story.going
+    story.types("d")
+    story.well()
+
+
+def test_a_suspended_job_is_shown_and_goes_on(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.state = "SUSPENDED"
+    waiting = story.shown(events.Waiting, 2)
+    assert waiting.state == "SUSPENDED" and "is suspended" in waiting.explanation
+    story.host.state = "RUNNING"
+    story.host.noticed()
+    assert story.going
+    story.types("")
+    story.well()
+    assert story.names[:5] == ["submitted", "waiting", "running", "ready", "waiting"]
+
+
+@pytest.mark.parametrize("known_by", ["squeue", "sacct"])
+def test_cancelled_by_somebody_else_while_it_waits(story: Story, known_by: str) -> None:
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.history = "7|CANCELLED by 2001|0:0|None assigned|Unknown\n"
+    story.host.state = "CANCELLED" if known_by == "squeue" else ""
+    error = story.fails(JobCancelled)
+    assert ("2001" in error.what) is (known_by == "sacct")
+    assert story.host.count("scancel") == 0
+    assert story.names == ["submitted", "waiting"]
+
+
+def test_cancelled_by_somebody_else_while_held(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.answers["tail"] = lambda: Answer(0, "the end\nof the log\n")
+    story.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    story.host.noticed()  # the scheduler may be a moment behind
+    story.host.state = "CANCELLED"
+    error = story.fails(JobCancelled)
+    assert "was cancelled" in error.what
+    assert error.log == ("the end", "of the log")
+    assert story.host.count("scancel") == 0
+    assert story.names == ["submitted", "waiting", "running", "ready"]
+
+
+def test_its_walltime_is_over(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    story.host.state = "TIMEOUT"
+    assert "-t" in story.fails(JobTimedOut).mend
+    assert story.host.count("scancel") == 0
+
+
+def test_the_scheduler_knows_that_memory_was_short(story: Story) -> None:
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.host.says("exit", cause="jupyter-failed", message="JupyterLab ended with code 137.")
+    story.host.noticed()
+    story.host.state = "OUT_OF_MEMORY"
+    error = story.fails(JobFailed)
+    assert "more memory" in error.what and "--mem" in error.mend
+    assert story.host.count("scancel") == 0
+
+
+def test_a_failure_that_the_job_explains_itself(story: Story) -> None:
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.host.says("exit", cause="image-missing", message="There is no image /x.sif.")
+    error = story.fails(JobFailed)
+    assert error.what == "Job 7: There is no image /x.sif."
+    assert story.host.count("scancel") == 0
+
+
+def test_over_before_it_was_ready_is_no_good_end(story: Story) -> None:
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.host.says("exit", cause="finished", message="JupyterLab ended.")
+    assert story.fails(JobFailed).what == "Job 7: JupyterLab ended."
+    assert "ended" not in story.names
+
+
+def test_a_scheduler_without_a_final_word(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "FINAL_WORD_WITHIN", 0.3)
+    story.launch()
+    story.held()
+    story.host.answers["squeue"] = lambda: Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+    story.host.says("exit", cause="jupyter-failed", message="JupyterLab ended with code 1.")
+    assert story.fails(JobFailed).what == "Job 7: JupyterLab ended with code 1."
+
+
+def test_forgotten_by_everybody(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.state = ""
+    assert "sacct -j 7" in story.fails(JobLost).mend
+    assert story.host.count("scancel") == 0
+
+
+# --- the connection ------------------------------------------------------------------------------------------
+
+
+def is_left_with_the_way_back(story: Story, error: ConnectionLost) -> None:
+    assert "The session goes on: job 7." in error.why
+    assert error.mend == f"come back with: launch-notebook connect --cluster uni {story.session_id}"
+    assert story.host.count("scancel") == story.host.count("rm") == 0
+    assert "ending" not in story.names
+
+
+def test_the_tunnel_breaks_while_held(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.ways.tunnels[0].alive = False
+    error = story.fails(ConnectionLost)
+    assert "tunnel" in error.what
+    is_left_with_the_way_back(story, error)
+
+
+@pytest.mark.parametrize("when", ["waiting", "held"])
+def test_the_watch_breaks(story: Story, when: str) -> None:
+    story.launch()
+    story.shown(events.Waiting) if when == "waiting" else story.held()
+    story.host.watched.on_end("exit code 255")
+    error = story.fails(ConnectionLost)
+    assert "exit code 255" in error.why
+    is_left_with_the_way_back(story, error)
+
+
+def test_the_scheduler_cannot_be_asked_because_the_connection_is_lost(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.answers["squeue"] = failing(ConnectionLost("The connection to login is lost."))
+    error = story.fails(ConnectionLost)
+    is_left_with_the_way_back(story, error)
+
+
+def test_the_watch_cannot_even_begin(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(story.host, "stream", lambda *_: failing(ConnectionLost("The connection to login is lost."))())
+    story.launch()
+    error = story.fails(ConnectionLost)
+    is_left_with_the_way_back(story, error)
+
+
+def test_the_watch_is_silent(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "SILENCE", 0.3)
+    story.launch()
+    story.held()
+    error = story.fails(ConnectionLost)
+    assert "silent" in error.what
+    is_left_with_the_way_back(story, error)
+
+
+def test_after_a_long_stop_the_words_on_their_way_are_waited_for(story: Story) -> None:
+    """Ctrl-Z, an hour, fg: nothing was heard for an hour, and all of it is in the socket."""
+
+    class Woken:
+        heard: ClassVar = [3600.0, 0.1]
+
+        @property
+        def silent_for(self) -> float:
+            return self.heard.pop(0) if len(self.heard) > 1 else self.heard[0]
+
+    site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
+    stage = attend.Stage(PLACE, story.host, site, Slurm(), "/root", story.view, NoPrompts(), story.interrupts)
+    session = Session(SessionRecord.model_validate(RECORD), f"/root/{SESSION_ID}", JobRef("7"))
+    item = attend._Attendance(stage, session, "token")._next(cast(watch.Watch, Woken()))
+    assert isinstance(item, attend._Tick)
+
+
+def test_signs_of_life_are_enough(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "SILENCE", 0.8)
+    story.launch()
+    story.held()
+    for _ in range(13):
+        story.host.watched.on_line(".")
+        time.sleep(0.1)
+    assert story.going
+    story.types("")
+    story.well()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(lambda: Answer(1, "", "slurm_load_jobs error: Socket timed out"), id="failing"),
+        pytest.param(failing(HostCommandFailed("squeue did not answer within 90 s.")), id="too slow"),
+    ],
+)
+def test_a_scheduler_in_trouble_does_not_end_a_session(story: Story, trouble: Callable[[], Answer]) -> None:
+    story.launch()
+    story.held()
+    story.host.answers["squeue"] = trouble
+    story.host.noticed()
+    story.host.noticed()
+    assert story.going
+    story.types("hello?")
+    story.shown(events.Noted)
+    del story.host.answers["squeue"]
+    story.types("")
+    story.well()
+    assert story.host.count("scancel") == 1
+
+
+def test_no_way_to_the_node_cancels_our_job(story: Story) -> None:
+    story.hooks.at("opening", failing(NodeUnreachable("No way to n1 was found.")))
+    story.launch()
+    story.plays_to_the_end()
+    story.fails(NodeUnreachable)
+    assert story.host.commands("scancel") == ["scancel 7"]
+    assert story.names[-2:] == ["ending", "ended"]
+
+
+def test_a_silent_jupyter_cancels_our_job(story: Story) -> None:
+    story.hooks.at("reaching", failing(JupyterSilent("It does not answer.")))
+    story.launch()
+    story.plays_to_the_end()
+    story.fails(JupyterSilent)
+    assert story.host.count("scancel") == 1
+
+
+def test_a_port_file_without_a_port(story: Story) -> None:
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.host.says("endpoint", port="x")
+    assert "no port" in story.fails(JupyterSilent).what
+    assert story.host.count("scancel") == 1
+
+
+# --- submitting ----------------------------------------------------------------------------------------------
+
+
+def test_refused(story: Story) -> None:
+    story.host.answers["sbatch"] = lambda: Answer(1, "", "sbatch: error: invalid partition specified: x\n")
+    story.launch()
+    assert "no partition of that name" in story.fails(SubmitRefused).what
+    directory = story.host.commands("sbatch")[0].split()[2]
+    assert story.host.commands("rm") == [f"rm -rf -- {directory}"]
+    assert story.host.count("scancel") == 0
+    assert story.names == []
+
+
+def test_a_number_that_cannot_be_read_is_looked_up_by_name(story: Story) -> None:
+    story.host.answers["sbatch"] = lambda: Answer(0, "Your job was sent. Good luck!\n")
+
+    def ours() -> Answer:
+        name = story.host.commands("sbatch")[0].split()[2].rpartition("/")[2]
+        return Answer(0, f"6|other|/home/alice/other.sh\n7|{name}|/x\n")
+
+    story.host.answers["find"] = ours
+    story.launch()
+    story.held()
+    story.types("")
+    story.well()
+    assert story.host.commands("scancel") == ["scancel 7"]
+    assert story.host.count("rm") == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionLost("The connection to login is lost."), HostCommandFailed("It did not answer within 90 s.")],
+    ids=["connection", "too slow"],
+)
+def test_the_answer_of_sbatch_is_lost_but_noted_there(story: Story, error: LauncherError) -> None:
+    story.host.answers["sbatch"] = failing(error)
+    story.host.files["job"] = "7\n"
+    story.launch()
+    assert story.held().job == "7"
+    story.types("")
+    story.well()
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "find"),
+    [
+        pytest.param(lambda: Answer(0, "Good luck!\n"), lambda: Answer(0, ""), id="no number and no job"),
+        pytest.param(
+            lambda: Answer(0, "Good luck!\n"), lambda: Answer(1, "", "Socket timed out"), id="no number and no squeue"
+        ),
+        pytest.param(
+            failing(ConnectionLost("The connection to login is lost.")),
+            failing(ConnectionLost("The connection to login is lost.")),
+            id="no connection",
+        ),
+        pytest.param(
+            failing(HostCommandFailed("It did not answer within 90 s.")),
+            failing(HostCommandFailed("It did not answer within 90 s.")),
+            id="too slow",
+        ),
+    ],
+)
+def test_whether_it_is_queued_is_not_known(
+    story: Story, sbatch: Callable[[], Answer], find: Callable[[], Answer]
+) -> None:
+    story.host.answers |= {"sbatch": sbatch, "find": find}
+    story.launch()
+    error = story.fails(SubmitUncertain)
+    assert "may have been queued" in error.what and "squeue" in error.mend and "--me" in error.mend
+    assert story.host.count("rm") == story.host.count("scancel") == 0
+    assert story.names == []
+
+
+def test_files_that_cannot_be_written(story: Story) -> None:
+    story.host.answers["write"] = lambda: Answer(1, "", "tar: Disk quota exceeded")
+    story.launch()
+    assert "quota" in story.fails(HostCommandFailed).why
+    assert story.host.count("sbatch") == story.host.count("scancel") == 0
+
+
+# --- coming back, and stopping -------------------------------------------------------------------------------
+
+
+def come_back(story: Story, state: str = "RUNNING") -> None:
+    story.host.state, story.host.node = state, "n1"
+    story.connect()
+    assert story.shown(events.Noted).text == f"Session {SESSION_ID}: job 7."
+
+
+def come_back_to_ready(story: Story) -> None:
+    come_back(story)
+    story.host.says("started", node_names=["n1"])
+    story.host.says("endpoint", port=4242)
+    assert story.shown(events.Ready).url == "http://127.0.0.1:50001/lab?token=secret"
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [("opening", NodeUnreachable("No way to n1 was found.")), ("reaching", JupyterSilent("It does not answer."))],
+    ids=["node", "jupyter"],
+)
+def test_a_session_that_cannot_be_reached_from_here_goes_on(story: Story, step: str, error: LauncherError) -> None:
+    story.hooks.at(step, failing(error))
+    come_back(story)
+    story.host.says("started", node_names=["n1"])
+    story.host.says("endpoint", port=4242)
+    assert story.over() is error
+    assert story.host.count("scancel") == story.host.count("rm") == 0
+    assert "ready" not in story.names
+
+
+@pytest.mark.parametrize("how", ["d", "Ctrl-C"])
+def test_changing_one_s_mind_before_the_way_back_is_open(story: Story, how: str) -> None:
+    """What was asked for is a way to the session; without one the session is as it was."""
+    come_back(story)
+    story.shown(events.Running)
+    story.types("d") if how == "d" else story.interrupts.arrive("end")
+    story.well()
+    assert story.names[-1] == "left" and "ending" not in story.names
+    assert story.shown(events.Left).come_back == f"launch-notebook connect --cluster uni {SESSION_ID}"
+    assert story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("step", ["head", "note", "running", "opening", "reaching", "ready"])
+def test_a_terminal_closed_on_the_way_back(story: Story, step: str) -> None:
+    story.hooks.at(step, lambda: story.interrupts.arrive("leave"))
+    story.host.state, story.host.node = "RUNNING", "n1"
+    story.connect()
+    if story.shown_or_over(events.Running):
+        story.host.says("started", node_names=["n1"])
+        story.host.says("endpoint", port=4242)
+    story.fails(HungUp)
+    assert story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("how", ["ENTER", "Ctrl-C"])
+def test_a_session_that_was_come_back_to_is_ended_while_held(story: Story, how: str) -> None:
+    come_back_to_ready(story)
+    story.types("") if how == "ENTER" else story.interrupts.arrive("end")
+    story.well()
+    assert story.names[-3:] == ["ready", "ending", "ended"]
+    assert story.host.commands("scancel") == ["scancel 7"]
+
+
+def test_a_session_that_was_come_back_to_is_left_again(story: Story) -> None:
+    come_back_to_ready(story)
+    story.types("d")
+    story.well()
+    assert story.names[-2:] == ["ready", "left"]
+    assert story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("trouble", ["never starts", "silent", "bug"])
+def test_what_goes_wrong_on_the_way_back_ends_nothing(
+    story: Story, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 0.1)
+    if trouble == "bug":
+        story.hooks.at("running", failing(KeyError("a bug")))
+    story.host.reason = "PartitionTimeLimit" if trouble == "never starts" else "None"
+    come_back(story, "PENDING" if trouble == "never starts" else "RUNNING")
+    story.fails({"never starts": JobNeverStarts, "silent": JobSilent, "bug": KeyError}[trouble])
+    assert story.host.count("scancel") == 0
+
+
+def test_a_session_that_ended_in_the_meantime(story: Story) -> None:
+    come_back(story)
+    story.host.says("exit", cause="image-missing", message="There is no image /x.sif.")
+    assert "no image" in story.fails(JobFailed).what
+    assert story.host.count("scancel") == 0
+
+
+def test_stop(story: Story) -> None:
+    story.host.state = "RUNNING"
+    story.stop()
+    story.well()
+    assert story.names == ["ending", "ended"]
+    assert story.host.commands("scancel") == ["scancel 7"]
+
+
+def test_impatient_interrupts_while_stopping(story: Story) -> None:
+    story.host.state, story.host.scancel_works = "RUNNING", False
+    story.hooks.at("ending", lambda: story.presses_ctrl_c(2))
+    story.stop()
+    assert "scancel 7" in story.fails(CancelFailed).mend
+
+
+def test_a_terminal_closed_while_stopping(story: Story) -> None:
+    story.host.state, story.host.scancel_works = "RUNNING", False
+    story.hooks.at("ending", lambda: story.interrupts.arrive("leave"))
+    story.stop()
+    story.shown(events.Ending)
+    story.host.state = "CANCELLED"
+    story.well()
+
+
+# --- who reads us has gone -----------------------------------------------------------------------------------
+
+
+class BrokenView(BaseView):
+    """Whose reader has gone (``launch-notebook --json | head -1``)."""
+
+    def _show(self, event: events.Event) -> None:
+        raise BrokenPipeError
+
+
+def test_a_broken_pipe_is_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # the view replaces it
+    view = BrokenView()
+    view.interrupts.defer()
+    view.show(events.Noted("x"))
+    view.show(events.Noted("y"))
+    assert view.interrupts.inbox.get_nowait() == Interrupt("end")
+    assert view.interrupts.inbox.empty(), "told once"
+
+
+def test_a_broken_pipe_while_nothing_is_at_stake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())  # the view replaces it
+    with pytest.raises(KeyboardInterrupt):
+        BrokenView().show(events.Noted("x"))
+
+
+def test_a_session_whose_reader_has_gone_is_ended(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pipe(io.StringIO):
+        def write(self, text: str) -> int:
+            if '"event": "ready"' in text:
+                raise BrokenPipeError
+            return super().write(text)
+
+    pipe = Pipe()
+    monkeypatch.setattr(sys, "stdout", pipe)
+    view = JsonView()
+    view.listening = True  # nobody types
+    story.host.state = "RUNNING"
+    story.view = view  # type: ignore[assignment]
+    story.interrupts = view.interrupts
+    done: list[BaseException | None] = []
+
+    def play() -> None:
+        try:
+            launch.launch(PLAN, view, NoPrompts(), view.interrupts)
+        except BaseException as error:
+            done.append(error)
+        else:
+            done.append(None)
+
+    thread = threading.Thread(target=play, daemon=True)
+    thread.start()
+    story.host.says("started", node_names=["n1"])
+    story.host.says("endpoint", port=4242)
+    thread.join(PATIENCE)
+    assert done == [None]
+    assert story.host.commands("scancel") == ["scancel 7"]
+    names = [json.loads(line)["event"] for line in pipe.getvalue().splitlines()]
+    assert names[0] == "submitted" and "ready" not in names and "ended" not in names
+
+
+# --- signals -------------------------------------------------------------------------------------------------
+
+ENDING = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """As a shell starts us in the foreground, whatever started the tests (``nohup``)."""
+    before = {number: signal.getsignal(number) for number in (*ENDING, signal.SIGHUP)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def send(number: signal.Signals) -> None:
+    """Send a signal to ourselves; its handler has run when this returns, or runs in the sleep."""
+    os.kill(os.getpid(), number)
+    time.sleep(0.5)
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_while_nothing_is_at_stake_is_raised(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), signals(JsonView()):
+        send(number)
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_a_hang_up_while_nothing_is_at_stake(capsys: pytest.CaptureFixture[str]) -> None:
+    view = JsonView()
+    went_on = False
+    with signals(view):
+        send(signal.SIGHUP)
+        went_on = True
+    assert not went_on
+    assert view.exit_code == 129
+    view.show(events.Noted("to nobody"))
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize("number", [*ENDING, signal.SIGHUP])
+def test_a_deferred_signal_is_an_item(capsys: pytest.CaptureFixture[str], number: signal.Signals) -> None:
+    view = JsonView()
+    with signals(view) as interrupts:
+        interrupts.defer()
+        os.kill(os.getpid(), number)
+        assert interrupts.inbox.get(timeout=PATIENCE) == Interrupt("leave" if number == signal.SIGHUP else "end")
+        os.kill(os.getpid(), number)  # and again: the second one counts as well
+        assert isinstance(interrupts.inbox.get(timeout=PATIENCE), Interrupt)
+        assert interrupts.inbox.empty()
+        view.show(events.Noted("still there?"))
+    assert (capsys.readouterr().out == "") is (number == signal.SIGHUP), "a hang-up silences the view"
+    assert view.exit_code == 0
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize("number", [*ENDING, signal.SIGHUP])
+def test_an_ignored_signal_stays_ignored(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    with signals(JsonView()) as interrupts:
+        os.kill(os.getpid(), number)
+        interrupts.defer()
+        os.kill(os.getpid(), number)
+        time.sleep(0.05)
+        assert interrupts.inbox.empty()
+        assert signal.getsignal(number) is signal.SIG_IGN
+    assert signal.getsignal(number) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("usual_signals")
+def test_the_handlers_are_put_back() -> None:
+    numbers = (*ENDING, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    with contextlib.suppress(ValueError), signals(JsonView()):
+        assert [signal.getsignal(number) for number in numbers] != before
+        raise ValueError
+    assert [signal.getsignal(number) for number in numbers] == before
+
+
+@pytest.mark.usefixtures("usual_signals")
+@pytest.mark.parametrize("number", [*ENDING, signal.SIGHUP])
+@pytest.mark.parametrize("step", ["write", "sbatch", "squeue"])
+def test_a_real_signal_in_the_middle_of_a_story(story: Story, step: str, number: signal.Signals) -> None:
+    """On the main thread, where signals are handled; between the scheduler's answer and the line that keeps it, too."""
+    view = JsonView()
+    view.listening = True  # nobody types
+    story.hooks.at(step, lambda: os.kill(os.getpid(), number))
+    raised: BaseException | None = None
+    with signals(view) as interrupts:
+        try:
+            launch.launch(PLAN, view, NoPrompts(), interrupts)
+        except BaseException as error:
+            raised = error
+            if isinstance(error, HungUp):
+                raise
+    queued = step != "write"
+    if number == signal.SIGHUP and queued:
+        assert isinstance(raised, HungUp) and view.exit_code == 129
+    elif number != signal.SIGHUP:
+        assert isinstance(raised, Interrupted)
+    assert story.host.count("sbatch") == queued
+    assert story.host.count("scancel") == (queued and number != signal.SIGHUP)
+    assert story.host.count("rm") == (not queued)
+
+
+# --- several clusters ----------------------------------------------------------------------------------------
+
+
+def test_a_job_on_another_cluster_is_named_and_cancelled_there(story: Story) -> None:
+    story.host.answers["sbatch"] = lambda: Answer(0, "7;snowy\n")
+    story.launch(replace(PLAN, request=Request({"clusters": "snowy"})))
+    story.held()
+    story.host.answers["scancel"] = failing(ConnectionLost("The connection to login is lost."))
+    story.types("")
+    error = story.fails(CancelFailed)
+    assert "7 on snowy" in error.what
+    assert "scancel --clusters=snowy 7" in error.mend
