@@ -45,7 +45,7 @@ GONE_WITHIN = 120.0  # seconds that a cancelled job may take to be gone: its gra
 CANCEL_AGAIN = 10.0  # seconds after which a cancel that did nothing is repeated
 KEYS_HELD = "ENTER alone ends the session and its job; d and ENTER leaves it running."
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C ends the job; d and ENTER leaves it, for you to come back to."
-KEYS_COMING_BACK = "JupyterLab does not answer yet. Ctrl-C, or d and ENTER, leaves the session as it is."
+KEYS_COMING_BACK = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, leaves the session as it is."
 FIRST_WORD_WITHIN = 180.0  # seconds that a running job's script may take to its first line: a prolog, a slow mount
 FINAL_WORD_WITHIN = 15.0  # seconds after the job's last word in which the scheduler says what became of it
 

@@ -1220,7 +1220,7 @@ def test_after_a_long_stop_the_words_on_their_way_are_waited_for(story: Story) -
     site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
     stage = attend.Stage(PLACE, story.host, site, Slurm(), "/root", story.view, NoPrompts(), story.interrupts)
     session = Session(SessionRecord.model_validate(RECORD), f"/root/{SESSION_ID}", JobRef("7"))
-    item = attend._Attendance(stage, session, "token")._next(cast(watch.Watch, Woken()))
+    item = attend._Attendance(stage, session, "token", ours=True)._next(cast(watch.Watch, Woken()))
     assert isinstance(item, attend._Tick)
 
 
