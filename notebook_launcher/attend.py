@@ -81,8 +81,8 @@ class Stage:
     interrupts: Interrupts
 
 
-def attend(stage: Stage, session: Session, token: str, *, ours: bool) -> None:
-    """Hold a session until something ends that.
+def attend(stage: Stage, session: Session, token: str, *, ours: bool, first: events.Event) -> None:
+    """Show the ``first`` event, and hold a session until something ends that.
 
     ``ours``: we have just queued it, so that what goes wrong before it is of use ends its job. A session that somebody
     comes back to (``ours`` false) is ended only by a word of the user's while it is held. Raises a ``LauncherError``
@@ -90,6 +90,7 @@ def attend(stage: Stage, session: Session, token: str, *, ours: bool) -> None:
     """
     attendance = _Attendance(stage, session, token, ours=ours)
     try:
+        stage.view.show(first)
         attendance.follow()
     except _End:
         if ours or attendance.held:
@@ -200,6 +201,7 @@ class _Attendance:
         self._asked = False  # whether the way is being used already
         self._silent_since: float | None = None  # since when the job runs without a word from its script
         self._shown_node = ""
+        self._suspended = False
         self.held = False
 
     def follow(self) -> None:
@@ -311,7 +313,11 @@ class _Attendance:
                 self._forget_run("Job {} was put back into the queue.")
             self._waits(status)
         elif status.state is State.SUSPENDED:
+            self._suspended = True
             self._show_waiting(status, "is suspended: the scheduler has stopped it for a while")
+        elif status.state is State.RUNNING and self._suspended:
+            self._suspended = False
+            self._stage.view.show(events.Noted(f"Job {self._job} runs again."))
         elif status.state is State.RUNNING and self._way is None and self._silent_since is None:
             self._silent_since = time.monotonic()
             self._show_running(status.node or "its node")
@@ -353,7 +359,7 @@ class _Attendance:
         if record.get("cause") == "finished" and self.held:
             raise _Over
         if status is None and record.get("cause") in explain.ASK_THE_SCHEDULER:
-            status = self._final_status()
+            status = self._final_status(record)
         if status is not None and status.state.waits:
             self._status(status)
             return
@@ -366,16 +372,24 @@ class _Attendance:
             return {}
         return data if isinstance(data, dict) else {}
 
-    def _final_status(self) -> JobStatus | None:
-        """Ask until the scheduler says that the job has ended, or waits again: it does a moment after the job does."""
-        deadline, pause = time.monotonic() + FINAL_WORD_WITHIN, 0.2
+    def _final_status(self, record: Mapping[str, object]) -> JobStatus | None:
+        """Ask until the scheduler says that the job has ended, or waits again: it does a moment after the job does.
+
+        ``None``: it knows no more than the job's own word. Raises ``ConnectionLost`` where nobody says how it ended: it
+        may have been put back into the queue, and must not be called gone.
+        """
+        deadline, pause, answered = time.monotonic() + FINAL_WORD_WITHIN, 0.2, False
         while time.monotonic() < deadline:
             with contextlib.suppress(NoAnswer):
                 status = ask(self._stage.host, self._stage.scheduler, self._job)
                 if status is None or status.state.ended or status.state.waits:
                     return status
+                answered = True
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
+        if not answered and record.get("cause") in (None, "stopped"):
+            message = str(record.get("message") or "")
+            raise ConnectionLost("The scheduler does not say what became of the job.", why=message)
         return None
 
     def _log_tail(self) -> list[str]:
@@ -476,7 +490,9 @@ def _still_there(stage: Stage, session: Session, error: ConnectionLost) -> Conne
 
 def _program() -> str:
     """The command as this user can type it: from a virtual environment that is not active, with its path."""
-    return "launch-notebook" if shutil.which("launch-notebook") else shlex.quote(sys.argv[0])
+    if shutil.which("launch-notebook"):
+        return "launch-notebook"
+    return "python -m notebook_launcher" if sys.argv[0].endswith("__main__.py") else shlex.quote(sys.argv[0])
 
 
 def _named(stage: Stage, session: Session) -> str:

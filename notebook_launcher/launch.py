@@ -54,7 +54,7 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
         with _discarded_if_not_queued(stage, session):
             token = write_session(stage.host, session, _session_env(plan, stage.site))
             session = _submit(plan, stage, session, command)
-        attend(stage, session, token, ours=True)
+        attend(stage, session, token, ours=True, first=_submitted(plan, stage, session))
 
 
 def connect(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -62,9 +62,9 @@ def connect(place: Place, prefix: str, view: View, prompts: Prompts, interrupts:
     with _stage(place, view, prompts, interrupts) as stage:
         session = _find(stage, prefix)
         token = (stage.host.read_file(f"{session.directory}/token") or b"").decode(errors="replace").strip()
-        view.show(events.Noted(f"Session {session.id}: job {job_of(session)}."))
+        found = events.Noted(f"Session {session.id}: job {job_of(session)}.")
         interrupts.defer()
-        attend(stage, session, token, ours=False)
+        attend(stage, session, token, ours=False, first=found)
 
 
 def stop(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -179,7 +179,7 @@ def _discarded_if_not_queued(stage: Stage, session: Session) -> Iterator[None]:
     """Take the session's directory away again when no job came of it; keep it where that is not certain."""
     try:
         yield
-    except (ConnectionLost, HostCommandFailed, SubmitUncertain):
+    except (ConnectionLost, SubmitUncertain):
         raise
     except Exception:
         with contextlib.suppress(LauncherError):
@@ -201,12 +201,12 @@ def _submit(plan: Plan, stage: Stage, session: Session, command: list[str]) -> S
         job = stage.scheduler.read_submit(answer)
     except (ConnectionLost, HostCommandFailed, SubmitUncertain) as error:
         job = _found(plan, stage, session, error)
-    session = dataclasses.replace(session, job=job)
-    walltime = format_walltime(plan.request.walltime)
-    stage.view.show(
-        events.Submitted(session.id, job.id, job.cluster, stage.scheduler.name, walltime, session.directory)
-    )
-    return session
+    return dataclasses.replace(session, job=job)
+
+
+def _submitted(plan: Plan, stage: Stage, session: Session) -> events.Submitted:
+    job, walltime = job_of(session), format_walltime(plan.request.walltime)
+    return events.Submitted(session.id, job.id, job.cluster, stage.scheduler.name, walltime, session.directory)
 
 
 def _found(plan: Plan, stage: Stage, session: Session, error: LauncherError) -> JobRef:

@@ -39,4 +39,5 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
         view.exit_code = 129  # as a shell tells a death by SIGHUP
     finally:
         for number, was in before.items():
-            signal.signal(number, was)
+            if was is not None:  # None: a handler that is not Python's
+                signal.signal(number, was)
