@@ -22,7 +22,7 @@ from tests.cluster import PracticeCluster
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
 # program that is started here; these tests are about programs that get them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-for _number in (signal.SIGHUP, signal.SIGTERM):
+for _number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
     signal.signal(_number, signal.SIG_DFL)
 
 PROFILE = """\
@@ -95,6 +95,12 @@ def write_profile(cluster: PracticeCluster, box: str, user: str, text: str = PRO
         "echo 'cluster = \"practice\"' >$d/config.toml"
     )
     subprocess.run(cluster.argv(box, user, ["sh", "-c", script]), input=text, text=True, check=True)
+
+
+def ignored(mask: str) -> set[signal.Signals]:
+    """Which of the signals that end a program a ``SigIgn`` mask of /proc ignores."""
+    endings = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE)
+    return {number for number in endings if int(mask, 16) >> (number - 1) & 1}
 
 
 class Session:
