@@ -84,7 +84,9 @@ def measure_launch(cluster: PracticeCluster) -> Launch:
     """Return the moments of one launch from the laptop."""
     began = time.time()
     process = subprocess.Popen(
-        cluster.argv("laptop", "alice", ["launch-notebook", "--json", "--gpus", "1", "--", IMAGE]),
+        cluster.argv(
+            "laptop", "alice", ["launch-notebook", "--cluster", "practice", "--json", "--gpus", "1", "--", IMAGE]
+        ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -96,6 +98,8 @@ def measure_launch(cluster: PracticeCluster) -> Launch:
     for line in process.stdout:
         event, now = json.loads(line), time.time() - began
         directory = event.get("directory", directory)
+        if event["event"] == "error":
+            sys.exit(f"the launch failed: {line}")
         names = {"connecting": "imports done, connecting", "submitted": "sbatch answered",
                  "running": "job known to run", "ready": "address printed"}  # fmt: skip
         if event["event"] in names:
