@@ -312,12 +312,17 @@ end_jupyterlab() {
 # container's image has a process group of its own and an empty environment, and outlives a container command that was
 # stopped half-way; not every scheduler finds that.
 end_stragglers() {
-  list_stragglers
-  ((${#stragglers[@]})) || return 0
-  kill -TERM "${stragglers[@]}" 2>/dev/null
-  pause 0.5
-  list_stragglers
-  ((${#stragglers[@]})) && kill -KILL "${stragglers[@]}" 2>/dev/null
+  local how
+  for how in TERM KILL KILL; do
+    list_stragglers
+    if ((${#stragglers[@]})); then
+      kill "-$how" "${stragglers[@]}" 2>/dev/null
+    elif [[ -e $NBL_SESSION_DIR/endpoint.json ]]; then
+      return 0
+    fi
+    # A container that was still being put together may bring forth another one meanwhile.
+    pause 0.4
+  done
 }
 
 list_stragglers() {

@@ -202,6 +202,8 @@ def clear(cluster: PracticeCluster) -> None:
     for where in ([], ["--clusters=snowy"]):
         cluster.root("login", ["sh", "-c", f"scancel {' '.join(where)} -u alice; scancel {' '.join(where)} -u carol"])
     wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
+    for node in ("node1", "node2", "gpu1"):  # what one test left behind is not the next one's fault
+        cluster.root(node, ["pkill", "-KILL", "-u", "alice,carol"])
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
