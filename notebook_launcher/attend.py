@@ -434,26 +434,24 @@ def _cancel_until_gone(stage: Stage, job: JobRef) -> bool:
             status = ask(stage.host, stage.scheduler, job)
             if status is None or status.state.ended:
                 return True
-        pressed = _interrupts_within(stage.interrupts.inbox, pause)
-        interrupts += pressed
-        if interrupts > 1:
-            return False
-        if pressed:
+        if _interrupted_within(stage.interrupts.inbox, pause):
+            interrupts += 1
+            if interrupts > 1:
+                return False
             stage.view.show(events.Noted("The job is being ended; Ctrl-C once more leaves without waiting for that."))
         pause = min(pause * 1.6, 3.0)
     return False
 
 
-def _interrupts_within(inbox: queue.SimpleQueue[object], seconds: float) -> int:
-    """Wait that long, and return how many times the user pressed Ctrl-C; what else happens is of no interest now."""
-    deadline, count = time.monotonic() + seconds, 0
+def _interrupted_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
+    """Wait that long, or until the user presses Ctrl-C; what else happens is of no interest now."""
+    deadline = time.monotonic() + seconds
     with contextlib.suppress(queue.Empty):
         while True:
             item = inbox.get(timeout=max(0.0, deadline - time.monotonic()))
-            count += isinstance(item, Interrupt) and item.kind == "end"
-            if count:
-                return count
-    return count
+            if isinstance(item, Interrupt) and item.kind == "end":
+                return True
+    return False
 
 
 def _end_after(stage: Stage, session: Session, error: Exception) -> None:

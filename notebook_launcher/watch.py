@@ -57,7 +57,7 @@ class Watch:
         self._host, self._scheduler, self._job, self._directory = host, scheduler, job, directory
         self._inbox = inbox
         self._stream: LineStream | None = None
-        self._wake = threading.Event()
+        self._over = threading.Event()
         self._closed = False
         self._running = False
         self._started_at = 0.0
@@ -72,7 +72,7 @@ class Watch:
 
     def __exit__(self, *_: object) -> None:
         self._closed = True
-        self._wake.set()
+        self._over.set()
         if self._stream:
             self._stream.close()
 
@@ -100,7 +100,6 @@ class Watch:
         last: object = self
         turn = 0
         while not self._closed:
-            self._wake.clear()
             asked_at = time.monotonic()
             try:
                 status = ask(self._host, self._scheduler, self._job)
@@ -116,7 +115,7 @@ class Watch:
                 self._inbox.put(StatusChanged(status))
             pause = PACE_RUNNING if self._running else PACE_WAITING[min(turn, len(PACE_WAITING) - 1)]
             turn += 1
-            self._wake.wait(pause)
+            self._over.wait(pause)
 
 
 class NoAnswer(Exception):
