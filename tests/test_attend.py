@@ -32,6 +32,7 @@ from notebook_launcher.cli.signals import signals
 from notebook_launcher.cli.views import BaseView, JsonView
 from notebook_launcher.errors import (
     CancelFailed,
+    ConnectionFailed,
     ConnectionLost,
     HostCommandFailed,
     Interrupted,
@@ -47,7 +48,7 @@ from notebook_launcher.errors import (
     SubmitRefused,
     SubmitUncertain,
 )
-from notebook_launcher.hosts.base import ByteStream, Host, LineStream, OnEnd, OnLine
+from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward
 from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts, Kind
 from notebook_launcher.plan import Place, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
@@ -162,6 +163,19 @@ class FakeHost(Host):
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         raise OSError("there is nothing")
+
+    def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
+        raise HostCommandFailed("there is nothing")
+
+    def link(self, onward: Onward | None = None) -> Link:
+        raise ConnectionFailed("there is nothing")
+
+    @property
+    def alive(self) -> bool:
+        return not self.closed
+
+    def reconnect(self, timeout: float = 10.0) -> None:
+        raise ConnectionFailed("there is nothing")
 
     def close(self) -> None:
         self.closed = True

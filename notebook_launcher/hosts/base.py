@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from notebook_launcher.answer import Answer
@@ -24,20 +25,74 @@ class Prompts(Protocol):
         """Ask for yes or no; no where nobody can be asked."""
 
 
+class Nobody:
+    """Prompts where nobody can be asked."""
+
+    def secret(self, text: str) -> str | None:
+        """Return no answer."""
+        return None
+
+    def confirm(self, text: str) -> bool:
+        """Return no."""
+        return False
+
+
 class ByteStream(Protocol):
-    """The part of a socket that an SSH connection needs: a ``socket.socket``, a paramiko ``Channel``."""
+    """The part of a ``socket.socket`` that an SSH connection and a tunnel need."""
 
     def send(self, data: bytes, /) -> int:
         """Send some of the data and return how much."""
 
+    def sendall(self, data: bytes, /) -> None:
+        """Send all of the data."""
+
     def recv(self, count: int, /) -> bytes:
-        """Return up to ``count`` bytes, none at the end."""
+        """Return up to ``count`` bytes, none at the end. Raises ``OSError`` where it broke before its end."""
+
+    def shutdown(self, how: int, /) -> None:
+        """End one direction (``socket.SHUT_WR``: no more is sent, and the far end is told) and keep the other."""
 
     def close(self) -> None:
         """Close both directions."""
 
     def settimeout(self, seconds: float | None, /) -> None:
         """Bound each call in time."""
+
+
+@dataclass(frozen=True)
+class Onward:
+    """An SSH server behind a host: what leads to it, who it must be, and how to get in.
+
+    ``address``: where it listens, as the host sees it. Without one, ``command`` is run on the host (by a login shell)
+    and speaks SSH on its standard input and output. ``host_keys``: the keys that it must have one of (``type base64``),
+    told by somebody trusted; none: what known_hosts has under ``name``. ``key``: a private key in OpenSSH's format that
+    was made for this server; without one we get in as at the host. ``asking``: whether the user may be asked for a
+    secret that is not known yet.
+    """
+
+    name: str
+    address: tuple[str, int] | None = None
+    command: tuple[str, ...] = ()
+    host_keys: tuple[str, ...] = ()
+    key: str | None = field(default=None, repr=False)
+    asking: bool = True
+
+
+class Link(ABC):
+    """An SSH connection at whose far end TCP connections are made."""
+
+    @abstractmethod
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        """Open a TCP connection from the far end to an address. Raises ``OSError`` where that fails."""
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether the connection stands, as far as is known without asking the far end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it and all that runs over it; may be called twice."""
 
 
 class LineStream(ABC):
@@ -85,6 +140,33 @@ class Host(ABC):
     @abstractmethod
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         """Open a TCP connection *from this host* to an address. Raises ``OSError`` where that fails."""
+
+    @abstractmethod
+    def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
+        """Run a command on this host and return its standard input and output as one stream of bytes.
+
+        The stream begins with the command's own output. The command ends when the stream is closed, or we die.
+        """
+
+    @abstractmethod
+    def link(self, onward: Onward | None = None) -> Link:
+        """Return an SSH connection to a server behind this host, or (``None``) a link whose far end is this host.
+
+        Raises ``ConnectionFailed``, ``AuthenticationFailed``, ``HostKeyChanged`` or ``HostKeyUnknown``.
+        """
+
+    @property
+    @abstractmethod
+    def alive(self) -> bool:
+        """Whether the connection to the host stands, as far as is known without asking it."""
+
+    @abstractmethod
+    def reconnect(self, timeout: float = 10.0) -> None:
+        """Make the connection to the host anew, and drop the old one once the new one stands.
+
+        ``timeout``: seconds for the network's part. Secrets that were given before are not asked for again. What runs
+        over the old connection (streams, links) ends with it. Raises what opening the host raised.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -13,14 +13,31 @@ from typing import IO
 
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import HostCommandFailed
-from notebook_launcher.hosts.base import RUN_TIMEOUT, ByteStream, Host, LineStream, OnEnd, OnLine
+from notebook_launcher.hosts.base import (
+    RUN_TIMEOUT,
+    ByteStream,
+    Host,
+    LineStream,
+    Link,
+    Nobody,
+    OnEnd,
+    OnLine,
+    Onward,
+    Prompts,
+)
 
 
 class LocalHost(Host):
     """Commands as child processes. They get a session of their own, so that Ctrl-C reaches only the launcher.
 
-    ``login_shell`` changes nothing here: the user is logged in, with the modules they loaded.
+    ``login_shell`` changes nothing here: the user is logged in, with the modules they loaded. ``prompts``: asked where
+    a link to another machine needs a secret.
     """
+
+    alive = True
+
+    def __init__(self, prompts: Prompts | None = None) -> None:
+        self._prompts = prompts
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
@@ -54,8 +71,75 @@ class LocalHost(Host):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
+    def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
+        """Start a child process on one end of a pair of sockets."""
+        return ChildBytes(argv)
+
+    def link(self, onward: Onward | None = None) -> Link:
+        """Connect to a server from here, by paramiko."""
+        if onward is None:
+            return _NoLink(self)
+        from notebook_launcher.hosts.paramiko import link_onward
+        from notebook_launcher.hosts.ssh_auth import Credentials
+        from notebook_launcher.hosts.ssh_settings import Destination, resolve
+
+        settings = resolve(Destination(onward.name))
+        return link_onward(self, onward, settings, Credentials(self._prompts or Nobody()))
+
+    def reconnect(self, timeout: float = 10.0) -> None:
+        """There is no connection that could be lost."""
+
     def close(self) -> None:
         """Nothing is held open."""
+
+
+class _NoLink(Link):
+    """This very machine as the far end."""
+
+    alive = True
+
+    def __init__(self, host: LocalHost) -> None:
+        self._host = host
+
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        return self._host.open_stream(address, timeout)
+
+    def close(self) -> None:
+        pass
+
+
+class ChildBytes:
+    """A child process's standard input and output as a ``ByteStream``; what it says as errors is dropped."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self.child = subprocess.Popen(
+                    argv,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise HostCommandFailed(f"{argv[0]} cannot be run on this machine.", why=str(error)) from None
+        self.send, self.sendall, self.recv = ours.send, ours.sendall, ours.recv
+        self.shutdown, self.settimeout, self.fileno = ours.shutdown, ours.settimeout, ours.fileno
+        self._socket = ours
+
+    def close(self) -> None:
+        """Close the stream and end the process."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        if self.child.poll() is None:
+            self.child.terminate()
+            try:
+                self.child.wait(timeout=2)
+            except subprocess.TimeoutExpired:
+                _kill(self.child)
 
 
 def _kill(child: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:

@@ -21,8 +21,10 @@ from notebook_launcher.hosts.base import (
     ByteStream,
     Host,
     LineStream,
+    Link,
     OnEnd,
     OnLine,
+    Onward,
     command_line,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials, authenticate
@@ -148,22 +150,108 @@ def _expanded(command: str, settings: SshSettings) -> str:
     return result
 
 
+def link_onward(host: Host, onward: Onward, settings: SshSettings, credentials: Credentials) -> Link:
+    """Return a link to a server behind a host, entered as ``settings`` and ``credentials`` say. Raises as ``connect``.
+
+    ``settings`` are those of the way that we came: the name that the host has for the server is not one that our own
+    ssh configuration knows.
+    """
+    settings = dataclasses.replace(
+        settings,
+        destination=onward.name,
+        hostname=onward.name,
+        port=22,
+        host_key_alias=None,
+        proxy_jump=(),
+        proxy_command=None,
+        batch=settings.batch or not onward.asking,
+    )
+    if onward.key is not None:
+        credentials = Credentials.of_key(onward.key)
+        settings = dataclasses.replace(settings, identity_files=(), identities_only=False, batch=True)
+    try:
+        if onward.address is not None:
+            stream = host.open_stream(onward.address, settings.connect_timeout)
+        else:
+            stream = host.open_process(onward.command, login_shell=True)
+    except (OSError, HostCommandFailed) as error:
+        raise ConnectionFailed(f"{host.label} makes no connection to {onward.name}.", why=str(error)) from None
+    transport = connect(settings, credentials, stream, onward.host_keys)
+    return _ParamikoLink(lambda: transport, owned=True)
+
+
+class _ParamikoLink(Link):
+    """A transport, which may be lent: then it is the host's present one, and stays open."""
+
+    def __init__(self, transport: Callable[[], paramiko.Transport], *, owned: bool) -> None:
+        self._transport, self._owned = transport, owned
+
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        return _open_channel(self._transport(), address, timeout)
+
+    @property
+    def alive(self) -> bool:
+        return self._transport().is_active()
+
+    def close(self) -> None:
+        if self._owned:
+            self._transport().close()
+
+
+def _open_channel(transport: paramiko.Transport, address: tuple[str, int], timeout: float) -> ByteStream:
+    try:
+        channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
+    except (paramiko.SSHException, EOFError) as error:
+        raise OSError(str(error)) from None
+    return _ChannelBytes(channel)
+
+
+class _ChannelBytes:
+    """A channel as a socket: one that breaks says so, where paramiko's looks as if the far end had finished."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self.send, self.sendall = channel.send, channel.sendall
+        self.settimeout, self.shutdown, self.close = channel.settimeout, channel.shutdown, channel.close
+
+    def recv(self, count: int) -> bytes:
+        """Return what has come. Raises ``ConnectionResetError`` where the transport broke."""
+        data = self._channel.recv(count)
+        if not data and not self._channel.eof_received:
+            raise ConnectionResetError("the SSH connection broke")
+        return data
+
+
+def _skip_what_shells_say(channel: paramiko.Channel) -> None:
+    """Read away what start-up files of a shell print before a command's own output."""
+    line = b""
+    while line != f"{OUTPUT_BEGINS}\n".encode():
+        line = b"" if line.endswith(b"\n") else line
+        byte = channel.recv(1)
+        if not byte:
+            raise OSError("it ended at once")
+        line = (line + byte)[-1024:]
+
+
 class ParamikoHost(Host):
     """A login node. Made connected by ``open``; every channel runs on its one transport."""
 
     remote = True
 
-    def __init__(self, transport: paramiko.Transport, settings: SshSettings, credentials: Credentials) -> None:
+    def __init__(
+        self, transport: paramiko.Transport, destination: Destination, settings: SshSettings, credentials: Credentials
+    ) -> None:
         self.transport = transport
         self.settings = settings
         self.credentials = credentials
         self.label = settings.destination
+        self._destination = destination
 
     @classmethod
     def open(cls, destination: Destination, credentials: Credentials) -> ParamikoHost:
         """Connect and log in; raises what ``connect`` raises."""
         settings = resolve(destination)
-        return cls(connect(settings, credentials), settings, credentials)
+        return cls(connect(settings, credentials), destination, settings, credentials)
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
@@ -212,10 +300,38 @@ class ParamikoHost(Host):
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         """Open a ``direct-tcpip`` channel, which the login node connects onward."""
+        return _open_channel(self.transport, address, timeout)
+
+    def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
+        """Run a command in a channel of its own."""
+        channel = self._execute(argv, login_shell=login_shell)
+        channel.settimeout(RUN_TIMEOUT)
         try:
-            return self.transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
-        except (paramiko.SSHException, EOFError) as error:
-            raise OSError(str(error)) from None
+            _skip_what_shells_say(channel)
+        except OSError as error:
+            channel.close()
+            raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
+        channel.settimeout(None)
+        return _ChannelBytes(channel)
+
+    def link(self, onward: Onward | None = None) -> Link:
+        """Make a second transport through this one, or lend this one."""
+        if onward is None:
+            return _ParamikoLink(lambda: self.transport, owned=False)
+        return link_onward(self, onward, self.settings, self.credentials)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the transport is."""
+        return self.transport.is_active()
+
+    def reconnect(self, timeout: float = 10.0) -> None:
+        """Log in once more, and close the old transport."""
+        settings = resolve(self._destination)
+        settings = dataclasses.replace(settings, connect_timeout=min(timeout, settings.connect_timeout))
+        old, self.transport = self.transport, connect(settings, self.credentials)
+        self.settings = settings
+        old.close()
 
     def close(self) -> None:
         """Close the transport and with it every channel."""

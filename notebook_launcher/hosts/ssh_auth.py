@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from notebook_launcher.errors import AuthenticationFailed
-from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.base import Nobody, Prompts
 from notebook_launcher.hosts.ssh_settings import SshSettings
 
 if TYPE_CHECKING:
@@ -25,6 +25,15 @@ class Credentials:
     passwords: dict[str, str] = field(default_factory=dict)
     _keys: dict[Path, paramiko.PKey | None] = field(default_factory=dict)
     _agent: tuple[paramiko.PKey, ...] | None = None
+
+    @classmethod
+    def of_key(cls, private_key: str) -> Credentials:
+        """Return credentials that are one key (in OpenSSH's format) and nothing else."""
+        import io
+
+        import paramiko
+
+        return cls(Nobody(), _agent=(paramiko.Ed25519Key.from_private_key(io.StringIO(private_key)),))
 
     def keys(self, settings: SshSettings) -> Iterator[tuple[str, paramiko.PKey]]:
         """Yield the keys to offer, with where they come from, in OpenSSH's order: the agent's, then the files'."""
