@@ -9,21 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
-import shlex
-import shutil
-import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from notebook_launcher import events, explain
+from notebook_launcher.ending import end_after, end_job, not_ready_yet, say_left, still_there
 from notebook_launcher.errors import (
-    CancelFailed,
     ConnectionLost,
     HostCommandFailed,
-    Interrupted,
+    HostKeyChanged,
+    HostKeyUnknown,
     JobCancelled,
     JobFailed,
     JobLost,
@@ -31,18 +28,21 @@ from notebook_launcher.errors import (
     JobSilent,
     JobTimedOut,
     LauncherError,
-    SubmitUncertain,
+    SchedulerSilent,
 )
-from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts
-from notebook_launcher.plan import Place
-from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
-from notebook_launcher.session import Session, Site
-from notebook_launcher.tunnel import Endpoint, Node, Tunnel, check_jupyter, open_tunnel
+from notebook_launcher.hosts.base import Link
+from notebook_launcher.interrupts import HungUp, Interrupt
+from notebook_launcher.mending import LONGEST_PAUSE, GivenUp, Mended, Mending
+from notebook_launcher.request import Request
+from notebook_launcher.schedulers.base import JobStatus, State
+from notebook_launcher.session import Session
+from notebook_launcher.stage import Access, Stage, Typed, job_of
+from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel, check_jupyter
 from notebook_launcher.watch import SILENCE, FileAppeared, NoAnswer, StatusChanged, Watch, WatchBroke, ask
+from notebook_launcher.ways import Crossing, Node, find_way
 
-GONE_WITHIN = 120.0  # seconds that a cancelled job may take to be gone: its grace time and an epilog
-CANCEL_AGAIN = 10.0  # seconds after which a cancel that did nothing is repeated
+STABLE_AFTER = 60.0  # seconds after which a mended connection counts as a good one
+PATIENCE_WAITING = 24 * 3600.0  # seconds for which a lost connection is tried again while the job has no end yet
 KEYS_HELD = "ENTER alone ends the session and its job; d and ENTER leaves it running."
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C ends the job; d and ENTER leaves it, for you to come back to."
 KEYS_COMING_BACK = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, leaves the session as it is."
@@ -50,64 +50,39 @@ FIRST_WORD_WITHIN = 180.0  # seconds that a running job's script may take to its
 FINAL_WORD_WITHIN = 15.0  # seconds after the job's last word in which the scheduler says what became of it
 
 
-class View(Protocol):
-    """Shows what happens, and tells what the user typed."""
-
-    def show(self, event: events.Event) -> None:
-        """Show one event."""
-
-    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        """From now on put a ``Typed`` into ``inbox`` for each line that the user types."""
-
-
-@dataclass(frozen=True)
-class Typed:
-    """A line from the keyboard, without its end."""
-
-    line: str
-
-
-@dataclass
-class Stage:
-    """What a story plays on: a host, its scheduler, and what one look at the host told."""
-
-    place: Place
-    host: Host
-    site: Site
-    scheduler: Scheduler
-    root: str
-    view: View
-    prompts: Prompts
-    interrupts: Interrupts
-
-
-def attend(stage: Stage, session: Session, token: str, *, ours: bool, first: events.Event) -> None:
+def attend(stage: Stage, session: Session, access: Access, *, ours: bool, first: events.Event) -> None:
     """Show the ``first`` event, and hold a session until something ends that.
 
     ``ours``: we have just queued it, so that what goes wrong before it is of use ends its job. A session that somebody
     comes back to (``ours`` false) is ended only by a word of the user's while it is held. Raises a ``LauncherError``
     where it did not end well; ``HungUp`` where the terminal was closed, which leaves it running.
     """
-    attendance = _Attendance(stage, session, token, ours=ours)
+    attendance = _Attendance(stage, session, access, ours=ours)
     try:
         stage.view.show(first)
         attendance.follow()
     except _End:
+        attendance.stop_mending()
         if ours or attendance.held:
             end_job(stage, session)
         if not attendance.held:
-            _not_ready_yet(stage, session, ours=ours)
+            not_ready_yet(stage, session, ours=ours)
     except _Leave:
         say_left(stage, session)
     except _Over:
         end_job(stage, session, "JupyterLab was shut down, and its job is gone.")
-    except ConnectionLost as error:
-        raise _still_there(stage, session, error) from None
+    except _GaveUp as gave_up:
+        why = f"{gave_up.error.what} {gave_up.error.why}".strip()
+        raise still_there(stage, session, ConnectionLost("The connection to the cluster is lost.", why=why)) from None
+    except SchedulerSilent as error:
+        raise still_there(stage, session, error) from None
     except (JobCancelled, JobFailed, JobLost, JobTimedOut):
         raise
     except Exception as error:  # an error of ours, too: a job that is of no use to anybody is not left behind
-        if ours:
-            _end_after(stage, session, error)
+        if attendance.held:
+            say_left(stage, session)
+        elif ours:
+            end_after(stage, session, error)
         raise
     finally:
         attendance.close()
@@ -119,6 +94,13 @@ class _End(Exception):
 
 class _Leave(Exception):
     """The user leaves the session running."""
+
+
+class _GaveUp(Exception):
+    """A broken connection could not be mended, or only in vain."""
+
+    def __init__(self, error: LauncherError) -> None:
+        self.error = error
 
 
 class _Over(Exception):
@@ -147,33 +129,32 @@ class _Tick:
 
 
 class _Way:
-    """The way to one node, made on a thread while Jupyter still starts; what becomes of it arrives in the inbox."""
+    """A way to one node, made on a thread while Jupyter still starts; what becomes of it arrives in the inbox."""
 
-    def __init__(self, stage: Stage, node: Node) -> None:
-        self._stage, self._node = stage, node
-        self._inbox = stage.interrupts.inbox
-        self._closed = False
-        self.tunnel: Tunnel | None = None
-        threading.Thread(target=self._open, daemon=True).start()
+    def __init__(self, inbox: queue.SimpleQueue[object], find: Callable[[], tuple[str, Link]], pause: float) -> None:
+        self._inbox, self._find = inbox, find
+        self._over = threading.Event()
+        self.link: Link | None = None
+        self.stream = ""
+        threading.Thread(target=self._open, args=(pause,), daemon=True).start()
 
-    def _open(self) -> None:
-        stage = self._stage
+    def _open(self, pause: float) -> None:
+        if self._over.wait(pause):
+            return
         try:
-            self.tunnel = open_tunnel(stage.host, self._node, same_machine=stage.scheduler.same_machine,
-                                      stream=stage.place.profile.stream, prompts=stage.prompts)  # fmt: skip
+            self.stream, self.link = self._find()
         except Exception as error:
             self._inbox.put(_Failed(self, error))
             return
         self._inbox.put(_Opened(self))
-        if self._closed:
-            self.tunnel.close()
+        if self._over.is_set():
+            self.link.close()
 
-    def use(self, tunnel: Tunnel, endpoint: Endpoint, token: str) -> None:
-        """Open a local port, and ask Jupyter through it until it answers."""
+    def use(self, local_port: int, endpoint: Endpoint, token: str) -> None:
+        """Ask Jupyter through the tunnel until it answers."""
 
         def reach() -> None:
             try:
-                local_port = tunnel.forward(endpoint.port)
                 check_jupyter(local_port, endpoint, token)
             except Exception as error:
                 self._inbox.put(_Failed(self, error))
@@ -183,22 +164,33 @@ class _Way:
         threading.Thread(target=reach, daemon=True).start()
 
     def close(self) -> None:
-        self._closed = True
-        if self.tunnel is not None:
-            self.tunnel.close()
+        self._over.set()
+        if self.link is not None:
+            self.link.close()
 
 
 class _Attendance:
     """The loop, and what is known so far."""
 
-    def __init__(self, stage: Stage, session: Session, token: str, *, ours: bool) -> None:
-        self._stage, self._session, self._token, self._ours = stage, session, token, ours
+    def __init__(self, stage: Stage, session: Session, access: Access, *, ours: bool) -> None:
+        self._stage, self._session, self._access, self._ours = stage, session, access, ours
         self._inbox = stage.interrupts.inbox
         self._job = job_of(session)
+        self._watch = self._new_watch()
+        here = stage.scheduler.same_machine and not stage.host.remote
+        self._tunnel = SameMachine() if here else Tunnel()
         self._way: _Way | None = None
-        self._node = Node(())
+        self._run: Mapping[str, object] = {}  # what the job wrote when it started: of a requeued one this differs
+        self._running_since: float | None = None
         self._endpoint: Endpoint | None = None
         self._asked = False  # whether the way is being used already
+        self._reached = False
+        self._forwards = list(stage.forwards)
+        self._mending: Mending | None = None
+        self._broken_since: float | None = None
+        self._pause = 0.0  # before the next attempt to mend something that did not last
+        self._last_mending = -STABLE_AFTER
+        self._was_silent = False
         self._silent_since: float | None = None  # since when the job runs without a word from its script
         self._shown_node = ""
         self._suspended = False
@@ -206,30 +198,41 @@ class _Attendance:
 
     def follow(self) -> None:
         """Act on one thing after the other; every way out is an exception."""
-        stage = self._stage
-        stage.view.listen(self._inbox)
-        with Watch(stage.host, stage.scheduler, self._job, self._session.directory, self._inbox) as watch:
-            while True:
-                self._act_on(self._next(watch))
+        self._stage.view.listen(self._inbox)
+        self._lost_or(self._watch.start)
+        while True:
+            item = self._next()
+            self._lost_or(lambda item=item: self._act_on(item))  # type: ignore[misc]
 
     def close(self) -> None:
+        """Leave nothing open here."""
+        self.stop_mending()
+        self._watch.close()
         if self._way is not None:
             self._way.close()
+        self._tunnel.close()
 
-    def _next(self, watch: Watch) -> object:
-        silent = False
-        while True:
-            try:
-                return self._inbox.get(timeout=1.0)
-            except queue.Empty:
-                # twice: after Ctrl-Z and fg the cluster's words are on their way
-                if silent and watch.silent_for > SILENCE:
-                    raise ConnectionLost(
-                        "The cluster is silent.", why=f"Nothing was heard for {watch.silent_for:.0f} s."
-                    ) from None
-                if not watch.silent_for > SILENCE:
-                    return _Tick()
-                silent = True
+    def stop_mending(self) -> None:
+        """Leave a broken connection as it is."""
+        if self._mending is not None:
+            self._mending.stop()
+
+    def _new_watch(self) -> Watch:
+        stage = self._stage
+        return Watch(stage.host, stage.scheduler, self._job, self._session.directory, self._inbox)
+
+    def _lost_or(self, act: Callable[[], None]) -> None:
+        """Act; a connection that breaks meanwhile is mended, and what was to be done comes up again afterwards."""
+        try:
+            act()
+        except ConnectionLost as error:
+            self._lost(error.what)
+
+    def _next(self) -> object:
+        try:
+            return self._inbox.get(timeout=1.0)
+        except queue.Empty:
+            return _Tick()
 
     def _act_on(self, item: object) -> None:
         if isinstance(item, Interrupt):
@@ -243,65 +246,214 @@ class _Attendance:
         elif isinstance(item, _Opened | _Reached | _Failed):
             self._way_news(item)
         elif isinstance(item, WatchBroke):
-            raise ConnectionLost("The connection to the cluster is lost.", why=item.reason)
+            if item.watch is self._watch:
+                self._lost(item.reason)
+        elif isinstance(item, Mended):
+            self._mended(item)
+        elif isinstance(item, GivenUp):
+            self._given_up(item)
         elif isinstance(item, _Tick):
             self._look_around()
 
     def _typed(self, line: str) -> None:
-        word = line.strip().lower()
-        if word == "d":
+        words = line.lower().split()
+        if words == ["d"]:
             raise _Leave
-        if not word and self.held:
+        if not words and self.held:
             raise _End
+        if len(words) == 2 and words[0] in ("f", "forward"):
+            self._forward_typed(words[1])
+            return
         # an impatient ENTER must not cost a place in the queue
         not_held = KEYS_WAITING if self._ours else KEYS_COMING_BACK
         self._stage.view.show(events.Noted(KEYS_HELD if self.held else not_held))
 
+    def _forward_typed(self, word: str) -> None:
+        if not word.isdecimal() or not 0 < int(word) < 65536:
+            self._stage.view.show(events.Noted(f"“{word}” is not a port; for example: f 6006"))
+        elif self.held:
+            self._forward(int(word))
+        else:
+            self._forwards.append(int(word))
+            self._stage.view.show(events.Noted(f"Port {word} will be forwarded as soon as JupyterLab is ready."))
+
+    def _forward(self, port: int) -> None:
+        local_port = self._tunnel.forward(port)
+        self._stage.view.show(events.Forwarded(str(self._node), port, local_port))
+
     def _look_around(self) -> None:
-        if self.held and self._way and self._way.tunnel and not self._way.tunnel.alive:
-            raise ConnectionLost("The tunnel to the compute node broke.")
-        if self._silent_since is not None and time.monotonic() - self._silent_since > FIRST_WORD_WITHIN:
+        # twice: after Ctrl-Z and fg the cluster's words are on their way
+        was_silent, self._was_silent = self._was_silent, self._watch.silent_for > SILENCE
+        if self._mending is None:
+            if was_silent and self._was_silent:
+                self._lost(f"nothing was heard for {self._watch.silent_for:.0f} s")
+            elif self._reached and not self._tunnel.alive:
+                self._way_broke("the connection to the compute node broke")
+        elif self._stage.host.alive and self._watch.silent_for < SILENCE / 2:
+            self._came_back()
+        if (
+            self._mending is None
+            and self._silent_since is not None
+            and time.monotonic() - self._silent_since > FIRST_WORD_WITHIN
+        ):
             raise JobSilent(
                 f"Job {self._job} runs, but its script has not said a word for {FIRST_WORD_WITHIN:.0f} s.",
                 why=f"It would write into {self._session.directory}.",
                 mend="do the compute nodes see that folder? another one is named by session_root in the profile",
             )
 
+    # --- what breaks, and is mended
+
+    def _lost(self, reason: str) -> None:
+        """The login node is not reached any more: begin to mend that. Of the job this says nothing."""
+        if self._mending is None:
+            self._broken(reason)
+            self._mending = Mending(
+                self._stage.host, self._stage.prompts, self._inbox, self._tried_until(), self._next_pause()
+            )
+
+    def _mended(self, item: Mended) -> None:
+        """The login node is reached anew: whatever ran over the old connection is started again."""
+        if item.by is not self._mending:
+            return  # the old connection had come back meanwhile, and this has replaced it all the same
+        self._mending = None
+        if self._silent_since is not None:
+            self._silent_since = time.monotonic()  # what the script said meanwhile is still to be read
+        self._watch.close()
+        self._watch = self._new_watch()
+        self._watch.start()
+        if self._run:
+            self._make_way(0.0)
+        else:
+            self._whole_again()
+
+    def _given_up(self, item: GivenUp) -> None:
+        if item.by is not self._mending:
+            return
+        if isinstance(item.error, HostKeyChanged | HostKeyUnknown):
+            item.error.why += f" The session goes on: job {self._job}."
+            raise item.error
+        raise _GaveUp(item.error)
+
+    def _came_back(self) -> None:
+        """The connection was only silent, as a cut network that is whole again."""
+        self.stop_mending()
+        self._mending = None
+        if self.held and self._tunnel.alive:
+            self._reached = True
+            self._whole_again()
+        elif self._run:
+            self._make_way(0.0)
+        else:
+            self._whole_again()
+
+    def _way_broke(self, reason: str) -> None:
+        """The login node is reached, the compute node is not: begin to mend that."""
+        self._broken(reason)
+        self._make_way(self._next_pause())
+
+    def _broken(self, reason: str) -> None:
+        self._reached = False
+        if self._broken_since is None:
+            self._broken_since = time.monotonic()
+            self._stage.view.show(events.Disconnected(self._job.id, reason))
+
+    def _whole_again(self) -> None:
+        if self._broken_since is not None:
+            seconds, self._broken_since = time.monotonic() - self._broken_since, None
+            self._stage.view.show(events.Reconnected(self._job.id, round(seconds, 1)))
+
+    def _next_pause(self) -> float:
+        """Seconds to wait before mending: none, but for what breaks again and again."""
+        now = time.monotonic()
+        lasted = now - self._last_mending
+        self._last_mending = now
+        self._pause = 0.0 if lasted > STABLE_AFTER else min(max(0.5, 2 * self._pause), LONGEST_PAUSE)
+        return self._pause
+
+    def _tried_until(self) -> float:
+        """Until when mending makes sense: while the job can still be there."""
+        now = time.monotonic()
+        if self._running_since is None:
+            return now + PATIENCE_WAITING
+        walltime = Request(self._session.record.flags).walltime
+        return self._running_since + walltime.total_seconds() + 60.0 if walltime else now + PATIENCE_WAITING
+
     # --- what the job says
 
     def _started(self, data: Mapping[str, object]) -> None:
-        if self._way is not None:
+        if data == self._run:
+            return  # a new watch tells everything again
+        if self._run:
             self._forget_run("Job {} was put back into the queue, and has started again.")
         self._silent_since = None
+        self._run, self._running_since = data, time.monotonic()
         self._node = Node.from_started(data)
         self._show_running(str(self._node))
-        self._way = _Way(self._stage, self._node)
+        self._make_way(0.0)
 
     def _listens(self, data: Mapping[str, object]) -> None:
-        self._endpoint = Endpoint.from_file(data)
-        self._use_way()
+        endpoint = Endpoint.from_file(data)
+        if endpoint != self._endpoint:
+            self._endpoint, self._asked = endpoint, False
+            self._use_way()
 
     def _ended(self, data: Mapping[str, object]) -> None:
         self._over(data, None)
 
     # --- what becomes of the way to the node
 
+    def _make_way(self, pause: float) -> None:
+        if self._way is not None:
+            self._way.close()
+        stage, place = self._stage, self._stage.place
+        crossing = Crossing(stage.host, stage.scheduler, self._session, self._job, self._node, self._access.keys)
+        stream = "direct" if self._session.record.stream == "direct" else place.profile.stream
+        self._asked = self._reached = False
+        self._way = _Way(self._inbox, lambda: find_way(crossing, stream, place.name), pause)
+
     def _way_news(self, item: _Opened | _Reached | _Failed) -> None:
         if item.way is not self._way:
-            return  # of an earlier run of the job
+            return  # of an earlier run of the job, or an earlier connection
         if isinstance(item, _Failed):
-            raise item.error
-        if isinstance(item, _Opened):
+            self._way_failed(item.error)
+        elif isinstance(item, _Opened):
+            if item.way.link is not None:
+                self._tunnel.lead_over(item.way.link)
+            self._stage.view.show(events.Tunnelled(str(self._node), item.way.stream))
             self._use_way()
-        elif self._endpoint is not None:
-            self.held = True
-            url = self._endpoint.url(item.local_port, self._token)
-            self._stage.view.show(events.Ready(self._session.id, self._job.id, str(self._node), url, item.local_port))
+        else:
+            self._answers(item.local_port)
 
     def _use_way(self) -> None:
-        if self._way and self._way.tunnel and self._endpoint and not self._asked:
+        if self._way and self._way.link and self._endpoint and not self._asked:
             self._asked = True
-            self._way.use(self._way.tunnel, self._endpoint, self._token)
+            self._way.use(self._tunnel.jupyter(self._endpoint), self._endpoint, self._access.token)
+
+    def _answers(self, local_port: int) -> None:
+        """Jupyter answers through the tunnel: for the first time, or again."""
+        self._reached = True
+        self._whole_again()
+        if not self.held and self._endpoint is not None:
+            self.held = True
+            url = self._endpoint.url(local_port, self._access.token)
+            self._stage.view.show(events.Ready(self._session.id, self._job.id, str(self._node), url, local_port))
+            for port in self._forwards:
+                self._forward(port)
+
+    def _way_failed(self, error: Exception) -> None:
+        """A first way that fails is an error; one that has been there is tried again, as long as the job may run."""
+        if self._mending is not None:
+            return  # another one is made afterwards
+        if isinstance(error, ConnectionLost) or not self._stage.host.alive:
+            self._lost("the connection to the cluster broke")
+        elif not self.held or isinstance(error, HostKeyChanged):
+            raise error
+        elif time.monotonic() > self._tried_until():
+            raise _GaveUp(error if isinstance(error, LauncherError) else LauncherError(repr(error)))
+        else:
+            what = error.what if isinstance(error, LauncherError) else repr(error)
+            self._way_broke(what)
 
     # --- what the scheduler says
 
@@ -309,7 +461,7 @@ class _Attendance:
         if status is None or status.state.ended:
             self._over(None, status)
         elif status.state.waits:
-            if self._way is not None:
+            if self._run:
                 self._forget_run("Job {} was put back into the queue.")
             self._waits(status)
         elif status.state is State.SUSPENDED:
@@ -318,7 +470,7 @@ class _Attendance:
         elif status.state is State.RUNNING and self._suspended:
             self._suspended = False
             self._stage.view.show(events.Noted(f"Job {self._job} runs again."))
-        elif status.state is State.RUNNING and self._way is None and self._silent_since is None:
+        elif status.state is State.RUNNING and not self._run and self._silent_since is None:
             self._silent_since = time.monotonic()
             self._show_running(status.node or "its node")
 
@@ -344,10 +496,12 @@ class _Attendance:
             self._stage.view.show(events.Running(self._job.id, node))
 
     def _forget_run(self, sentence: str) -> None:
-        """The job runs, or will run, a second time: on another node, with another port."""
-        self.close()
-        self._way = self._endpoint = self._silent_since = None
-        self._asked = self.held = False
+        """The job runs, or will run, a second time: on another node, with another port. Our own ports stay."""
+        if self._way is not None:
+            self._way.close()
+        self._way = self._endpoint = self._silent_since = self._running_since = self._broken_since = None
+        self._run = {}
+        self._asked = self._reached = self.held = False
         self._shown_node = ""
         self._stage.view.show(events.Noted(sentence.format(self._job)))
 
@@ -375,8 +529,8 @@ class _Attendance:
     def _final_status(self, record: Mapping[str, object]) -> JobStatus | None:
         """Ask until the scheduler says that the job has ended, or waits again: it does a moment after the job does.
 
-        ``None``: it knows no more than the job's own word. Raises ``ConnectionLost`` where nobody says how it ended: it
-        may have been put back into the queue, and must not be called gone.
+        ``None``: it knows no more than the job's own word. Raises ``SchedulerSilent`` where nobody says how it ended:
+        it may have been put back into the queue, and must not be called gone.
         """
         deadline, pause, answered = time.monotonic() + FINAL_WORD_WITHIN, 0.2, False
         while time.monotonic() < deadline:
@@ -389,7 +543,7 @@ class _Attendance:
             pause = min(2 * pause, 2.0)
         if not answered and record.get("cause") in (None, "stopped"):
             message = str(record.get("message") or "")
-            raise ConnectionLost("The scheduler does not say what became of the job.", why=message)
+            raise SchedulerSilent("The scheduler does not say what became of the job.", why=message)
         return None
 
     def _log_tail(self) -> list[str]:
@@ -398,107 +552,3 @@ class _Attendance:
         with contextlib.suppress(LauncherError):  # how it ended matters more
             return [] if "%" in log else self._stage.host.tail(log)
         return []
-
-
-# --- ending, leaving -----------------------------------------------------------------------------------------
-
-
-def end_job(stage: Stage, session: Session, text: str = "") -> None:
-    """End a session's job, wait until the scheduler says that it is gone, and say so.
-
-    Raises ``CancelFailed``, which tells the job and the command, where it stays, cannot be asked for, or where the user
-    does not want to wait (the second Ctrl-C; the first is answered with a word).
-    """
-    job = job_of(session)
-    stage.view.show(events.Ending(str(job)))
-    command = shlex.join(stage.scheduler.cancel(job))
-    try:
-        gone = _cancel_until_gone(stage, job)
-    except (ConnectionLost, HostCommandFailed) as error:
-        raise CancelFailed(f"Job {job} may still be there.", why=f"{error.what} {error.why}".strip(),
-                           mend=f"end it on the login node with: {command}") from None  # fmt: skip
-    if not gone:
-        raise CancelFailed(f"Job {job} is still there.", why="It was cancelled, and is not gone yet.",
-                           mend=f"see whether it is; end it with: {command}")  # fmt: skip
-    stage.view.show(events.Ended(session.id, job.id, text or f"Job {job} is gone."))
-
-
-def _cancel_until_gone(stage: Stage, job: JobRef) -> bool:
-    began = time.monotonic()
-    cancelled_at, pause, interrupts = -CANCEL_AGAIN, 0.1, 0
-    while time.monotonic() - began < GONE_WITHIN:
-        if time.monotonic() - cancelled_at >= CANCEL_AGAIN:
-            cancelled_at = time.monotonic()
-            stage.host.run(stage.scheduler.cancel(job), login_shell=True)
-        with contextlib.suppress(NoAnswer):
-            status = ask(stage.host, stage.scheduler, job)
-            if status is None or status.state.ended:
-                return True
-        if _interrupted_within(stage.interrupts.inbox, pause):
-            interrupts += 1
-            if interrupts > 1:
-                return False
-            stage.view.show(events.Noted("The job is being ended; Ctrl-C once more leaves without waiting for that."))
-        pause = min(pause * 1.6, 3.0)
-    return False
-
-
-def _interrupted_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
-    """Wait that long, or until the user presses Ctrl-C; what else happens is of no interest now."""
-    deadline = time.monotonic() + seconds
-    with contextlib.suppress(queue.Empty):
-        while True:
-            item = inbox.get(timeout=max(0.0, deadline - time.monotonic()))
-            if isinstance(item, Interrupt) and item.kind == "end":
-                return True
-    return False
-
-
-def _end_after(stage: Stage, session: Session, error: Exception) -> None:
-    """End the job of a launch that failed; where even that fails, the error tells both."""
-    try:
-        end_job(stage, session)
-    except CancelFailed as failed:
-        if not isinstance(error, LauncherError):  # one of ours, with no place for this
-            stage.view.show(events.Noted(f"{failed.what} {failed.mend}"))
-        else:
-            error.why = f"{error.why} {failed.what} {failed.why}".strip()
-            error.mend = f"{failed.mend}   {error.mend}".strip()
-
-
-def _not_ready_yet(stage: Stage, session: Session, *, ours: bool) -> None:
-    if ours:
-        raise Interrupted("Interrupted before JupyterLab was ready.", why=f"Job {job_of(session)} is gone.")
-    say_left(stage, session)
-
-
-def say_left(stage: Stage, session: Session) -> None:
-    """Say that the session goes on, how to come back to it, and how to end it."""
-    come_back, stop = (f"{_program()} {command} {_named(stage, session)}" for command in ("connect", "stop"))
-    stage.view.show(events.Left(session.id, job_of(session).id, come_back, stop))
-
-
-def _still_there(stage: Stage, session: Session, error: ConnectionLost) -> ConnectionLost:
-    return ConnectionLost(
-        error.what,
-        why=f"{error.why} The session goes on: job {job_of(session)}.".strip(),
-        mend=f"come back with: {_program()} connect {_named(stage, session)}",
-    )
-
-
-def _program() -> str:
-    """The command as this user can type it: from a virtual environment that is not active, with its path."""
-    if shutil.which("launch-notebook"):
-        return "launch-notebook"
-    return "python -m notebook_launcher" if sys.argv[0].endswith("__main__.py") else shlex.quote(sys.argv[0])
-
-
-def _named(stage: Stage, session: Session) -> str:
-    return f"{shlex.join(stage.place.arguments())} {session.id}".strip()
-
-
-def job_of(session: Session) -> JobRef:
-    """Return a session's job. Raises ``SubmitUncertain`` where none was ever noted."""
-    if session.job is None:
-        raise SubmitUncertain(f"Session {session.id} has no job noted.", mend="look for it in the scheduler's queue")
-    return session.job

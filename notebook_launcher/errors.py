@@ -98,6 +98,12 @@ class HostCommandFailed(LauncherError):
     exit_code = 16
 
 
+class SchedulerSilent(LauncherError):
+    """The scheduler does not say what became of the job; the session may go on."""
+
+    exit_code = 17
+
+
 class SubmitRefused(LauncherError):
     """The scheduler refused the job; nothing is queued."""
 

@@ -38,6 +38,16 @@ class Connecting(Event):
 
 
 @dataclass(frozen=True)
+class Connected(Event):
+    """The connection stands. ``engine``: the SSH implementation that makes it, ``why`` it and not the other."""
+
+    name: ClassVar[str] = "connected"
+    host: str
+    engine: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Submitted(Event):
     """The job is queued. ``walltime`` in words, ``directory``: the session's, on the cluster."""
 
@@ -81,6 +91,43 @@ class Ready(Event):
     node: str
     url: str
     local_port: int
+
+
+@dataclass(frozen=True)
+class Tunnelled(Event):
+    """There is a way to the node. ``stream``: of which kind."""
+
+    name: ClassVar[str] = "tunnelled"
+    node: str
+    stream: str
+
+
+@dataclass(frozen=True)
+class Forwarded(Event):
+    """Another port of the node is reached through ``local_port`` of this machine."""
+
+    name: ClassVar[str] = "forwarded"
+    node: str
+    port: int
+    local_port: int
+
+
+@dataclass(frozen=True)
+class Disconnected(Event):
+    """The way to the session is broken and being mended; the job is not touched by that."""
+
+    name: ClassVar[str] = "disconnected"
+    job: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reconnected(Event):
+    """The way is there again, after ``seconds``; the local ports are the same."""
+
+    name: ClassVar[str] = "reconnected"
+    job: str
+    seconds: float
 
 
 @dataclass(frozen=True)

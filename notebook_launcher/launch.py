@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher import events
-from notebook_launcher.attend import Stage, View, attend, end_job, job_of
+from notebook_launcher.attend import attend
+from notebook_launcher.ending import end_job
 from notebook_launcher.errors import (
     ConnectionLost,
     HostCommandFailed,
@@ -21,7 +23,9 @@ from notebook_launcher.errors import (
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.interrupts import Interrupts
-from notebook_launcher.plan import Place, Plan, begin_note, useless_flags_note
+from notebook_launcher.keys import join_keys, new_keys
+from notebook_launcher.mending import CountedPrompts
+from notebook_launcher.plan import Place, Plan, begin_note, open_port_note, useless_flags_note
 from notebook_launcher.request import format_walltime
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session import (
@@ -38,6 +42,8 @@ from notebook_launcher.session import (
     read_session,
     write_session,
 )
+from notebook_launcher.stage import Access, Stage, View, job_of
+from notebook_launcher.ways import may_need_sshd
 
 
 def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -46,25 +52,28 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     Returns when the session has ended or was left running on purpose. Raises a ``LauncherError`` otherwise, after
     ending the job; ``HungUp`` (a closed terminal) leaves it running.
     """
-    with _stage(plan.place, view, prompts, interrupts) as stage:
+    with _stage(plan.place, view, prompts, interrupts, plan.forwards) as stage:
         _tell_notes(plan, stage)
         session = _new_session(plan, stage.scheduler, stage.site, stage.root)
         command = _submit_command(plan, stage, session)
         interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
         with _discarded_if_not_queued(stage, session):
-            token = write_session(stage.host, session, _session_env(plan, stage.site))
+            access = _write(plan, stage, session)
             session = _submit(plan, stage, session, command)
-        attend(stage, session, token, ours=True, first=_submitted(plan, stage, session))
+        attend(stage, session, access, ours=True, first=_submitted(plan, stage, session))
 
 
-def connect(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+def connect(
+    place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
+) -> None:
     """Come back to a session that was left running, and hold it as ``launch`` does."""
-    with _stage(place, view, prompts, interrupts) as stage:
+    with _stage(place, view, prompts, interrupts, forwards) as stage:
         session = _find(stage, prefix)
         token = (stage.host.read_file(f"{session.directory}/token") or b"").decode(errors="replace").strip()
+        access = Access(token, functools.cache(lambda: join_keys(stage.host, session.directory)))
         found = events.Noted(f"Session {session.id}: job {job_of(session)}.")
         interrupts.defer()
-        attend(stage, session, token, ours=False, first=found)
+        attend(stage, session, access, ours=False, first=found)
 
 
 def stop(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -87,7 +96,7 @@ def dry_run(plan: Plan, view: View) -> None:
     for note in _notes(plan, scheduler, site):
         view.show(events.Noted(note))
     command = scheduler.submit(plan.request, session.submission)
-    env = _session_env(plan, site)
+    env = _session_env(plan, scheduler, site)
     view.show(events.Planned(str(plan.place.destination or host.label), _as_typed(command), session.directory, env))
 
 
@@ -106,17 +115,20 @@ def _as_typed(command: list[str]) -> str:
 
 
 @contextlib.contextmanager
-def _stage(place: Place, view: View, prompts: Prompts, interrupts: Interrupts) -> Iterator[Stage]:
-    with _open_host(place, view, prompts) as host:
+def _stage(
+    place: Place, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
+) -> Iterator[Stage]:
+    counted = CountedPrompts(prompts)
+    with _open_host(place, view, counted) as host:
         site = look_at(host)
         root = site.expand(place.profile.session_root)
         kind = place.scheduler if place.scheduler != "auto" else _find_scheduler(host, view)
-        yield Stage(place, host, site, _scheduler(kind, root), root, view, prompts, interrupts)
+        yield Stage(place, host, site, _scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
 
 
 def _open_host(place: Place, view: View, prompts: Prompts) -> Host:
     if place.destination is None:
-        return LocalHost()
+        return LocalHost(prompts)
     from notebook_launcher.hosts.paramiko import ParamikoHost
     from notebook_launcher.hosts.ssh_auth import Credentials
 
@@ -149,7 +161,8 @@ def _tell_notes(plan: Plan, stage: Stage) -> None:
 
 def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
     useless = useless_flags_note(plan.asked) if scheduler.same_machine else None
-    return [note for note in (begin_note(plan.request, site.now), useless) if note]
+    open_port = None if scheduler.same_machine else open_port_note(plan.place.profile)
+    return [note for note in (begin_note(plan.request, site.now), useless, open_port) if note]
 
 
 # --- a new session -------------------------------------------------------------------------------------------
@@ -157,10 +170,33 @@ def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
 
 def _new_session(plan: Plan, scheduler: Scheduler, site: Site, root: str) -> Session:
     return new_session(root, plan.request, scheduler=scheduler.name, cluster=plan.place.cluster, host=plan.place.host,
-                       environment=plan.environment_name, now=site.now)  # fmt: skip
+                       environment=plan.environment_name, now=site.now,
+                       stream="direct" if _listens_openly(plan, scheduler) else None)  # fmt: skip
 
 
-def _session_env(plan: Plan, site: Site) -> str:
+def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
+    return plan.place.profile.stream == "direct" and not scheduler.same_machine
+
+
+def _write(plan: Plan, stage: Stage, session: Session) -> Access:
+    """Write the session's directory, with a token and keys that are its own."""
+    env = _session_env(plan, stage.scheduler, stage.site)
+    if stage.scheduler.same_machine:  # no server of ours has to be entered
+        return Access(write_session(stage.host, session, env, {}), lambda: join_keys(stage.host, session.directory))
+    keys, files = new_keys()
+    return Access(write_session(stage.host, session, env, files), lambda: keys)
+
+
+def _reaching(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
+    """Return what the job has to do so that it can be reached: an SSH server of its own where it may come to that."""
+    if scheduler.same_machine:
+        return {}
+    if plan.place.profile.stream == "direct":
+        return {"listen": "node"}
+    return {"sshd": "yes"} if may_need_sshd(plan.place.profile.stream, plan.place.name) else {}
+
+
+def _session_env(plan: Plan, scheduler: Scheduler, site: Site) -> str:
     asked = plan.environment
     environment = asked.model_copy(
         update={
@@ -171,7 +207,8 @@ def _session_env(plan: Plan, site: Site) -> str:
         }
     )
     container = site.expand(plan.container) if plan.container else None
-    return environment_lines(environment, container=container, path=plan.path)
+    others = _reaching(plan, scheduler)
+    return environment_lines(environment, container=container, path=plan.path, others=others)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatch
 from pathlib import Path
@@ -36,6 +36,9 @@ class Ask:
     modules: tuple[str, ...] = ()
     conda: str | None = None
     venv: str | None = None
+    engine: str | None = None
+    stream: str | None = None
+    forwards: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,11 @@ class Place:
     host: str | None = None
     ssh_config: str | None = None
 
+    @property
+    def name(self) -> str:
+        """What the place is remembered by on this machine."""
+        return self.cluster or self.host or "this machine"
+
     def arguments(self) -> list[str]:
         """Return the flags that lead to the same place again."""
         words = ["--cluster", self.cluster] if self.cluster else ["--host", self.host] if self.host else []
@@ -82,6 +90,7 @@ class Plan:
     container: str | None
     path: tuple[str, ...] = ()
     asked: frozenset[str] = frozenset()
+    forwards: tuple[int, ...] = ()
 
 
 def find_place(ask: Ask, here: Here) -> Place:
@@ -89,6 +98,12 @@ def find_place(ask: Ask, here: Here) -> Place:
 
     Raises ``ProfileError`` or ``UsageError``.
     """
+    place = _find_place(ask, here)
+    said = {key: value for key, value in (("engine", ask.engine), ("stream", ask.stream)) if value}
+    return replace(place, profile=place.profile.model_copy(update=said))
+
+
+def _find_place(ask: Ask, here: Here) -> Place:
     if ask.host and ask.cluster:
         raise UsageError("--host and --cluster exclude each other.", mend="a profile names its own host")
     if ask.host:
@@ -128,7 +143,7 @@ def make_plan(ask: Ask, here: Here) -> Plan:
     request = Request(merge_flags(default_flags(place.profile), ask.flags))
     chosen, environment, container = _environment(ask, place)
     path = _own_path(place) if environment.is_plain and not container else ()
-    return Plan(place, request, chosen, environment, container, path, frozenset(ask.flags))
+    return Plan(place, request, chosen, environment, container, path, frozenset(ask.flags), ask.forwards)
 
 
 def _values(ask: Ask) -> list[tuple[str, str]]:
@@ -154,6 +169,16 @@ def begin_note(request: Request, now: datetime) -> str | None:
             f"the job begins tomorrow, {begin.at:%A %Y-%m-%d %H:%M}."
         )
     return None
+
+
+def open_port_note(profile: ClusterProfile) -> str | None:
+    """Return what must be said where JupyterLab listens for more than this user."""
+    if profile.stream != "direct":
+        return None
+    return (
+        "With --stream direct JupyterLab listens on the compute node's own address: everybody on the cluster can reach "
+        "its port, and only the token keeps them out."
+    )
 
 
 def useless_flags_note(asked: Iterable[str]) -> str | None:

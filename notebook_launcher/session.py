@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -75,6 +76,7 @@ class SessionRecord(BaseModel):
     scheduler: str
     flags: dict[str, str | None]
     environment: str | None = None
+    stream: str | None = None
     log: str
 
 
@@ -111,6 +113,7 @@ def new_session(
     host: str | None,
     environment: str | None,
     now: datetime,
+    stream: str | None = None,
 ) -> Session:
     """Return a new session under ``root``; nothing is written yet."""
     session_id = new_id(now)
@@ -123,19 +126,21 @@ def new_session(
         host=host,
         flags=dict(request.flags),
         environment=environment,
+        stream=stream,
         log=request.flags.get("output") or f"{directory}/job.log",
     )
     return Session(record, directory)
 
 
-def write_session(host: Host, session: Session, session_env: str) -> str:
-    """Make the session's directory with all that the job needs, and return the new token."""
+def write_session(host: Host, session: Session, session_env: str, keys: Mapping[str, bytes]) -> str:
+    """Make the session's directory with all that the job needs, ``keys`` included, and return the new token."""
     token = secrets.token_urlsafe(32)
     files = {
         "session.json": (session.record.model_dump_json() + "\n").encode(),
         "session.env": session_env.encode(),
         "token": token.encode(),
         "job.log": b"",
+        **keys,
         **job_files(),
     }
     host.write_files(session.directory, files)
@@ -148,8 +153,17 @@ def discard_session(host: Host, session: Session) -> None:
         host.run(["rm", "-rf", "--", session.directory])
 
 
-def environment_lines(environment: Environment, *, container: str | None = None, path: Sequence[str] = ()) -> str:
-    """Return ``session.env``: plain ``key=value`` lines, which the job script reads as data and never runs."""
+def environment_lines(
+    environment: Environment,
+    *,
+    container: str | None = None,
+    path: Sequence[str] = (),
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Return ``session.env``: plain ``key=value`` lines, which the job script reads as data and never runs.
+
+    ``others``: further keys that are no matter of the environment.
+    """
     activate = [environment.activate] if isinstance(environment.activate, str) else list(environment.activate)
     pairs = [
         ("setenv", [f"{name}={value}" for name, value in environment.env.items()]),
@@ -163,6 +177,7 @@ def environment_lines(environment: Environment, *, container: str | None = None,
         ("activate", activate),
         ("path", path),
         ("gpu", [environment.gpu]),
+        *((key, [value]) for key, value in others.items()),
         ("start_timeout", [str(environment.start_timeout)]),
     ]
     return "".join(f"{key}={value}\n" for key, values in pairs for value in values if value)

@@ -1,52 +1,38 @@
-"""The tunnel: a port on this machine that leads to Jupyter's port on the compute node's 127.0.0.1.
+"""The tunnel: ports of this machine that lead to a session's compute node, and to Jupyter on its 127.0.0.1.
 
-What differs from site to site is only the byte stream over which an SSH connection *to the node* is made (``STREAMS``);
-the forwarding on top is the same. Where the job runs on the very host that we are connected to, none is needed.
+A port stays the same for as long as the session is held, whatever becomes of the connection behind it: an open browser
+tab finds everything again after a drop, and nobody else can take the port meanwhile and receive what was meant for us.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
+import os
+import socket
+import struct
+import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from notebook_launcher.errors import ConnectionFailed, JupyterSilent, LauncherError, NodeUnreachable
-from notebook_launcher.hosts.base import ByteStream, Host, Prompts
+from notebook_launcher.errors import JupyterSilent, LauncherError, NodeUnreachable
+from notebook_launcher.hosts.base import ByteStream, Link
 
-if TYPE_CHECKING:
-    import paramiko
-
-
-@dataclass(frozen=True)
-class Node:
-    """The compute node, as the job describes it: its names, the best first, and its SSH host keys."""
-
-    names: tuple[str, ...]
-    host_keys: tuple[str, ...] = ()
-
-    @classmethod
-    def from_started(cls, started: Mapping[str, object]) -> Node:
-        """Read ``started.json``; damaged parts count as absent."""
-        names = [name for name in _strings(started.get("node_names")) if _is_host_name(name)]
-        return cls(tuple(names), tuple(_strings(started.get("host_keys"))))
-
-    def __str__(self) -> str:
-        return self.names[0] if self.names else "the node"
+HOLD = 60.0  # seconds that a connection waits for the way behind the port to come back, before it is refused
+PIECE = 256 * 1024  # bytes that are passed on at once
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where Jupyter listens: a port on the node's 127.0.0.1, and the path that its URLs begin with."""
+    """Where Jupyter listens: an address and port as the node sees them, and the path that its URLs begin with."""
 
     port: int
     base_url: str = "/"
     secure: bool = False
+    address: str = "127.0.0.1"
 
     @classmethod
     def from_file(cls, data: Mapping[str, object]) -> Endpoint:
@@ -54,7 +40,13 @@ class Endpoint:
         port = data.get("port")
         if not isinstance(port, int) or not 0 < port < 65536:
             raise JupyterSilent("The port file of the session holds no port.", why=json.dumps(dict(data))[:200])
-        return cls(port, str(data.get("base_url") or "/"), data.get("secure") is True)
+        address = data.get("address")
+        return cls(
+            port,
+            str(data.get("base_url") or "/"),
+            data.get("secure") is True,
+            address if isinstance(address, str) and address else "127.0.0.1",
+        )
 
     def url(self, local_port: int, token: str) -> str:
         """Return the address for the browser."""
@@ -62,179 +54,160 @@ class Endpoint:
         return f"{scheme}://127.0.0.1:{local_port}{self.base_url}lab?token={quote(token, safe='')}"
 
 
-def _strings(value: object) -> list[str]:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+class Tunnel:
+    """The ports of one session. ``lead_over`` gives them a way to the node, again and again while the session lives.
 
+    Who connects while there is no way waits for it, at most ``HOLD`` seconds.
+    """
 
-def _is_host_name(name: str) -> bool:
-    return bool(name) and not name.startswith("-") and all(c.isalnum() or c in ".-_" for c in name)
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._link: Link | None = None
+        self._servers: dict[object, Any] = {}
+        self._closed = False
 
+    def lead_over(self, link: Link) -> None:
+        """From now on use this link, which the tunnel then owns; connections over an older one end."""
+        with self._changed:
+            old, self._link = self._link, link
+            closed = self._closed
+            self._changed.notify_all()
+        for one in (old, link if closed else None):
+            if one is not None:
+                one.close()
 
-class Tunnel(ABC):
-    """A way to a session's node. Made early, while Jupyter still starts; ``forward`` opens ports on it."""
+    def jupyter(self, endpoint: Endpoint) -> int:
+        """Return the port here that leads to Jupyter; the same one when Jupyter has moved to another node or port."""
+        return self._open("jupyter", (endpoint.address, endpoint.port))
 
-    @abstractmethod
     def forward(self, port: int) -> int:
-        """Open a port here that leads to a port of the node's 127.0.0.1, and return its number."""
+        """Return a port here that leads to a port of the node's 127.0.0.1: the same number, where it is free."""
+        return self._open(port, ("127.0.0.1", port), wish=port)
+
+    def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
+        server = self._servers.get(name)
+        if server is None:
+            server = self._servers[name] = _listen(self, wish)
+            threading.Thread(target=server.serve_forever, args=(0.1,), name="tunnel", daemon=True).start()
+        server.target = target
+        return int(server.local_port)
 
     @property
-    @abstractmethod
     def alive(self) -> bool:
-        """Whether bytes can still pass."""
+        """Whether bytes can pass now, as far as is known."""
+        link = self._link
+        return link is not None and link.alive
 
-    @abstractmethod
+    def connect(self, target: tuple[str, int]) -> ByteStream:
+        """Open a connection to the node's ``target``, as soon as there is a way. Raises ``OSError``."""
+        deadline = time.monotonic() + HOLD
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self.alive, max(0.0, deadline - time.monotonic()))
+                link = self._link
+            if link is None or not link.alive or self._closed:
+                raise TimeoutError("there is no way to the node")
+            try:
+                return link.open(target)
+            except ConnectionRefusedError:
+                raise
+            except OSError:  # the way has just broken, or is silent: there may soon be another one
+                if time.monotonic() > deadline:
+                    raise
+                with self._changed:
+                    self._changed.wait_for(lambda old=link: self._closed or self._link is not old, 0.5)  # type: ignore[misc]
+
     def close(self) -> None:
         """Close every port and connection; may be called twice."""
-
-
-class NoTunnel(Tunnel):
-    """The job runs on this very machine: its port is our port."""
-
-    alive = True
-
-    def forward(self, port: int) -> int:
-        """Return the port itself."""
-        return port
-
-    def close(self) -> None:
-        """Nothing was opened."""
-
-
-class SshTunnel(Tunnel):
-    """Ports forwarded by sshtunnel over a transport that is authenticated already."""
-
-    def __init__(self, transport: paramiko.Transport, *, owned: bool) -> None:
-        self._transport = transport
-        self._owned = owned
-        self._forwarders: list[Any] = []
-
-    def forward(self, port: int) -> int:
-        """Open a free port of 127.0.0.1; the system chooses it, so that sessions never clash."""
-        forwarder = _forwarder(self._transport, port)
-        try:
-            forwarder.start()
-        except Exception as error:  # sshtunnel's own family has no common base worth naming
-            raise NodeUnreachable("The tunnel's local port could not be opened.", why=str(error)) from None
-        self._forwarders.append(forwarder)
-        return int(forwarder.local_bind_port)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the transport is."""
-        return self._transport.is_active()
-
-    def close(self) -> None:
-        """Close the ports, and the transport where it is ours alone."""
-        while self._forwarders:
-            with contextlib.suppress(Exception):
-                self._forwarders.pop().stop_forwarding()
-        if self._owned:
-            self._transport.close()
-
-
-def _forwarder(transport: paramiko.Transport, port: int) -> Any:
-    import logging
-
-    import sshtunnel
-
-    class Forwarder(sshtunnel.SSHTunnelForwarder):  # type: ignore[misc]
-        """sshtunnel on a transport that exists: it would log in by itself, and ask for a second factor again."""
-
-        daemon_forward_servers = True
-        daemon_transport = True
-        _server_list: list[Any]
-
-        def _connect_to_gateway(self) -> None:
-            self._transport = transport
-
-        def stop_forwarding(self) -> None:
-            """Close the listening port and leave the transport, which others use."""
-            for server in self._server_list:
+        with self._changed:
+            self._closed = True
+            link, self._link = self._link, None
+            self._changed.notify_all()
+        while self._servers:
+            _, server = self._servers.popitem()
+            with contextlib.suppress(OSError):
                 server.shutdown()
                 server.server_close()
-            self.is_alive = False
-            del self._server_list[:], self._transport
-
-        def __del__(self) -> None:
-            pass  # the base class would close the transport
-
-    return Forwarder(
-        ("127.0.0.1", 22),  # not connected to: the transport is there
-        ssh_config_file=None,
-        ssh_username="-",
-        ssh_password="-",  # noqa: S106
-        allow_agent=False,
-        host_pkey_directories=[],
-        local_bind_address=("127.0.0.1", 0),
-        remote_bind_address=("127.0.0.1", port),
-        set_keepalive=0,
-        logger=logging.getLogger("sshtunnel"),
-    )
+        if link is not None:
+            link.close()
 
 
-def open_tunnel(host: Host, node: Node, *, same_machine: bool, stream: str, prompts: Prompts) -> Tunnel:
-    """Return a way to the node where the job runs.
+class SameMachine(Tunnel):
+    """The job runs on this very machine: its ports are our ports."""
 
-    ``same_machine``: the job runs on ``host`` itself. ``stream``: a name in ``STREAMS``, or ``auto``. Raises
-    ``NodeUnreachable`` with every way that was tried, ``HostKeyChanged`` where the node is not the job's.
-    """
-    if same_machine and not host.remote:
-        return NoTunnel()
-    if same_machine:
-        return SshTunnel(host.transport, owned=False)  # type: ignore[attr-defined]
-    tried = []
-    for name in STREAMS if stream == "auto" else (stream,):
+    def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
+        return target[1]
+
+
+def _listen(tunnel: Tunnel, wish: int) -> Any:
+    """Return sshtunnel's server, mended, on a port of 127.0.0.1; the system chooses it, so sessions never clash."""
+    import sshtunnel
+
+    class Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
+        """One connection. sshtunnel's own ends both directions when one has ended, and what was to come is lost."""
+
+        def handle(self) -> None:
+            # Nagle's algorithm against delayed acknowledgements costs up to 40 ms
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                far = tunnel.connect(self.server.target)
+            except OSError:
+                _reset(self.request)
+            else:
+                relay(self.request, far)
+
+    class Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
+        """Listens. sshtunnel's own lets five connections wait, and a page opens more at once."""
+
+        request_queue_size = 128
+        daemon_threads = True
+        # on Windows this would let another program share the port
+        allow_reuse_address = os.name != "nt"
+        target = ("127.0.0.1", 0)
+
+    for port in dict.fromkeys((wish, 0)):
         try:
-            return SshTunnel(STREAMS[name](host, node, prompts), owned=True)
-        except (NodeUnreachable, ConnectionFailed) as error:
-            tried.append(f"{name}: {error.what} {error.why}".strip())
-    raise NodeUnreachable(
-        f"No way to {node} was found from {host.label}.",
-        why=" ".join(tried),
-        mend="does this site let you ssh to a node where your job runs? its documentation tells",
-    )
-
-
-def _node_ssh(host: Host, node: Node, prompts: Prompts) -> paramiko.Transport:
-    """SSH to the node's own server, through ``host``: for sites that let you in where you have a job."""
-    from notebook_launcher.errors import AuthenticationFailed
-    from notebook_launcher.hosts.paramiko import ParamikoHost, connect
-    from notebook_launcher.hosts.ssh_auth import Credentials
-    from notebook_launcher.hosts.ssh_settings import Destination, resolve
-
-    name, byte_stream = _first_open(host, node.names)
-    if isinstance(host, ParamikoHost):
-        # the same user and keys as on the login node; its name there is not one that our ssh_config knows
-        settings = dataclasses.replace(
-            host.settings,
-            destination=name,
-            hostname=name,
-            port=22,
-            host_key_alias=None,
-            proxy_jump=(),
-            proxy_command=None,
-        )
-        credentials = host.credentials
-    else:
-        settings, credentials = resolve(Destination(name)), Credentials(prompts)
-    try:
-        return connect(settings, credentials, byte_stream, node.host_keys)
-    except AuthenticationFailed as error:
-        raise NodeUnreachable(error.what, why=error.why) from None
-
-
-def _first_open(host: Host, names: Sequence[str]) -> tuple[str, ByteStream]:
-    problems = []
-    for name in names:
-        try:
-            return name, host.open_stream((name, 22))
+            return Server(("127.0.0.1", port), Handler)
         except OSError as error:
-            problems.append(f"{name}: {error}")
-    raise NodeUnreachable("The node's ssh port cannot be reached.", why="; ".join(problems) or "it told no name")
+            problem = error
+    raise NodeUnreachable("The tunnel's local port could not be opened.", why=str(problem))
 
 
-#: the ways to a node, in the order in which ``auto`` tries them
-STREAMS = {"node-ssh": _node_ssh}
+def relay(near: socket.socket, far: ByteStream) -> None:
+    """Carry bytes both ways until both directions have ended, each for itself.
+
+    A connection that breaks on one side is broken off on the other too, and never ended as if all had been said: a
+    download cut in the middle must not look complete.
+    """
+    broken = threading.Event()
+
+    def carry(source: Any, sink: Any) -> None:
+        try:
+            while data := source.recv(PIECE):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            if not broken.is_set():
+                broken.set()
+                with contextlib.suppress(OSError):
+                    far.close()  # wakes the other direction, as the next line does
+                with contextlib.suppress(OSError):
+                    near.shutdown(socket.SHUT_RD)
+
+    outward = threading.Thread(target=carry, args=(near, far), daemon=True)
+    outward.start()
+    carry(far, near)
+    outward.join()
+    far.close()
+    if broken.is_set():
+        _reset(near)
+
+
+def _reset(connection: socket.socket) -> None:
+    """Close a connection as broken."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
+        connection.close()
 
 
 def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: float = 20.0) -> None:

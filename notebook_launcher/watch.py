@@ -22,8 +22,9 @@ from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
 #: seconds between two questions to the scheduler: soon at first, then ever more rarely
 PACE_WAITING = (1.0, 2.0, 4.0, 8.0, 10.0)
 PACE_RUNNING = 30.0
-#: watch.sh gives a sign of life every 5 s; after this long without one the connection is held for dead
-SILENCE = 20.0
+#: watch.sh gives a sign of life every 2 s; after this long without one a new connection is begun. A network that was
+#: away for 5 s is given time to come back by itself: TCP sends again after up to 6.4 s then.
+SILENCE = 7.0
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,14 @@ class StatusChanged:
 
 @dataclass(frozen=True)
 class WatchBroke:
-    """The stream ended or the host went away; what is known of the cause."""
+    """The stream of ``watch`` ended or its host went away; what is known of the cause."""
 
+    watch: Watch
     reason: str
 
 
 class Watch:
-    """Follows one session into ``inbox`` until it is closed. A context manager."""
+    """Follows one session into ``inbox``, from ``start`` until it is closed."""
 
     def __init__(
         self, host: Host, scheduler: Scheduler, job: JobRef, directory: str, inbox: queue.SimpleQueue[object]
@@ -63,14 +65,16 @@ class Watch:
         self._started_at = 0.0
         self._heard = time.monotonic()
 
-    def __enter__(self) -> Watch:
+    def start(self) -> None:
+        """Begin. Raises ``ConnectionLost``."""
+        self._heard = time.monotonic()
         self._stream = self._host.stream(
             ["bash", f"{self._directory}/watch.sh", self._directory], self._read_line, self._ended
         )
         threading.Thread(target=self._poll, name="poll", daemon=True).start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Stop; may be called twice, and without having started."""
         self._closed = True
         self._over.set()
         if self._stream:
@@ -94,7 +98,7 @@ class Watch:
                 self._inbox.put(FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:
-        self._inbox.put(WatchBroke(reason))
+        self._inbox.put(WatchBroke(self, reason))
 
     def _poll(self) -> None:
         last: object = self
@@ -106,7 +110,8 @@ class Watch:
             except NoAnswer:
                 status = last  # type: ignore[assignment]  # told by nobody: as before
             except Exception as error:  # a thread that dies must not die in silence
-                self._inbox.put(WatchBroke(error.what if isinstance(error, LauncherError) else repr(error)))
+                if not self._closed:
+                    self._inbox.put(WatchBroke(self, error.what if isinstance(error, LauncherError) else repr(error)))
                 return
             if asked_at < self._started_at and isinstance(status, JobStatus) and status.state.waits:
                 status = last  # type: ignore[assignment]  # the job has started since: an old answer, no requeue

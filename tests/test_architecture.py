@@ -17,10 +17,10 @@ PACKAGE = Path(notebook_launcher.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
 
 FLOORS = {
-    1: ("errors", "request", "flags", "events", "answer", "resources", "interrupts", "profiles"),
+    1: ("errors", "request", "flags", "events", "answer", "resources", "interrupts", "profiles", "state", "text"),
     2: ("schedulers", "hosts"),
-    3: ("session", "watch", "tunnel", "explain"),
-    4: ("plan", "attend", "launch"),
+    3: ("session", "watch", "tunnel", "ways", "keys", "mending", "explain"),
+    4: ("plan", "stage", "ending", "attend", "launch"),
     5: ("cli", "__main__"),
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

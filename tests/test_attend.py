@@ -1,7 +1,7 @@
 """The stories from the queue to the end, step by step, with everything around them made to happen on cue.
 
 Stand-ins, all of them: ``FakeHost`` answers commands from a small model of one Slurm job (read by the real ``Slurm``
-room) and its stream says what a test pushes; ``open_tunnel`` and ``check_jupyter`` are replaced by functions that open
+room) and its stream says what a test pushes; ``find_way`` and ``check_jupyter`` are replaced by functions that open
 nothing. So this shows the order of things, the errors, and what is cancelled and removed, for interrupts and failures
 between any two steps. That a real Slurm, ssh, tunnel and JupyterLab do what is played here is ``test_main_job.py``'s.
 """
@@ -25,9 +25,8 @@ from typing import ClassVar, TypeVar, cast
 
 import pytest
 
-from notebook_launcher import attend, events, launch, tunnel, watch
+from notebook_launcher import attend, ending, events, launch, mending, tunnel, watch
 from notebook_launcher.answer import Answer
-from notebook_launcher.attend import Typed
 from notebook_launcher.cli.signals import signals
 from notebook_launcher.cli.views import BaseView, JsonView
 from notebook_launcher.errors import (
@@ -56,7 +55,9 @@ from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.slurm import Slurm
 from notebook_launcher.session import Session, SessionRecord, Site
-from notebook_launcher.tunnel import Endpoint, Node
+from notebook_launcher.stage import Typed
+from notebook_launcher.tunnel import Endpoint
+from notebook_launcher.ways import Crossing
 
 PATIENCE = 8.0  # seconds in which anything that should happen has happened; only a failing test waits so long
 SESSION_ID = "20261121-014455-abcd"  # of the session that is come back to
@@ -225,40 +226,49 @@ def _kind(argv: Sequence[str]) -> str:
     return argv[0]
 
 
-class FakeTunnel(tunnel.Tunnel):
+class FakeLink(Link):
     """A way to a node on which nothing travels."""
 
-    alive = True  # the test's to change
-
-    def __init__(self, local_port: int) -> None:
-        self.local_port = local_port
+    def __init__(self) -> None:
+        self.standing = True  # the test's to change
         self.closed = False
 
-    def forward(self, port: int) -> int:
-        return self.local_port
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        raise ConnectionRefusedError("nothing travels here")
+
+    @property
+    def alive(self) -> bool:
+        return self.standing and not self.closed
 
     def close(self) -> None:
         self.closed = True
 
 
+class FakeTunnel(tunnel.Tunnel):
+    """The real one, without its ports."""
+
+    def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
+        return wish or 50001
+
+
 class Ways:
-    """In place of ``open_tunnel`` and ``check_jupyter``; ``opening`` and ``reaching`` are hooks on their threads."""
+    """In place of ``find_way`` and ``check_jupyter``; ``opening`` and ``reaching`` are hooks on their threads."""
 
     def __init__(self, hooks: Hooks) -> None:
         self._hooks = hooks
-        self.tunnels: list[FakeTunnel] = []
+        self.links: list[FakeLink] = []
         self.threads: list[threading.Thread] = []
 
-    def open_tunnel(self, host: Host, node: Node, **_: object) -> FakeTunnel:
+    def find_way(self, crossing: Crossing, stream: str, about: str) -> tuple[str, FakeLink]:
         self.threads.append(threading.current_thread())
-        made = FakeTunnel(50001 + len(self.tunnels))
-        self.tunnels.append(made)
+        made = FakeLink()
+        self.links.append(made)
         try:
             self._hooks.reached("opening")
         except Exception:
             made.closed = True  # nobody gets it
             raise
-        return made
+        return "node-ssh", made
 
     def check_jupyter(self, local_port: int, endpoint: Endpoint, token: str) -> None:
         self.threads.append(threading.current_thread())
@@ -364,7 +374,8 @@ class Story:
 
     @property
     def names(self) -> list[str]:
-        return [event.name for event in self.view.shown]
+        """What was shown to everybody; the rest is for who asks for details."""
+        return [event.name for event in self.view.shown if not isinstance(event, events.Tunnelled)]
 
     @property
     def notes(self) -> list[str]:
@@ -383,7 +394,7 @@ class Story:
             event.set()
         for thread in self.ways.threads:
             thread.join(PATIENCE)
-        assert all(tunnel.closed for tunnel in self.ways.tunnels)
+        assert all(link.closed for link in self.ways.links)
         assert all(stream.closed for stream in self.host.streams)
         assert self.host.closed
         return self.raised
@@ -452,7 +463,8 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
     program.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(launch, "_open_host", lambda *_: story.host)
-    monkeypatch.setattr(attend, "open_tunnel", story.ways.open_tunnel)
+    monkeypatch.setattr(attend, "find_way", story.ways.find_way)
+    monkeypatch.setattr(attend, "Tunnel", FakeTunnel)
     monkeypatch.setattr(attend, "check_jupyter", story.ways.check_jupyter)
     monkeypatch.setattr(watch, "PACE_WAITING", (0.01,))
     monkeypatch.setattr(watch, "PACE_RUNNING", 0.01)
@@ -754,8 +766,8 @@ def test_a_terminal_closed_while_ending_does_not_stop_that(story: Story) -> None
 
 
 def test_a_cancel_that_does_nothing_is_repeated(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "CANCEL_AGAIN", 0.2)
-    monkeypatch.setattr(attend, "GONE_WITHIN", 0.8)
+    monkeypatch.setattr(ending, "CANCEL_AGAIN", 0.2)
+    monkeypatch.setattr(ending, "GONE_WITHIN", 0.8)
     story.host.scancel_works = False
     story.launch()
     story.held()
@@ -767,7 +779,7 @@ def test_a_cancel_that_does_nothing_is_repeated(story: Story, monkeypatch: pytes
 
 
 def test_a_repeated_cancel_may_work(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "CANCEL_AGAIN", 0.1)
+    monkeypatch.setattr(ending, "CANCEL_AGAIN", 0.1)
     story.launch()
     story.held()
 
@@ -785,7 +797,7 @@ def test_a_repeated_cancel_may_work(story: Story, monkeypatch: pytest.MonkeyPatc
 def test_a_scheduler_that_says_nothing_has_not_said_that_the_job_is_gone(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attend, "GONE_WITHIN", 0.5)
+    monkeypatch.setattr(ending, "GONE_WITHIN", 0.5)
     story.launch()
     story.held()
     story.host.answers["squeue"] = lambda: Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
@@ -912,7 +924,7 @@ def test_requeued_while_starting(story: Story, step: str, how: str) -> None:
     story.types("what now")  # answered only after all that is before it in the inbox
     story.shown(events.Noted, 2)
     assert story.going and "ready" not in story.names
-    assert story.ways.tunnels[0].closed and not story.ways.tunnels[1].closed
+    assert story.ways.links[0].closed and not story.ways.links[1].closed
     story.host.says("endpoint", port=4343)
     ready = story.shown(events.Ready)
     assert (ready.node, ready.local_port) == ("n2", 50002)
@@ -948,7 +960,7 @@ def test_requeued_while_held(story: Story, last_word: bool) -> None:
     second = story.shown(events.Ready, 2)
     assert (first.node, first.local_port) == ("n1", 50001)
     assert (second.node, second.local_port) == ("n2", 50002)
-    assert story.ways.tunnels[0].closed
+    assert story.ways.links[0].closed
     assert story.notes == ["Job 7 was put back into the queue."]
     assert story.host.count("scancel") == 0
     story.types("")
@@ -1181,7 +1193,7 @@ def is_left_with_the_way_back(story: Story, error: ConnectionLost) -> None:
 def test_the_tunnel_breaks_while_held(story: Story) -> None:
     story.launch()
     story.held()
-    story.ways.tunnels[0].alive = False
+    story.ways.links[0].standing = False
     error = story.fails(ConnectionLost)
     assert "tunnel" in error.what
     is_left_with_the_way_back(story, error)
@@ -1232,7 +1244,8 @@ def test_after_a_long_stop_the_words_on_their_way_are_waited_for(story: Story) -
             return self.heard.pop(0) if len(self.heard) > 1 else self.heard[0]
 
     site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
-    stage = attend.Stage(PLACE, story.host, site, Slurm(), "/root", story.view, NoPrompts(), story.interrupts)
+    prompts = mending.CountedPrompts(NoPrompts())
+    stage = attend.Stage(PLACE, story.host, site, Slurm(), "/root", story.view, prompts, story.interrupts)
     session = Session(SessionRecord.model_validate(RECORD), f"/root/{SESSION_ID}", JobRef("7"))
     item = attend._Attendance(stage, session, "token", ours=True)._next(cast(watch.Watch, Woken()))
     assert isinstance(item, attend._Tick)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from notebook_launcher.plan import Ask, Place
 
 REPORT_TO = "the project's issue tracker"
+ENGINES = ("auto", "paramiko", "openssh")
+STREAMS = ("auto", "node-ssh", "step", "job-sshd", "direct")
 _WORDS = "words"  # key in click's context: what stood after --
 _FLAGS = "flags"  # key in click's context: the scheduler's flags as they were given
 
@@ -201,6 +203,32 @@ def _scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _port(ctx: click.Context, _parameter: click.Parameter, values: tuple[int, ...]) -> tuple[int, ...]:
+    for value in values:
+        if not 0 < value < 65536:
+            raise UsageError(f"“{value}” is not a port.", mend="for example: --forward 6006")
+    return values
+
+
+def _way_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option(
+            "--engine", metavar="NAME", type=click.Choice(ENGINES),
+            help="What makes the SSH connection: auto, paramiko or openssh.",
+        ),
+        click.option(
+            "--stream", metavar="NAME", type=click.Choice(STREAMS),
+            help="How the node is reached: auto, node-ssh, step, job-sshd or direct.",
+        ),
+        click.option(
+            "--forward", "forwards", type=int, multiple=True, callback=_port, metavar="PORT",
+            help="Another port of the node to open here (repeatable).",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line."),
@@ -239,6 +267,7 @@ def cli() -> None:
 @click.option("--conda", metavar="ENV", help="Use the JupyterLab of a conda environment.")
 @click.option("--venv", metavar="DIR", help="Use the JupyterLab of a virtual environment.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell more, with times.")
+@_way_options
 @_scheduler_options
 @click.pass_context
 def launch(
@@ -254,11 +283,15 @@ def launch(
     conda: str | None,
     venv: str | None,
     verbose: bool,
+    engine: str | None,
+    stream: str | None,
+    forwards: tuple[int, ...],
 ) -> int:
     """Start a session: queue a job with JupyterLab in it, open the tunnel, print the address, hold it."""
     from notebook_launcher.plan import Ask
 
-    ask = Ask(ctx.obj[_FLAGS], cluster, host, ssh_config, ctx.obj[_WORDS], modules, conda, venv)
+    ask = Ask(ctx.obj[_FLAGS], cluster, host, ssh_config, ctx.obj[_WORDS], modules, conda, venv,
+              engine, stream, forwards)  # fmt: skip
     return _launch(ask, as_json=as_json, open_browser=open_browser, dry_run=dry_run, verbose=verbose)
 
 
@@ -283,6 +316,7 @@ def _launch(ask: Ask, *, as_json: bool, open_browser: bool, dry_run: bool, verbo
 @_place_options
 @click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell more, with times.")
+@_way_options
 @click.argument("session", default="")
 def connect(
     session: str,
@@ -293,6 +327,9 @@ def connect(
     as_json: bool,
     open_browser: bool,
     verbose: bool,
+    engine: str | None,
+    stream: str | None,
+    forwards: tuple[int, ...],
 ) -> int:
     """Come back to a session that was left running (its name, the beginning of it, or nothing if there is one)."""
     from notebook_launcher import launch as stories
@@ -300,10 +337,10 @@ def connect(
     from notebook_launcher.cli.signals import signals
     from notebook_launcher.cli.views import make_view
 
-    place = _place(cluster, host, ssh_config)
+    place = _place(cluster, host, ssh_config, engine, stream)
     view = make_view(as_json=as_json, open_browser=open_browser, verbose=verbose)
     with view, signals(view) as interrupts:
-        stories.connect(place, session, view, TerminalPrompts(view, interactive=not as_json), interrupts)
+        stories.connect(place, session, view, TerminalPrompts(view, interactive=not as_json), interrupts, forwards)
     return view.exit_code
 
 
@@ -324,10 +361,16 @@ def stop(session: str, *, cluster: str | None, host: str | None, ssh_config: str
     return view.exit_code
 
 
-def _place(cluster: str | None, host: str | None, ssh_config: str | None) -> Place:
+def _place(
+    cluster: str | None,
+    host: str | None,
+    ssh_config: str | None,
+    engine: str | None = None,
+    stream: str | None = None,
+) -> Place:
     from notebook_launcher.plan import Ask, Here, find_place
 
-    return find_place(Ask(cluster=cluster, host=host, ssh_config=ssh_config), Here.look())
+    return find_place(Ask(cluster=cluster, host=host, ssh_config=ssh_config, engine=engine, stream=stream), Here.look())
 
 
 OUR_FLAGS = tuple(

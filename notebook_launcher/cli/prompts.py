@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from notebook_launcher.cli.views import BaseView
+from notebook_launcher.text import printable
 
 
 class TerminalPrompts:
@@ -18,17 +19,17 @@ class TerminalPrompts:
         self._view = view
         self._interactive = interactive and sys.stdin.isatty()
 
-    def secret(self, text: str) -> str | None:
-        """Ask for a secret; ``None`` where there is no terminal, or no answer."""
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
+        """Ask for a secret; ``None`` where there is no terminal, or no answer. ``echo``: it is no secret after all."""
         if not self._interactive:
             return None
         import getpass
 
         with self._view.paused():
             if self._view.listening:
-                return self._view.next_line(text, echo=False)
+                return self._view.next_line(text, echo=echo)
             try:
-                return getpass.getpass(text)
+                return input(printable(text)) if echo else getpass.getpass(printable(text))
             except EOFError:
                 return None
 
@@ -36,7 +37,7 @@ class TerminalPrompts:
         """Ask for yes or no; the whole word, because the question is about trust."""
         if not self._interactive:
             return False
-        question = f"{text} [yes/no] "
+        question = f"{printable(text)} [yes/no] "
         with self._view.paused():
             if self._view.listening:
                 return (self._view.next_line(question, echo=True) or "").strip().lower() == "yes"

@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 
 from notebook_launcher.errors import LauncherError
 from notebook_launcher.events import Event, Problem
+from notebook_launcher.text import printable
 
 _BEGAN = time.monotonic()  # imported as soon as the command begins to run
 
@@ -54,7 +55,7 @@ def error_lines(error: LauncherError) -> list[str]:
         lines += [f"  | {line}" for line in error.log]
     if error.mend:
         lines.append(f"  → {error.mend}")
-    return lines
+    return [printable(line).replace("\n", "\n  ") for line in lines]
 
 
 def _in_colour(error: LauncherError) -> None:

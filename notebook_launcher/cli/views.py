@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from notebook_launcher import events
-from notebook_launcher.attend import Typed
 from notebook_launcher.cli.report import elapsed, json_line
 from notebook_launcher.interrupts import Interrupts
+from notebook_launcher.stage import Typed
+from notebook_launcher.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,7 +101,7 @@ class BaseView:
             return None
         self._answers = queue.SimpleQueue()
         try:
-            sys.stderr.write(question)
+            sys.stderr.write(printable(question))
             sys.stderr.flush()
             return self._answers.get()
         finally:
@@ -199,6 +200,9 @@ class TextView(BaseView):
             self._say(event.text, style="yellow")
         elif isinstance(event, events.Connecting):
             self._wait(f"connecting to {event.host}")
+        elif isinstance(event, events.Connected):
+            if self._verbose:
+                self._say(f"Connected to {event.host} by {event.engine}: {event.why}")
         elif isinstance(event, events.Submitted):
             where = f" on {event.cluster}" if event.cluster else ""
             named = f"  (session {event.session})" if event.session != event.job else ""
@@ -209,8 +213,17 @@ class TextView(BaseView):
             self._wait(f"job {event.job}: {event.explanation}{estimate}")
         elif isinstance(event, events.Running):
             self._wait(f"job {event.job} runs on {event.node}; JupyterLab is starting")
+        elif isinstance(event, events.Tunnelled):
+            if self._verbose:
+                self._say(f"There is a way to {event.node} ({event.stream})")
         elif isinstance(event, events.Ready):
             self._ready(event)
+        elif isinstance(event, events.Forwarded):
+            self._say(f"Port {event.port} of {event.node}: http://127.0.0.1:{event.local_port}")
+        elif isinstance(event, events.Disconnected):
+            self._wait(f"network down, trying again ({event.reason}); job {event.job} goes on")
+        elif isinstance(event, events.Reconnected):
+            self._say(f"Connected again, after {event.seconds:.0f} s. The address is the same.", style="green")
         elif isinstance(event, events.Ending):
             self._wait(f"ending job {event.job}")
         elif isinstance(event, events.Ended):
@@ -243,6 +256,7 @@ class TextView(BaseView):
             self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
     def _say(self, text: str, style: str = "") -> None:
+        text = printable(text)
         self._stop_status()
         stamp = f"[{elapsed():6.2f} s] " if self._verbose else ""
         self._console.print(stamp + text, style=style, soft_wrap=True, highlight=False, markup=False)
@@ -269,7 +283,7 @@ class _OneLine:
     """The waiting line, with the time elapsed, cut to the terminal's width instead of folded."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
+        self._text = printable(text)
 
     def __rich__(self) -> Text:
         from rich.text import Text

@@ -61,7 +61,8 @@ class ClusterProfile(_Strict):
     ssh_config: Line | None = None
     login_nodes: tuple[Line, ...] = ()
     scheduler: Literal["slurm", "local"] = "slurm"
-    stream: Literal["auto", "node-ssh"] = "auto"
+    engine: Literal["auto", "paramiko", "openssh"] = "auto"
+    stream: Literal["auto", "node-ssh", "step", "job-sshd", "direct"] = "auto"
     session_root: Line = "~/.notebook-launcher/sessions"
     environment: Line | None = None
     image_dir: Line | None = None

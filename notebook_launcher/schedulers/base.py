@@ -141,6 +141,13 @@ class Scheduler(ABC):
     def cancel(self, job: JobRef) -> list[str]:
         """Return the command that ends a job, queued or running."""
 
+    def step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
+        """Return the command that runs another one inside a running job, on its first node, with stdin and stdout.
+
+        Both must pass any byte at once. ``None``: the scheduler has no such thing.
+        """
+        return None
+
     @abstractmethod
     def find(self, session_id: str, request: Request) -> list[str]:
         """Return the command that looks for the job of a session whose id was never read."""

@@ -198,6 +198,16 @@ class Slurm(Scheduler):
         """Return ``scancel``."""
         return ["scancel", *_on(job.cluster), job.id]
 
+    def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
+        """Return an ``srun`` that shares the job's resources.
+
+        ``--unbuffered``: srun would hold bytes back until a line ends, and the other side waits for them.
+        ``--relative=0``: of several nodes the one on which the job script runs. What ``--mpi`` and the CPU binding of a
+        site's defaults would do here is of no use.
+        """
+        words = ["srun", *_on(job.cluster), f"--jobid={job.id}", "--overlap", "--unbuffered", "--quiet", "--mpi=none"]
+        return [*words, "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command]
+
     def find(self, session_id: str, request: Request) -> list[str]:
         """Return a ``squeue`` of one's own jobs; the command tells the session where the user chose the name."""
         return ["squeue", *_on(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"]

@@ -1,0 +1,157 @@
+"""Ending a session's job for certain, and leaving one so that the user can come back."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import shlex
+import shutil
+import sys
+import time
+
+from notebook_launcher import events
+from notebook_launcher.errors import (
+    CancelFailed,
+    ConnectionLost,
+    HostCommandFailed,
+    Interrupted,
+    LauncherError,
+)
+from notebook_launcher.interrupts import Interrupt
+from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.session import Session
+from notebook_launcher.stage import Stage, job_of
+from notebook_launcher.watch import NoAnswer, ask
+
+GONE_WITHIN = 120.0  # seconds that a cancelled job may take to be gone: its grace time and an epilog
+CANCEL_AGAIN = 10.0  # seconds after which a cancel that did nothing is repeated
+ANSWER_WITHIN = 20.0  # seconds for the word that ends a job; then the connection is taken for broken
+
+
+def end_job(stage: Stage, session: Session, text: str = "") -> None:
+    """End a session's job, wait until the scheduler says that it is gone, and say so.
+
+    A connection that is broken, or breaks now, is made anew for it. Raises ``CancelFailed``, which tells the job and
+    the command, where it stays, cannot be asked for, or where the user does not want to wait (the second Ctrl-C; the
+    first is answered with a word).
+    """
+    job = job_of(session)
+    stage.view.show(events.Ending(str(job)))
+    ending = _EndOfJob(stage, job)
+    command = shlex.join(stage.scheduler.cancel(job))
+    if not ending.is_seen() and ending.problem is None:
+        raise CancelFailed(f"Job {job} is still there.", why="It was cancelled, and is not gone yet.",
+                           mend=f"see whether it is; end it with: {command}")  # fmt: skip
+    if ending.problem is not None:
+        why = f"{ending.problem.what} {ending.problem.why}".strip()
+        raise CancelFailed(f"Job {job} may still be there.", why=why,
+                           mend=f"end it on the login node with: {command}")  # fmt: skip
+    stage.view.show(events.Ended(session.id, job.id, text or f"Job {job} is gone."))
+
+
+class _EndOfJob:
+    """Cancels a job until it is gone. ``problem``: why it could not be asked for, in the end."""
+
+    def __init__(self, stage: Stage, job: JobRef) -> None:
+        self._stage, self._job = stage, job
+        self._cancelled_at = -CANCEL_AGAIN
+        self._interrupts = 0
+        self.problem: LauncherError | None = None
+
+    def is_seen(self) -> bool:
+        """Wait for the job's end, at most ``GONE_WITHIN`` seconds, and tell whether it came."""
+        deadline, pause = time.monotonic() + GONE_WITHIN, 0.1
+        while time.monotonic() < deadline:
+            try:
+                if self._is_gone():
+                    return True
+                self.problem = None
+            except (ConnectionLost, HostCommandFailed) as error:
+                self._not_reached(error)
+            if self._user_leaves(pause):
+                return False
+            pause = min(pause * 1.6, 3.0)
+        return False
+
+    def _is_gone(self) -> bool:
+        host, scheduler = self._stage.host, self._stage.scheduler
+        if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
+            host.run(scheduler.cancel(self._job), login_shell=True, timeout=ANSWER_WITHIN)
+            self._cancelled_at = time.monotonic()
+        with contextlib.suppress(NoAnswer):
+            status = ask(host, scheduler, self._job)
+            return status is None or status.state.ended
+        return False
+
+    def _not_reached(self, error: LauncherError) -> None:
+        if self.problem is None:
+            self._say(f"{error.what} The job is ended as soon as the cluster is reached again.")
+        self.problem, self._cancelled_at = error, -CANCEL_AGAIN
+        with contextlib.suppress(LauncherError):
+            self._stage.host.reconnect(timeout=5.0)
+
+    def _user_leaves(self, seconds: float) -> bool:
+        if _interrupted_within(self._stage.interrupts.inbox, seconds):
+            self._interrupts += 1
+            if self._interrupts == 1:
+                self._say("The job is being ended; Ctrl-C once more leaves without waiting for that.")
+        return self._interrupts > 1
+
+    def _say(self, text: str) -> None:
+        self._stage.view.show(events.Noted(text))
+
+
+def _interrupted_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
+    """Wait that long, or until the user presses Ctrl-C; what else happens is of no interest now."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(queue.Empty):
+        while True:
+            item = inbox.get(timeout=max(0.0, deadline - time.monotonic()))
+            if isinstance(item, Interrupt) and item.kind == "end":
+                return True
+    return False
+
+
+def end_after(stage: Stage, session: Session, error: Exception) -> None:
+    """End the job of a launch that failed; where even that fails, the error tells both."""
+    try:
+        end_job(stage, session)
+    except CancelFailed as failed:
+        if not isinstance(error, LauncherError):  # one of ours, with no place for this
+            stage.view.show(events.Noted(f"{failed.what} {failed.mend}"))
+        else:
+            error.why = f"{error.why} {failed.what} {failed.why}".strip()
+            error.mend = f"{failed.mend}   {error.mend}".strip()
+
+
+def not_ready_yet(stage: Stage, session: Session, *, ours: bool) -> None:
+    """Tell what an interrupt did to a session that was not of use yet: ended its job, or (``ours`` false) left it."""
+    if ours:
+        raise Interrupted("Interrupted before JupyterLab was ready.", why=f"Job {job_of(session)} is gone.")
+    say_left(stage, session)
+
+
+def say_left(stage: Stage, session: Session) -> None:
+    """Say that the session goes on, how to come back to it, and how to end it."""
+    come_back, stop = (f"{_program()} {command} {_named(stage, session)}" for command in ("connect", "stop"))
+    stage.view.show(events.Left(session.id, job_of(session).id, come_back, stop))
+
+
+def still_there(stage: Stage, session: Session, error: LauncherError) -> LauncherError:
+    """Return the error with the way back to the session, which it did not end."""
+    return type(error)(
+        error.what,
+        why=f"{error.why} The session goes on: job {job_of(session)}.".strip(),
+        mend=f"come back with: {_program()} connect {_named(stage, session)}",
+    )
+
+
+def _program() -> str:
+    """The command as this user can type it: from a virtual environment that is not active, with its path."""
+    if shutil.which("launch-notebook"):
+        return "launch-notebook"
+    return "python -m notebook_launcher" if sys.argv[0].endswith("__main__.py") else shlex.quote(sys.argv[0])
+
+
+def _named(stage: Stage, session: Session) -> str:
+    return f"{shlex.join(stage.place.arguments())} {session.id}".strip()

@@ -1,0 +1,102 @@
+"""A lost connection made anew: again and again, ever more rarely, until it stands or is given up."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from dataclasses import dataclass
+
+from notebook_launcher.errors import AuthenticationFailed, HostKeyChanged, HostKeyUnknown, LauncherError
+from notebook_launcher.hosts.base import Host, Prompts
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0  # seconds between two attempts; a network that is back is used that soon
+CONNECT_WITHIN = 8.0  # seconds for one attempt: a packet lost while the network comes back must not cost more
+REFUSED_TIMES = 5  # a login node that is just starting up refuses everybody for a while
+
+
+class CountedPrompts:
+    """Prompts that know how often somebody was asked for a secret."""
+
+    def __init__(self, prompts: Prompts) -> None:
+        self._prompts = prompts
+        self.count = 0
+
+    def secret(self, text: str) -> str | None:
+        """Pass the question on."""
+        self.count += 1
+        return self._prompts.secret(text)
+
+    def confirm(self, text: str) -> bool:
+        """Pass the question on."""
+        return self._prompts.confirm(text)
+
+
+@dataclass(frozen=True)
+class Mended:
+    """The connection stands anew; whatever ran over the old one has to be started again."""
+
+    by: Mending
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """It was tried for long enough, or trying again would be of no use."""
+
+    by: Mending
+    error: LauncherError
+
+
+class Mending:
+    """Tries on a thread of its own until ``deadline`` (monotonic); what becomes of it is put into ``inbox``.
+
+    The old connection stays until a new one stands. The user is asked for a secret at most in one attempt: with a
+    second factor a login cannot be repeated without, and who does not answer is not asked again.
+    """
+
+    def __init__(
+        self, host: Host, prompts: CountedPrompts, inbox: queue.SimpleQueue[object], deadline: float, pause: float
+    ) -> None:
+        self._host, self._prompts, self._inbox, self._deadline = host, prompts, inbox, deadline
+        self._pause = pause
+        self._over = threading.Event()
+        self.began = time.monotonic()
+        threading.Thread(target=self._try, name="mending", daemon=True).start()
+
+    def stop(self) -> None:
+        """Begin no further attempt."""
+        self._over.set()
+
+    def _sleep(self, seconds: float) -> None:
+        self._over.wait(seconds)
+
+    def _try(self) -> None:
+        import tenacity
+
+        asked, refused = self._prompts.count, 0
+
+        def is_worth_another(error: BaseException) -> bool:
+            nonlocal refused
+            refused = refused + 1 if isinstance(error, AuthenticationFailed) else 0
+            final = isinstance(error, HostKeyChanged | HostKeyUnknown) or not isinstance(error, LauncherError)
+            return not (final or refused >= REFUSED_TIMES or (refused and self._prompts.count > asked))
+
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(is_worth_another),
+            stop=lambda _: self._over.is_set() or time.monotonic() > self._deadline,
+            wait=tenacity.wait_exponential(FIRST_PAUSE, LONGEST_PAUSE) + tenacity.wait_random(0, FIRST_PAUSE),
+            sleep=self._sleep,
+            reraise=True,
+        )
+        self._over.wait(self._pause)
+        if self._over.is_set():
+            return
+        try:
+            attempts(self._host.reconnect, CONNECT_WITHIN)
+        except LauncherError as error:
+            if not self._over.is_set():
+                self._inbox.put(GivenUp(self, error))
+        except Exception as error:  # a thread that dies must not die in silence
+            self._inbox.put(GivenUp(self, LauncherError("The connection could not be made anew.", why=repr(error))))
+        else:
+            self._inbox.put(Mended(self))

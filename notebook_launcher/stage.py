@@ -1,0 +1,68 @@
+"""What the stories play on: where commands run, what shows what happens, and what opens a session's doors."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from notebook_launcher import events
+from notebook_launcher.errors import SubmitUncertain
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.interrupts import Interrupts
+from notebook_launcher.keys import SessionKeys
+from notebook_launcher.mending import CountedPrompts
+from notebook_launcher.plan import Place
+from notebook_launcher.schedulers.base import JobRef, Scheduler
+from notebook_launcher.session import Session, Site
+
+
+class View(Protocol):
+    """Shows what happens, and tells what the user typed."""
+
+    def show(self, event: events.Event) -> None:
+        """Show one event."""
+
+    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
+        """From now on put a ``Typed`` into ``inbox`` for each line that the user types."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A line from the keyboard, without its end."""
+
+    line: str
+
+
+@dataclass
+class Stage:
+    """What a story plays on: a host, its scheduler, and what one look at the host told.
+
+    ``forwards``: ports of the node that the user wants besides Jupyter's.
+    """
+
+    place: Place
+    host: Host
+    site: Site
+    scheduler: Scheduler
+    root: str
+    view: View
+    prompts: CountedPrompts
+    interrupts: Interrupts
+    forwards: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Access:
+    """What opens a session's doors: Jupyter's token, and keys for an SSH server of ours, made when first needed."""
+
+    token: str = field(repr=False)
+    keys: Callable[[], SessionKeys]
+
+
+def job_of(session: Session) -> JobRef:
+    """Return a session's job. Raises ``SubmitUncertain`` where none was ever noted."""
+    if session.job is None:
+        raise SubmitUncertain(f"Session {session.id} has no job noted.", mend="look for it in the scheduler's queue")
+    return session.job

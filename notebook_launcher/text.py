@@ -1,0 +1,20 @@
+"""Text that came from elsewhere (a server, a job, a file), made fit to be shown."""
+
+from __future__ import annotations
+
+import re
+
+# a terminal's own commands, whole, so that no "[31m" is left of them
+_COMMANDS = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor movements
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"  # titles and other strings
+    r"|\x1b[ -/]*[0-~]",
+    re.DOTALL,
+)
+# what would move the cursor, ring, hide or turn round: control characters, and those that change the reading direction
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return text without anything that a terminal would obey; line ends and tabs stay."""
+    return _CONTROLS.sub("", _COMMANDS.sub("", text.replace("\r\n", "\n")))
