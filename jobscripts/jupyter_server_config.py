@@ -1,4 +1,6 @@
-"""How JupyterLab is configured in a job: on the node's own 127.0.0.1, on a free port, behind the session's token.
+"""How JupyterLab is configured in a job: on one address of the node, on a free port, behind the session's token.
+
+The address is 127.0.0.1 unless the job script names another in NBL_LISTEN.
 
 JupyterLab is given this file with ``--config``, in place of the user's ``jupyter_server_config.py``. What the user has
 in ``jupyter_config.json`` or ``jupyter_lab_config.py`` still counts, except for what is set here: a password-less or
@@ -7,6 +9,7 @@ world-open server of old must not come back to life on a machine shared with oth
 The token is read from the session's file, so it stands in no process's arguments and in no kernel's environment.
 """
 
+import ipaddress
 import os
 import socket
 import sys
@@ -29,13 +32,24 @@ def session_token() -> str:
     return token or sys.exit("notebook-launcher: the session's token is empty")
 
 
-def free_port() -> int:
+def listening_address() -> str:
+    """The one address to listen on. Ends the server where it is none, or stands for all of them."""
+    address = os.environ.get("NBL_LISTEN", "127.0.0.1")
+    try:
+        if ipaddress.ip_address(address).is_unspecified:
+            raise ValueError("it stands for every address")
+    except ValueError as problem:
+        sys.exit(f"notebook-launcher: JupyterLab cannot listen on NBL_LISTEN={address!r}: {problem}")
+    return address
+
+
+def free_port(address: str) -> int:
     """A port that is free now.
 
     Not 0: with that, older servers listen on some port and say that it is 0. Should somebody else take the port
     meanwhile, the server takes another, and its runtime file says which.
     """
-    with socket.create_server(("127.0.0.1", 0)) as probe:
+    with socket.create_server((address, 0)) as probe:
         return int(probe.getsockname()[1])
 
 
@@ -58,10 +72,11 @@ def leave_out_announcements(_handler: object, page: dict[str, Any]) -> dict[str,
 
 app = Application.instance()  # the server, which reads this file
 token = session_token()
+address = listening_address()
 
 server: dict[str, object] = {
-    "ip": "127.0.0.1",
-    "port": free_port(),
+    "ip": address,
+    "port": free_port(address),
     "port_retries": 50,
     "sock": "",
     "certfile": "",
@@ -70,7 +85,10 @@ server: dict[str, object] = {
     "base_url": "/",
     "allow_origin": "",
     "allow_origin_pat": "",
+    # Also where the address is not the loopback's: requests come through the tunnel, with 127.0.0.1 as their host. By
+    # default Jupyter would take any host name then, and with it a web page that points its own name at this node.
     "allow_remote_access": False,
+    "local_hostnames": ["localhost"],
     "allow_root": os.geteuid() == 0,
     "disable_check_xsrf": False,
     "open_browser": False,

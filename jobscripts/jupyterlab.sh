@@ -8,15 +8,15 @@
 #   sbatch jobscripts/jupyterlab.sh SESSION_DIR        bash jobscripts/jupyterlab.sh SESSION_DIR
 #
 # SESSION_DIR is made if it is not there. What should run where is asked in SESSION_DIR/session.env, and the answer is
-# SESSION_DIR/endpoint.json; docs/job-script.md describes both. JupyterLab listens on the node's 127.0.0.1 only, and
-# its token stands in SESSION_DIR/token.
+# SESSION_DIR/endpoint.json; docs/job-script.md describes both. JupyterLab listens on the node's 127.0.0.1
+# only, unless session.env asks for more, and its token stands in SESSION_DIR/token.
 #
 # The script has two parts. The outer part, `run_job`, only starts, waits and reports, so that a signal is answered at
 # once. The inner part, `enter`, loads modules, goes into the container and becomes JupyterLab.
 
 main() {
   case ${1-} in
-    --inside)   enter_container "$2" ;;
+    --inside)   enter_container "$2" "$3" ;;
     '' | -*)    printf 'usage: jupyterlab.sh SESSION_DIR\n' >&2; exit 2 ;;
     *)          run_job "$1" ;;
   esac
@@ -31,7 +31,7 @@ readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
 readonly EXIT_UNUSABLE=73
 
 run_job() {
-  concluded='' jupyterlab=''
+  concluded='' jupyterlab='' ssh_server=''
   answer_signals
   users_umask=$(umask)
   umask 077
@@ -43,8 +43,12 @@ run_job() {
   find_node_names
   trap 'leave_unforeseen $?' EXIT
   prepare_session_dir
-  report_started
+  find_listen_address
+  start_sshd
   start_jupyterlab
+  # After the launch, which must not wait for the SSH server; the tunnel is still made while JupyterLab starts.
+  await_ssh_port
+  report_started
   await_jupyterlab && report_endpoint
   await_end
 }
@@ -135,17 +139,17 @@ report_started() {
   names=$REPLY
   json_list "${host_keys[@]}"
   keys=$REPLY
-  report started '"node_names":%s,"host_keys":%s,"pid":%d,"started":"%s"' "$names" "$keys" "$$" "$(utc_now)" ||
-    leave_unwritable
+  report started '"node_names":%s,"host_keys":%s,"pid":%d%s,"started":"%s"' \
+    "$names" "$keys" "$$" "${ssh_port:+,\"ssh_port\":$ssh_port}" "$(utc_now)" || leave_unwritable
   log "job ${job_id:-without a number} on $node, session directory $NBL_SESSION_DIR"
 }
 
 report_endpoint() {
-  report endpoint '"port":%d,"base_url":%s,"secure":%s,"pid":%d,"started":"%s"' \
-    "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" || leave_unwritable
-  log "JupyterLab listens on 127.0.0.1:$server_port of $node, after $SECONDS seconds"
+  report endpoint '"address":"%s","port":%d,"base_url":%s,"secure":%s,"pid":%d,"started":"%s"' \
+    "$listen_address" "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" || leave_unwritable
+  log "JupyterLab listens on $listen_address:$server_port of $node, after $SECONDS seconds"
   log "its endpoint is in $NBL_SESSION_DIR/endpoint.json, its token in $NBL_SESSION_DIR/token"
-  log "by hand: ssh -J LOGIN_NODE -L $server_port:127.0.0.1:$server_port $node, then open\
+  log "by hand: ssh -J LOGIN_NODE -L $server_port:$listen_address:$server_port $node, then open\
  http://127.0.0.1:$server_port/lab and give the token"
 }
 
@@ -183,6 +187,7 @@ leave() {
   conclude "$@"
   # From here on bash would report in its own words how JupyterLab dies: "Bus error", when the container goes first.
   exec {log_fd}>&2 2>/dev/null
+  end_sshd
   end_jupyterlab
   exit "$2"
 }
@@ -214,6 +219,48 @@ leave_on_signal() {
 # shellcheck disable=SC2317
 leave_unforeseen() {
   [[ -n $concluded ]] || leave jupyter-failed "$1" "The job script ended unexpectedly with exit code $1."
+}
+
+# ------------------------------------------------------------------------------------------------- the SSH server
+
+# Start an SSH server into this session, where session.env asks for one. In a process group of its own, as JupyterLab: a
+# terminal's Ctrl-C is for this script, which ends the rest.
+start_sshd() {
+  [[ $want_sshd == yes ]] || return 0
+  set -m
+  "$BASH" "$scripts/sshd.sh" listen "$NBL_SESSION_DIR" </dev/null &
+  ssh_server=$!
+  set +m
+}
+
+# Set ssh_port to the port of the SSH server; to nothing where there is none, and the log then says why. It takes some
+# hundredths of a second; a program on a busy file server may take longer, and the tunnel has other ways.
+await_ssh_port() {
+  local looks
+  ssh_port=''
+  [[ -n $ssh_server ]] || return 0
+  for ((looks = 0; looks < 300; looks++)); do
+    if read_line "$NBL_SESSION_DIR/runtime/ssh_port"; then
+      ssh_port=$REPLY
+      return
+    fi
+    [[ -z $signal ]] && is_sshd_running || return 0
+    pause 0.01
+  done
+  log "the SSH server did not listen within 3 seconds; going on without it"
+  end_sshd
+}
+
+# Asked of bash, which knows its children: the number of one that has ended may be another process's by now.
+is_sshd_running() { [[ -n $ssh_server && $'\n'$(jobs -rp)$'\n' == *$'\n'"$ssh_server"$'\n'* ]]; }
+
+# sshd serves every connection in a session of its own and writes over its environment: no process group, no session and
+# no mark leads to it. But all of them write to one log.
+end_sshd() {
+  [[ -n $ssh_server ]] || return 0
+  if is_sshd_running; then kill -KILL "$ssh_server"; fi
+  end_writers "$NBL_SESSION_DIR/runtime/sshd.log"
+  ssh_server=''
 }
 
 # ----------------------------------------------------------------------------------------------------- JupyterLab
@@ -269,7 +316,8 @@ find_server() {
     [[ $text =~ \"port\":\ *([0-9]+) ]] && server_port=${BASH_REMATCH[1]}
     [[ $text =~ \"base_url\":\ *(\"[^\"]*\") ]] && server_base_url=${BASH_REMATCH[1]}
     [[ $text =~ \"secure\":\ *(true|false) ]] && server_secure=${BASH_REMATCH[1]}
-    [[ $text =~ \"hostname\":\ *\"127\.0\.0\.1\" ]] || leave_open_door "listens on other addresses than 127.0.0.1"
+    [[ $text =~ \"hostname\":\ *\"([^\"]*)\" && ${BASH_REMATCH[1]} == "$listen_address" ]] ||
+      leave_open_door "listens on other addresses than $listen_address"
     [[ $text == *"\"token\": \"$token\""* ]] || leave_open_door "does not use the session's token"
     ask_as_a_stranger && return
   done
@@ -279,7 +327,7 @@ find_server() {
 # Succeed when the server answers, and turns away who has no token. On a shared node others could come in otherwise.
 ask_as_a_stranger() {
   local connection status='' path=${server_base_url//\"/}
-  { exec {connection}<>"/dev/tcp/127.0.0.1/$server_port"; } 2>/dev/null || return 1
+  { exec {connection}<>"/dev/tcp/$listen_address/$server_port"; } 2>/dev/null || return 1
   printf 'GET %sapi/status HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' "$path" 2>/dev/null 1>&"$connection"
   read -r -t 3 _ status _ <&"$connection"
   exec {connection}>&-
@@ -388,11 +436,12 @@ exec_container() {
   for spec in "${want_binds[@]}"; do binds+=(--bind "$spec"); done
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
   exec "$container_command" exec "${gpu_flags[@]}" --bind "$NBL_SESSION_DIR" "${binds[@]}" --pwd "$PWD" \
-    "$want_container" /bin/bash "$NBL_SESSION_DIR/jupyterlab.sh" --inside "$NBL_SESSION_DIR"
+    "$want_container" /bin/bash "$NBL_SESSION_DIR/jupyterlab.sh" --inside "$NBL_SESSION_DIR" "$listen_address"
 }
 
 enter_container() {
   export NBL_SESSION_DIR=$1
+  listen_address=$2
   # shellcheck source=jobscripts/lib.sh
   source "$NBL_SESSION_DIR/lib.sh"
   write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
@@ -414,7 +463,7 @@ exec_jupyterlab() {
   find_jupyterlab
   # Once more, after modules and activation: nobody's variable may take JupyterLab elsewhere.
   clean_environment
-  export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime
+  export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_LISTEN=$listen_address
   exec "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
 }
 

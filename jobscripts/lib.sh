@@ -17,6 +17,7 @@ log() { printf '%s notebook-launcher: %s\n' "$(date +%H:%M:%S)" "$*" >&"$log_fd"
 # The file is data. Its values are taken literally, whatever they contain; it is never sourced.
 read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
+  want_sshd=no want_listen=local
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -37,6 +38,8 @@ read_settings() {
       path)              want_paths+=("$value") ;;
       gpu)               want_gpu=$value ;;
       start_timeout)     want_start_timeout=$value ;;
+      sshd)              want_sshd=$value ;;
+      listen)            want_listen=$value ;;
       '')                log "ignoring a line of session.env that is not key=value" ;;
       *)                 log "ignoring the unknown key '$key' of session.env" ;;
     esac
@@ -44,6 +47,14 @@ read_settings() {
   if [[ ! $want_start_timeout =~ ^[1-9][0-9]{0,6}$ ]]; then
     log "start_timeout='$want_start_timeout' is not a number of seconds; using 600"
     want_start_timeout=600
+  fi
+  if [[ $want_sshd != yes && $want_sshd != no ]]; then
+    log "sshd='$want_sshd' is neither yes nor no; starting no SSH server"
+    want_sshd=no
+  fi
+  if [[ $want_listen != local && $want_listen != node ]]; then
+    log "listen='$want_listen' is neither local nor node; JupyterLab will listen on 127.0.0.1 only"
+    want_listen=local
   fi
 }
 
@@ -178,6 +189,55 @@ find_node_names() {
 full_hostname() {
   if command -v timeout >/dev/null; then timeout 2 hostname -f; else hostname -f; fi 2>/dev/null
 }
+
+# Set listen_address to where JupyterLab should listen: 127.0.0.1, or with listen=node the address by which other nodes
+# know this one.
+find_listen_address() {
+  listen_address=127.0.0.1
+  [[ $want_listen == node ]] || return 0
+  if find_node_address; then
+    log "JupyterLab will listen on $listen_address: whoever reaches this node can connect, and only the token keeps\
+ strangers out"
+  else
+    log "no address of $node was found that other nodes could reach; JupyterLab will listen on 127.0.0.1 only"
+  fi
+}
+
+# A node has several networks, and the one that its name stands for is the one over which the others talk to it. Its own
+# /etc/hosts may say otherwise, as Debian's does with 127.0.1.1, or be that of another machine: only what an interface
+# here has counts. Where the name leads nowhere, the first interface has to do.
+find_node_address() {
+  local name address own
+  own=" $(own_addresses) "
+  for name in "${node_names[@]}"; do
+    for address in $(addresses_of "$name"); do
+      is_reachable "$address" || continue
+      [[ $own == '  ' || $own == *" $address "* ]] && listen_address=$address && return
+    done
+  done
+  for address in $own; do
+    is_reachable "$address" && listen_address=$address && return
+  done
+  return 1
+}
+
+# Print the IPv4 addresses of this machine's interfaces, in one line; nothing where no program tells.
+own_addresses() {
+  local words
+  words=$(hostname -I 2>/dev/null || ip -4 -o addr show 2>/dev/null)
+  [[ $words =~ [^[:space:]] ]] || return 0
+  for words in $words; do printf '%s ' "${words%%/*}"; done
+}
+
+# A broken name server must not hold up the job.
+addresses_of() {
+  local address _
+  if command -v timeout >/dev/null; then timeout 2 getent ahostsv4 "$1"; else getent ahostsv4 "$1"; fi 2>/dev/null |
+    while read -r address _; do printf '%s\n' "$address"; done
+}
+
+# An IPv4 address that is neither this machine's own affair nor one that nobody routes.
+is_reachable() { [[ $1 =~ ^[0-9]+(\.[0-9]+){3}$ && $1 != 127.* && $1 != 0.* && $1 != 169.254.* ]]; }
 
 # Set host_keys to this machine's public SSH host keys: with them the launcher knows the node it connects to.
 find_host_keys() {
@@ -357,6 +417,22 @@ list_session() {
     # after the name, which may hold anything: state, parent, process group, session
     read -r -a fields <<<"${line##*) }"
     [[ ${fields[3]-} == "$$" && ${line%% *} != "$$" ]] && members+=("${line%% *}")
+  done
+}
+
+# end_writers FILE: kill all processes whose standard error is FILE, and what they start meanwhile. Without /proc none is
+# found.
+end_writers() {
+  local tries link pid found
+  for ((tries = 0; tries < 100; tries++)); do
+    found=()
+    for link in /proc/[0-9]*/fd/2; do
+      pid=${link#/proc/} pid=${pid%%/*}
+      [[ $link -ef $1 ]] && found+=("$pid")
+    done
+    ((${#found[@]})) || return 0
+    kill -KILL "${found[@]}" 2>/dev/null
+    pause 0.01
   done
 }
 

@@ -6,7 +6,7 @@
 # Printed lines:   started JSON   endpoint JSON   exit JSON     one of the job's files is there, or has changed
 #                  gone started (endpoint, exit)                it was removed: the job went back into the queue
 #                  deleted                                      the session directory is gone; nothing more will come
-#                  .                                            every 5 s: still here
+#                  .                                            every 2 s: still here
 # Lines it reads:  pace SECONDS                                 look that often from now on; `pace auto`: as at first
 #
 # Ends when standard input ends or standard output breaks, so a lost connection leaves nothing on the login node. Its
@@ -14,7 +14,7 @@
 
 set -u
 
-readonly HEARTBEAT_SECONDS=5
+readonly HEARTBEAT_SECONDS=2
 
 # Twenty looks a second are for the moments between the job's start and JupyterLab's. When these get long, the file
 # server deserves some rest.

@@ -72,6 +72,10 @@ def attend(stage: Stage, session: Session, access: Access, *, ours: bool, first:
     except _Over:
         end_job(stage, session, "JupyterLab was shut down, and its job is gone.")
     except _GaveUp as gave_up:
+        if isinstance(gave_up.error, HostKeyChanged | HostKeyUnknown):  # coming back would end the same way
+            gave_up.error.why += f" The session goes on: job {job_of(session)}."
+            say_left(stage, session)
+            raise gave_up.error from None
         why = f"{gave_up.error.what} {gave_up.error.why}".strip()
         raise still_there(stage, session, ConnectionLost("The connection to the cluster is lost.", why=why)) from None
     except SchedulerSilent as error:
@@ -191,6 +195,7 @@ class _Attendance:
         self._pause = 0.0  # before the next attempt to mend something that did not last
         self._last_mending = -STABLE_AFTER
         self._was_silent = False
+        self._only_silent = False  # whether what is being mended may come back by itself
         self._silent_since: float | None = None  # since when the job runs without a word from its script
         self._shown_node = ""
         self._suspended = False
@@ -249,7 +254,7 @@ class _Attendance:
             if item.watch is self._watch:
                 self._lost(item.reason)
         elif isinstance(item, Mended):
-            self._mended(item)
+            self._mended()
         elif isinstance(item, GivenUp):
             self._given_up(item)
         elif isinstance(item, _Tick):
@@ -286,10 +291,10 @@ class _Attendance:
         was_silent, self._was_silent = self._was_silent, self._watch.silent_for > SILENCE
         if self._mending is None:
             if was_silent and self._was_silent:
-                self._lost(f"nothing was heard for {self._watch.silent_for:.0f} s")
+                self._lost(f"nothing was heard for {self._watch.silent_for:.0f} s", only_silent=True)
             elif self._reached and not self._tunnel.alive:
                 self._way_broke("the connection to the compute node broke")
-        elif self._stage.host.alive and self._watch.silent_for < SILENCE / 2:
+        elif self._only_silent and self._stage.host.alive and self._watch.silent_for < SILENCE / 2:
             self._came_back()
         if (
             self._mending is None
@@ -304,41 +309,48 @@ class _Attendance:
 
     # --- what breaks, and is mended
 
-    def _lost(self, reason: str) -> None:
+    def _lost(self, reason: str, *, only_silent: bool = False) -> None:
         """The login node is not reached any more: begin to mend that. Of the job this says nothing."""
+        self._only_silent = only_silent
         if self._mending is None:
             self._broken(reason)
             self._mending = Mending(
                 self._stage.host, self._stage.prompts, self._inbox, self._tried_until(), self._next_pause()
             )
 
-    def _mended(self, item: Mended) -> None:
-        """The login node is reached anew: whatever ran over the old connection is started again."""
-        if item.by is not self._mending:
-            return  # the old connection had come back meanwhile, and this has replaced it all the same
+    def _mended(self) -> None:
+        """The login node is reached anew: whatever ran over the old connection is started again.
+
+        So it is after a mending that was stopped as well: the old connection had come back meanwhile, and this has
+        replaced it all the same.
+        """
+        self.stop_mending()
         self._mending = None
         if self._silent_since is not None:
             self._silent_since = time.monotonic()  # what the script said meanwhile is still to be read
         self._watch.close()
         self._watch = self._new_watch()
-        self._watch.start()
+        try:
+            self._watch.start()
+        except HostCommandFailed as error:  # a login node that is just starting up may not run commands yet
+            self._lost(error.what)
+        if self._mending is not None:
+            return
         if self._run:
             self._make_way(0.0)
         else:
             self._whole_again()
 
     def _given_up(self, item: GivenUp) -> None:
-        if item.by is not self._mending:
-            return
-        if isinstance(item.error, HostKeyChanged | HostKeyUnknown):
-            item.error.why += f" The session goes on: job {self._job}."
-            raise item.error
-        raise _GaveUp(item.error)
+        if item.by is self._mending:
+            raise _GaveUp(item.error)
 
     def _came_back(self) -> None:
         """The connection was only silent, as a cut network that is whole again."""
         self.stop_mending()
         self._mending = None
+        if self._silent_since is not None:
+            self._silent_since = time.monotonic()
         if self.held and self._tunnel.alive:
             self._reached = True
             self._whole_again()
@@ -421,6 +433,8 @@ class _Attendance:
             if item.way.link is not None:
                 self._tunnel.lead_over(item.way.link)
             self._stage.view.show(events.Tunnelled(str(self._node), item.way.stream))
+            if self._endpoint is None and self._mending is None:  # Jupyter still starts, and that may take a while
+                self._whole_again()
             self._use_way()
         else:
             self._answers(item.local_port)
@@ -448,7 +462,8 @@ class _Attendance:
         if isinstance(error, ConnectionLost) or not self._stage.host.alive:
             self._lost("the connection to the cluster broke")
         elif not self.held or isinstance(error, HostKeyChanged):
-            raise error
+            if self._still_runs():
+                raise error
         elif time.monotonic() > self._tried_until():
             raise _GaveUp(error if isinstance(error, LauncherError) else LauncherError(repr(error)))
         else:
@@ -456,6 +471,17 @@ class _Attendance:
             self._way_broke(what)
 
     # --- what the scheduler says
+
+    def _still_runs(self) -> bool:
+        """Ask: a way that fails says nothing about the way where the job has ended meanwhile, or waits again."""
+        try:
+            status = ask(self._stage.host, self._stage.scheduler, self._job)
+        except NoAnswer:
+            return True
+        if status is None or status.state.ended or status.state.waits:
+            self._status(status)
+            return False
+        return status.state is not State.COMPLETING  # how it ends is told soon
 
     def _status(self, status: JobStatus | None) -> None:
         if status is None or status.state.ended:
@@ -499,10 +525,12 @@ class _Attendance:
         """The job runs, or will run, a second time: on another node, with another port. Our own ports stay."""
         if self._way is not None:
             self._way.close()
-        self._way = self._endpoint = self._silent_since = self._running_since = self._broken_since = None
+        self._way = self._endpoint = self._silent_since = self._running_since = None
         self._run = {}
         self._asked = self._reached = self.held = False
         self._shown_node = ""
+        if self._mending is None:
+            self._whole_again()  # only the way to the former node was broken
         self._stage.view.show(events.Noted(sentence.format(self._job)))
 
     # --- the end

@@ -11,9 +11,12 @@ import time
 
 from notebook_launcher import events
 from notebook_launcher.errors import (
+    AuthenticationFailed,
     CancelFailed,
     ConnectionLost,
     HostCommandFailed,
+    HostKeyChanged,
+    HostKeyUnknown,
     Interrupted,
     LauncherError,
 )
@@ -67,7 +70,8 @@ class _EndOfJob:
                     return True
                 self.problem = None
             except (ConnectionLost, HostCommandFailed) as error:
-                self._not_reached(error)
+                if not self._may_be_reached(error):
+                    return False
             if self._user_leaves(pause):
                 return False
             pause = min(pause * 1.6, 3.0)
@@ -83,12 +87,20 @@ class _EndOfJob:
             return status is None or status.state.ended
         return False
 
-    def _not_reached(self, error: LauncherError) -> None:
+    def _may_be_reached(self, error: LauncherError) -> bool:
+        """Connect anew; tell whether, if that fails, another attempt could be of use."""
         if self.problem is None:
             self._say(f"{error.what} The job is ended as soon as the cluster is reached again.")
         self.problem, self._cancelled_at = error, -CANCEL_AGAIN
-        with contextlib.suppress(LauncherError):
+        asked = self._stage.prompts.count
+        try:
             self._stage.host.reconnect(timeout=5.0)
+        except LauncherError as failed:
+            refused = isinstance(failed, AuthenticationFailed) and self._stage.prompts.count > asked
+            if refused or isinstance(failed, HostKeyChanged | HostKeyUnknown):
+                self.problem = failed
+                return False
+        return True
 
     def _user_leaves(self, seconds: float) -> bool:
         if _interrupted_within(self._stage.interrupts.inbox, seconds):

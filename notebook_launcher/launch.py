@@ -129,11 +129,12 @@ def _stage(
 def _open_host(place: Place, view: View, prompts: Prompts) -> Host:
     if place.destination is None:
         return LocalHost(prompts)
-    from notebook_launcher.hosts.paramiko import ParamikoHost
-    from notebook_launcher.hosts.ssh_auth import Credentials
+    from notebook_launcher.hosts.engines import open_host
 
     view.show(events.Connecting(str(place.destination)))
-    return ParamikoHost.open(place.destination, Credentials(prompts))
+    host, choice = open_host(place.destination, prompts, place.profile.engine)
+    view.show(events.Connected(host.label, choice.engine, choice.reason))
+    return host
 
 
 def _find_scheduler(host: Host, view: View) -> str:

@@ -22,10 +22,10 @@ class CountedPrompts:
         self._prompts = prompts
         self.count = 0
 
-    def secret(self, text: str) -> str | None:
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Pass the question on."""
         self.count += 1
-        return self._prompts.secret(text)
+        return self._prompts.secret(text, echo=echo)
 
     def confirm(self, text: str) -> bool:
         """Pass the question on."""
@@ -45,6 +45,10 @@ class GivenUp:
 
     by: Mending
     error: LauncherError
+
+
+class _Stopped(Exception):
+    """The attempts are to end; raised where the next one would begin."""
 
 
 class Mending:
@@ -68,7 +72,8 @@ class Mending:
         self._over.set()
 
     def _sleep(self, seconds: float) -> None:
-        self._over.wait(seconds)
+        if self._over.wait(seconds):
+            raise _Stopped
 
     def _try(self) -> None:
         import tenacity
@@ -88,11 +93,11 @@ class Mending:
             sleep=self._sleep,
             reraise=True,
         )
-        self._over.wait(self._pause)
-        if self._over.is_set():
-            return
         try:
+            self._sleep(self._pause)
             attempts(self._host.reconnect, CONNECT_WITHIN)
+        except _Stopped:
+            pass
         except LauncherError as error:
             if not self._over.is_set():
                 self._inbox.put(GivenUp(self, error))

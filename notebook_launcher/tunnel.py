@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import socket
 import struct
@@ -21,7 +22,7 @@ from urllib.parse import quote
 from notebook_launcher.errors import JupyterSilent, LauncherError, NodeUnreachable
 from notebook_launcher.hosts.base import ByteStream, Link
 
-HOLD = 60.0  # seconds that a connection waits for the way behind the port to come back, before it is refused
+HOLD = 600.0  # seconds that a connection waits for the way to come back; a browser gives up by itself after 240
 PIECE = 256 * 1024  # bytes that are passed on at once
 
 
@@ -109,7 +110,7 @@ class Tunnel:
                 raise TimeoutError("there is no way to the node")
             try:
                 return link.open(target)
-            except ConnectionRefusedError:
+            except (ConnectionRefusedError, PermissionError):  # the far end's own word
                 raise
             except OSError:  # the way has just broken, or is silent: there may soon be another one
                 if time.monotonic() > deadline:
@@ -167,7 +168,8 @@ def _listen(tunnel: Tunnel, wish: int) -> Any:
 
     for port in dict.fromkeys((wish, 0)):
         try:
-            return Server(("127.0.0.1", port), Handler)
+            # with a logger, or sshtunnel makes one that writes to the user's terminal
+            return Server(("127.0.0.1", port), Handler, logger=logging.getLogger("sshtunnel"))
         except OSError as error:
             problem = error
     raise NodeUnreachable("The tunnel's local port could not be opened.", why=str(problem))
@@ -185,12 +187,15 @@ def relay(near: socket.socket, far: ByteStream) -> None:
         try:
             while data := source.recv(PIECE):
                 sink.sendall(data)
-            sink.shutdown(socket.SHUT_WR)
+            if not broken.is_set():
+                sink.shutdown(socket.SHUT_WR)
         except OSError:
             if not broken.is_set():
                 broken.set()
+                with contextlib.suppress(OSError):  # wakes the other direction, as the last line does
+                    far.shutdown(socket.SHUT_RDWR)
                 with contextlib.suppress(OSError):
-                    far.close()  # wakes the other direction, as the next line does
+                    far.close()
                 with contextlib.suppress(OSError):
                     near.shutdown(socket.SHUT_RD)
 

@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from playwright.sync_api import Browser
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tests.browsing import chromium
 from tests.cluster import PracticeCluster
 
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
@@ -86,6 +88,19 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
     yield cluster
     if not keep:
         cluster.down()
+
+
+@pytest.fixture
+def browser(cluster: PracticeCluster, tmp_path: Path) -> Iterator[Browser]:
+    """A browser on the laptop."""
+    with chromium(cluster, tmp_path) as browser:
+        yield browser
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the launcher keeps for the next time is neither read nor written where the person who tests keeps it."""
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(tmp_path / "launcher-state"))
 
 
 def write_profile(cluster: PracticeCluster, box: str, user: str, text: str = PROFILE) -> None:

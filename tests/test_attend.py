@@ -1,9 +1,10 @@
 """The stories from the queue to the end, step by step, with everything around them made to happen on cue.
 
 Stand-ins, all of them: ``FakeHost`` answers commands from a small model of one Slurm job (read by the real ``Slurm``
-room) and its stream says what a test pushes; ``find_way`` and ``check_jupyter`` are replaced by functions that open
-nothing. So this shows the order of things, the errors, and what is cancelled and removed, for interrupts and failures
-between any two steps. That a real Slurm, ssh, tunnel and JupyterLab do what is played here is ``test_main_job.py``'s.
+room) and its stream says what a test pushes; its connection breaks, falls silent and comes back when a test says so;
+``find_way`` and ``check_jupyter`` are replaced by functions that open nothing. So this shows the order of things, the
+errors, and what is cancelled and removed, for interrupts and failures between any two steps. That a real Slurm, ssh,
+tunnel and JupyterLab do what is played here is ``test_main_job.py``'s.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
-from typing import ClassVar, TypeVar, cast
+from typing import TypeVar
 
 import pytest
 
@@ -30,10 +30,12 @@ from notebook_launcher.answer import Answer
 from notebook_launcher.cli.signals import signals
 from notebook_launcher.cli.views import BaseView, JsonView
 from notebook_launcher.errors import (
+    AuthenticationFailed,
     CancelFailed,
     ConnectionFailed,
     ConnectionLost,
     HostCommandFailed,
+    HostKeyChanged,
     Interrupted,
     JobCancelled,
     JobFailed,
@@ -47,14 +49,11 @@ from notebook_launcher.errors import (
     SubmitRefused,
     SubmitUncertain,
 )
-from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward
+from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward, Prompts
 from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts, Kind
 from notebook_launcher.plan import Place, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.request import Request
-from notebook_launcher.schedulers.base import JobRef
-from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.session import Session, SessionRecord, Site
 from notebook_launcher.stage import Typed
 from notebook_launcher.tunnel import Endpoint
 from notebook_launcher.ways import Crossing
@@ -78,6 +77,11 @@ class Hooks:
     def __init__(self) -> None:
         self._at: dict[str, Callable[[], object]] = {}
 
+    @property
+    def waiting(self) -> set[str]:
+        """The steps that nobody has come to yet."""
+        return set(self._at)
+
     def at(self, step: str, act: Callable[[], object]) -> None:
         self._at[step] = act
 
@@ -91,7 +95,12 @@ class FakeStream(LineStream):
 
     def __init__(self, on_line: OnLine, on_end: OnEnd) -> None:
         self.on_line, self.on_end = on_line, on_end
-        self.closed = False
+        self.closed = self.ended = False
+
+    def ends(self, reason: str) -> None:
+        if not self.closed and not self.ended:
+            self.ended = True
+            self.on_end(reason)
 
     def send(self, line: str) -> None:
         pass
@@ -101,7 +110,12 @@ class FakeStream(LineStream):
 
 
 class FakeHost(Host):
-    """A login node with one job, number 7. ``answers`` replaces the model's answer to one kind of command."""
+    """A login node with one job, number 7. ``answers`` replaces the model's answer to one kind of command.
+
+    ``connection``: how often it was made anew. Where it is broken (``drops``) nothing runs; where it is ``silent``
+    nothing is heard, but nothing ends either. ``outcomes``: what the next attempts to make it anew do or raise, before
+    they succeed, unless the host is not ``reachable``.
+    """
 
     label = "login"
     remote = True
@@ -116,6 +130,12 @@ class FakeHost(Host):
         self.scancel_works = True
         self.streams: list[FakeStream] = []
         self.closed = False
+        self.prompts: Prompts = NoPrompts()
+        self.connection, self.connected, self.reachable, self.silent = 0, True, True, False
+        self.outcomes: list[Exception | Callable[[], object]] = []
+        self.attempts = 0
+        self._written: dict[str, str] = {}
+        self._unheard: list[str] = []
         self._asked = 0
         self._changed = threading.Condition()
 
@@ -126,11 +146,18 @@ class FakeHost(Host):
         self.ran.append((kind, " ".join(argv)))
         self.hooks.reached(kind)
         try:
+            self._reaches(argv)
             return self.answers[kind]() if kind in self.answers else self._answer(kind, argv)
         finally:
             with self._changed:
                 self._asked += kind == "squeue"
                 self._changed.notify_all()
+
+    def _reaches(self, argv: Sequence[str]) -> None:
+        if not self.connected:
+            raise ConnectionLost("The connection to login is lost.")
+        if self.silent:
+            raise HostCommandFailed(f"{argv[0]} did not answer within 90 s.")
 
     def _answer(self, kind: str, argv: Sequence[str]) -> Answer:
         if kind == "site":
@@ -157,10 +184,15 @@ class FakeHost(Host):
         return Answer(0, f"7|{self.state}|{self.node}|N/A|{self.reason}\n")
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
+        self._reaches(argv)
+        self.hooks.reached("watch")
+        stream = FakeStream(on_line, on_end)
+        for line in list(self._written.values()):  # as watch.sh: what is there is told first
+            on_line(line)
         with self._changed:
-            self.streams.append(FakeStream(on_line, on_end))
+            self.streams.append(stream)
             self._changed.notify_all()
-        return self.streams[-1]
+        return stream
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
         raise OSError("there is nothing")
@@ -173,10 +205,24 @@ class FakeHost(Host):
 
     @property
     def alive(self) -> bool:
-        return not self.closed
+        return self.connected and not self.closed
 
     def reconnect(self, timeout: float = 10.0) -> None:
-        raise ConnectionFailed("there is nothing")
+        with self._changed:
+            self.attempts += 1
+            self._changed.notify_all()
+        self.hooks.reached("reconnect")
+        if self.outcomes:
+            outcome = self.outcomes.pop(0)
+            if isinstance(outcome, Exception):
+                raise outcome
+            outcome()
+        if not self.reachable:
+            raise ConnectionFailed("login port 22 cannot be reached.", why="No route to host")
+        self.connected = False
+        self._end_streams("replaced")
+        self.connection += 1
+        self.connected, self.silent = True, False
 
     def close(self) -> None:
         self.closed = True
@@ -191,14 +237,56 @@ class FakeHost(Host):
         return self.streams[-1]
 
     def says(self, name: str, **data: object) -> None:
-        """Let the job write one of its files; it is in the inbox when this returns."""
-        self.watched.on_line(f"{name} {json.dumps(data)}")
+        """Let the job write one of its files; it is in the inbox when this returns, unless nothing comes through."""
+        if name == "started":
+            self._written.clear()
+        line = self._written[name] = f"{name} {json.dumps(data)}"
+        if self.silent:
+            self._unheard.append(line)
+        elif self.connected:
+            self.watched.on_line(line)
 
     def starts(self, node: str = "n1") -> None:
         """Let the job start. Its own word comes first, so that the order of events is the same every time."""
         self.says("started", node_names=[node])
         self.state, self.reason, self.node = "RUNNING", "None", node
-        self.noticed()
+        if self.connected:
+            self.noticed()
+
+    def drops(self, *, reachable: bool = True) -> None:
+        """Break the connection, and tell everybody."""
+        self.reachable, self.connected = reachable, False
+        self._end_streams("the connection broke")
+
+    def _end_streams(self, reason: str) -> None:
+        for stream in self.streams:
+            stream.ends(reason)
+
+    def beats(self) -> None:
+        """Give signs of life from now on."""
+
+        def beat() -> None:
+            while not self.closed:
+                if self.connected and not self.silent:
+                    self.watched.on_line(".")
+                time.sleep(0.05)
+
+        threading.Thread(target=beat, daemon=True).start()
+
+    def falls_silent(self) -> None:
+        """The network is cut: nothing comes through, also no new connection."""
+        self.silent, self.reachable = True, False
+
+    def is_heard_again(self) -> None:
+        """The network is whole, and what was sent meanwhile arrives."""
+        self.silent, self.reachable = False, True
+        for line in self._unheard:
+            self.watched.on_line(line)
+
+    def is_tried(self, times: int) -> None:
+        """Wait until there were so many attempts to make the connection anew."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.attempts >= times, PATIENCE), f"tried {self.attempts} times"
 
     def requeued(self) -> None:
         self.state, self.reason, self.node = "PENDING", "BeginTime", ""
@@ -227,9 +315,10 @@ def _kind(argv: Sequence[str]) -> str:
 
 
 class FakeLink(Link):
-    """A way to a node on which nothing travels."""
+    """A way to a node on which nothing travels; it breaks with the connection that it was made over."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: FakeHost) -> None:
+        self._host, self._connection = host, host.connection
         self.standing = True  # the test's to change
         self.closed = False
 
@@ -238,33 +327,46 @@ class FakeLink(Link):
 
     @property
     def alive(self) -> bool:
-        return self.standing and not self.closed
+        over = self._host.connected and self._host.connection == self._connection
+        return self.standing and not self.closed and over
 
     def close(self) -> None:
         self.closed = True
 
 
 class FakeTunnel(tunnel.Tunnel):
-    """The real one, without its ports."""
+    """The real one, without its ports: a second tunnel would have other ones."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._first = 50001 + 1000 * number
 
     def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
-        return wish or 50001
+        return wish or self._first
 
 
 class Ways:
-    """In place of ``find_way`` and ``check_jupyter``; ``opening`` and ``reaching`` are hooks on their threads."""
+    """In place of ``find_way`` and ``check_jupyter``; ``opening`` and ``reaching`` are hooks on their threads.
 
-    def __init__(self, hooks: Hooks) -> None:
-        self._hooks = hooks
+    ``refusals``: why the next ways cannot be made.
+    """
+
+    def __init__(self, hooks: Hooks, host: FakeHost) -> None:
+        self._hooks, self._host = hooks, host
         self.links: list[FakeLink] = []
         self.threads: list[threading.Thread] = []
+        self.refusals: list[Exception] = []
 
     def find_way(self, crossing: Crossing, stream: str, about: str) -> tuple[str, FakeLink]:
         self.threads.append(threading.current_thread())
-        made = FakeLink()
+        made = FakeLink(self._host)
         self.links.append(made)
         try:
             self._hooks.reached("opening")
+            if self.refusals:
+                raise self.refusals.pop(0)
+            if not self._host.connected:
+                raise NodeUnreachable(f"No way to {crossing.node} was found from login.")
         except Exception:
             made.closed = True  # nobody gets it
             raise
@@ -303,7 +405,11 @@ class Inbox(queue.SimpleQueue[object]):
 class NoPrompts:
     """Nobody can be asked."""
 
-    def secret(self, text: str) -> str | None:
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
+        self.asked.append(text)
         return None
 
     def confirm(self, text: str) -> bool:
@@ -315,7 +421,10 @@ class Story:
 
     def __init__(self) -> None:
         self.hooks = Hooks()
-        self.host, self.view, self.ways = FakeHost(self.hooks), View(self.hooks), Ways(self.hooks)
+        self.host, self.view = FakeHost(self.hooks), View(self.hooks)
+        self.ways = Ways(self.hooks, self.host)
+        self.tunnels: list[FakeTunnel] = []
+        self.prompts = NoPrompts()
         self.interrupts = Interrupts()
         self.interrupts.inbox = Inbox()
         self.raised: BaseException | None = None
@@ -323,16 +432,26 @@ class Story:
         self._thread: threading.Thread | None = None
 
     def launch(self, plan: Plan = PLAN) -> None:
-        self._begin(lambda: launch.launch(plan, self.view, NoPrompts(), self.interrupts))
+        self._begin(lambda: launch.launch(plan, self.view, self.prompts, self.interrupts))
 
     def connect(self) -> None:
         """Come back to a session whose job, 7, is queued or runs already."""
         self._old_session()
-        self._begin(lambda: launch.connect(PLACE, "", self.view, NoPrompts(), self.interrupts))
+        self._begin(lambda: launch.connect(PLACE, "", self.view, self.prompts, self.interrupts))
 
     def stop(self) -> None:
         self._old_session()
-        self._begin(lambda: launch.stop(PLACE, "", self.view, NoPrompts(), self.interrupts))
+        self._begin(lambda: launch.stop(PLACE, "", self.view, self.prompts, self.interrupts))
+
+    def open_host(self, place: Place, view: View, prompts: Prompts) -> FakeHost:
+        """In place of ``launch._open_host``."""
+        self.host.prompts = prompts
+        return self.host
+
+    def tunnel(self) -> FakeTunnel:
+        """In place of ``Tunnel``."""
+        self.tunnels.append(FakeTunnel(len(self.tunnels)))
+        return self.tunnels[-1]
 
     def _old_session(self) -> None:
         self.host.files |= {"session.json": json.dumps(RECORD), "job": "7\n", "token": "secret\n"}
@@ -395,6 +514,7 @@ class Story:
         for thread in self.ways.threads:
             thread.join(PATIENCE)
         assert all(link.closed for link in self.ways.links)
+        assert all(not tunnel.alive for tunnel in self.tunnels)
         assert all(stream.closed for stream in self.host.streams)
         assert self.host.closed
         return self.raised
@@ -434,14 +554,44 @@ class Story:
 
     def held(self) -> events.Ready:
         """Play the good way as far as the address."""
-        self.shown(events.Waiting)
-        self.host.starts()
+        self.starting()
         self.host.says("endpoint", port=4242)
         return self.shown(events.Ready)
+
+    def starting(self) -> None:
+        """Play the good way as far as the way to the node; JupyterLab does not listen yet."""
+        self.shown(events.Waiting)
+        self.host.starts()
+        self.shown(events.Tunnelled)
+
+    def launched(self, when: str) -> None:
+        """Play the good way as far as one of ``WHEN``."""
+        self.launch()
+        {"waiting": lambda: self.shown(events.Waiting), "starting": self.starting, "held": self.held}[when]()
+
+    def is_mended(self, times: int = 1) -> None:
+        """Wait until that is said; nothing else was, and nothing has happened to the job."""
+        self.shown(events.Reconnected, times)
+        assert self.names.count("disconnected") == self.names.count("reconnected") == times
+        assert len(self.tunnels) == 1
+        assert self.host.count("scancel") == 0
+
+    def goes_on_to_a_good_end(self, ready: int = 1) -> None:
+        """The session can be used, and ends as usual."""
+        if self.host.state == "PENDING":
+            self.host.starts()
+        if "ready" not in self.names:
+            self.host.says("endpoint", port=4242)
+        assert self.shown(events.Ready, ready).local_port == 50001
+        self.types("")
+        self.well()
+        assert self.names.count("ready") == ready and self.names[-2:] == ["ending", "ended"]
+        assert self.host.state == "CANCELLED"
 
     def plays_to_the_end(self) -> None:
         """Play the good way, whatever ends it earlier."""
         if self.shown_or_over(events.Waiting):
+            self.host.state = "RUNNING"
             with contextlib.suppress(AssertionError):  # nobody listens any more
                 self.host.says("started", node_names=["n1"])
         if self.shown_or_over(events.Running):
@@ -462,13 +612,17 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
     program = tmp_path / "launch-notebook"
     program.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(launch, "_open_host", lambda *_: story.host)
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(launch, "_open_host", story.open_host)
     monkeypatch.setattr(attend, "find_way", story.ways.find_way)
-    monkeypatch.setattr(attend, "Tunnel", FakeTunnel)
+    monkeypatch.setattr(attend, "Tunnel", story.tunnel)
     monkeypatch.setattr(attend, "check_jupyter", story.ways.check_jupyter)
     monkeypatch.setattr(watch, "PACE_WAITING", (0.01,))
     monkeypatch.setattr(watch, "PACE_RUNNING", 0.01)
     monkeypatch.setattr(attend, "FINAL_WORD_WITHIN", 2.0)
+    monkeypatch.setattr(mending, "FIRST_PAUSE", 0.01)
+    for room in (attend, mending):
+        monkeypatch.setattr(room, "LONGEST_PAUSE", 0.05)
     yield story
     for event in story.blocked:
         event.set()
@@ -826,7 +980,8 @@ def test_a_job_that_is_completing_is_not_gone_yet(story: Story) -> None:
     [ConnectionLost("The connection to login is lost."), HostCommandFailed("scancel did not answer within 90 s.")],
     ids=["connection", "too slow"],
 )
-def test_a_cancel_that_cannot_be_sent(story: Story, error: LauncherError) -> None:
+def test_a_cancel_that_can_never_be_sent(story: Story, monkeypatch: pytest.MonkeyPatch, error: LauncherError) -> None:
+    monkeypatch.setattr(ending, "GONE_WITHIN", 0.5)
     story.launch()
     story.held()
     story.host.answers["scancel"] = failing(error)
@@ -837,7 +992,10 @@ def test_a_cancel_that_cannot_be_sent(story: Story, error: LauncherError) -> Non
     assert "ended" not in story.names
 
 
-def test_a_failed_launch_whose_job_cannot_be_cancelled_tells_both(story: Story) -> None:
+def test_a_failed_launch_whose_job_cannot_be_cancelled_tells_both(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ending, "GONE_WITHIN", 0.5)
     story.host.reason = "PartitionTimeLimit"
     story.host.answers["scancel"] = failing(ConnectionLost("The connection to login is lost."))
     story.launch()
@@ -846,7 +1004,8 @@ def test_a_failed_launch_whose_job_cannot_be_cancelled_tells_both(story: Story) 
     assert "Job 7 may still be there." in error.why and "scancel 7" in error.mend
 
 
-def test_a_bug_of_ours_whose_job_cannot_be_cancelled_tells_both(story: Story) -> None:
+def test_a_bug_of_ours_whose_job_cannot_be_cancelled_tells_both(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "GONE_WITHIN", 0.5)
     story.hooks.at("waiting", failing(KeyError("a bug")))
     story.host.answers["scancel"] = failing(ConnectionLost("The connection to login is lost."))
     story.launch()
@@ -927,7 +1086,7 @@ def test_requeued_while_starting(story: Story, step: str, how: str) -> None:
     assert story.ways.links[0].closed and not story.ways.links[1].closed
     story.host.says("endpoint", port=4343)
     ready = story.shown(events.Ready)
-    assert (ready.node, ready.local_port) == ("n2", 50002)
+    assert (ready.node, ready.local_port) == ("n2", 50001)
     story.types("")
     story.well()
     assert story.names.count("ready") == 1
@@ -959,7 +1118,8 @@ def test_requeued_while_held(story: Story, last_word: bool) -> None:
     story.host.says("endpoint", port=4343)
     second = story.shown(events.Ready, 2)
     assert (first.node, first.local_port) == ("n1", 50001)
-    assert (second.node, second.local_port) == ("n2", 50002)
+    assert (second.node, second.local_port) == ("n2", 50001)
+    assert first.url == second.url, "an open tab finds everything again"
     assert story.ways.links[0].closed
     assert story.notes == ["Job 7 was put back into the queue."]
     assert story.host.count("scancel") == 0
@@ -1180,7 +1340,11 @@ def test_forgotten_by_everybody(story: Story) -> None:
     assert story.host.count("scancel") == 0
 
 
-# --- the connection ------------------------------------------------------------------------------------------
+# --- the connection breaks, and is mended --------------------------------------------------------------------
+
+WHEN = ["waiting", "starting", "held"]
+UNREACHABLE = ConnectionFailed("login port 22 cannot be reached.")
+LOST = ConnectionLost("The connection to login is lost.")
 
 
 def is_left_with_the_way_back(story: Story, error: ConnectionLost) -> None:
@@ -1190,77 +1354,892 @@ def is_left_with_the_way_back(story: Story, error: ConnectionLost) -> None:
     assert "ending" not in story.names
 
 
-def test_the_tunnel_breaks_while_held(story: Story) -> None:
-    story.launch()
-    story.held()
-    story.ways.links[0].standing = False
-    error = story.fails(ConnectionLost)
-    assert "tunnel" in error.what
-    is_left_with_the_way_back(story, error)
+@pytest.mark.parametrize("when", WHEN)
+def test_a_drop_is_mended(story: Story, when: str) -> None:
+    story.launched(when)
+    story.host.drops()
+    assert story.shown(events.Disconnected).reason == "the connection broke"
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+    assert story.host.connection == 1
+    assert story.names.index("disconnected") + 1 == story.names.index("reconnected")
 
 
+@pytest.mark.parametrize("when", WHEN)
+def test_a_login_node_that_comes_back_late(story: Story, when: str) -> None:
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.host.is_tried(4)
+    assert story.going and story.names[-1] == "disconnected"
+    story.host.reachable = True
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+
+
+def test_drops_again_and_again_are_all_mended(story: Story) -> None:
+    story.launched("held")
+    for times in (1, 2, 3):
+        story.host.drops()
+        story.is_mended(times)
+    story.goes_on_to_a_good_end()
+
+
+def test_a_drop_on_the_way_back_to_a_session(story: Story) -> None:
+    come_back_to_ready(story)
+    story.host.drops()
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+
+
+def test_the_job_starts_while_the_network_is_down(story: Story) -> None:
+    story.launched("waiting")
+    story.host.drops(reachable=False)
+    story.host.is_tried(2)
+    story.host.starts()
+    story.host.says("endpoint", port=4242)
+    story.host.reachable = True
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+    assert story.names[:5] == ["submitted", "waiting", "disconnected", "reconnected", "running"]
+
+
+def test_jupyter_listens_while_the_network_is_down(story: Story) -> None:
+    story.launched("starting")
+    story.host.drops(reachable=False)
+    story.host.is_tried(2)
+    story.host.says("endpoint", port=4242)
+    story.host.reachable = True
+    story.goes_on_to_a_good_end()
+    assert story.names.count("reconnected") == 1
+
+
+@pytest.mark.parametrize("reason", ["exit code 255", "closed"])
 @pytest.mark.parametrize("when", ["waiting", "held"])
-def test_the_watch_breaks(story: Story, when: str) -> None:
-    story.launch()
-    story.shown(events.Waiting) if when == "waiting" else story.held()
-    story.host.watched.on_end("exit code 255")
-    error = story.fails(ConnectionLost)
-    assert "exit code 255" in error.why
-    is_left_with_the_way_back(story, error)
+def test_the_watch_breaks_alone(story: Story, when: str, reason: str) -> None:
+    """Somebody has ended it on the login node; the connection seems well, and is made anew all the same."""
+    story.launched(when)
+    free = story.blocks("reconnect")
+    story.host.watched.ends(reason)
+    assert story.shown(events.Disconnected).reason == reason
+    time.sleep(0.5)  # some turns without news
+    assert "reconnected" not in story.names, "nobody watches the job"
+    free.set()
+    story.is_mended()
+    assert not story.host.watched.ended
+    story.goes_on_to_a_good_end()
 
 
 def test_the_scheduler_cannot_be_asked_because_the_connection_is_lost(story: Story) -> None:
+    story.launched("held")
+
+    def lost() -> Answer:
+        del story.host.answers["squeue"]
+        raise LOST
+
+    story.host.answers["squeue"] = lost
+    assert story.shown(events.Disconnected).reason == LOST.what
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize(
+    "error", [LOST, HostCommandFailed("login runs no command for us.")], ids=lambda error: error.kind
+)
+def test_the_new_watch_cannot_begin_at_once(story: Story, error: LauncherError) -> None:
+    """A login node that is just starting up lets us in, and is not ready yet."""
+    story.launched("waiting")
+    story.host.outcomes = [lambda: story.hooks.at("watch", failing(error))]
+    story.host.drops()
+    story.is_mended()
+    assert story.host.connection == 2
+    story.goes_on_to_a_good_end()
+
+
+def test_the_first_watch_cannot_begin(story: Story) -> None:
+    story.hooks.at("watch", failing(LOST))
     story.launch()
-    story.held()
-    story.host.answers["squeue"] = failing(ConnectionLost("The connection to login is lost."))
-    error = story.fails(ConnectionLost)
-    is_left_with_the_way_back(story, error)
+    story.is_mended()
+    story.goes_on_to_a_good_end()
 
 
-def test_the_watch_cannot_even_begin(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(story.host, "stream", lambda *_: failing(ConnectionLost("The connection to login is lost."))())
-    story.launch()
-    error = story.fails(ConnectionLost)
-    is_left_with_the_way_back(story, error)
+def test_a_watch_that_breaks_at_once_every_time_is_no_reason_for_haste(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room in (attend, mending):
+        monkeypatch.setattr(room, "LONGEST_PAUSE", 8.0)
+    story.launched("held")
+    usual = story.host.stream
+
+    def breaking(argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
+        stream = usual(argv, on_line, on_end)
+        story.host.watched.ends("it cannot run")
+        return stream
+
+    monkeypatch.setattr(story.host, "stream", breaking)
+    story.host.watched.ends("it cannot run")
+    time.sleep(3)
+    assert 2 <= story.host.attempts <= 4  # at once, and after 0.5, 1 and 2 s
+    assert story.going and story.host.count("scancel") == 0
+    story.types("d")
+    story.well()
 
 
-def test_the_watch_is_silent(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "SILENCE", 0.3)
-    story.launch()
-    story.held()
-    error = story.fails(ConnectionLost)
-    assert "silent" in error.what
-    is_left_with_the_way_back(story, error)
+def test_every_turn_of_trouble_is_told_in_pairs(story: Story) -> None:
+    """What shows that the network is down is taken away again by what says that it is up."""
+    story.launched("held")
+    for _ in range(3):
+        story.host.drops(reachable=False)
+        story.ways.links[-1].standing = False
+        story.host.is_tried(story.host.attempts + 2)
+        story.host.reachable = True
+        count = story.names.count("disconnected")
+        story.shown(events.Reconnected, count)
+    told = [name for name in story.names if name in ("disconnected", "reconnected")]
+    assert told == ["disconnected", "reconnected"] * 3
+    story.goes_on_to_a_good_end()
 
 
-def test_after_a_long_stop_the_words_on_their_way_are_waited_for(story: Story) -> None:
-    """Ctrl-Z, an hour, fg: nothing was heard for an hour, and all of it is in the socket."""
-
-    class Woken:
-        heard: ClassVar = [3600.0, 0.1]
-
-        @property
-        def silent_for(self) -> float:
-            return self.heard.pop(0) if len(self.heard) > 1 else self.heard[0]
-
-    site = Site("/home/alice", "alice", "login", datetime.now(timezone.utc))
-    prompts = mending.CountedPrompts(NoPrompts())
-    stage = attend.Stage(PLACE, story.host, site, Slurm(), "/root", story.view, prompts, story.interrupts)
-    session = Session(SessionRecord.model_validate(RECORD), f"/root/{SESSION_ID}", JobRef("7"))
-    item = attend._Attendance(stage, session, "token", ours=True)._next(cast(watch.Watch, Woken()))
-    assert isinstance(item, attend._Tick)
+# --- what happens to the job meanwhile
 
 
-def test_signs_of_life_are_enough(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "SILENCE", 0.8)
-    story.launch()
-    story.held()
-    for _ in range(13):
-        story.host.watched.on_line(".")
-        time.sleep(0.1)
+@pytest.mark.parametrize(
+    ("state", "history", "error"),
+    [
+        ("TIMEOUT", "", JobTimedOut),
+        ("FAILED", "", JobFailed),
+        ("OUT_OF_MEMORY", "", JobFailed),
+        ("NODE_FAIL", "", JobFailed),
+        ("CANCELLED", "", JobCancelled),
+        ("", "7|TIMEOUT|0:0|n1|2026-11-21T12:00:00\n", JobTimedOut),
+        ("", "", JobLost),
+    ],
+)
+@pytest.mark.parametrize("when", WHEN)
+def test_the_job_ends_while_the_network_is_down(
+    story: Story, when: str, state: str, history: str, error: type[LauncherError]
+) -> None:
+    """How it ended is told, and never that its node cannot be reached any more."""
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.host.is_tried(3)
+    assert story.going, "that nobody can be asked says nothing about the job"
+    story.host.state, story.host.history = state, history
+    story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 100
+    story.host.reachable = True
+    story.fails(error)
+    assert story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("when", ["starting", "held"])
+def test_the_job_s_own_last_word_is_read_after_the_drop(story: Story, when: str) -> None:
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.host.is_tried(2)
+    story.host.says("exit", cause="image-missing", message="There is no image /x.sif.")
+    story.host.files["exit.json"] = json.dumps({"cause": "image-missing", "message": "There is no image /x.sif."})
+    story.host.state = "FAILED"
+    story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 100
+    story.host.reachable = True
+    assert story.fails(JobFailed).what == "Job 7: There is no image /x.sif."
+
+
+def test_shut_down_from_the_browser_just_before_the_drop(story: Story) -> None:
+    story.launched("held")
+    story.host.drops(reachable=False)
+    story.host.files["exit.json"] = json.dumps({"cause": "finished", "message": "JupyterLab ended."})
+    story.host.says("exit", cause="finished", message="JupyterLab ended.")
+    story.host.state = "COMPLETED"
+    story.host.is_tried(2)
+    story.host.reachable = True
+    story.well()
+    assert "shut down" in story.shown(events.Ended).text
+
+
+def test_the_connection_breaks_while_it_is_asked_how_the_job_ended(story: Story) -> None:
+    story.launched("held")
+
+    def drops() -> Answer:
+        del story.host.answers["head"]
+        story.host.drops()
+        raise LOST
+
+    story.host.answers["head"] = drops
+    story.host.state = "TIMEOUT"
+    story.fails(JobTimedOut)
+    assert "disconnected" in story.names
+
+
+def test_answers_of_a_dying_connection_do_not_end_a_session(story: Story) -> None:
+    """Commands that end with ssh's own 255, or with nothing, before anybody knows that the connection is gone."""
+    story.launched("held")
+    for kind in ("squeue", "sacct", "head"):
+        story.host.answers[kind] = lambda: Answer(255, "", "Connection to login closed by remote host.")
+    story.host.noticed()
+    story.host.drops(reachable=False)
+    story.host.is_tried(3)
     assert story.going
+    story.host.answers.clear()
+    story.host.reachable = True
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("when", ["starting", "held"])
+@pytest.mark.parametrize("again", ["waits", "runs"])
+def test_requeued_while_the_network_is_down(story: Story, when: str, again: str) -> None:
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.host.is_tried(2)
+    if again == "waits":
+        story.host.requeued()
+        story.ways.refusals = [NodeUnreachable("No way to n1 was found.")]
+        story.host.reachable = True
+        story.shown(events.Waiting, 2)
+        story.host.starts("n2")
+    else:
+        story.host.starts("n2")
+        story.host.reachable = True
+    assert story.shown(events.Running, 2).node == "n2"
+    story.host.says("endpoint", port=4343)
+    count = 2 if when == "held" else 1
+    ready = story.shown(events.Ready, count)
+    assert (ready.node, ready.local_port) == ("n2", 50001)
+    assert story.names.count("disconnected") == story.names.count("reconnected") == 1
+    assert any("put back into the queue" in note for note in story.notes)
+    assert story.host.count("scancel") == 0
     story.types("")
     story.well()
+
+
+def test_a_drop_after_a_requeue_is_told_as_well(story: Story) -> None:
+    story.launched("held")
+    story.ways.links[-1].standing = False
+    story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 3
+    story.shown(events.Disconnected)
+    story.host.requeued()
+    story.shown(events.Waiting, 2)
+    story.host.drops()
+    story.shown(events.Disconnected, 2)
+    story.shown(events.Reconnected, 2)
+    assert story.going
+    story.types("d")
+    story.well()
+
+
+# --- it is only silent
+
+
+@pytest.fixture
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "SILENCE", 0.8)
+
+
+@pytest.mark.usefixtures("short_silence")
+def test_signs_of_life_are_enough(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.host.beats()
+    time.sleep(1.5)
+    assert story.going and "disconnected" not in story.names
+    story.types("")
+    story.well()
+
+
+@pytest.mark.usefixtures("short_silence")
+@pytest.mark.parametrize("when", WHEN)
+def test_silent_for_long_a_new_connection_is_made(story: Story, when: str) -> None:
+    story.launched(when)
+    story.host.beats()
+    story.host.silent = True
+    assert "nothing was heard for" in story.shown(events.Disconnected).reason
+    story.is_mended()
+    assert story.host.connection == 1
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.usefixtures("short_silence")
+@pytest.mark.parametrize("when", WHEN)
+def test_silent_for_long_and_heard_again(story: Story, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    """The old connection is used on, and whoever waited to make a new one does not make it any more."""
+    monkeypatch.setattr(mending, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(mending, "LONGEST_PAUSE", 60.0)
+    story.launched(when)
+    story.host.beats()
+    story.host.falls_silent()
+    story.shown(events.Disconnected)
+    story.host.is_tried(1)
+    ways = len(story.ways.links)
+    story.host.is_heard_again()
+    story.is_mended()
+    time.sleep(0.3)
+    assert story.host.attempts == 1 and story.host.connection == 0 and len(story.host.streams) == 1
+    if when == "held":
+        assert len(story.ways.links) == ways, "the way to the node has come back as well"
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.usefixtures("short_silence")
+def test_heard_again_but_the_way_to_the_node_is_gone(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mending, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(mending, "LONGEST_PAUSE", 60.0)
+    story.launched("held")
+    story.host.beats()
+    story.host.falls_silent()
+    story.shown(events.Disconnected)
+    story.host.is_tried(1)
+    story.ways.links[-1].standing = False
+    story.host.is_heard_again()
+    story.is_mended()
+    assert len(story.ways.links) == 2 and story.host.connection == 0
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.usefixtures("short_silence")
+def test_heard_again_while_the_new_connection_is_being_made(story: Story) -> None:
+    """The new one replaces the old one all the same: whatever ran over that is begun again."""
+    story.launched("held")
+    story.host.beats()
+    free = story.blocks("reconnect")
+    story.host.falls_silent()
+    story.shown(events.Disconnected)
+    story.host.is_tried(1)
+    story.host.is_heard_again()
+    story.shown(events.Reconnected)
+    free.set()
+    deadline = time.monotonic() + PATIENCE
+    while not (len(story.ways.links) > 1 and story.ways.links[-1].alive) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    assert not story.host.watched.ended and story.ways.links[-1].alive
+    assert story.names.count("disconnected") == story.names.count("reconnected")
+    assert story.going
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.usefixtures("short_silence")
+def test_silent_before_the_script_has_said_a_word(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it said meanwhile is on its way: a job that runs well is not cancelled for it."""
+    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 2.0)
+    monkeypatch.setattr(mending, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(mending, "LONGEST_PAUSE", 60.0)
+    story.host.state, story.host.node = "RUNNING", "n1"
+    story.launch()
+    story.shown(events.Running)
+    story.host.beats()
+    story.host.falls_silent()
+    time.sleep(2.5)
+    story.host.is_heard_again()
+    story.shown_or_over(events.Reconnected)
+    time.sleep(0.5)
+    story.host.says("started", node_names=["n1"])
+    story.shown(events.Tunnelled)
+    story.goes_on_to_a_good_end()
+
+
+def test_after_a_long_stop_the_words_on_their_way_are_waited_for(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-Z, an hour, fg: nothing was heard for an hour, and all of it is in the socket."""
+    story.launched("held")
+    silences = [3600.0]
+    seen = threading.Event()
+
+    def silent_for(_: watch.Watch) -> float:
+        seen.set() if not silences else None
+        return silences.pop() if silences else 0.1
+
+    monkeypatch.setattr(watch.Watch, "silent_for", property(silent_for))
+    assert seen.wait(PATIENCE)
+    assert "disconnected" not in story.names
+    story.goes_on_to_a_good_end()
+
+
+# --- only the way to the node
+
+
+def test_the_way_to_the_node_breaks_while_held(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.ways.links[0].standing = False
+    assert "compute node" in story.shown(events.Disconnected).reason
+    story.is_mended()
+    assert story.ways.links[0].closed and story.ways.links[1].alive
+    assert story.host.attempts == 0, "the login node is well"
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize(
+    "refusals",
+    [
+        [NodeUnreachable("No way to n1 was found.")] * 3,
+        [NodeUnreachable("No way to n1 was found."), KeyError("a bug"), AuthenticationFailed("n1 lets nobody in.")],
+    ],
+    ids=["unreachable", "various"],
+)
+def test_a_way_that_fails_is_tried_again(story: Story, refusals: list[Exception]) -> None:
+    story.launch()
+    story.held()
+    story.ways.refusals = refusals
+    story.ways.links[0].standing = False
+    story.is_mended()
+    assert len(story.ways.links) == 5
+    assert story.host.attempts == 0
+    story.goes_on_to_a_good_end()
+
+
+def test_jupyter_does_not_answer_over_the_new_way_at_once(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.hooks.at("reaching", failing(JupyterSilent("It does not answer.")))
+    story.ways.links[0].standing = False
+    story.is_mended()
+    assert len(story.ways.links) == 3
+    story.goes_on_to_a_good_end()
+
+
+def test_a_way_that_breaks_at_once_every_time_is_no_reason_for_haste(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attend, "LONGEST_PAUSE", 8.0)
+    story.launch()
+    story.held()
+    story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 1000
+    story.ways.links[0].standing = False
+    time.sleep(2.0)
+    assert 2 <= len(story.ways.links) <= 5  # at once, and after 0.5, 1 and 2 s
+    story.types("d")
+    story.well()
+
+
+def test_a_way_that_fails_because_the_connection_is_gone(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.ways.refusals = [LOST]
+    story.ways.links[0].standing = False
+    story.is_mended()
+    assert story.host.attempts == 1
+    story.goes_on_to_a_good_end()
+
+
+def test_the_first_way_fails_because_the_connection_is_gone(story: Story) -> None:
+    """Before anybody else knows it. A place in the queue may have taken a day."""
+    story.hooks.at("opening", story.host.drops)
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.says("started", node_names=["n1"])
+    story.host.state = "RUNNING"
+    story.goes_on_to_a_good_end()
+    assert story.names.count("disconnected") == story.names.count("reconnected") == 1
+
+
+def test_the_job_ends_while_the_first_way_is_opened(story: Story) -> None:
+    """Its end is told, and not that its node cannot be reached any more."""
+    free = story.blocks("opening", failing(NodeUnreachable("No way to n1 was found.")))
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.host.answers["squeue"] = lambda: Answer(1, "", "Socket timed out")
+    story.host.noticed()
+    story.host.state = "TIMEOUT"
+    del story.host.answers["squeue"]
+    free.set()
+    story.fails(JobTimedOut)
+
+
+@pytest.mark.parametrize("how", ["succeeds", "fails"])
+@pytest.mark.parametrize("step", ["opening", "reaching"])
+def test_what_becomes_of_a_way_over_an_older_connection_is_of_no_interest(story: Story, step: str, how: str) -> None:
+    free = story.blocks(step, failing(NodeUnreachable("No way to n1.")) if how == "fails" else nothing)
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.starts()
+    if step == "reaching":
+        story.host.says("endpoint", port=4242)
+    deadline = time.monotonic() + PATIENCE
+    while step in story.hooks.waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+    late = list(story.ways.threads)
+    story.host.drops()
+    story.shown(events.Disconnected)
+    story.host.says("endpoint", port=4242)
+    story.shown(events.Ready)
+    free.set()
+    for thread in late:
+        thread.join(PATIENCE)
+    story.types("what now")  # answered only after all that is before it in the inbox
+    story.shown(events.Noted)
+    assert story.ways.links[0].closed and story.ways.links[1].alive
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+
+
+# --- it cannot be mended
+
+
+CHANGED = "The host key of login has changed."
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_another_host_key_after_a_drop(story: Story, when: str) -> None:
+    """Nothing more is sent there, not even to end the job."""
+    story.launched(when)
+    story.host.outcomes = [UNREACHABLE, HostKeyChanged(CHANGED, why="It is x.", mend="ssh-keygen -R login")] * 9
+    story.host.drops()
+    error = story.fails(HostKeyChanged)
+    assert error.what == CHANGED and error.mend == "ssh-keygen -R login"
+    assert "It is x." in error.why and "The session goes on: job 7." in error.why
+    assert story.shown(events.Left).come_back == f"launch-notebook connect --cluster uni {story.session_id}"
+    assert story.host.attempts == 2
+    assert story.host.count("scancel") == story.host.count("rm") == 0 and "ending" not in story.names
+
+
+def test_another_host_key_of_the_node_after_a_drop(story: Story) -> None:
+    story.launched("held")
+    story.ways.refusals = [HostKeyChanged("The host key of n1 has changed.")]
+    story.ways.links[0].standing = False
+    story.fails(HostKeyChanged)
+    assert story.names[-1] == "left" and story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_who_does_not_answer_is_asked_once(story: Story, when: str) -> None:
+    """With a second factor a login cannot be repeated without the user, and there is nobody at the keyboard."""
+
+    def asks() -> None:
+        story.host.prompts.secret("One-time code: ")
+        raise AuthenticationFailed("login does not let you in.")
+
+    story.launched(when)
+    story.host.outcomes = [UNREACHABLE, asks, asks, asks]
+    story.host.drops()
+    error = story.fails(ConnectionLost)
+    assert "does not let you in" in error.why
+    assert story.prompts.asked == ["One-time code: "]
+    is_left_with_the_way_back(story, error)
+
+
+def test_who_answers_rightly_is_let_in_again(story: Story) -> None:
+    story.launched("held")
+    story.host.outcomes = [lambda: story.host.prompts.secret("One-time code: ")]
+    story.host.drops()
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+    assert len(story.prompts.asked) == 1
+
+
+def test_refused_without_a_question_five_times(story: Story) -> None:
+    """A login node that is just starting up refuses everybody for a while, but not for ever."""
+    story.launched("held")
+    story.host.outcomes = [AuthenticationFailed("login does not let you in.") for _ in range(9)]
+    story.host.drops()
+    error = story.fails(ConnectionLost)
+    assert story.host.attempts == 5
+    is_left_with_the_way_back(story, error)
+
+
+def test_refused_for_a_while(story: Story) -> None:
+    refused = [AuthenticationFailed("login does not let you in.") for _ in range(4)]
+    story.launched("held")
+    story.host.outcomes = [*refused, UNREACHABLE, *refused]
+    story.host.drops()
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+
+
+def test_a_bug_of_ours_while_mending_is_no_silence(story: Story) -> None:
+    story.launched("held")
+    story.host.outcomes = [KeyError("a bug")]
+    story.host.drops()
+    error = story.fails(ConnectionLost)
+    assert "a bug" in error.why
+    is_left_with_the_way_back(story, error)
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_it_is_not_tried_for_ever(story: Story, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    monkeypatch.setattr(attend._Attendance, "_tried_until", lambda _: time.monotonic() + 0.3)
+    story.launched(when)
+    story.host.drops(reachable=False)
+    error = story.fails(ConnectionLost)
+    assert "login port 22 cannot be reached." in error.why
+    assert story.host.attempts > 1
+    is_left_with_the_way_back(story, error)
+
+
+def test_a_way_to_the_node_is_not_looked_for_for_ever(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    story.launched("held")
+    monkeypatch.setattr(attend._Attendance, "_tried_until", lambda _: 0.0)
+    story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 1000
+    story.ways.links[0].standing = False
+    error = story.fails(ConnectionLost)
+    assert "No way to n1 was found." in error.why
+    is_left_with_the_way_back(story, error)
+
+
+@pytest.mark.parametrize(("when", "seconds"), [("waiting", 24 * 3600), ("held", 2 * 3600)])
+def test_it_is_tried_for_as_long_as_the_job_can_be_there(
+    story: Story, monkeypatch: pytest.MonkeyPatch, when: str, seconds: int
+) -> None:
+    deadlines = []
+
+    class Noting(mending.Mending):
+        def __init__(self, host: Host, prompts: mending.CountedPrompts, inbox: Inbox, deadline: float, pause: float):
+            deadlines.append(deadline - time.monotonic())
+            super().__init__(host, prompts, inbox, deadline, pause)
+
+    monkeypatch.setattr(attend, "Mending", Noting)
+    story.launched(when)
+    story.host.drops()
+    story.is_mended()
+    assert deadlines and seconds - 60 < deadlines[0] < seconds + 120
+    story.types("d")
+    story.well()
+
+
+# --- the user does not wait for it
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["launch", "connect"])
+def test_d_leaves_at_once_while_the_network_is_down(story: Story, ours: bool) -> None:
+    story.launched("held") if ours else come_back_to_ready(story)
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    story.types("d")
+    story.well()
+    assert story.names[-2:] == ["disconnected", "left"]
+    assert story.host.count("scancel") == 0
+    tried = story.host.attempts
+    time.sleep(0.3)
+    assert story.host.attempts <= tried + 1
+
+
+@pytest.mark.parametrize("when", ["waiting", "starting"])
+def test_d_leaves_at_once_before_it_is_ready(story: Story, when: str) -> None:
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    story.types("d")
+    story.well()
+    assert story.names[-2:] == ["disconnected", "left"] and story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_a_terminal_closed_while_the_network_is_down(story: Story, when: str) -> None:
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    story.interrupts.arrive("leave")
+    story.fails(HungUp)
+    assert story.host.count("scancel") == 0 and story.host.state != "CANCELLED"
+
+
+def ends(story: Story, how: str) -> None:
+    story.types("") if how == "ENTER" else story.interrupts.arrive("end")
+
+
+HOW = [("waiting", "Ctrl-C"), ("starting", "Ctrl-C"), ("held", "Ctrl-C"), ("held", "ENTER")]
+
+
+@pytest.mark.parametrize(("when", "how"), HOW)
+def test_the_job_is_cancelled_as_soon_as_the_network_is_back(story: Story, when: str, how: str) -> None:
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    ends(story, how)
+    assert "as soon as the cluster is reached again" in story.shown(events.Noted).text
+    story.host.is_tried(story.host.attempts + 2)
+    assert story.going and "ended" not in story.names
+    story.host.reachable = True
+    story.well() if when == "held" else story.fails(Interrupted)
+    assert story.host.state == "CANCELLED"
+    assert story.names[-3:] == ["ending", "note", "ended"]
+
+
+@pytest.mark.parametrize(("when", "how"), HOW)
+def test_a_network_that_does_not_come_back_in_time(
+    story: Story, monkeypatch: pytest.MonkeyPatch, when: str, how: str
+) -> None:
+    monkeypatch.setattr(ending, "GONE_WITHIN", 0.5)
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    ends(story, how)
+    error = story.fails(CancelFailed)
+    assert error.what == "Job 7 may still be there." and "is lost" in error.why
+    assert error.mend == "end it on the login node with: scancel 7"
+    assert "ended" not in story.names
+
+
+@pytest.mark.parametrize(("when", "how"), HOW)
+def test_the_second_ctrl_c_does_not_wait_for_the_network(story: Story, when: str, how: str) -> None:
+    story.launched(when)
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    ends(story, how)
+    story.shown(events.Ending)
+    story.interrupts.arrive("end")
+    assert "Ctrl-C once more" in story.shown(events.Noted, 2).text
+    assert story.going
+    story.interrupts.arrive("end")
+    error = story.fails(CancelFailed)
+    assert "may still be there" in error.what and "scancel 7" in error.mend
+
+
+def test_enter_costs_nothing_while_the_network_is_down(story: Story) -> None:
+    story.launched("waiting")
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    story.types("")
+    assert "not ready yet" in story.shown(events.Noted).text
+    story.host.reachable = True
+    story.is_mended()
+    story.goes_on_to_a_good_end()
+
+
+def test_ctrl_c_on_the_way_back_leaves_the_session_without_a_network_too(story: Story) -> None:
+    come_back(story)
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    story.interrupts.arrive("end")
+    story.well()
+    assert story.names[-1] == "left" and story.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("how", ["stop", "ENTER"])
+def test_the_connection_breaks_while_the_job_is_ended(story: Story, how: str) -> None:
+    def drops() -> Answer:
+        del story.host.answers["scancel"]
+        story.host.drops()
+        raise LOST
+
+    story.host.answers["scancel"] = drops
+    if how == "stop":
+        story.host.state = "RUNNING"
+        story.stop()
+    else:
+        story.launched("held")
+        story.types("")
+    story.well()
+    assert story.host.state == "CANCELLED" and story.names[-1] == "ended"
+
+
+def test_the_connection_breaks_after_the_job_was_cancelled(story: Story) -> None:
+    """Whether the word has arrived is not known: it is said again, and its end is seen."""
+    story.launched("held")
+    story.host.scancel_works = False
+    story.types("")
+    story.shown(events.Ending)
+    story.host.drops(reachable=False)
+    story.shown(events.Noted)
+    story.host.scancel_works = story.host.reachable = True
+    story.well()
+    assert story.host.count("scancel") >= 2 and story.names[-1] == "ended"
+
+
+@pytest.mark.parametrize("trouble", ["code", "host key"])
+def test_nobody_is_asked_again_and_again_while_the_job_is_ended(story: Story, trouble: str) -> None:
+    def asks() -> None:
+        story.host.prompts.secret("One-time code: ")
+        raise AuthenticationFailed("login does not let you in.")
+
+    story.launched("held")
+    story.hooks.at("ending", lambda: story.host.drops())
+    outcome = asks if trouble == "code" else HostKeyChanged(CHANGED)
+    story.host.outcomes = [UNREACHABLE, *[outcome] * 9]
+    story.types("")
+    error = story.fails(CancelFailed)
+    assert "scancel 7" in error.mend
+    assert ("does not let you in" if trouble == "code" else CHANGED) in error.why
+    assert len(story.prompts.asked) == (trouble == "code")
+    assert story.host.attempts == 2
+
+
+# --- other ports ---------------------------------------------------------------------------------------------
+
+FORWARDING = replace(PLAN, forwards=(6006, 8787))
+
+
+def forwarded(story: Story) -> list[tuple[str, int, int]]:
+    return [(e.node, e.port, e.local_port) for e in story.view.shown if isinstance(e, events.Forwarded)]
+
+
+def test_ports_that_were_asked_for_are_told_after_the_address(story: Story) -> None:
+    story.launch(FORWARDING)
+    story.held()
+    story.shown(events.Forwarded, 2)
+    assert forwarded(story) == [("n1", 6006, 6006), ("n1", 8787, 8787)]
+    assert story.names[-3:] == ["ready", "forwarded", "forwarded"]
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("line", ["f 6006", "F 6006", "  forward   6006 "])
+def test_a_port_that_is_asked_for_while_held(story: Story, line: str) -> None:
+    story.launched("held")
+    story.types(line)
+    told = story.shown(events.Forwarded)
+    assert (told.node, told.port, told.local_port) == ("n1", 6006, 6006)
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("when", ["waiting", "starting"])
+def test_a_port_that_is_asked_for_too_early(story: Story, when: str) -> None:
+    story.launched(when)
+    story.types("f 6006")
+    assert "6006 will be forwarded" in story.shown(events.Noted).text
+    assert forwarded(story) == []
+    if when == "waiting":
+        story.host.starts()
+    story.host.says("endpoint", port=4242)
+    story.shown(events.Forwarded)
+    assert story.names[-2:] == ["ready", "forwarded"]
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("when", ["waiting", "held"])
+@pytest.mark.parametrize("word", ["nonsense", "0", "65536", "-1", "6006x", "²", "99999999999999999999"])
+def test_what_is_no_port(story: Story, when: str, word: str) -> None:
+    story.launched(when)
+    story.types(f"f {word}")
+    assert "is not a port" in story.shown(events.Noted).text
+    assert forwarded(story) == []
+    story.types("d")
+    story.well()
+
+
+@pytest.mark.parametrize("line", ["f", "f 1 2", "forwards 3"])
+def test_half_a_wish_is_answered(story: Story, line: str) -> None:
+    story.launched("held")
+    story.types(line)
+    assert "ENTER alone ends" in story.shown(events.Noted).text
+    assert story.going and forwarded(story) == []
+    story.types("d")
+    story.well()
+
+
+def test_a_port_that_is_asked_for_while_the_network_is_down(story: Story) -> None:
+    story.launched("held")
+    story.host.drops(reachable=False)
+    story.shown(events.Disconnected)
+    story.types("f 6006")
+    assert story.shown(events.Forwarded).local_port == 6006
+    story.host.reachable = True
+    story.is_mended()
+    assert len(forwarded(story)) == 1, "a port stays, and is not told anew"
+    story.goes_on_to_a_good_end()
+
+
+def test_ports_after_a_requeue(story: Story) -> None:
+    story.launch(FORWARDING)
+    story.held()
+    story.shown(events.Forwarded, 2)
+    story.host.requeued()
+    story.shown(events.Waiting, 2)
+    story.host.starts("n2")
+    story.host.says("endpoint", port=4343)
+    story.shown(events.Forwarded, 4)
+    assert forwarded(story)[2:] == [("n2", 6006, 6006), ("n2", 8787, 8787)]
+    story.goes_on_to_a_good_end(ready=2)
+
+
+# --- trouble that is not the connection's --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -1680,7 +2659,8 @@ def test_a_real_signal_in_the_middle_of_a_story(story: Story, step: str, number:
 # --- several clusters ----------------------------------------------------------------------------------------
 
 
-def test_a_job_on_another_cluster_is_named_and_cancelled_there(story: Story) -> None:
+def test_a_job_on_another_cluster_is_named_and_cancelled_there(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "GONE_WITHIN", 0.5)
     story.host.answers["sbatch"] = lambda: Answer(0, "7;snowy\n")
     story.launch(replace(PLAN, request=Request({"clusters": "snowy"})))
     story.held()

@@ -107,7 +107,12 @@ def accepted(settings: SshSettings, vouched: tuple[str, ...] = ()) -> bool:
         ("\tlogin.uni.example\tKEY", {}, True),
         ("login.uni.example RSA\nlogin.uni.example KEY", {}, True),
         ("login.uni.example OTHER\nlogin.uni.example KEY", {}, True),
-        ("login.uni.example RSA", {}, False),
+        ("login.uni.example KEY", {"port": 2222}, True),
+        ("login.uni.example OTHER", {"port": 2222}, False),
+        ("login.uni.example KEY\n[login.uni.example]:2223 OTHER", {"port": 2222}, True),
+        ("@revoked * RSA\nlogin.uni.example KEY", {"port": 2222}, True),
+        ("login.uni.example KEY", {"port": 2222, "host_key_alias": "alias"}, False),
+        ("login.uni.example ssh-dss AAAA", {}, False),
     ],
 )  # fmt: skip
 def test_which_lines_speak_of_a_server(

@@ -173,6 +173,7 @@ class TextView(BaseView):
         self._verbose = verbose
         self._status: Status | None = None
         self._waiting = ""
+        self._address_shown = False
         self._asking = False  # a question stands on the terminal: no waiting line over it
 
     def __exit__(self, *exception: object) -> None:
@@ -223,7 +224,8 @@ class TextView(BaseView):
         elif isinstance(event, events.Disconnected):
             self._wait(f"network down, trying again ({event.reason}); job {event.job} goes on")
         elif isinstance(event, events.Reconnected):
-            self._say(f"Connected again, after {event.seconds:.0f} s. The address is the same.", style="green")
+            same = " The address is the same." if self._address_shown else ""
+            self._say(f"Connected again, after {event.seconds:.0f} s.{same}", style="green")
         elif isinstance(event, events.Ending):
             self._wait(f"ending job {event.job}")
         elif isinstance(event, events.Ended):
@@ -235,6 +237,7 @@ class TextView(BaseView):
             self._planned(event)
 
     def _ready(self, event: events.Ready) -> None:
+        self._address_shown = True
         self._say(f"JupyterLab runs on {event.node}:", style="green")
         self._stop_status()
         # never folded by us: a terminal then keeps the address whole for a click or a copy

@@ -18,8 +18,8 @@ MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
 class Prompts(Protocol):
     """Asks the user; given by the command line. Where nobody can be asked, ``secret`` returns ``None``."""
 
-    def secret(self, text: str) -> str | None:
-        """Ask for a password or the like, without showing it."""
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
+        """Ask for a password or the like. ``echo``: it may be seen while it is typed."""
 
     def confirm(self, text: str) -> bool:
         """Ask for yes or no; no where nobody can be asked."""
@@ -28,7 +28,7 @@ class Prompts(Protocol):
 class Nobody:
     """Prompts where nobody can be asked."""
 
-    def secret(self, text: str) -> str | None:
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Return no answer."""
         return None
 
@@ -201,6 +201,35 @@ class Host(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+
+class HostLink(Link):
+    """A link whose far end is the host itself; it lives and ends with the host's own connection."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        """Open a connection from the host."""
+        return self._host.open_stream(address, timeout)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the host's connection stands."""
+        return self._host.alive
+
+    def close(self) -> None:
+        """Nothing: the connection is the host's."""
+
+
+def relay_command(address: tuple[str, int]) -> list[str]:
+    """Return the command that connects its standard input and output to an address.
+
+    For login nodes whose SSH server forwards no TCP connections. Ends when its input does.
+    """
+    return ["bash", "-c", _RELAY, "relay", address[0], str(address[1])]
+
+
+_RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/null'
 
 # tar, because one stream then carries all files and their modes; POSIX sh, because a login shell may be anything.
 # Unpacked beside and moved into place: a full disk leaves no half a file under its name. -m: dated now, because some

@@ -17,6 +17,7 @@ from notebook_launcher.hosts.base import (
     RUN_TIMEOUT,
     ByteStream,
     Host,
+    HostLink,
     LineStream,
     Link,
     Nobody,
@@ -78,7 +79,7 @@ class LocalHost(Host):
     def link(self, onward: Onward | None = None) -> Link:
         """Connect to a server from here, by paramiko."""
         if onward is None:
-            return _NoLink(self)
+            return HostLink(self)
         from notebook_launcher.hosts.paramiko import link_onward
         from notebook_launcher.hosts.ssh_auth import Credentials
         from notebook_launcher.hosts.ssh_settings import Destination, resolve
@@ -91,21 +92,6 @@ class LocalHost(Host):
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-class _NoLink(Link):
-    """This very machine as the far end."""
-
-    alive = True
-
-    def __init__(self, host: LocalHost) -> None:
-        self._host = host
-
-    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        return self._host.open_stream(address, timeout)
-
-    def close(self) -> None:
-        pass
 
 
 class ChildBytes:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import itertools
 import logging
+import os
+import re
+import signal
 import socket
 import subprocess
 import threading
@@ -20,20 +24,25 @@ from notebook_launcher.hosts.base import (
     RUN_TIMEOUT,
     ByteStream,
     Host,
+    HostLink,
     LineStream,
     Link,
     OnEnd,
     OnLine,
     Onward,
     command_line,
+    relay_command,
 )
-from notebook_launcher.hosts.ssh_auth import Credentials, authenticate
+from notebook_launcher.hosts.ssh_auth import Credentials, authenticate, refusal
 from notebook_launcher.hosts.ssh_library import paramiko
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
-from notebook_launcher.hosts.ssh_trust import check_host_key, known_keys, preferred_algorithms
+from notebook_launcher.hosts.ssh_trust import check_host_key, known_keys, restrict
+from notebook_launcher.hosts.ssh_userauth import HungUp, Impatient
+from notebook_launcher.text import printable
 
+_PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
 DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
-PATIENCE_FOR_ANSWERS = 600  # seconds that the user may take to find a second factor; paramiko's own limit is 30
+MOST_JUMPS = 10  # one behind the other, each found in the configuration of the next
 KEEPALIVE = 15  # seconds; below the idle limits of firewalls and NAT boxes
 
 # What goes wrong is told by our errors; paramiko's own log lines would land on the user's terminal.
@@ -50,15 +59,31 @@ def connect(
     ``over``: an open byte stream to it, else the way that the settings tell. ``vouched``: see ``check_host_key``.
     Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
     """
-    stream = over or _open_way(settings, credentials)
+    while True:
+        asked = credentials.asked
+        try:
+            return _connect(settings, credentials, over or _open_way(settings, credentials), vouched)
+        except Impatient as error:
+            # who looks for a telephone takes longer than a server waits; what was typed by then is not asked for again
+            if over is not None or credentials.asked == asked:
+                raise refusal(settings, error.tried, (), str(error)) from None
+        except HungUp as error:
+            raise refusal(settings, error.tried, (), str(error)) from None
+
+
+def _connect(
+    settings: SshSettings, credentials: Credentials, stream: ByteStream, vouched: Iterable[str] = ()
+) -> paramiko.Transport:
+    """Do what ``connect`` does, once, over a stream that is closed if it fails. Raises also ``HungUp``."""
     transport = None
     try:
-        transport = paramiko.Transport(cast(socket.socket, stream))
-        transport.auth_timeout = PATIENCE_FOR_ANSWERS
-        options = transport.get_security_options()
-        options.key_types = preferred_algorithms(known_keys(settings), options.key_types)
+        transport = paramiko.Transport(cast(socket.socket, stream if hasattr(stream, "_closed") else _AsSocket(stream)))
+        known = known_keys(settings)
+        restrict(transport.get_security_options(), settings, known)
         transport.start_client(timeout=settings.connect_timeout)
-        check_host_key(settings, transport.get_remote_server_key(), credentials.prompts, vouched)
+        check_host_key(settings, transport.get_remote_server_key(), credentials, vouched)
+        if not transport.is_active():
+            raise Impatient("it did not wait for the host key to be compared")
         authenticate(transport, settings, credentials)
         transport.set_keepalive(KEEPALIVE)
     except BaseException as error:
@@ -66,31 +91,67 @@ def connect(
             transport.close()
         stream.close()
         if isinstance(error, paramiko.SSHException | EOFError | OSError):
+            if isinstance(stream, _ProxyCommand) and stream.last_word() is not None:
+                raise ConnectionFailed(
+                    f"The ProxyCommand that leads to {settings.destination} has ended.", why=stream.last_word() or ""
+                ) from None
             raise ConnectionFailed(f"{settings.destination} does not speak SSH with us.", why=str(error)) from None
         raise
     return transport
 
 
-def _open_way(settings: SshSettings, credentials: Credentials) -> ByteStream:
+class _AsSocket:
+    """A byte stream as paramiko wants its socket: it knows whether it was closed, and its errors have numbers."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self.send, self.sendall, self._recv = stream.send, stream.sendall, stream.recv
+        self.settimeout, self._close, self._closed = stream.settimeout, stream.close, False
+
+    def recv(self, count: int) -> bytes:
+        """Return what has come. Raises ``OSError``."""
+        try:
+            return self._recv(count)
+        except TimeoutError:
+            raise
+        except OSError as error:  # of one without a number paramiko's thread dies, and all who wait for it wait on
+            raise ConnectionResetError(errno.ECONNRESET, str(error)) from None
+
+    def close(self) -> None:
+        """Close it; it may have been closed already."""
+        self._closed = True
+        self._close()
+
+
+def _open_way(settings: SshSettings, credentials: Credentials, jumps: int = 0) -> ByteStream:
+    """Open a byte stream to a server as the settings tell. ``jumps``: how many lie behind us."""
     if settings.proxy_jump:
-        return _through_jumps(settings, credentials)
+        return _through_jumps(settings, credentials, jumps)
     if settings.proxy_command:
-        command = _expanded(settings.proxy_command, settings)
-        return cast(ByteStream, _ProxyCommand(["/bin/sh", "-c", f"exec {command}"]))
-    try:
-        connection = socket.create_connection((settings.hostname, settings.port), settings.connect_timeout)
-    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: "a..b" is no name at all
-        raise ConnectionFailed(
-            f"The name {settings.hostname} is not known.",
-            why=str(error),
-            mend="is it spelled right, and is there a network (or a VPN to be switched on)?",
-        ) from None
-    except OSError as error:
+        return _ProxyCommand(_expanded(settings.proxy_command, settings), settings.destination)
+    return _tcp_connection(settings)
+
+
+def _tcp_connection(settings: SshSettings) -> socket.socket:
+    for attempt in range(settings.connection_attempts):
+        if attempt:
+            time.sleep(1)
+        try:
+            connection = _try_addresses(settings)
+            break
+        except (socket.gaierror, UnicodeError) as error:  # UnicodeError: "a..b" is no name at all
+            raise ConnectionFailed(
+                f"The name {settings.hostname} is not known.",
+                why=str(error),
+                mend="is it spelled right, and is there a network (or a VPN to be switched on)?",
+            ) from None
+        except OSError as error:
+            problem = str(error)
+    else:
         raise ConnectionFailed(
             f"{settings.hostname} port {settings.port} cannot be reached.",
-            why=str(error),
+            why=problem,
             mend="is there a network (or a VPN to be switched on)? is the port right?",
-        ) from None
+        )
     # Nagle's algorithm against delayed acknowledgements cost 40 ms on every small request through the tunnel
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: a cut network ends every call, and not after a quarter of an hour
@@ -98,40 +159,145 @@ def _open_way(settings: SshSettings, credentials: Credentials) -> ByteStream:
     return connection
 
 
-class _ProxyCommand(paramiko.ProxyCommand):
-    """A proxy command in a session of its own: Ctrl-C in our terminal must not cut the way that ends the job."""
+def _try_addresses(settings: SshSettings) -> socket.socket:
+    """Connect to the first of a name's addresses that answers. Raises ``OSError``."""
+    families = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
+    family = families.get(settings.address_family, socket.AF_UNSPEC)
+    source = (settings.bind_address, 0) if settings.bind_address else None
+    problem = OSError("the name has no address")
+    for found in socket.getaddrinfo(settings.hostname, settings.port, family, socket.SOCK_STREAM):
+        try:
+            return socket.create_connection(found[4][:2], settings.connect_timeout, source)  # type: ignore[arg-type]
+        except OSError as error:
+            problem = error
+    raise problem
 
-    def __init__(self, argv: list[str]) -> None:
-        self.cmd = argv
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, bufsize=0, start_new_session=True)  # fmt: skip
-        self.timeout = None
+
+class _ProxyCommand:
+    """A proxy command as a ``ByteStream``: its standard input and output at one end of a pair of sockets.
+
+    paramiko's own never notices that the command has ended, and does not run on Windows. In a session of its own:
+    Ctrl-C in our terminal must not cut the way that ends the job.
+    """
+
+    def __init__(self, command: str, leads_to: str) -> None:
+        ours, theirs = socket.socketpair()
+        windows = os.name == "nt"
+        shell = os.environ.get("COMSPEC", "cmd.exe") if windows else _shell()
+        argv: str | list[str] = f'"{shell}" /d /s /c "{command}"' if windows else [shell, "-c", f"exec {command}"]
+        ends: int = subprocess.PIPE if windows else theirs.fileno()
+        try:
+            self._child = subprocess.Popen(
+                argv, stdin=ends, stdout=ends, stderr=subprocess.PIPE, bufsize=0, start_new_session=True
+            )
+        except OSError as error:
+            ours.close()
+            theirs.close()
+            raise ConnectionFailed(
+                f"The ProxyCommand that leads to {leads_to} cannot be run.", why=str(error)
+            ) from None
+        if windows:  # where a socket is no file
+            for carry in (_carry_in, _carry_out):
+                threading.Thread(target=carry, args=(self._child, theirs), daemon=True).start()
+        else:
+            theirs.close()
+        self._said = b""
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self.send, self.sendall, self.recv = ours.send, ours.sendall, ours.recv
+        self.shutdown, self.settimeout, self.fileno = ours.shutdown, ours.settimeout, ours.fileno
+        self._socket = ours
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            for line in self._child.stderr or ():
+                self._said = line.strip() or self._said
+
+    def last_word(self) -> str | None:
+        """Return the last line that the command has said as an error; ``None`` while it runs, or when we ended it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = self._child.wait(1)
+            self._listener.join(1)  # a grandchild may hold its standard error open
+            said = printable(self._said.decode(errors="replace"))
+            return None if code < 0 and not said else said or f"exit code {code}"
+        return None
 
     def close(self) -> None:
-        """End the command; it may have ended already."""
-        self.process.terminate()
+        """Close the stream and end the command with all that it has started; it may have ended already."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(2)
+            self._child.wait(0.2)  # its input has ended, and so has it, mostly
+        with contextlib.suppress(OSError):
+            if hasattr(os, "killpg"):  # not on Windows
+                os.killpg(self._child.pid, signal.SIGTERM)
+            elif self._child.poll() is None:
+                self._child.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.wait(2)
 
 
-def _through_jumps(settings: SshSettings, credentials: Credentials) -> ByteStream:
-    stream: ByteStream | None = None
+def _shell() -> str:
+    """Return the user's shell, which OpenSSH runs proxy commands with."""
+    shell = os.environ.get("SHELL", "")
+    return shell if os.access(shell, os.X_OK) else "/bin/sh"
+
+
+def _carry_in(child: subprocess.Popen[bytes], theirs: socket.socket) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while child.stdin and (data := theirs.recv(65536)):
+            child.stdin.write(data)
+    with contextlib.suppress(OSError, ValueError):
+        if child.stdin:
+            child.stdin.close()
+
+
+def _carry_out(child: subprocess.Popen[bytes], theirs: socket.socket) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        while child.stdout and (data := child.stdout.read(65536)):
+            theirs.sendall(data)
+    with contextlib.suppress(OSError):
+        theirs.shutdown(socket.SHUT_RDWR)
+
+
+def _through_jumps(settings: SshSettings, credentials: Credentials, jumps: int) -> ByteStream:
+    """Jump from host to host. The first one is reached as its own settings tell, perhaps by a jump as well."""
+    if jumps > MOST_JUMPS:
+        raise ConnectionFailed(
+            f"The jump hosts on the way to {settings.destination} lead in a circle.",
+            mend=f"see ProxyJump in your ssh configuration: ssh -G {settings.destination}",
+        )
     hops = [resolve(Destination.parse(hop, config_file=settings.config_file)) for hop in settings.proxy_jump]
-    for hop, onward in zip(hops, [*hops[1:], settings], strict=True):
+    patience = settings.connect_timeout
+    hops = [dataclasses.replace(hop, connect_timeout=min(hop.connect_timeout, patience)) for hop in hops]
+    stream: ByteStream | None = None
+    for number, (hop, onward) in enumerate(zip(hops, [*hops[1:], settings], strict=True)):
         if stream is not None:  # the jump's own way is the stream so far
-            hop = dataclasses.replace(hop, proxy_jump=(), proxy_command=None)
-        transport = connect(hop, credentials, stream)
-        stream = _tcp_channel(transport, (onward.hostname, onward.port), settings.connect_timeout, hop.destination)
+            hop = dataclasses.replace(hop, proxy_jump=settings.proxy_jump[:number], proxy_command=None)
+        transport = _connect(hop, credentials, stream or _open_way(hop, credentials, jumps + 1))
+        stream = _jump(transport, (onward.hostname, onward.port), patience, hop.destination)
     return cast(ByteStream, stream)
 
 
-def _tcp_channel(transport: paramiko.Transport, address: tuple[str, int], timeout: float, label: str) -> ByteStream:
+def _jump(transport: paramiko.Transport, address: tuple[str, int], timeout: float, label: str) -> ByteStream:
+    """Open a connection onward; when it is closed, the one to the jump host is as well."""
     try:
-        return transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
+        channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
     except (paramiko.SSHException, EOFError) as error:
+        transport.close()
         raise ConnectionFailed(
             f"{label} makes no connection to {address[0]} port {address[1]}.", why=str(error)
         ) from None
+    close = channel.close
+
+    def close_both() -> None:
+        with contextlib.suppress(EOFError, OSError, paramiko.SSHException):  # two threads may close it at once
+            close()
+        transport.close()
+
+    channel.close = close_both  # type: ignore[method-assign]
+    return channel
 
 
 def _expanded(command: str, settings: SshSettings) -> str:
@@ -139,22 +305,18 @@ def _expanded(command: str, settings: SshSettings) -> str:
         "%h": settings.hostname,
         "%p": str(settings.port),
         "%r": settings.user,
-        "%n": settings.destination,
+        "%n": settings.destination.rpartition("@")[2],
+        "%k": settings.host_key_alias or settings.destination.rpartition("@")[2],
         "%%": "%",
     }
-    result, rest = "", command
-    while rest:
-        token = tokens.get(rest[:2])
-        result += token if token is not None else rest[0]
-        rest = rest[2 if token is not None else 1 :]
-    return result
+    return re.sub("%.", lambda found: tokens.get(found[0], found[0]), command)
 
 
 def link_onward(host: Host, onward: Onward, settings: SshSettings, credentials: Credentials) -> Link:
     """Return a link to a server behind a host, entered as ``settings`` and ``credentials`` say. Raises as ``connect``.
 
     ``settings`` are those of the way that we came: the name that the host has for the server is not one that our own
-    ssh configuration knows.
+    ssh configuration knows. It is given the same secrets: a compute node has the accounts of its login node.
     """
     settings = dataclasses.replace(
         settings,
@@ -165,10 +327,11 @@ def link_onward(host: Host, onward: Onward, settings: SshSettings, credentials: 
         proxy_jump=(),
         proxy_command=None,
         batch=settings.batch or not onward.asking,
+        shares_secrets_with=settings.account,
     )
     if onward.key is not None:
         credentials = Credentials.of_key(onward.key)
-        settings = dataclasses.replace(settings, identity_files=(), identities_only=False, batch=True)
+        settings = dataclasses.replace(settings, methods=("publickey",), batch=True)
     try:
         if onward.address is not None:
             stream = host.open_stream(onward.address, settings.connect_timeout)
@@ -177,32 +340,36 @@ def link_onward(host: Host, onward: Onward, settings: SshSettings, credentials: 
     except (OSError, HostCommandFailed) as error:
         raise ConnectionFailed(f"{host.label} makes no connection to {onward.name}.", why=str(error)) from None
     transport = connect(settings, credentials, stream, onward.host_keys)
-    return _ParamikoLink(lambda: transport, owned=True)
+    return _ParamikoLink(transport)
 
 
 class _ParamikoLink(Link):
-    """A transport, which may be lent: then it is the host's present one, and stays open."""
+    """A transport of its own."""
 
-    def __init__(self, transport: Callable[[], paramiko.Transport], *, owned: bool) -> None:
-        self._transport, self._owned = transport, owned
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self._transport = transport
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        return _open_channel(self._transport(), address, timeout)
+        return _open_channel(self._transport, address, timeout)
 
     @property
     def alive(self) -> bool:
-        return self._transport().is_active()
+        return self._transport.is_active()
 
     def close(self) -> None:
-        if self._owned:
-            self._transport().close()
+        self._transport.close()
 
 
 def _open_channel(transport: paramiko.Transport, address: tuple[str, int], timeout: float) -> ByteStream:
+    """Raise ``ConnectionRefusedError`` or ``PermissionError`` where the far end says no, else another ``OSError``."""
     try:
         channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
+    except paramiko.ChannelException as error:
+        no = PermissionError if error.code == _PROHIBITED else ConnectionRefusedError
+        raise no(error.text) from None
     except (paramiko.SSHException, EOFError) as error:
-        raise OSError(str(error)) from None
+        broken = TimeoutError if transport.is_active() else ConnectionResetError
+        raise broken(str(error) or "the SSH connection broke") from None
     return _ChannelBytes(channel)
 
 
@@ -225,7 +392,7 @@ class _ChannelBytes:
 def _skip_what_shells_say(channel: paramiko.Channel) -> None:
     """Read away what start-up files of a shell print before a command's own output."""
     line = b""
-    while line != f"{OUTPUT_BEGINS}\n".encode():
+    while not line.endswith(f"{OUTPUT_BEGINS}\n".encode()):
         line = b"" if line.endswith(b"\n") else line
         byte = channel.recv(1)
         if not byte:
@@ -299,8 +466,11 @@ class ParamikoHost(Host):
         return _ChannelStream(self._execute(argv, login_shell=False), on_line, on_end)
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Open a ``direct-tcpip`` channel, which the login node connects onward."""
-        return _open_channel(self.transport, address, timeout)
+        """Open a ``direct-tcpip`` channel; where the login node allows none, a command there connects onward."""
+        try:
+            return _open_channel(self.transport, address, timeout)
+        except PermissionError:
+            return self.open_process(relay_command(address))
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""
@@ -317,7 +487,7 @@ class ParamikoHost(Host):
     def link(self, onward: Onward | None = None) -> Link:
         """Make a second transport through this one, or lend this one."""
         if onward is None:
-            return _ParamikoLink(lambda: self.transport, owned=False)
+            return HostLink(self)
         return link_onward(self, onward, self.settings, self.credentials)
 
     @property
@@ -373,7 +543,7 @@ class _ChannelStream(LineStream):
         reason = "closed"
         try:
             lines = (bytes(line).decode(errors="replace").rstrip("\n") for line in self._channel.makefile("rb"))
-            for _ in itertools.takewhile(lambda line: line != OUTPUT_BEGINS, lines):
+            for _ in itertools.takewhile(lambda line: not line.endswith(OUTPUT_BEGINS), lines):
                 pass  # what the shell's start-up files say
             for line in lines:
                 if self._closed:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fnmatch
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,25 +17,38 @@ from notebook_launcher.hosts.ssh_settings import SshSettings
 if TYPE_CHECKING:
     import paramiko
 
-# The signature algorithms that each kind of key is offered with, the strongest first.
+# The kinds of host keys that we can check.
+_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+# The signature algorithms that they are offered with where that is not the kind's own name, the strongest first.
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
 @dataclass(frozen=True)
 class KnownKey:
-    """One line of a known_hosts file that speaks of a server. ``encoded``: the key in base64."""
+    """One line of a known_hosts file that speaks of a server. ``encoded``: the key in base64.
+
+    ``bare``: it does so without the port that the server has. Then its key is believed, and another key is no change.
+    """
 
     file: Path
     line: int
     marker: str
     kind: str
     encoded: str
+    bare: bool = False
 
 
 def known_keys(settings: SshSettings) -> list[KnownKey]:
-    """Return every known key of a server, from the user's files and then the system's; unreadable files have none."""
+    """Return every known key of a server, from the user's files and then the system's; unreadable files have none.
+
+    Where there is none for ``[host]:port``, those of the bare name are returned, as OpenSSH looks for them.
+    """
     files = (*settings.user_known_hosts, *settings.system_known_hosts)
-    return [key for file in files for key in _keys_in(file, settings.known_as)]
+    found = [key for file in files for key in _keys_in(file, settings.known_as)]
+    bare = settings.host_key_alias or settings.hostname
+    if bare != settings.known_as and all(key.marker for key in found):
+        found += [dataclasses.replace(key, bare=True) for file in files for key in _keys_in(file, bare)]
+    return found
 
 
 def _keys_in(file: Path, name: str) -> Iterator[KnownKey]:
@@ -75,6 +89,21 @@ def preferred_algorithms(known: Iterable[KnownKey], offered: Iterable[str]) -> t
     return tuple(sorted(offered, key=lambda algorithm: algorithm not in kinds))
 
 
+def restrict(options: paramiko.transport.SecurityOptions, settings: SshSettings, known: Iterable[KnownKey]) -> None:
+    """Use the algorithms that the configuration names, in its order, as far as there are any that we know."""
+
+    def named(option: str, ours: Sequence[str]) -> tuple[str, ...]:
+        names = settings.options.get(option, ("",))[0]
+        # "+name" and the like, which ``ssh -G`` has worked out, change a list that is not ours
+        chosen = [] if names[:1] in ("+", "-", "^") else [name for name in names.split(",") if name in ours]
+        return tuple(dict.fromkeys(chosen)) or tuple(ours)
+
+    options.ciphers = named("ciphers", options.ciphers)
+    options.digests = named("macs", options.digests)
+    options.kex = named("kexalgorithms", options.kex)
+    options.key_types = preferred_algorithms(known, named("hostkeyalgorithms", options.key_types))
+
+
 def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, vouched: Iterable[str] = ()) -> None:
     """Accept the key that a server shows, or raise.
 
@@ -109,13 +138,16 @@ def _check_vouched(settings: SshSettings, key: paramiko.PKey, encoded: str) -> N
 
 
 def _check_not_changed(settings: SshSettings, key: paramiko.PKey, known: Iterable[KnownKey]) -> None:
-    kind = key.get_name()
-    other = next((entry for entry in known if entry.kind == kind and not entry.marker), None)
+    # a key of another kind as well: the server was asked for the kind that is known, and does not have it any more
+    others = [entry for entry in known if entry.kind in _KINDS and not entry.marker and not entry.bare]
+    other = next((entry for entry in others if entry.kind == key.get_name()), others[0] if others else None)
     if other is not None:
         raise _changed(
             settings,
             key,
-            f"{other.file}, line {other.line} has another {kind} key for it.",
+            f"{other.file}, line {other.line} has another {other.kind} key for it."
+            if other.kind == key.get_name()
+            else f"{other.file}, line {other.line} has an {other.kind} key for it, which it does not show.",
             f"If the server was really set up anew, remove that line: ssh-keygen -R '{settings.known_as}'",
         )
 
@@ -147,15 +179,23 @@ def _ask(settings: SshSettings, key: paramiko.PKey, prompts: Prompts) -> None:
 
 
 def _remember(settings: SshSettings, key: paramiko.PKey) -> None:
-    if not settings.user_known_hosts:
-        return
+    if not settings.user_known_hosts or set("@?*#|'\"\\") & set(settings.known_as):
+        return  # a name that known_hosts would read as something else
     file = settings.user_known_hosts[0]
     with contextlib.suppress(OSError):  # then it is asked again next time, as OpenSSH does
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         ends_open = file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
-        line = f"{settings.known_as} {key.get_name()} {key.get_base64()}\n"
+        line = f"{_written(settings)} {key.get_name()} {key.get_base64()}\n"
         with file.open("a", encoding="utf-8") as known_hosts:
             known_hosts.write(("\n" if ends_open else "") + line)
+
+
+def _written(settings: SshSettings) -> str:
+    if not settings.hash_known_hosts:
+        return settings.known_as
+    import paramiko
+
+    return paramiko.HostKeys.hash_host(settings.known_as.lower())
 
 
 def fingerprint(key: paramiko.PKey) -> str:

@@ -6,6 +6,7 @@
 from .errors import ClusterError, NotPossibleHereError, NotUpError
 from .layout import BOXES, GENERATIONS, USERS
 from .practice import PracticeCluster
+from .totp import one_time_code
 
 __all__ = [
     "BOXES",
@@ -15,4 +16,5 @@ __all__ = [
     "NotPossibleHereError",
     "NotUpError",
     "PracticeCluster",
+    "one_time_code",
 ]

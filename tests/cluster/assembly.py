@@ -6,21 +6,13 @@ import os
 import stat
 from pathlib import Path
 
-from . import network, slurm, software, users
+from . import network, slurm, software, sshd, users
 from .layout import BOXES, Bind, Box, BoxPlan, Generation
 from .recipes import CHECKOUT, Parts
 
-SSHD_OPTIONS = (
-    "PasswordAuthentication yes",
-    "UseDNS no",
-    # A class of thirty connects at once, and so do tests.
-    "MaxStartups 500",
-    "MaxSessions 500",
-    "HostKey /etc/ssh/ssh_host_ed25519_key",
-)
-
-# A laptop has neither Slurm nor containers nor modules; all boxes share one root file system, so there they are hidden.
-NOT_ON_LAPTOP = (
+# Laptop and gates have neither Slurm nor containers nor modules; all boxes share one root file system, so there they
+# are hidden.
+ONLY_ON_CLUSTER = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "scrontab", "sdiag"),
     *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger"),
     *("apptainer", "singularity"),
@@ -52,16 +44,15 @@ def _uid_of(rootfs: Path, name: str) -> int:
 
 def _plan(box: Box, directory: Path, parts: Parts, generation: Generation) -> BoxPlan:
     plan = BoxPlan(box.name, parts.rootfs.path, directory / "boxes" / box.name, devices=box.devices)
-    _write_files(box, plan.state / "upper", keys(directory), generation)
-    if box.is_laptop:
-        plan.binds.append(Bind(directory / "laptop-home", "/home", writable=True))
-    else:
-        plan.binds.append(Bind(directory / "home", "/home", writable=True))
+    _write_files(box, plan.state / "upper", keys(directory), generation, parts.rootfs.path)
+    homes = "laptop-home" if box.is_laptop else "home"
+    plan.binds.append(Bind(directory / homes, "/home", writable=True))
+    if box.has_slurm:
         plan.binds.append(Bind(directory / "slurm", "/etc/slurm"))
         plan.binds += software.binds(directory / "sw", parts)
         plan.services.append("munge")
-        if box.name != "ctl":
-            plan.services.append("sshd")
+    if box.has_sshd:
+        plan.services.append("sshd")
     if has_launcher(box):
         plan.binds += [Bind(parts.launcher.path, "/opt/launcher"), Bind(CHECKOUT, "/opt/notebook-launcher")]
     return plan
@@ -69,36 +60,38 @@ def _plan(box: Box, directory: Path, parts: Parts, generation: Generation) -> Bo
 
 def has_launcher(box: Box) -> bool:
     """Return whether people start the launcher on this box."""
-    return box.name in ("laptop", "login")
+    return box.role in ("laptop", "login")
 
 
-def _write_files(box: Box, upper: Path, keys: Path, generation: Generation) -> None:
+def _write_files(box: Box, upper: Path, keys: Path, generation: Generation, rootfs: Path) -> None:
     """Write what differs from the common root file system, into the directory that is laid over it."""
     files = {
-        "etc/hostname": f"{box.name}\n",
-        "etc/resolv.conf": "",
-        "etc/hosts": network.hosts_of_laptop() if box.is_laptop else network.hosts_of_cluster(),
+        "etc/hostname": f"{box.name}\n".encode(),
+        "etc/resolv.conf": b"",
+        "etc/hosts": network.hosts_of(box).encode(),
     }
+    private: dict[str, bytes] = {}
     if not box.is_laptop:
-        files["etc/ssh/ssh_known_hosts"] = users.known_hosts_of_cluster(keys)
-        files["etc/ssh/ssh_host_ed25519_key.pub"] = (keys / f"host-{box.name}.pub").read_text()
-        options = (*SSHD_OPTIONS, *generation.sshd_options)
-        files["etc/ssh/sshd_config.d/practice.conf"] = "".join(f"{option}\n" for option in options)
-    for name, text in files.items():
+        files["etc/ssh/ssh_known_hosts"] = users.known_hosts_of_cluster(keys).encode()
+    if box.has_sshd:
+        files["etc/ssh/ssh_host_ed25519_key.pub"] = (keys / f"host-{box.name}.pub").read_bytes()
+        files["etc/ssh/sshd_config.d/practice.conf"] = sshd.settings(box, generation).encode()
+        files["etc/pam.d/sshd"] = sshd.pam(box, (rootfs / "etc/pam.d/sshd").read_text()).encode()
+        files |= sshd.greetings(box)
+        private["etc/ssh/ssh_host_ed25519_key"] = (keys / f"host-{box.name}").read_bytes()
+        private |= sshd.secrets(box)
+    for name, content in (files | private).items():
         _parents(upper / name)
-        (upper / name).write_text(text)
-    if not box.is_laptop:
-        private = upper / "etc/ssh/ssh_host_ed25519_key"
-        private.touch(mode=0o600)
-        private.write_text((keys / f"host-{box.name}").read_text())
+        (upper / name).touch(mode=0o600 if name in private else 0o644)
+        (upper / name).write_bytes(content)
     for name in _hidden(box):
         _hide(upper / name)
 
 
 def _hidden(box: Box) -> list[str]:
     hidden = [] if has_launcher(box) else ["usr/local/bin/launch-notebook"]
-    if box.is_laptop:
-        hidden += [f"usr/bin/{program}" for program in NOT_ON_LAPTOP]
+    if not box.has_slurm:
+        hidden += [f"usr/bin/{program}" for program in ONLY_ON_CLUSTER]
         hidden.append("etc/profile.d/lmod.sh")
     return hidden
 

@@ -67,7 +67,8 @@ def argv(
     who = "root:0:/root" if user == "root" else f"{user}:{USERS[user].uid}:{USERS[user].home}"
     entry = [sys.executable, "-I", "-S", str(HERE / "enter.py"), "--pid", str(pid)]
     entry += ["--namespaces", ",".join(NAMESPACES), "--user", who]
-    for name, value in (env or {}).items():
+    shell_of = {} if user == "root" else {"SHELL": USERS[user].shell}
+    for name, value in (shell_of | dict(env or {})).items():
         entry += ["--env", f"{name}={value}"]
     shell = ["/bin/bash", "-l", "-c", 'exec "$@"', "bash"] if login else []
     return [*entry, "--", *shell, *command]

@@ -8,15 +8,19 @@ import select
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from . import state
 from .errors import ClusterError
-from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS
+from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
 from .practice import PracticeCluster, check_machine
 from .report import say
+from .totp import one_time_code
 
 SHELL = ["/bin/bash", "-l"]
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,6 +113,26 @@ def _laptop(cluster: PracticeCluster, options: argparse.Namespace) -> int:
     return _become(cluster.laptop_argv(options.argv or SHELL))
 
 
+def _unplug(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    cluster.unplug(options.box, carrier=not options.no_carrier)
+    return 0
+
+
+def _plug(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    cluster.plug(options.box)
+    return 0
+
+
+def _restart_sshd(cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    cluster.restart_sshd(options.box)
+    return 0
+
+
+def _code(_cluster: PracticeCluster, options: argparse.Namespace) -> int:
+    print(one_time_code(options.user))
+    return 0
+
+
 def _become(argv: list[str]) -> NoReturn:
     os.execvp(argv[0], argv)
 
@@ -162,4 +186,21 @@ def _parser() -> argparse.ArgumentParser:
     for command, action in ((run, _run), (root, _root), (laptop, _laptop)):
         command.add_argument("argv", nargs=argparse.REMAINDER, metavar="CMD", help="without: a shell")
         command.set_defaults(command=action)
+    _add_faults(commands, which)
     return parser
+
+
+def _add_faults(commands: Commands, which: argparse.ArgumentParser) -> None:
+    unplug = commands.add_parser("unplug", parents=[which], help="let nothing through a box's link until `plug`")
+    unplug.add_argument("box", choices=list(BOXES))
+    unplug.add_argument("--no-carrier", action="store_true", help="the box sees it; else packets vanish silently")
+    unplug.set_defaults(command=_unplug)
+    plug = commands.add_parser("plug", parents=[which], help="mend a box's link")
+    plug.add_argument("box", choices=list(BOXES))
+    plug.set_defaults(command=_plug)
+    restart = commands.add_parser("restart-sshd", parents=[which], help="restart a box's sshd and end its sessions")
+    restart.add_argument("box", choices=[name for name, box in BOXES.items() if box.has_sshd])
+    restart.set_defaults(command=_restart_sshd)
+    code = commands.add_parser("code", parents=[which], help="print a user's one-time code")
+    code.add_argument("user", choices=[user.name for user in USERS.values() if user.totp_secret])
+    code.set_defaults(command=_code)

@@ -44,39 +44,64 @@ DEFAULT_GENERATION = "24.11"
 class Box:
     """One machine of the cluster: a set of Linux namespaces with its own root file system.
 
-    `inside` is the address on the cluster's network, `outside` the one on the network that the laptop is on.
+    `inside` is the address on the cluster's network, `outside` the one on the network that the laptop is on, `middle`
+    the one on a network between the two, which only the gates know.
     """
 
     name: str
+    role: str
+    """What the machine is for: laptop, login, control, node or gate."""
     inside: str | None = None
     outside: str | None = None
+    middle: str | None = None
     devices: tuple[str, ...] = ()
     """Names in /dev that behave like /dev/null: GPUs to be counted and handed out, not to be computed on."""
 
     @property
     def is_laptop(self) -> bool:
-        return self.inside is None
+        return self.role == "laptop"
+
+    @property
+    def has_slurm(self) -> bool:
+        """Whether the machine is part of the cluster proper, with Slurm, modules and images."""
+        return self.role in ("login", "control", "node")
+
+    @property
+    def has_sshd(self) -> bool:
+        return self.role in ("login", "node", "gate")
 
 
-COMPUTE_NODES = ("node1", "node2", "gpu1")
 BOXES = {
     box.name: box
     for box in (
-        Box("laptop", outside="10.50.0.2"),
-        Box("login", inside="10.60.0.1", outside="10.50.0.1"),
-        Box("ctl", inside="10.60.0.2"),
-        Box("node1", inside="10.60.0.11"),
+        Box("laptop", "laptop", outside="10.50.0.2"),
+        Box("login", "login", inside="10.60.0.1", outside="10.50.0.1"),
+        Box("login2", "login", inside="10.60.0.4", outside="10.50.0.4"),
+        Box("gate1", "gate", outside="10.50.0.3", middle="10.55.0.1"),
+        Box("gate2", "gate", inside="10.60.0.3", middle="10.55.0.2"),
+        Box("ctl", "control", inside="10.60.0.2"),
+        Box("node1", "node", inside="10.60.0.11"),
         # The cluster snowy has its only GPU here. It is not called nvidia0: for the main cluster this node has none.
-        Box("node2", inside="10.60.0.12", devices=("t4-0",)),
-        Box("gpu1", inside="10.60.0.21", devices=(*(f"nvidia{i}" for i in range(6)), "nvidiactl")),
+        Box("node2", "node", inside="10.60.0.12", devices=("t4-0",)),
+        Box("gpu1", "node", inside="10.60.0.21", devices=(*(f"nvidia{i}" for i in range(6)), "nvidiactl")),
     )
 }
+COMPUTE_NODES = tuple(name for name, box in BOXES.items() if box.role == "node")
+LOGIN_NODES = tuple(name for name, box in BOXES.items() if box.role == "login")
 LOGIN_FULL_NAME = "login.practice.test"
+LOGIN_INSIDE_NAME = "login-inside"
+"""The login node's name for those who are in the cluster already, or came through the gates."""
+LOGIN_PORTS = (22, 8822)
+MOVED_LOGIN = "10.50.0.77"
+"""Where the login node answers after it has moved."""
 
 
 @dataclass(frozen=True)
 class User:
-    """A person with a home on the cluster and another one on the laptop. Group id and user id are the same."""
+    """A person with a home on the cluster and another one on the laptop. Group id and user id are the same.
+
+    Some stand for a kind of site: what the sshds there make of them is said here, and nowhere else.
+    """
 
     name: str
     uid: int
@@ -85,11 +110,37 @@ class User:
     snowy_accounts: tuple[str, ...] = ()
     password: str | None = None
     """A user with a password has no key at all."""
+    shell: str = "/bin/bash"
+    login_sshd: tuple[str, ...] = ()
+    """Settings for this user in the sshd of the login nodes."""
+    node_sshd: tuple[str, ...] = ()
+    """Settings for this user in the sshd of the compute nodes."""
+    totp_secret: str | None = None
+    """A user with one is asked for a one-time code, after the password if there is one."""
+    totp_on: tuple[str, ...] = ()
+    """The roles of the boxes where the code is asked for."""
+    home_files: tuple[tuple[str, bytes], ...] = ()
+    """What is in the home on the cluster, apart from what everybody has."""
+    greeting: bytes = b""
+    """What a login node shows this user before the login (the sshd's banner) and after it (the message of the day)."""
 
     @property
     def home(self) -> Path:
         return Path("/home") / self.name
 
+
+NOISE = (
+    b"\033]0;the terminal's new title\007\033[31mWelcome to the noisy site\033[0m\007\n"
+    b"\033[2J\rDisk quota: 93 % used\r\nInvalid UTF-8: \377\376\303(\n"
+)
+"""What some sites print at every login, with all that a terminal may trip over; so does a program that reads it."""
+
+# The same line for csh, sh and bash.
+_MAKE_NOISE = b"cat ~/.noise; sh -c 'cat ~/.noise >&2'\n"
+_NOISY_FILES = (".bashrc", ".bash_profile", ".profile", ".cshrc")
+
+# "Match" turns it on where it is wanted: for everybody else, the methods stay key and password.
+_ASK = "KbdInteractiveAuthentication yes"
 
 USERS = {
     user.name: user
@@ -97,6 +148,32 @@ USERS = {
         User("alice", 2001, ("proj1", "proj2"), snowy_accounts=("proj1",)),
         User("bob", 2002, ("proj2",)),
         User("carol", 2003, ("proj1",), password="practice-carol"),
+        User(
+            *("dave", 2004, ("proj1",)),
+            password="practice-dave",
+            login_sshd=(_ASK, "AuthenticationMethods keyboard-interactive"),
+            node_sshd=(_ASK, "AuthenticationMethods keyboard-interactive"),
+            totp_secret="PRACTICEDAVE2345PRACTICEDAVE2345",
+            totp_on=("login", "node"),
+        ),
+        User(
+            *("erin", 2005, ("proj1",)),
+            login_sshd=("AllowTcpForwarding no",),
+            node_sshd=("DenyUsers erin",),
+        ),
+        User(
+            *("frank", 2006, ("proj1",)),
+            shell="/bin/tcsh",
+            home_files=((".noise", NOISE), *((name, _MAKE_NOISE) for name in _NOISY_FILES)),
+            greeting=NOISE,
+        ),
+        User("grace", 2007, ("proj1",), node_sshd=("DenyUsers grace",)),
+        User(
+            *("heidi", 2008, ("proj1",)),
+            login_sshd=(_ASK, "AuthenticationMethods publickey,keyboard-interactive"),
+            totp_secret="PRACTICEHEIDI234PRACTICEHEIDI234",
+            totp_on=("login",),
+        ),
     )
 }
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import assembly, boxes, cache, door, network, processes, recipes, slurm, state
+from .arrangements import Arrangements
 from .errors import ClusterError, NotPossibleHereError, NotUpError
 from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
 from .report import say
@@ -29,10 +30,11 @@ USER_NAMESPACE_SETTINGS = {
 }
 
 
-class PracticeCluster:
+class PracticeCluster(Arrangements):
     """A Slurm cluster on this machine, of the given generation ("24.11" or "22.05").
 
-    Making the object does nothing; the cluster may have been started by another program.
+    Making the object does nothing; the cluster may have been started by another program. What can be changed about a
+    running one, to see what happens then, is in `Arrangements`.
 
         cluster = PracticeCluster()
         cluster.up()
@@ -97,9 +99,11 @@ class PracticeCluster:
             yield
 
     def _answers(self) -> bool:
-        """Return whether Slurm can be talked to."""
+        """Return whether Slurm can be talked to, and the login node from the laptop: nobody left a link unplugged."""
+        greeting = ["bash", "-c", "read -r -t 5 line </dev/tcp/login/22"]
         try:
-            return self.run("login", "alice", ["squeue", "-M", slurm.BOTH], timeout=10).returncode == 0
+            slurm_answers = self.run("login", "alice", ["squeue", "-M", slurm.BOTH], timeout=10).returncode == 0
+            return slurm_answers and self.run("laptop", "alice", greeting, timeout=5).returncode == 0
         except subprocess.TimeoutExpired:
             return False
 
@@ -181,12 +185,16 @@ class PracticeCluster:
         timeout: float | None = None,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run `argv` as in `argv()` and return its output; the other arguments are those of subprocess.run."""
+        """Run `argv` as in `argv()` and return its output; the other arguments are those of subprocess.run.
+
+        Bytes that are no UTF-8 come as Python's surrogates: frank's site prints such.
+        """
         return subprocess.run(
             self.argv(box, user, argv, env=env, login=login),
             input=input or "",
             capture_output=True,
             text=True,
+            errors="surrogateescape",
             timeout=timeout,
             check=check,
         )

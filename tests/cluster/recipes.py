@@ -26,7 +26,7 @@ CHECKOUT = HERE.parents[1]
 
 BOX_PACKAGES = (
     *("slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server", "munge", "libpam-slurm"),
-    *("openssh-server", "openssh-client", "lmod", "python3", "python3-venv"),
+    *("openssh-server", "openssh-client", "libpam-google-authenticator", "lmod", "python3", "python3-venv", "tcsh"),
     *("iproute2", "procps", "ca-certificates", "curl", "less", "nano", "adduser", "tar"),
     # what Apptainer wants to have around
     *("squashfuse", "fuse-overlayfs", "uidmap", "squashfs-tools", "fuse2fs", "gocryptfs"),
@@ -156,7 +156,7 @@ def _make_tools(directory: Path, kind: str) -> None:
 
 
 def _rootfs(generation: Generation, tools: Artefact) -> Artefact:
-    people = tuple(f"{user.name}:{user.uid}:{user.password or ''}" for user in USERS.values())
+    people = tuple(f"{user.name}:{user.uid}:{user.shell}:{user.password or ''}" for user in USERS.values())
     make = _make_rootfs_of_trixie if generation.suite == "trixie" else _make_rootfs_of_bookworm
     script = (HERE / "rootfs.sh").read_text()
     packages = (*BOX_PACKAGES, generation.libslurm)

@@ -1,11 +1,11 @@
 #!/bin/bash
 # Runs inside a fresh root file system (by chroot) and turns it into one for the boxes of the cluster.
-# Arguments: NAME:UID:PASSWORD of each user, PASSWORD empty for users who log in with a key.
+# Arguments: NAME:UID:SHELL:PASSWORD of each user, PASSWORD empty for users who log in with a key.
 set -euo pipefail
 
 for entry in "$@"; do
-    IFS=: read -r name uid password <<<"$entry"
-    useradd --no-create-home --uid "$uid" --user-group --shell /bin/bash "$name"
+    IFS=: read -r name uid shell password <<<"$entry"
+    useradd --no-create-home --uid "$uid" --user-group --shell "$shell" "$name"
     # "*" instead of useradd's "!": no password fits, but the account is not a locked one.
     if [ -n "$password" ]; then echo "$name:$password" | chpasswd; else usermod -p '*' "$name"; fi
 done

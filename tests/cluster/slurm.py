@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import sshd
 from .errors import ClusterError
 from .layout import COMPUTE_NODES, USERS, Generation
 
@@ -148,8 +149,6 @@ _RESERVATION = (
     *("Users=alice", "Accounts=proj1", "Licenses=lab1:1", "Flags=ANY_NODES"),
 )
 
-_PAM_SLURM = "sed -i 's/^@include common-account/account required pam_slurm.so\\n&/' /etc/pam.d/sshd"
-
 
 def write_configuration(directory: Path, generation: Generation, slurm_uid: int) -> None:
     """Write what all boxes of the cluster see as /etc/slurm."""
@@ -186,7 +185,7 @@ class Starter:
         for node in COMPUTE_NODES:
             self._shell(node, f"mkdir -p /var/lib/slurm/slurmd && slurmd -N {node}")
             if pam_slurm:
-                self._shell(node, _PAM_SLURM)
+                self._shell(node, sshd.ADD_PAM_SLURM)
         self._shell("node2", f"mkdir -p /var/lib/slurm/snowy-slurmd && slurmd -f {SNOWY_DIRECTORY}/slurm.conf -N s1")
         self._wait("idle nodes", self._all_idle)
         for cluster in (MAIN, SNOWY):
@@ -237,9 +236,12 @@ def _accounting_commands() -> list[str]:
         f"add cluster {BOTH} set QOS=normal,short DefaultQOS=normal",
         f"add account {accounts} Cluster={BOTH} Description=practice Organization=practice",
     ]
+    alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for user in USERS.values():
-        for cluster, theirs in ((MAIN, user.accounts), (SNOWY, user.snowy_accounts)):
-            if theirs:
-                allowed = f"Account={','.join(theirs)} DefaultAccount={theirs[0]}"
-                commands.append(f"add user {user.name} Cluster={cluster} {allowed}")
+        alike.setdefault((MAIN, user.accounts), []).append(user.name)
+        alike.setdefault((SNOWY, user.snowy_accounts), []).append(user.name)
+    for (cluster, theirs), names in alike.items():
+        if theirs:
+            allowed = f"Account={','.join(theirs)} DefaultAccount={theirs[0]}"
+            commands.append(f"add user {','.join(names)} Cluster={cluster} {allowed}")
     return commands

@@ -12,11 +12,16 @@ import subprocess
 from pathlib import Path
 
 from .errors import ClusterError
-from .layout import BOXES, LOGIN_FULL_NAME, USERS, User
+from .layout import BOXES, LOGIN_FULL_NAME, LOGIN_INSIDE_NAME, LOGIN_NODES, LOGIN_PORTS, USERS, Box, User
 
 LAPTOP_SSH_CONFIG = f"""\
 Host login
     HostName {LOGIN_FULL_NAME}
+
+# The same machine by two jumps, as at sites that let nobody in directly.
+Host deep
+    HostName {LOGIN_INSIDE_NAME}
+    ProxyJump gate1,gate2
 """
 
 LAPTOP_PROFILE = """\
@@ -48,7 +53,7 @@ done
 def make_keys(rootfs: Path, directory: Path) -> None:
     """Make a host key for every box with an sshd (host-BOX) and two keys for each user with any (USER@PLACE)."""
     directory.mkdir(mode=0o700)
-    names = [f"host-{name}" for name, box in BOXES.items() if not box.is_laptop]
+    names = [f"host-{name}" for name, box in BOXES.items() if box.has_sshd]
     names += [f"{user.name}@{place}" for user in _with_keys() for place in ("laptop", "cluster")]
     result = subprocess.run(
         ["unshare", "--mount", "sh", "-c", _MAKE_KEYS, "sh", str(rootfs), str(directory), *names],
@@ -69,15 +74,29 @@ def host_key(keys: Path, box: str) -> str:
 
 
 def known_hosts_of_laptop(keys: Path) -> str:
-    """Return known_hosts for the laptop: the login node's key, and nobody else's."""
-    names = ",".join(("login", LOGIN_FULL_NAME, str(BOXES["login"].outside)))
-    return f"{names} {host_key(keys, 'login')}\n"
+    """Return known_hosts for the laptop: the keys of the login nodes and the gates, and nobody else's.
+
+    Each login node answers to the name of both, as where one name leads to several machines.
+    """
+    lines = [f"{','.join(_login_names(BOXES[name]))} {host_key(keys, name)}\n" for name in LOGIN_NODES]
+    lines.append(f"{LOGIN_INSIDE_NAME} {host_key(keys, 'login')}\n")
+    gates = [box for box in BOXES.values() if box.role == "gate"]
+    lines += [f"{','.join(filter(None, (box.name, box.outside)))} {host_key(keys, box.name)}\n" for box in gates]
+    return "".join(lines)
+
+
+def _login_names(box: Box) -> list[str]:
+    """Return all that the laptop calls a login node; known_hosts writes a port that is not 22 with the name."""
+    names = list(dict.fromkeys(("login", LOGIN_FULL_NAME, box.name, str(box.outside))))
+    return names + [f"[{name}]:{port}" for port in LOGIN_PORTS if port != 22 for name in names]
 
 
 def known_hosts_of_cluster(keys: Path) -> str:
     """Return /etc/ssh/ssh_known_hosts for the cluster: all boxes know each other."""
-    boxes = [box for box in BOXES.values() if box.inside]
-    return "".join(f"{box.name},{box.inside} {host_key(keys, box.name)}\n" for box in boxes)
+    boxes = [box for box in BOXES.values() if box.has_sshd]
+    names = {box.name: ",".join(filter(None, (box.name, box.inside, box.middle))) for box in boxes}
+    names["login"] += f",{LOGIN_INSIDE_NAME}"
+    return "".join(f"{theirs} {host_key(keys, name)}\n" for name, theirs in names.items())
 
 
 def make_homes(rootfs: Path, keys: Path, cluster: Path, laptop: Path) -> None:
@@ -94,6 +113,8 @@ def make_homes(rootfs: Path, keys: Path, cluster: Path, laptop: Path) -> None:
             _install_key(keys / f"{user.name}@cluster", cluster / user.name)
             accepted = [keys / f"{user.name}@{where}.pub" for where in ("laptop", "cluster")]
             _private(cluster / user.name / ".ssh/authorized_keys", "".join(p.read_text() for p in accepted))
+        for name, content in user.home_files:
+            (cluster / user.name / name).write_bytes(content)
         for place in (cluster, laptop):
             _give_to(user, place / user.name)
 

@@ -1,0 +1,362 @@
+"""The tunnel beside ``ssh -L`` over the same sshd: down, up, round trip, a new connection, and a cold JupyterLab page.
+
+    make bench-tunnel     (root; uses the practice cluster, and brings it up if need be)
+
+Everything is measured in turn, in rounds, in one run on one machine: from the laptop to a port of the login node's
+127.0.0.1. What is printed are medians over the rounds and, beside them, the ratio to ``ssh -L``; the machine itself
+cancels out of a ratio, and says little in a figure.
+
+The page is opened by Debian's Chromium with an empty profile, through the login node to JupyterLab on a compute node,
+until the launcher tab can be clicked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.cluster import PracticeCluster  # noqa: E402
+
+MIB = 1024 * 1024
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
+         "--disable-component-update", "--disable-dev-shm-usage"]  # fmt: skip
+
+# on the login node: D sends as many bytes as it is told, U takes them and says so, E sends back what comes
+SERVER = """
+import os, socket, sys, threading
+def recv_exactly(c, n):
+    data = b""
+    while len(data) < n:
+        more = c.recv(n - len(data))
+        if not more: raise EOFError
+        data += more
+    return data
+def serve(c):
+    c.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    try:
+        while True:
+            kind = recv_exactly(c, 1)
+            if kind == b"E":
+                c.sendall(recv_exactly(c, 1)); continue
+            count, piece, buffer = int.from_bytes(recv_exactly(c, 8), "big"), bytes(1 << 18), bytearray(1 << 18)
+            while count > 0 and kind == b"D":
+                count -= c.send(piece[:count])
+            while count > 0:
+                n = c.recv_into(buffer)
+                if not n: raise EOFError
+                count -= n
+            if kind == b"U": c.sendall(b".")
+    except (EOFError, OSError):
+        c.close()
+listener = socket.create_server(("127.0.0.1", 0), backlog=100)
+print(listener.getsockname()[1], flush=True)
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+@dataclass
+class Measured:
+    """One round over one way: MB/s, and seconds."""
+
+    down: float
+    up: float
+    round_trip: float
+    round_trip_p99: float
+    new_connection: float
+
+
+def measure(port: int, size: int) -> Measured:
+    """Measure one round through a port of this machine."""
+    with connected(port) as line:
+        down = transfer(line, b"D", size)
+        up = transfer(line, b"U", size)
+        trips = sorted(timed(lambda: echo(line)) for _ in range(1000))
+    connections = sorted(timed(lambda: one_connection(port)) for _ in range(60))
+    return Measured(down, up, statistics.median(trips), trips[int(0.99 * len(trips))], statistics.median(connections))
+
+
+@contextlib.contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), 10) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        yield line
+
+
+def transfer(line: socket.socket, kind: bytes, size: int) -> float:
+    """Return MB/s."""
+    began = time.perf_counter()
+    line.sendall(kind + size.to_bytes(8, "big"))
+    if kind == b"D":
+        buffer, left = bytearray(256 * 1024), size
+        while left:
+            count = line.recv_into(buffer)
+            assert count, "it broke off"
+            left -= count
+    else:
+        piece, left = bytes(256 * 1024), size
+        while left:
+            left -= line.send(piece[:left])
+        assert line.recv(1) == b"."
+    return size / (time.perf_counter() - began) / 1e6
+
+
+def echo(line: socket.socket) -> None:
+    line.sendall(b"Ex")
+    assert line.recv(1) == b"x"
+
+
+def one_connection(port: int) -> None:
+    with connected(port) as line:
+        echo(line)
+
+
+def timed(act: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+# --- the ways ------------------------------------------------------------------------------------------------
+
+
+class NoQuestions:
+    """Nobody is asked: the key is there, and the host key known."""
+
+    def secret(self, text: str) -> str | None:
+        return None
+
+    def confirm(self, text: str) -> bool:
+        return False
+
+
+@contextlib.contextmanager
+def by_ssh(config: str, port: int) -> Iterator[int]:
+    """``ssh -L``, as a user would type it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        local = free.getsockname()[1]
+    ssh = subprocess.Popen(["ssh", "-F", config, "-N", "-o", "ExitOnForwardFailure=yes",
+                            "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", "login"])  # fmt: skip
+    try:
+        wait_until_open(local)
+        yield local
+    finally:
+        ssh.terminate()
+        ssh.wait()
+
+
+@contextlib.contextmanager
+def by_engine(engine: str, config: str, port: int) -> Iterator[int]:
+    """Our own tunnel over one of our engines."""
+    from notebook_launcher.hosts.openssh import OpenSshHost
+    from notebook_launcher.hosts.paramiko import ParamikoHost
+    from notebook_launcher.hosts.ssh_auth import Credentials
+    from notebook_launcher.hosts.ssh_settings import Destination
+    from notebook_launcher.tunnel import Tunnel
+
+    destination, credentials = Destination("login", config_file=config), Credentials(NoQuestions())
+    host = (OpenSshHost if engine == "openssh" else ParamikoHost).open(destination, credentials)
+    tunnel = Tunnel()
+    with host:
+        tunnel.lead_over(host.link())
+        yield tunnel.forward(port)
+        tunnel.close()
+
+
+@contextlib.contextmanager
+def by_sshtunnel(config: str, port: int) -> Iterator[int]:
+    """The plain library, for comparison."""
+    import sshtunnel
+
+    key = next(line.split()[1] for line in Path(config).read_text().splitlines() if "IdentityFile" in line)
+    forwarder = sshtunnel.SSHTunnelForwarder("login", ssh_username="alice", ssh_pkey=key, ssh_config_file=config,
+                                             remote_bind_address=("127.0.0.1", port))  # fmt: skip
+    forwarder.start()
+    try:
+        yield forwarder.local_bind_port
+    finally:
+        forwarder.stop(force=True)
+
+
+def wait_until_open(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.02)
+    raise SystemExit("the tunnel does not open")
+
+
+# --- the pages -----------------------------------------------------------------------------------------------
+
+
+def cold_page(url: str) -> float:
+    """Return seconds from opening the address in a fresh browser to a launcher tab that can be clicked."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = chromium.new_page(viewport={"width": 1280, "height": 800})
+        began = time.perf_counter()
+        page.goto(url)
+        page.locator('.jp-LauncherCard[data-category="Notebook"]').first.wait_for(timeout=60_000)
+        page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(trial=True, timeout=60_000)
+        seconds = time.perf_counter() - began
+        chromium.close()
+        return seconds
+
+
+# --- on the laptop -------------------------------------------------------------------------------------------
+
+
+def on_the_laptop(task: dict[str, object]) -> None:
+    """Measure what is asked for, in the laptop's network, and print it as JSON."""
+    if "page" in task:
+        print(json.dumps(cold_page(str(task["page"]))))
+        return
+    config, port, size = str(task["config"]), int(str(task["port"])), int(str(task["size"]))
+    ways: dict[str, Callable[[], contextlib.AbstractContextManager[int]]] = {
+        "ssh -L": lambda: by_ssh(config, port),
+        "paramiko engine": lambda: by_engine("paramiko", config, port),
+        "openssh engine": lambda: by_engine("openssh", config, port),
+        "plain sshtunnel": lambda: by_sshtunnel(config, port),
+    }
+    if only := str(task["only"]):
+        ways = {name: way for name, way in ways.items() if name in only.split(",")}
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+    for _ in range(int(str(task["rounds"]))):
+        for name, way in ways.items():
+            with way() as local:
+                rounds[name].append(vars(measure(local, size)))
+    print(json.dumps(rounds))
+
+
+def run_on_the_laptop(cluster: PracticeCluster, task: dict[str, object], profile: str = "") -> object:
+    words = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else []), __file__, "--task", "-"]
+    done = subprocess.run(cluster.laptop_argv(words), input=json.dumps(task), text=True, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
+
+
+@contextlib.contextmanager
+def ssh_config(cluster: PracticeCluster) -> Iterator[str]:
+    """The laptop's way to the login node, as a file for the programs of this machine."""
+    keys = cluster.directory / "keys"
+    with tempfile.TemporaryDirectory() as folder:
+        known = cluster.run("laptop", "alice", ["sh", "-c", "cat /etc/ssh/ssh_known_hosts ~/.ssh/known_hosts"])
+        Path(folder, "known_hosts").write_text(known.stdout)
+        key = Path(folder, "key")
+        key.write_text((keys / "alice@laptop").read_text())
+        key.chmod(0o600)
+        Path(folder, "config").write_text(
+            f"Host login\n  HostName login\n  User alice\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {folder}/known_hosts\n  GlobalKnownHostsFile none\n"
+            f"Host node1 node2 gpu1\n  ProxyJump login\n  User alice\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {folder}/known_hosts\n  StrictHostKeyChecking no\n"
+        )
+        yield f"{folder}/config"
+
+
+def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str, profile: str) -> None:
+    server = subprocess.Popen(cluster.argv("login", "alice", ["python3", "-u", "-c", SERVER]),
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert server.stdin and server.stdout
+    with ssh_config(cluster) as config:
+        port = int(server.stdout.readline())
+        task = {"config": config, "port": port, "size": size * MIB, "rounds": rounds, "only": only}
+        found = run_on_the_laptop(cluster, task, profile)
+    server.stdin.close()
+    server.wait(10)
+    assert isinstance(found, dict)
+    print_lines(found)
+
+
+def print_lines(found: dict[str, list[dict[str, float]]]) -> None:
+    names = {"down": "down MB/s", "up": "up MB/s", "round_trip": "round trip ms", "round_trip_p99": "p99 ms",
+             "new_connection": "new connection ms"}  # fmt: skip
+    print(f"{'':18}" + "".join(f"{text:>26}" for text in names.values()))
+    first = next(iter(found))
+    for way, rounds in found.items():
+        cells = ""
+        for name in names:
+            scale = 1 if name in ("down", "up") else 1000
+            value = statistics.median(one[name] for one in rounds)
+            ratio = statistics.median(
+                one[name] / base[name] for one, base in zip(rounds, found[first], strict=True)
+            )
+            cells += f"{value * scale:>16.3f} ({ratio:>5.2f} ×)"
+        print(f"{way:18}{cells}")
+
+
+def measure_pages(cluster: PracticeCluster, rounds: int) -> None:
+    """Open one session's page by ``ssh -J -L`` and by the launcher, in turn."""
+    launcher = subprocess.Popen(
+        cluster.argv("laptop", "alice", ["launch-notebook", "--json", "-t", "15", "--gpus", "1"]),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert launcher.stdout
+    ready = next(event for event in map(json.loads, launcher.stdout) if event["event"] == "ready")
+    directory = f"/home/alice/.notebook-launcher/sessions/{ready['session']}"
+    endpoint = json.loads(cluster.run("login", "alice", ["cat", f"{directory}/endpoint.json"]).stdout)
+    with ssh_config(cluster) as config:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            local = free.getsockname()[1]
+        words = ["ssh", "-F", config, "-N", "-J", "login", "-L", f"127.0.0.1:{local}:127.0.0.1:{endpoint['port']}", ready["node"]]
+        ssh = subprocess.Popen(cluster.laptop_argv(words))
+        time.sleep(2)
+        theirs = ready["url"].replace(f":{ready['local_port']}/", f":{local}/")
+        times: dict[str, list[float]] = {"ssh -J -L": [], "launch-notebook": []}
+        for _ in range(rounds):
+            times["ssh -J -L"].append(float(str(run_on_the_laptop(cluster, {"page": theirs}))))
+            times["launch-notebook"].append(float(str(run_on_the_laptop(cluster, {"page": ready["url"]}))))
+        ssh.terminate()
+        ssh.wait()
+    launcher.terminate()
+    launcher.wait(60)
+    base = times["ssh -J -L"]
+    for name, values in times.items():
+        ratio = statistics.median(a / b for a, b in zip(values, base, strict=True))
+        print(f"cold page, {name:16} {statistics.median(values):6.2f} s ({ratio:.2f} ×)   "
+              + " ".join(f"{value:.2f}" for value in values))  # fmt: skip
+
+
+def main() -> None:
+    """Bring the practice cluster up if need be, measure, and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--size", type=int, default=128, help="MiB each way")
+    parser.add_argument("--only", default="", help="names of ways, with commas")
+    parser.add_argument("--pages", type=int, default=5, help="rounds of the cold page; 0: none")
+    parser.add_argument("--profile", default="", help="write a profile of the laptop's side to this file")
+    parser.add_argument("--task", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.task:
+        on_the_laptop(json.load(sys.stdin))
+        return
+    cluster = PracticeCluster()
+    was_up = cluster.is_up()
+    cluster.up(until_end_of=None if was_up else os.getpid())
+    print("command:", shlex.join(sys.argv))
+    if arguments.rounds:
+        measure_lines(cluster, arguments.rounds, arguments.size, arguments.only, arguments.profile)
+    if arguments.pages:
+        measure_pages(cluster, arguments.pages)
+
+
+if __name__ == "__main__":
+    main()

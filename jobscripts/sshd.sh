@@ -1,0 +1,236 @@
+#!/bin/bash
+# An SSH server, run as the user, into one session: it lets in the session's keys and nobody else, and forwards to this
+# node's 127.0.0.1 and does nothing else. There is no shell, no command, no file transfer behind it.
+#
+#   bash sshd.sh step SESSION_DIR      over standard input and output, for one connection: what a job step carries
+#   bash sshd.sh listen SESSION_DIR    on a free port, until the process that has started this one ends
+#
+# SESSION_DIR/authorized_keys lists the public keys that are let in, and is read at every login. The server shows
+# SESSION_DIR/ssh_host_key, which is made if it is not there. `listen` writes its port into SESSION_DIR/runtime/ssh_port
+# as soon as it can be reached. Exit code 1: there is no such server here, and standard error says why.
+
+set -u
+
+# The ports from which `listen` takes one: above those that Linux gives to outgoing connections.
+readonly FIRST_PORT=61000 PORTS=4500
+
+# How many of them are tried. On a node where that many are taken something else is wrong.
+readonly TRIES=20
+
+main() {
+  umask 077
+  [[ $# == 2 && -n $2 ]] || usage
+  dir=${2%/}
+  [[ $dir == /* ]] || dir=$PWD/$dir
+  # shellcheck source=jobscripts/lib.sh
+  source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+  check_session_dir
+  find_sshd
+  make_host_key
+  write_config
+  case $1 in
+    step)   step ;;
+    listen) listen ;;
+    *)      usage ;;
+  esac
+}
+
+usage() {
+  printf 'usage: sshd.sh step|listen SESSION_DIR\n' >&2
+  exit 2
+}
+
+# Not a word to standard output, ever: with `step` that is the connection.
+refuse() {
+  log "there is no SSH server into this session on $(uname -n): $1"
+  exit 1
+}
+
+# ------------------------------------------------------------------------------------------------- what is needed
+
+check_session_dir() {
+  # Who can write it decides who comes in.
+  [[ -O $dir ]] || refuse "the session directory $dir is not there, or belongs to somebody else"
+  # What sshd's configuration has no way to say in every version.
+  [[ $dir != *[\"\\[:cntrl:]]* ]] || refuse "the session directory $dir has a quote, backslash or control character"
+}
+
+# Set sshd to the program's absolute path: it starts itself anew for every connection, and refuses to do so without.
+find_sshd() {
+  local place
+  for place in "$(type -P sshd)" {/usr/sbin,/usr/local/sbin,/sbin,/usr/lib/ssh,/opt/ssh/sbin}/sshd; do
+    sshd=$place
+    [[ $sshd == /* && -x $sshd ]] && return
+  done
+  refuse "sshd is not installed (neither on the PATH nor in /usr/sbin)"
+}
+
+# The launcher has made a key; this is for whoever works by hand.
+make_host_key() {
+  local key=$dir/ssh_host_key new=$dir/ssh_host_key.new.$$
+  if [[ ! -s $key ]]; then
+    { ssh-keygen -q -t ed25519 -N '' -C '' -f "$new" </dev/null >&2 && keep_host_key; } ||
+      refuse "$key is missing and could not be made"
+  fi
+  # sshd uses no private key that others may read.
+  chmod 600 -- "$key" || refuse "$key cannot be closed to others"
+}
+
+# `ln` does not replace: of two that make a key in the same moment, one wins, and both use it.
+keep_host_key() {
+  if ln -- "$new" "$key" 2>/dev/null; then mv -f -- "$new.pub" "$key.pub"; fi
+  rm -f -- "$new" "$new.pub"
+  [[ -s $key ]]
+}
+
+# One content for all servers of a session, however many start at once; so it is written only where it is not there yet,
+# and a home that has become full meanwhile keeps nobody out.
+write_config() {
+  local config text
+  config=$dir/sshd_config
+  compose_config
+  { IFS= read -r -d '' text <"$config"; } 2>/dev/null
+  [[ ${text-} == "$REPLY"$'\n' ]] || write_file "$config" "$REPLY" || refuse "$config could not be written"
+}
+
+# Set REPLY to the configuration, in words that OpenSSH 8.0 knows.
+#
+# StrictModes looks at the modes of everything from the file up to the home or the root: a group-writable home or
+# project directory, or a file server with rights of its own, would keep the user out. What it is there for is done
+# otherwise: the session directory is the user's and closed to others, and the scripts come from it as well.
+#
+# MaxSessions 0 forbids shells, commands and subsystems, and still lets forwarding through.
+compose_config() {
+  local user keys=${dir//%/%%}/authorized_keys   # % has a meaning there
+  user=$(id -un) || refuse "the user $EUID has no name here"
+  # In AllowUsers these have a meaning: user@host, and patterns. Nobody but the user gets in anyway, unless it is root.
+  user=${user//[^[:alnum:]._-]/?}
+  REPLY="# Written by sshd.sh.
+HostKey \"$dir/ssh_host_key\"
+AuthorizedKeysFile \"$keys\"
+StrictModes no
+AllowUsers $user
+AuthenticationMethods publickey
+PubkeyAuthentication yes
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+AllowTcpForwarding local
+PermitOpen 127.0.0.1:* localhost:*
+GatewayPorts no
+AllowStreamLocalForwarding no
+AllowAgentForwarding no
+X11Forwarding no
+PermitTunnel no
+PermitTTY no
+PermitUserRC no
+MaxSessions 0
+LoginGraceTime 60
+ClientAliveInterval 30
+ClientAliveCountMax 3
+UseDNS no
+PidFile none
+LogLevel ERROR"
+}
+
+# ----------------------------------------------------------------------------------------------------------- step
+
+step() {
+  [[ -s $dir/authorized_keys ]] || refuse "$dir/authorized_keys holds no key that could be let in"
+  exec "$sshd" -i -e -f "$dir/sshd_config"
+}
+
+# --------------------------------------------------------------------------------------------------------- listen
+
+listen() {
+  starter=$PPID ending=''
+  pid_file=$dir/runtime/sshd.pid
+  words=$dir/runtime/sshd.log
+  # Where many users share a login node, one of them must not lock it out by knocking with a wrong key. OpenSSH 9.8 and
+  # newer do that; older ones do not know the word.
+  options=(-o 'PerSourcePenalties=no')
+  mkdir -p -- "${words%/*}" || refuse "$dir cannot be written"
+  # Only noted: a trap that runs inside `read -t` may be broken off.
+  trap 'ending=yes' TERM INT HUP
+  find_port
+  write_file "$dir/runtime/ssh_port" "$port" || {
+    end_writers "$words"
+    refuse "$dir/runtime/ssh_port could not be written"
+  }
+  log "an SSH server into this session listens on port $port, for the keys in $dir/authorized_keys"
+  supervise
+}
+
+find_port() {
+  local tries
+  for ((tries = 0; tries < TRIES; tries++)); do
+    port=$((FIRST_PORT + RANDOM % PORTS))
+    try_port && return
+    is_wanted || exit 0
+    read_words
+    case $REPLY in
+      *'Bad configuration option: PerSourcePenalties'*) options=() ;;
+      *'already in use'*) ;;
+      *) refuse "$sshd does not start: ${REPLY:-it says nothing}" ;;
+    esac
+  done
+  refuse "none of $TRIES ports could be had: $REPLY"
+}
+
+# Start the server, and succeed when it listens: sshd writes its PidFile only then.
+try_port() {
+  rm -f -- "$pid_file"
+  "$sshd" -D -e -f "$dir/sshd_config" -p "$port" -o "PidFile=\"$pid_file\"" ${options[@]+"${options[@]}"} \
+    </dev/null >/dev/null 2>"$words" &
+  server=$!
+  until [[ -s $pid_file ]]; do
+    is_wanted || { end_writers "$words"; exit 0; }
+    kill -0 "$server" 2>/dev/null || return 1
+    pause 0.01
+  done
+  # IPv4 may be somebody else's while IPv6 was free. sshd is content with one; who connects may get the other.
+  read_words
+  [[ $REPLY == *'already in use'* ]] || return 0
+  end_writers "$words"
+  return 1
+}
+
+# The job script ends all this itself; where it was killed, it is done here.
+supervise() {
+  local code
+  while is_wanted; do
+    if ! kill -0 "$server" 2>/dev/null; then
+      wait "$server"
+      code=$?
+      read_words
+      log "the SSH server on port $port has ended by itself (exit code $code)${REPLY:+: $REPLY}"
+      end_writers "$words"   # the connections, which would go on without it
+      exit 1
+    fi
+    pause 1
+  done
+  exec 2>/dev/null   # bash would tell how its child died
+  end_writers "$words"
+}
+
+# Until a signal, or the end of whoever has started this: an orphan gets another parent. (That process's number says
+# less: it may linger on after the end, and be another one's later.)
+is_wanted() {
+  local stat
+  [[ -z $ending ]] || return 1
+  { IFS= read -r stat <"/proc/$$/stat"; } 2>/dev/null || return 0
+  stat=${stat##*) ? }   # after the name: state, parent
+  [[ ${stat%% *} == "$starter" ]]
+}
+
+# Set REPLY to what sshd has said, in one line. It ends its lines as a terminal in raw mode would want them.
+read_words() {
+  REPLY=''
+  { IFS= read -r -d '' REPLY <"$words"; } 2>/dev/null
+  REPLY=${REPLY//$'\r'/}
+  REPLY=${REPLY%$'\n'}
+  REPLY=${REPLY//$'\n'/; }
+}
+
+main "$@"
+exit

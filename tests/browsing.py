@@ -1,0 +1,76 @@
+"""JupyterLab in a real browser on the laptop, as a person uses it: a page, a notebook, cells, a kernel's variable."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.cluster import PracticeCluster
+
+CHROMIUM = Path("/usr/bin/chromium")
+# as root there is no sandbox; nothing is to be looked up outside of the laptop's network
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]  # fmt: skip
+
+
+@contextlib.contextmanager
+def chromium(cluster: PracticeCluster, folder: Path) -> Iterator[Browser]:
+    """Debian's Chromium with the laptop's network, which reaches the login node and nothing else."""
+    assert CHROMIUM.exists(), "install Debian's chromium (tests/packages.sh does)"
+    wrapper = folder / "chromium"
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.laptop_argv([str(CHROMIUM)]))} "$@"\n')
+    wrapper.chmod(0o755)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(wrapper), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def run_cell(page: Page, number: int, code: str, seconds: float = 60.0) -> str:
+    """Type into the cell, press Shift+Enter, and return what it printed."""
+    cell = page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+    cell.locator(".cm-content").click(timeout=1000 * seconds)
+    page.keyboard.type(code)
+    page.keyboard.press("Shift+Enter")
+    output = cell.locator(".jp-OutputArea-output").first
+    expect(output).to_be_visible(timeout=1000 * seconds)
+    return output.inner_text().strip()
+
+
+def new_notebook(page: Page, url: str) -> None:
+    """Open the address, and a notebook from the launcher tab."""
+    page.goto(url)
+    page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(timeout=60_000)
+    expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(1, timeout=60_000)
+    page.get_by_text("| Idle").wait_for(timeout=60_000)  # the kernel has started
+
+
+class Tab:
+    """A tab with a notebook whose kernel keeps a variable; it is never reloaded."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self.page = browser.new_page(viewport={"width": 1280, "height": 800})
+        self._cells = 0
+        new_notebook(self.page, url)
+        assert self._run("kept = 40; kept") == "40"
+
+    def _run(self, code: str, seconds: float = 60.0) -> str:
+        number, self._cells = self._cells, self._cells + 1
+        return run_cell(self.page, number, code, seconds)
+
+    def still_works(self, seconds: float = 120.0) -> float:
+        """Run one more cell, which must find the variable, and return the seconds until it had."""
+        began = time.monotonic()
+        answer = self._run(f"kept + {self._cells}", seconds)
+        assert answer == str(40 + self._cells - 1), answer
+        return time.monotonic() - began
+
+    @property
+    def complaints(self) -> list[str]:
+        """What dialogs JupyterLab shows."""
+        return [dialog.inner_text() for dialog in self.page.locator(".jp-Dialog").all()]
