@@ -66,9 +66,9 @@ class _EndOfJob:
         deadline, pause = time.monotonic() + GONE_WITHIN, 0.1
         while time.monotonic() < deadline:
             try:
-                if self._is_gone():
+                gone, self.problem = self._is_gone(), None
+                if gone:
                     return True
-                self.problem = None
             except (ConnectionLost, HostCommandFailed) as error:
                 if not self._may_be_reached(error):
                     return False

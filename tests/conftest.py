@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,6 +128,8 @@ class Session:
         )
         self.url = ""
         self._seen = ""
+        self._looked = 0
+        self._reader: threading.Thread | None = None
 
     @property
     def printed(self) -> str:
@@ -147,6 +150,25 @@ class Session:
         match = self.child.match
         assert isinstance(match, re.Match)
         return match
+
+    def read_along(self) -> None:
+        """From now on read what is printed as it comes: a waiting line that nobody reads fills the terminal.
+
+        Use ``saw`` in place of ``expect`` then.
+        """
+        self._reader = threading.Thread(target=self._read_along, daemon=True)
+        self._reader.start()
+
+    def _read_along(self) -> None:
+        with contextlib.suppress(pexpect.EOF, OSError, ValueError):
+            while True:
+                with contextlib.suppress(pexpect.TIMEOUT):
+                    self._seen += self.child.read_nonblocking(65536, timeout=0.5)
+
+    def saw(self, pattern: str, timeout: float = 60) -> None:
+        """Wait until what was printed since the last look matches."""
+        wait_until(lambda: re.search(pattern, plain(self._seen[self._looked :])), timeout, f"“{pattern}” is printed")
+        self._looked = len(self._seen)
 
     def ready(self) -> str:
         """Wait for the address and return it."""
@@ -181,7 +203,10 @@ class Session:
 
     def end(self, timeout: float = 60) -> int:
         """Wait for the end and return the exit code (negative: the signal that ended it)."""
-        self._wait_for(pexpect.EOF, timeout, "launch-notebook did not end")
+        if self._reader is not None:
+            self._reader.join(timeout)
+        else:
+            self._wait_for(pexpect.EOF, timeout, "launch-notebook did not end")
         self.child.close()
         return self.child.exitstatus if self.child.exitstatus is not None else -int(self.child.signalstatus or 0)
 

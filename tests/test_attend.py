@@ -1421,7 +1421,7 @@ def test_the_watch_breaks_alone(story: Story, when: str, reason: str) -> None:
     free = story.blocks("reconnect")
     story.host.watched.ends(reason)
     assert story.shown(events.Disconnected).reason == reason
-    time.sleep(0.5)  # some turns without news
+    time.sleep(0.3)  # some turns without news
     assert "reconnected" not in story.names, "nobody watches the job"
     free.set()
     story.is_mended()
@@ -1477,7 +1477,7 @@ def test_a_watch_that_breaks_at_once_every_time_is_no_reason_for_haste(
 
     monkeypatch.setattr(story.host, "stream", breaking)
     story.host.watched.ends("it cannot run")
-    time.sleep(3)
+    time.sleep(2)
     assert 2 <= story.host.attempts <= 4  # at once, and after 0.5, 1 and 2 s
     assert story.going and story.host.count("scancel") == 0
     story.types("d")
@@ -1719,7 +1719,7 @@ def test_heard_again_while_the_new_connection_is_being_made(story: Story) -> Non
 @pytest.mark.usefixtures("short_silence")
 def test_silent_before_the_script_has_said_a_word(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it said meanwhile is on its way: a job that runs well is not cancelled for it."""
-    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 2.0)
+    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 1.2)
     monkeypatch.setattr(mending, "FIRST_PAUSE", 60.0)
     monkeypatch.setattr(mending, "LONGEST_PAUSE", 60.0)
     story.host.state, story.host.node = "RUNNING", "n1"
@@ -1727,10 +1727,10 @@ def test_silent_before_the_script_has_said_a_word(story: Story, monkeypatch: pyt
     story.shown(events.Running)
     story.host.beats()
     story.host.falls_silent()
-    time.sleep(2.5)
+    time.sleep(1.6)
     story.host.is_heard_again()
     story.shown_or_over(events.Reconnected)
-    time.sleep(0.5)
+    time.sleep(0.3)
     story.host.says("started", node_names=["n1"])
     story.shown(events.Tunnelled)
     story.goes_on_to_a_good_end()
@@ -1803,7 +1803,7 @@ def test_a_way_that_breaks_at_once_every_time_is_no_reason_for_haste(
     story.held()
     story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 1000
     story.ways.links[0].standing = False
-    time.sleep(2.0)
+    time.sleep(1.2)
     assert 2 <= len(story.ways.links) <= 5  # at once, and after 0.5, 1 and 2 s
     story.types("d")
     story.well()

@@ -26,6 +26,7 @@ def held(
     cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.jupyter/lab ~/Untitled*.ipynb"])
     session = launch(cluster, "laptop", "--engine", request.param, columns=160)
     session.ready()
+    session.read_along()
     with chromium(cluster, tmp_path_factory.mktemp("browser")) as browser:
         yield session, Tab(browser, session.url)
     session.send("\n")
@@ -42,6 +43,6 @@ def test_the_tab_works_on(cluster: PracticeCluster, held: tuple[Session, Tab], f
         print(f"{fault.name}: usable again {seconds:.1f} s after its end")
         assert tab.complaints == [], session.printed
         if fault.noticed:
-            session.expect("network down, trying again")
-            session.expect("Connected again")
+            session.saw("network down, trying again")
+            session.saw("Connected again")
     assert "ended" not in session.printed and "gone" not in session.printed

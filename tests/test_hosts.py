@@ -80,11 +80,15 @@ def wait_until(condition: Callable[[], object], seconds: float = 10.0) -> bool:
 
 @dataclass
 class Server:
-    """A running sshd, and the folder with the configuration of a client that trusts it. ``port2``: another of its."""
+    """A running sshd, and the folder with the configuration of a client that trusts it.
+
+    ``port2``: another of its. ``closed_port``: one where it forwards no connections.
+    """
 
     folder: Path
     port: int
     port2: int
+    closed_port: int
     pid: int
     program: str
 
@@ -152,18 +156,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     allowed = [make_key(folder / "user_key"), make_key(folder / "locked_key", passphrase="opén sesame")]
     make_key(folder / "other_key")
     (folder / "authorized_keys").write_text("\n".join(allowed) + "\n")
+    with contextlib.ExitStack() as free:
+        listeners = [free.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        port, port2, closed_port = (listener.getsockname()[1] for listener in listeners)
     (folder / "sshd_config").write_text(
         f"HostKey {folder}/host_key\nHostKey {folder}/second_host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
         "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
         "ListenAddress 127.0.0.1\nMaxStartups 100\nMaxSessions 100\nLogLevel VERBOSE\nPrintMotd no\n"
+        f"Match LocalPort {closed_port}\n  AllowTcpForwarding no\n"
     )
-    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as other:
-        port, port2 = free.getsockname()[1], other.getsockname()[1]
     with (folder / "log").open("w") as log:
-        command = [sshd, "-D", "-e", "-f", folder / "sshd_config", "-p", str(port), "-p", str(port2)]
-        daemon = subprocess.Popen(command, stderr=log)
-    server = Server(folder, port, port2, daemon.pid, sshd)
+        ports = [word for number in (port, port2, closed_port) for word in ("-p", str(number))]
+        daemon = subprocess.Popen([sshd, "-D", "-e", "-f", folder / "sshd_config", *ports], stderr=log)
+    server = Server(folder, port, port2, closed_port, daemon.pid, sshd)
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}\n")
     server.client_with(folder)
     if not wait_until(lambda: daemon.poll() is not None or accepts(port)) or daemon.poll() is not None:
@@ -770,6 +776,47 @@ def test_a_server_that_is_gone_cannot_be_reconnected_to(server: Server, open_hos
         with pytest.raises(ConnectionFailed):
             host.reconnect(timeout=3)
         assert host.run(["echo", "the old one stays"]).stdout == "the old one stays\n"
+
+
+def test_a_login_node_that_forwards_nothing(server: Server, open_host: Open, tmp_path: Path, echo: int) -> None:
+    (tmp_path / "known").write_text(f"[127.0.0.1]:{server.closed_port} {server.host_key}")
+    destination = server.client_with(tmp_path, Port=str(server.closed_port), UserKnownHostsFile=str(tmp_path / "known"))
+    data = os.urandom(100_000)
+    with open_host(destination, Credentials(User())) as host:
+        for link in (host.link(), host.link(server.onward("address"))):
+            stream = link.open(("127.0.0.1", echo))
+            stream.settimeout(10)
+            sender = threading.Thread(target=stream.sendall, args=(data,))
+            sender.start()
+            received = b""
+            while len(received) < len(data):  # no half-close: the command that connects ends with its input
+                part = stream.recv(65536)
+                assert part
+                received += part
+            sender.join()
+            assert received == data
+            stream.close()
+            link.close()
+
+
+@pytest.mark.parametrize("asking", ["password", "keyboard-interactive"], indirect=True)
+@pytest.mark.parametrize("may_ask", [True, False])
+@pytest.mark.parametrize("engine", ["local", *ENGINES])
+def test_onward_the_user_is_asked_only_where_that_is_meant(
+    server: Server, asking: Destination, tmp_path: Path, engine: str, may_ask: bool
+) -> None:
+    user = User("opén")
+    name, key = (tmp_path / "known").read_text().strip().split(" ", 1)
+    address = ("127.0.0.1", int(name.rpartition(":")[2]))
+    onward = Onward("node", address, host_keys=(key,), asking=may_ask)
+    opened = LocalHost(user) if engine == "local" else ENGINES[engine](server.destination(), Credentials(user))
+    with opened as host:
+        if may_ask:
+            host.link(onward).close()
+        else:
+            with pytest.raises(AuthenticationFailed):
+                host.link(onward)
+    assert len(user.asked) == may_ask
 
 
 @pytest.mark.parametrize("way", ["address", "command"])

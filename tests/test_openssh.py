@@ -74,13 +74,14 @@ class Login:
         self.declined = 0
         self.count = 0
 
-    def new(self, place: str = "login", *, asking: bool = True) -> Asker:
+    def new(self, place: str = "login", *, like: str = "", asking: bool = True) -> Asker:
         self.count += 1
         asker = Asker(
             str(self.folder / f"ask{self.count}"),
             self.user,
             self.memory,
             place,
+            like=like,
             asking=asking,
             on_declined=self.decline,
         )
@@ -150,6 +151,18 @@ def test_a_password_is_given_to_no_other_place_and_a_passphrase_is(tmp_path: Pat
     second = login.new("node")
     assert second.answer("", PASSPHRASE) == "passphrase"
     assert second.answer("", "Password: ") == "other"
+
+
+def test_a_compute_node_gets_the_password_of_its_login_node(tmp_path: Path) -> None:
+    login = Login(tmp_path, Somebody("of the jump", "password", "123456", "other"))
+    first = login.new()
+    for question in ("alice@jump's password: ", "(alice@login) Password: ", "(alice@login) Code: "):
+        first.answer("", question)
+    first.remember()
+    second = login.new("node", like="login", asking=False)
+    assert second.answer("", "(alice@node) Password: ") == "password"
+    assert second.answer("", "(alice@node) Code: ") is None
+    assert login.new("node", like="login").answer("", "(alice@node) Code: ") == "other"
 
 
 def test_where_nobody_may_be_asked_only_what_is_known_is_given(tmp_path: Path) -> None:

@@ -96,14 +96,14 @@ def ticking(
 
 
 @contextmanager
-def job_on(cluster: PracticeCluster, node: str) -> Iterator[str]:
+def job_on(cluster: PracticeCluster, user: str, node: str) -> Iterator[str]:
     submit = ["sbatch", "--parsable", "-w", node, "-o", "/dev/null", "--wrap", "sleep 120"]
-    job = cluster.run("login", "alice", submit, check=True).stdout.strip()
+    job = cluster.run("login", user, submit, check=True).stdout.strip()
     try:
         wait_until(lambda: state_of(cluster, job) == "RUNNING", 30, "the job runs")
         yield job
     finally:
-        cluster.run("login", "alice", ["scancel", job])
+        cluster.run("login", user, ["scancel", job])
         wait_until(lambda: not state_of(cluster, job), 30, "the job is gone")
 
 
@@ -289,7 +289,7 @@ def test_the_cluster_is_far_away(cluster: PracticeCluster) -> None:
 
 
 def test_sshd_dies_with_its_sessions_and_jobs_live_on(cluster: PracticeCluster) -> None:
-    with job_on(cluster, "node1") as job, ticking(cluster, target="node1", box="login") as ticks:
+    with job_on(cluster, "alice", "node1") as job, ticking(cluster, target="node1", box="login") as ticks:
         cluster.stop_sshd("node1")
         assert ticks.ends() == 255
         assert "refused" in ssh(cluster, "node1", "true", box="login").stderr
@@ -320,8 +320,8 @@ def test_a_node_without_sshd(cluster: PracticeCluster) -> None:
 
 def test_a_node_that_only_jobs_lead_to(cluster: PracticeCluster) -> None:
     with cluster.pam_slurm("node1"):
-        assert "no active jobs on this node" in ssh(cluster, "node1", "true", box="login").stderr
-        assert where(cluster, "node2", box="login") == "node2"
-        with job_on(cluster, "node1"):
-            assert where(cluster, "node1", box="login") == "node1"
-    assert where(cluster, "node1", box="login") == "node1"
+        assert "no active jobs on this node" in ssh(cluster, "node1", "true", user="bob", box="login").stderr
+        assert where(cluster, "node2", user="bob", box="login") == "node2"
+        with job_on(cluster, "bob", "node1"):
+            assert where(cluster, "node1", user="bob", box="login") == "node1"
+    assert where(cluster, "node1", user="bob", box="login") == "node1"

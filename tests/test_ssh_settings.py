@@ -30,6 +30,12 @@ from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, parse
         ("alice@2001:db8::7", Destination("2001:db8::7", "alice")),
         ("login:ssh", Destination("login:ssh")),
         ("UNI\\alice@login", Destination("login", "UNI\\alice")),
+        ("ssh://login", Destination("login")),
+        ("ssh://alice@login:2222", Destination("login", "alice", 2222)),
+        ("ssh://alice@login:2222/", Destination("login", "alice", 2222)),
+        ("ssh://[::1]:22", Destination("::1", None, 22)),
+        ("[::1]:22", Destination("::1", None, 22)),
+        ("alice@[2001:db8::7]", Destination("2001:db8::7", "alice")),
     ],
 )
 def test_a_destination(text: str, destination: Destination) -> None:
@@ -48,7 +54,8 @@ def test_what_is_given_besides_goes_before() -> None:
     [
         "", "@login", "alice@", ":22", "alice@:22", "-oProxyCommand=touch /tmp/x", "-oProxyCommand=id", "-l", "a@-oX=y",
         "-lroot@login", "two words", "login\n", "a\tb@login", "login\0", "$(id)", "login;id", "a`id`", "a|b", "a&b",
-        "`id`@login", "a;id@login", "login:0", "login:65536", "login:99999999", "\u202elogin",
+        "`id`@login", "a;id@login", "[::1", "[::1]:", "[::1]:x", "[]:22", "[a]b", "ssh://", "a[1]", "login:0",
+        "login:65536", "login:99999999", "\u202elogin",
     ],
 )  # fmt: skip
 def test_what_is_no_destination_is_refused(text: str) -> None:
@@ -236,3 +243,69 @@ def test_options_are_read_with_all_of_their_values() -> None:
 )
 def test_the_name_in_known_hosts(settings: SshSettings, name: str) -> None:
     assert settings.known_as == name
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("", {}),
+        ("PubkeyAuthentication no", {"methods": ("keyboard-interactive", "password")}),
+        ("PasswordAuthentication no", {"methods": ("publickey", "keyboard-interactive")}),
+        ("KbdInteractiveAuthentication no", {"methods": ("publickey", "password")}),
+        ("PreferredAuthentications password,gssapi-with-mic,publickey", {"methods": ("password", "publickey")}),
+        ("NumberOfPasswordPrompts 1", {"password_prompts": 1}),
+        ("IdentityAgent none", {"identity_agent": "none"}),
+        ("IdentityAgent SSH_AUTH_SOCK", {"identity_agent": None}),
+        ("IdentityAgent $THE_AGENT", {"identity_agent": "/its/socket"}),
+        ("IdentityAgent ${THE_AGENT}", {"identity_agent": "/its/socket"}),
+        ("IdentityAgent $NO_AGENT", {"identity_agent": "none"}),
+        ("IdentityAgent ~/a-%h", {"identity_agent": str(Path("~/a-x").expanduser())}),
+        ("CertificateFile /a/%n-cert.pub", {"certificate_files": (Path("/a/x-cert.pub"),)}),
+        ("HashKnownHosts yes", {"hash_known_hosts": True}),
+        ("ConnectionAttempts 3", {"connection_attempts": 3}),
+        ("AddressFamily inet6", {"address_family": "inet6"}),
+        ("BindAddress 127.0.0.2", {"bind_address": "127.0.0.2"}),
+        ("ProxyJump bob@[::1]:22,carol@hop:44", {"proxy_jump": ("bob@[::1]:22", "carol@hop:44")}),
+        ('UserKnownHostsFile "/a b/known" /c', {"user_known_hosts": (Path("/a b/known"), Path("/c"))}),
+    ],
+)
+def test_settings_of_logging_in(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, expected: dict[str, object]
+) -> None:
+    monkeypatch.setenv("THE_AGENT", "/its/socket")
+    monkeypatch.delenv("NO_AGENT", raising=False)
+    (tmp_path / "config").write_text(f"Host x\n  {config}\n")
+    settings = resolve(Destination("x", config_file=str(tmp_path / "config")))
+    usual = {"methods": ("publickey", "keyboard-interactive", "password"), "password_prompts": 3}
+    usual |= {"identity_agent": None, "certificate_files": (), "hash_known_hosts": False, "connection_attempts": 1}
+    usual |= {"address_family": "any", "bind_address": None}
+    assert {name: getattr(settings, name) for name in usual | expected} == usual | expected
+
+
+def test_files_that_are_included(way: str, tmp_path: Path) -> None:
+    (tmp_path / "a.conf").write_text("Host other\n  Port 1\nHost x\n  User alice\n")
+    (tmp_path / "b.conf").write_text(f"Include {tmp_path}/c.conf\nHost x\n  HostName 192.0.2.1\n")
+    (tmp_path / "c.conf").write_text("Host x\n  ProxyJump hop\n")
+    (tmp_path / "config").write_text(f"Include {tmp_path}/[ab].conf {tmp_path}/none*\nPort 2222\nHost *\n  User bob\n")
+    settings = resolve(Destination("x", config_file=str(tmp_path / "config")))
+    assert (settings.user, settings.hostname, settings.port) == ("alice", "192.0.2.1", 2222)
+    assert settings.proxy_jump == ("hop",)
+
+
+@pytest.mark.parametrize("below", ["Host x", "Match host x"])
+def test_an_include_that_only_ssh_can_follow_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    (tmp_path / "config").write_text(f"{below}\n  Include more\n")
+    with pytest.raises(ConnectionFailed, match="cannot be read without an ssh") as caught:
+        resolve(Destination("x", config_file=str(tmp_path / "config")))
+    assert "Include more" in caught.value.why
+    (tmp_path / "config").write_text(f"Include {tmp_path}/config\n")
+    with pytest.raises(ConnectionFailed, match="cannot be read"):
+        resolve(Destination("x", config_file=str(tmp_path / "config")))
+
+
+def test_an_identity_file_of_none_means_none(way: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("IdentityFile none\n")
+    assert resolve(Destination("x", config_file=str(tmp_path / "config"))).identity_files == ()

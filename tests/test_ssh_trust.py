@@ -171,6 +171,36 @@ def test_a_changed_key_is_refused_naming_file_and_line(known_hosts: Path, settin
     assert known_hosts.read_text() == text
 
 
+def test_the_file_and_line_are_those_of_the_other_key(known_hosts: Path, settings: Settings, tmp_path: Path) -> None:
+    known_hosts.write_text(f"other.example {public(OTHER)}\n")
+    (tmp_path / "second").write_text(f"\n\n*.uni.example {public(RSA)}\nlogin.uni.example {public(OTHER)}\n")
+    (tmp_path / "system").write_text(f"login.uni.example {public(OTHER)}\n")
+    files = {"user_known_hosts": (known_hosts, tmp_path / "second"), "system_known_hosts": (tmp_path / "system",)}
+    with pytest.raises(HostKeyChanged) as caught:
+        check_host_key(settings(**files), KEY, Somebody(True))
+    assert f"{tmp_path}/second, line 4" in caught.value.why
+
+
+def test_a_known_key_of_another_kind_means_that_the_key_has_changed(known_hosts: Path, settings: Settings) -> None:
+    """As in OpenSSH: the server was asked for the kind that is known first, and does not have it any more."""
+    known_hosts.write_text(f"login.uni.example {public(RSA)}\n")
+    somebody = Somebody(True)
+    with pytest.raises(HostKeyChanged) as caught:
+        check_host_key(settings(), KEY, somebody)
+    assert f"{known_hosts}, line 1" in caught.value.why
+    assert somebody.asked == []
+
+
+def test_a_bare_name_is_believed_and_contradicts_nothing(known_hosts: Path, settings: Settings) -> None:
+    known_hosts.write_text(f"login.uni.example {public(OTHER)}\n")
+    somebody = Somebody(True)
+    check_host_key(settings(port=2222), KEY, somebody)
+    assert len(somebody.asked) == 1
+    known_hosts.write_text(f"@revoked login.uni.example {public(KEY)}\n")
+    with pytest.raises(HostKeyChanged, match="revoked"):
+        check_host_key(settings(port=2222), KEY, somebody)
+
+
 def test_another_clusters_node_of_the_same_name_does_not_matter(known_hosts: Path, settings: Settings) -> None:
     known_hosts.write_text(f"login.uni.example {public(OTHER)}\n")
     somebody = Somebody(False)
@@ -239,6 +269,23 @@ def test_the_first_file_gets_it_and_its_folder_is_made(settings: Settings, tmp_p
     assert files[0].read_text() == f"login.uni.example {public(KEY)}\n"
     assert not files[1].exists()
     check_host_key(settings(user_known_hosts=()), KEY, Somebody(True))
+
+
+@pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen here")
+@pytest.mark.parametrize("port", [22, 2222])
+def test_names_are_hashed_where_the_configuration_says_so(known_hosts: Path, settings: Settings, port: int) -> None:
+    check_host_key(settings(port=port, hash_known_hosts=True), KEY, Somebody(True))
+    assert known_hosts.read_text().startswith("|1|")
+    assert accepted(settings(port=port))
+    name = "login.uni.example" if port == 22 else f"[login.uni.example]:{port}"
+    found = subprocess.run(["ssh-keygen", "-F", name, "-f", known_hosts], capture_output=True, text=True, check=True)
+    assert KEY.get_base64() in found.stdout
+
+
+@pytest.mark.parametrize("name", ["*", "a?", "#x", "@revoked", "|1|x"])
+def test_a_name_that_would_be_a_pattern_is_not_remembered(known_hosts: Path, settings: Settings, name: str) -> None:
+    check_host_key(settings(hostname=name), KEY, Somebody(True))
+    assert not known_hosts.exists()
 
 
 def test_a_file_that_cannot_be_written_is_no_reason_to_stop(settings: Settings, tmp_path: Path) -> None:

@@ -67,8 +67,9 @@ class Asker:
     """Answers the questions of one login, on a thread of its own, from what is remembered and by asking the user.
 
     ``memory``: the secrets that opened a door before. ``place``: where the login goes; its passwords are given to no
-    other. ``asking``: whether the user may be asked. ``on_declined`` is called before ssh hears that there is no
-    answer to a question without which it cannot go on: it would try an empty password instead.
+    other, but where ``like`` names one whose accounts it has as well. ``asking``: whether the user may be asked.
+    ``on_declined`` is called before ssh hears that there is no answer to a question without which it cannot go on: it
+    would try an empty password instead.
     """
 
     def __init__(
@@ -78,13 +79,14 @@ class Asker:
         memory: dict[str, str],
         place: str,
         *,
+        like: str = "",
         asking: bool,
         on_declined: Callable[[], None],
     ) -> None:
         self.declined = ""
         self.busy = False
         self.last = time.monotonic()
-        self._prompts, self._memory, self._place = prompts, memory, place
+        self._prompts, self._memory, self._place, self._like = prompts, memory, place, like
         self._asking, self._on_declined = asking, on_declined
         self._asked: set[str] = set()
         self._given: dict[str, str] = {}
@@ -146,7 +148,7 @@ class Asker:
         name = _remembered_as(question, self._place)
         answer = None
         if question not in self._asked:  # else what we have was refused just now
-            answer = self._memory.get(name)
+            answer = self._memory.get(name) or self._inherited(name)
         self._asked.add(question)
         if answer is None and self._asking:
             answer = self._prompts.secret(question)
@@ -156,6 +158,13 @@ class Asker:
             self.declined = question
             self._on_declined()
         return answer
+
+    def _inherited(self, name: str) -> str | None:
+        """Return the password of the place whose accounts this one has; through a jump, the last that was given."""
+        if not self._like or not name.startswith(f"{self._place}: "):
+            return None
+        of_other = (answer for kept, answer in reversed(self._memory.items()) if kept.startswith(f"{self._like}: "))
+        return next(of_other, None)
 
 
 def _remembered_as(question: str, place: str) -> str:

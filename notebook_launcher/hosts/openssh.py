@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -44,6 +44,7 @@ from notebook_launcher.hosts.base import (
     RUN_TIMEOUT,
     ByteStream,
     Host,
+    HostLink,
     LineStream,
     Link,
     Nobody,
@@ -52,6 +53,7 @@ from notebook_launcher.hosts.base import (
     Onward,
     Prompts,
     command_line,
+    relay_command,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
@@ -78,6 +80,10 @@ def _text(value: str) -> bytes:
     return _number(len(data)) + data
 
 
+class _Refused(OSError):
+    """The master says no, or the far end does."""
+
+
 class _Control:
     """One connection to a master's control socket. Raises ``OSError`` where the master is not there or refuses."""
 
@@ -100,7 +106,7 @@ class _Control:
             socket.send_fds(self._socket, [b"\0"], [descriptor])
         answer, _, rest = self._receive()
         if answer in (_DENIED, _FAILED):
-            raise OSError(rest[4:].decode(errors="replace"))
+            raise _Refused(rest[4:].decode(errors="replace").lstrip("\0"))
         return answer
 
     def exit_code(self, timeout: float) -> int | None:
@@ -152,11 +158,15 @@ class _Master:
         return False
 
     def connect(self, address: tuple[str, int], timeout: float) -> _Channel:
-        """Have a TCP connection made from the far end. Raises ``OSError``, with the reason where it is known."""
+        """Have a TCP connection made from the far end.
+
+        Raises ``PermissionError`` where that allows none, else another ``OSError``, with the reason where it is known.
+        """
         try:
             return _Channel(self, _CONNECT, _text("") + _text(address[0]) + _number(address[1]), timeout)
-        except OSError as error:
-            raise type(error)(self.last_refusal() or str(error)) from None
+        except _Refused as error:
+            reason = self.last_refusal() or str(error)
+            raise (PermissionError if _PROHIBITED in reason else ConnectionRefusedError)(reason) from None
 
     def last_refusal(self) -> str:
         """Return why the far end made no connection, where the master tells us."""
@@ -495,6 +505,7 @@ def _log_in(
     memory: dict[str, str],
     *,
     asking: bool = True,
+    like: str = "",
 ) -> _OwnMaster:
     """Start a master and return it once it stands. Raises what opening a host raises; nothing is then left."""
     login = asker = None
@@ -504,6 +515,7 @@ def _log_in(
             prompts,
             memory,
             settings.destination,
+            like=like,
             asking=asking,
             on_declined=lambda: login.interrupt() if login else None,
         )
@@ -538,6 +550,7 @@ _NO_WAY = re.compile(r"connect to (?:host|address) (\S+) port (\d+): (.+)")
 _CONSEQUENCE = re.compile(
     r"kex_exchange_identification|banner exchange|stdio forwarding failed|Connection closed by UNK"
 )
+_PROHIBITED = "administratively prohibited"
 _NOT_OPENED = re.compile(r"channel \d+: open failed: (.+)")
 _DENIED_TO = re.compile(r"(?:(\S+)@(\S+): )?Permission denied \(")
 
@@ -731,8 +744,11 @@ class OpenSshHost(Host):
         return _SessionStream(self._execute(argv, login_shell=False), on_line, on_end)
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Have the login node connect onward."""
-        return self._master.connect(address, timeout)
+        """Have the login node connect onward; where it allows none, a command there does."""
+        try:
+            return self._master.connect(address, timeout)
+        except PermissionError:
+            return self.open_process(relay_command(address))
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a session of its own."""
@@ -749,11 +765,23 @@ class OpenSshHost(Host):
     def link(self, onward: Onward | None = None) -> Link:
         """Make a second master through this one, or lend this one."""
         if onward is None:
-            return _OpenSshLink(lambda: self._master, owned=False)
+            return HostLink(self)
+        try:
+            return _OpenSshLink(self._log_in_onward(onward))
+        except ConnectionFailed:
+            refusal = self._master.last_refusal() if onward.address else ""
+            if onward.address is None or not refusal:
+                raise
+            if _PROHIBITED not in refusal:
+                what = f"{self.label} makes no connection to {onward.name}."
+                raise ConnectionFailed(what, why=refusal) from None
+        relay = dataclasses.replace(onward, address=None, command=tuple(relay_command(onward.address)))
+        return _OpenSshLink(self._log_in_onward(relay))
+
+    def _log_in_onward(self, onward: Onward) -> _OwnMaster:
         folder, options, settings = _way_onward(self._master, self.settings, onward, self.label)
         prompts = self._prompts if onward.key is None else Nobody()
-        master = _log_in(folder, options, settings, prompts, self._memory, asking=onward.asking)
-        return _OpenSshLink(lambda: master, owned=True)
+        return _log_in(folder, options, settings, prompts, self._memory, asking=onward.asking, like=self.label)
 
     @property
     def alive(self) -> bool:
@@ -775,7 +803,7 @@ class OpenSshHost(Host):
 def _skip_what_shells_say(channel: _Channel) -> None:
     """Read away what start-up files of a shell print before a command's own output."""
     line = b""
-    while line != f"{OUTPUT_BEGINS}\n".encode():
+    while not line.endswith(f"{OUTPUT_BEGINS}\n".encode()):
         line = b"" if line.endswith(b"\n") else line
         byte = channel.recv(1)
         if not byte:
@@ -798,7 +826,7 @@ class _SessionStream(LineStream):
                     return
                 if begun:
                     on_line(line)
-                begun = begun or line == OUTPUT_BEGINS  # before it: what the shell's start-up files say
+                begun = begun or line.endswith(OUTPUT_BEGINS)  # before it: what the shell's start-up files say
             self._channel.check_end()
         except OSError as error:
             reason = str(error)
@@ -933,18 +961,17 @@ def _identities(folder: _Folder, settings: SshSettings, onward: Onward) -> list[
 
 
 class _OpenSshLink(Link):
-    """A master, which may be lent: then it is the host's present one, and stays."""
+    """A master of its own."""
 
-    def __init__(self, master: Callable[[], _Master], *, owned: bool) -> None:
-        self._master, self._owned = master, owned
+    def __init__(self, master: _OwnMaster) -> None:
+        self._master = master
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        return self._master().connect(address, timeout)
+        return self._master.connect(address, timeout)
 
     @property
     def alive(self) -> bool:
-        return self._master().answers()
+        return self._master.answers()
 
     def close(self) -> None:
-        if self._owned:
-            self._master().close()
+        self._master.close()

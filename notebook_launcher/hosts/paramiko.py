@@ -87,16 +87,16 @@ def _connect(
         authenticate(transport, settings, credentials)
         transport.set_keepalive(KEEPALIVE)
     except BaseException as error:
+        last_word = stream.last_word() if isinstance(stream, _ProxyCommand) else None
         if transport is not None:
             transport.close()
         stream.close()
-        if isinstance(error, paramiko.SSHException | EOFError | OSError):
-            if isinstance(stream, _ProxyCommand) and stream.last_word() is not None:
-                raise ConnectionFailed(
-                    f"The ProxyCommand that leads to {settings.destination} has ended.", why=stream.last_word() or ""
-                ) from None
-            raise ConnectionFailed(f"{settings.destination} does not speak SSH with us.", why=str(error)) from None
-        raise
+        if not isinstance(error, paramiko.SSHException | EOFError | OSError):
+            raise
+        if last_word is not None:
+            what = f"The ProxyCommand that leads to {settings.destination} has ended."
+            raise ConnectionFailed(what, why=last_word) from None
+        raise ConnectionFailed(f"{settings.destination} does not speak SSH with us.", why=str(error)) from None
     return transport
 
 
@@ -214,13 +214,13 @@ class _ProxyCommand:
                 self._said = line.strip() or self._said
 
     def last_word(self) -> str | None:
-        """Return the last line that the command has said as an error; ``None`` while it runs, or when we ended it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = self._child.wait(1)
-            self._listener.join(1)  # a grandchild may hold its standard error open
-            said = printable(self._said.decode(errors="replace"))
-            return None if code < 0 and not said else said or f"exit code {code}"
-        return None
+        """Return the last line that the command has said as an error; ``None`` while it runs."""
+        try:
+            code = self._child.wait(0.5)  # its output ends a moment before it does
+        except subprocess.TimeoutExpired:
+            return None
+        self._listener.join(0.5)  # what it has started may hold its standard error open
+        return printable(self._said.decode(errors="replace")) or f"exit code {code}"
 
     def close(self) -> None:
         """Close the stream and end the command with all that it has started; it may have ended already."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Sign = Callable[[bytes, str], bytes]
 
-_CERTIFICATE = "-cert-v01@openssh.com"
+_CERTIFICATE = "-cert-v01@"  # stands between the kind of key and whose invention it is
 # how many fields of a certificate make up the key that it certifies (PROTOCOL.certkeys)
 _KEY_FIELDS = {"ssh-ed25519": 1, "ssh-rsa": 2, "ecdsa-sha2": 2, "sk-ssh-ed25519": 2, "sk-ecdsa-sha2": 3}
 _MAGIC = b"openssh-key-v1\0"
@@ -123,12 +123,14 @@ def _strings(packed: bytes, count: int) -> list[bytes]:
 def certified(certificate: bytes) -> bytes:
     """Return the public key that a certificate is for. Raises ``ValueError`` for what is none."""
     kind = _strings(certificate, 1)[0].decode(errors="replace")
-    plain = kind.replace("-cert-v01@openssh.com", "@openssh.com" if kind.startswith("sk-") else "")
+    plain, mark, inventor = kind.partition(_CERTIFICATE)
     count = next((number for name, number in _KEY_FIELDS.items() if kind.startswith(name)), None)
-    if count is None or _CERTIFICATE not in kind:
+    if count is None or not mark:
         raise ValueError(f"{kind} is no certificate")
-    fields = _strings(certificate, 2 + count)[2:]
-    return b"".join(struct.pack(">I", len(field)) + field for field in (plain.encode(), *fields))
+    if kind.startswith("sk-"):
+        plain = f"{plain}@{inventor}"
+    fields = [plain.encode(), *_strings(certificate, 2 + count)[2:]]
+    return b"".join(struct.pack(">I", len(field)) + field for field in fields)
 
 
 def load(content: bytes, passphrase: bytes | None) -> paramiko.PKey:
@@ -139,14 +141,14 @@ def load(content: bytes, passphrase: bytes | None) -> paramiko.PKey:
     import io
 
     import paramiko
-    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization as form
 
     reader = form.load_ssh_private_key if b"BEGIN OPENSSH" in content else form.load_pem_private_key
     try:
         key: Any = reader(content, passphrase)
         text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption()).decode()
-    except (TypeError, UnsupportedAlgorithm) as error:
+    except (TypeError, InvalidTag, UnsupportedAlgorithm) as error:
         raise ValueError(str(error)) from None
     for kind in (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey):
         with contextlib.suppress(paramiko.SSHException, ValueError, IndexError, AssertionError):

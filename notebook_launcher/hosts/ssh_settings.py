@@ -1,8 +1,8 @@
 """What the user's ssh configuration says about a destination, as data.
 
 Where an ``ssh`` exists, ``ssh -G`` is asked, because it alone knows the whole language (``Include``, ``Match``,
-tokens). Elsewhere paramiko's reader stands in, which knows ``Host`` and ``Match``; plain
-``Include`` lines are followed for it.
+tokens). Elsewhere paramiko's reader stands in, which knows ``Host`` and ``Match``; we follow plain ``Include`` lines
+for it.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
         hostname=hostname,
         user=user,
         port=port,
-        identity_files=files("identityfile") or tuple(Path("~/.ssh").expanduser() / name for name in _USUAL_KEYS),
+        identity_files=files("identityfile") if "identityfile" in options else _usual_keys(),
         identities_only=first("identitiesonly", "no") == "yes",
         user_known_hosts=paths("userknownhostsfile", _USUAL_KNOWN_HOSTS),
         system_known_hosts=paths("globalknownhostsfile", _SYSTEM_KNOWN_HOSTS),
@@ -279,6 +279,10 @@ def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise ConnectionFailed("The ssh configuration cannot be read.", why=f"“{text}” is not a port.")
     return int(text)
+
+
+def _usual_keys() -> tuple[Path, ...]:
+    return tuple(Path("~/.ssh").expanduser() / name for name in _USUAL_KEYS)
 
 
 def _count(text: str, default: int) -> int:

@@ -17,7 +17,7 @@ from notebook_launcher.hosts.ssh_library import paramiko
 _SERVICE_REQUEST, _SERVICE_ACCEPT = 5, 6
 _REQUEST, _FAILURE, _SUCCESS, _BANNER = 50, 51, 52, 53
 _METHOD_SPECIFIC, _INFO_RESPONSE = 60, 61
-_CERTIFICATE = "-cert-v01@openssh.com"
+_CERTIFICATE = "-cert-v01@"  # stands between the kind of key and whose invention it is
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 _LONGEST = 600.0  # seconds without a reply; a push to a telephone may wait that long
 
@@ -133,7 +133,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         signed = _message(_REQUEST, *fields)
         session = paramiko.Message()
         session.add_string(self.transport.session_id or b"")
-        signature = sign(session.asbytes() + signed.asbytes(), algorithm.removesuffix(_CERTIFICATE))
+        signature = sign(session.asbytes() + signed.asbytes(), algorithm.partition(_CERTIFICATE)[0])
         return self.request("publickey", True, algorithm, blob, signature)
 
     def _algorithm(self, blob: bytes) -> str:
@@ -144,7 +144,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         extensions: dict[str, bytes] = self.transport.server_extensions  # type: ignore[attr-defined]
         taken = extensions.get("server-sig-algs", b"").decode(errors="replace").split(",")
         chosen = next((name for name in _RSA_SIGNATURES if name in taken), _RSA_SIGNATURES[0])
-        return chosen + (_CERTIFICATE if kind.endswith(_CERTIFICATE) else "")
+        return chosen + kind.removeprefix("ssh-rsa")  # of a certificate the rest stays
 
     def _send(self, number: int, *fields: str | bytes | bool | int) -> None:
         try:
