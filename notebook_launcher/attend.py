@@ -38,7 +38,7 @@ from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, Typed, job_of
 from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel, check_jupyter
-from notebook_launcher.watch import SILENCE, FileAppeared, NoAnswer, StatusChanged, Watch, WatchBroke, ask
+from notebook_launcher.watch import LAST_CHANCE, SILENCE, FileAppeared, NoAnswer, StatusChanged, Watch, WatchBroke, ask
 from notebook_launcher.ways import Crossing, Node, find_way
 
 STABLE_AFTER = 60.0  # seconds after which a mended connection counts as a good one
@@ -296,6 +296,9 @@ class _Attendance:
                 self._way_broke("the connection to the compute node broke")
         elif self._only_silent and self._stage.host.alive and self._watch.silent_for < SILENCE / 2:
             self._came_back()
+        elif self._is_lost() and self._way is not None:
+            # JupyterLab keeps what is typed while it knows that it is not connected, and loses it while it does not
+            self._way.close()
         if (
             self._mending is None
             and self._silent_since is not None
@@ -315,8 +318,17 @@ class _Attendance:
         if self._mending is None:
             self._broken(reason)
             self._mending = Mending(
-                self._stage.host, self._stage.prompts, self._inbox, self._tried_until(), self._next_pause()
+                self._stage.host,
+                self._stage.prompts,
+                self._inbox,
+                deadline=self._tried_until(),
+                pause=self._next_pause(),
+                is_lost=self._is_lost,
             )
+
+    def _is_lost(self) -> bool:
+        """Whether the present connection will not come back by itself."""
+        return not (self._only_silent and self._stage.host.alive) or self._watch.silent_for > LAST_CHANCE
 
     def _mended(self) -> None:
         """The login node is reached anew: whatever ran over the old connection is started again.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from notebook_launcher.errors import AuthenticationFailed, HostKeyChanged, HostKeyUnknown, LauncherError
@@ -54,15 +55,23 @@ class _Stopped(Exception):
 class Mending:
     """Tries on a thread of its own until ``deadline`` (monotonic); what becomes of it is put into ``inbox``.
 
-    The old connection stays until a new one stands. The user is asked for a secret at most in one attempt: with a
-    second factor a login cannot be repeated without, and who does not answer is not asked again.
+    The old connection stays until a new one stands and ``is_lost`` says that it will not come back. The user is asked
+    for a secret at most in one attempt: with a second factor a login cannot be repeated without, and who does not
+    answer is not asked again.
     """
 
     def __init__(
-        self, host: Host, prompts: CountedPrompts, inbox: queue.SimpleQueue[object], deadline: float, pause: float
+        self,
+        host: Host,
+        prompts: CountedPrompts,
+        inbox: queue.SimpleQueue[object],
+        *,
+        deadline: float,
+        pause: float,
+        is_lost: Callable[[], bool],
     ) -> None:
-        self._host, self._prompts, self._inbox, self._deadline = host, prompts, inbox, deadline
-        self._pause = pause
+        self._host, self._prompts, self._inbox = host, prompts, inbox
+        self._deadline, self._pause, self._is_lost = deadline, pause, is_lost
         self._over = threading.Event()
         self.began = time.monotonic()
         threading.Thread(target=self._try, name="mending", daemon=True).start()
@@ -95,7 +104,7 @@ class Mending:
         )
         try:
             self._sleep(self._pause)
-            attempts(self._host.reconnect, CONNECT_WITHIN)
+            attempts(self._host.reconnect, CONNECT_WITHIN, self._may_replace)
         except _Stopped:
             pass
         except LauncherError as error:
@@ -104,4 +113,11 @@ class Mending:
         except Exception as error:  # a thread that dies must not die in silence
             self._inbox.put(GivenUp(self, LauncherError("The connection could not be made anew.", why=repr(error))))
         else:
-            self._inbox.put(Mended(self))
+            if not self._over.is_set():
+                self._inbox.put(Mended(self))
+
+    def _may_replace(self) -> bool:
+        """Wait until the old connection is lost for certain; no, where it has come back meanwhile."""
+        while not self._is_lost() and not self._over.wait(0.1):
+            pass
+        return not self._over.is_set()

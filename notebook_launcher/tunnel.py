@@ -39,12 +39,13 @@ class Endpoint:
     def from_file(cls, data: Mapping[str, object]) -> Endpoint:
         """Read ``endpoint.json``. Raises ``JupyterSilent`` where it holds no port."""
         port = data.get("port")
-        if not isinstance(port, int) or not 0 < port < 65536:
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
             raise JupyterSilent("The port file of the session holds no port.", why=json.dumps(dict(data))[:200])
-        address = data.get("address")
+        address, base_url = data.get("address"), data.get("base_url")
         return cls(
             port,
-            str(data.get("base_url") or "/"),
+            # anything else could lead the browser, and the token, to another machine
+            base_url if isinstance(base_url, str) and base_url.startswith("/") else "/",
             data.get("secure") is True,
             address if isinstance(address, str) and address else "127.0.0.1",
         )
@@ -189,12 +190,12 @@ def relay(near: socket.socket, far: ByteStream) -> None:
                 sink.sendall(data)
             if not broken.is_set():
                 sink.shutdown(socket.SHUT_WR)
-        except OSError:
+        except Exception:  # not only an OSError: paramiko has others
             if not broken.is_set():
                 broken.set()
-                with contextlib.suppress(OSError):  # wakes the other direction, as the last line does
+                with contextlib.suppress(Exception):  # wakes the other direction, as the last line does
                     far.shutdown(socket.SHUT_RDWR)
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(Exception):
                     far.close()
                 with contextlib.suppress(OSError):
                     near.shutdown(socket.SHUT_RD)
@@ -203,7 +204,8 @@ def relay(near: socket.socket, far: ByteStream) -> None:
     outward.start()
     carry(far, near)
     outward.join()
-    far.close()
+    with contextlib.suppress(Exception):
+        far.close()
     if broken.is_set():
         _reset(near)
 

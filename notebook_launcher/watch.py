@@ -22,9 +22,12 @@ from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
 #: seconds between two questions to the scheduler: soon at first, then ever more rarely
 PACE_WAITING = (1.0, 2.0, 4.0, 8.0, 10.0)
 PACE_RUNNING = 30.0
-#: watch.sh gives a sign of life every 2 s; after this long without one a new connection is begun. A network that was
-#: away for 5 s is given time to come back by itself: TCP sends again after up to 6.4 s then.
-SILENCE = 7.0
+#: watch.sh gives a sign of life every 2 s; after this many seconds without one the user is told, and a new connection
+#: is begun
+SILENCE = 5.0
+#: after this many the old one is given up. A network that was away for 5 s comes back by itself until then, with all
+#: that was on its way: TCP sends again after 0.2, 0.4, ... 3.2 s, 8.2 s after the first loss at the latest
+LAST_CHANCE = 11.0
 
 
 @dataclass(frozen=True)

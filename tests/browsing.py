@@ -63,7 +63,7 @@ class Tab:
         number, self._cells = self._cells, self._cells + 1
         return run_cell(self.page, number, code, seconds)
 
-    def still_works(self, seconds: float = 120.0) -> float:
+    def still_works(self, seconds: float = 60.0) -> float:
         """Run one more cell, which must find the variable, and return the seconds until it had."""
         began = time.monotonic()
         answer = self._run(f"kept + {self._cells}", seconds)

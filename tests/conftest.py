@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.browsing import chromium
 from tests.cluster import PracticeCluster
+from tests.cluster.layout import BOXES, COMPUTE_NODES, USERS
 
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
 # program that is started here; these tests are about programs that get them.
@@ -84,7 +85,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[PracticeCluster]:
     keep = was_up or request.config.getoption("--keep-cluster")
     cluster.up(until_end_of=None if keep else os.getpid())
     for box in ("laptop", "login"):
-        for user in ("alice", "carol"):
+        for user in USERS:
             write_profile(cluster, box, user)
     yield cluster
     if not keep:
@@ -239,11 +240,12 @@ def start(cluster: PracticeCluster) -> Iterator[Callable[..., Session]]:
 
 def clear(cluster: PracticeCluster) -> None:
     """Cancel every job and wait until the queue is empty."""
-    for where in ([], ["--clusters=snowy"]):
-        cluster.root("login", ["sh", "-c", f"scancel {' '.join(where)} -u alice; scancel {' '.join(where)} -u carol"])
+    for where in ("practice", "snowy"):
+        cancels = [f"scancel --clusters={where} -u {user}" for user in USERS]
+        cluster.root("login", ["sh", "-c", "; ".join(cancels)])
     wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
-    for node in ("node1", "node2", "gpu1"):  # what one test left behind is not the next one's fault
-        cluster.root(node, ["pkill", "-KILL", "-u", "alice,carol"])
+    for node in COMPUTE_NODES:  # what one test left behind is not the next one's fault
+        cluster.root(node, ["pkill", "-KILL", "-u", ",".join(USERS)])
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
@@ -260,13 +262,13 @@ def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[s
         f"{box}: {user} {args}"
         for box in boxes
         for _, user, args in cluster.processes(box)
-        if user in ("alice", "bob", "carol") and not args.startswith(("(sd-pam)", "systemd"))
+        if user in USERS and not args.startswith(("(sd-pam)", "systemd"))
     ]
 
 
 def assert_nothing_left(cluster: PracticeCluster) -> None:
     """No job in any queue, and no process of a user on any box."""
-    everywhere = ("laptop", "login", "node1", "node2", "gpu1")
+    everywhere = tuple(box for box in BOXES if box != "ctl")
     with contextlib.suppress(pytest.fail.Exception):
         wait_until(lambda: not cluster.squeue() and not people_processes(cluster, everywhere), 15, "nothing is left")
     assert cluster.squeue() == []

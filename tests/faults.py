@@ -111,7 +111,7 @@ def _launcher(session: Session) -> int:
 QUICK = (
     link_down(5),
     link_down(25),
-    link_down(12, carrier=False),
+    link_down(16, carrier=False),
     sshd_restarted(),
     sessions_killed(),
     node_sshd_restarted(),

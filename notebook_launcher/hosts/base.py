@@ -161,11 +161,12 @@ class Host(ABC):
         """Whether the connection to the host stands, as far as is known without asking it."""
 
     @abstractmethod
-    def reconnect(self, timeout: float = 10.0) -> None:
+    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Make the connection to the host anew, and drop the old one once the new one stands.
 
-        ``timeout``: seconds for the network's part. Secrets that were given before are not asked for again. What runs
-        over the old connection (streams, links) ends with it. Raises what opening the host raised.
+        ``timeout``: seconds for the network's part. ``replace``: asked once the new connection stands; where it says
+        no, the new one is dropped. Secrets that were given before are not asked for again. What runs over the old
+        connection (streams, links) ends with it. Raises what opening the host raised.
         """
 
     @abstractmethod

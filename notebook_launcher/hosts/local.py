@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO
 
 from notebook_launcher.answer import Answer
@@ -87,7 +87,7 @@ class LocalHost(Host):
         settings = resolve(Destination(onward.name))
         return link_onward(self, onward, settings, Credentials(self._prompts or Nobody()))
 
-    def reconnect(self, timeout: float = 10.0) -> None:
+    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """There is no connection that could be lost."""
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -788,11 +788,15 @@ class OpenSshHost(Host):
         """Whether the master is there; it leaves when its connection breaks."""
         return self._master.answers()
 
-    def reconnect(self, timeout: float = 10.0) -> None:
+    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Start one more master, and end the old one where it is ours."""
         self.settings = resolve(self._destination)
         settings = dataclasses.replace(self.settings, connect_timeout=min(timeout, self.settings.connect_timeout))
-        old, self._master = self._master, _open_master(self._destination, settings, self._prompts, self._memory)
+        new = _open_master(self._destination, settings, self._prompts, self._memory)
+        if not replace():
+            new.close()
+            return
+        old, self._master = self._master, new
         old.close()
 
     def close(self) -> None:

@@ -495,12 +495,15 @@ class ParamikoHost(Host):
         """Whether the transport is."""
         return self.transport.is_active()
 
-    def reconnect(self, timeout: float = 10.0) -> None:
+    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Log in once more, and close the old transport."""
         settings = resolve(self._destination)
         settings = dataclasses.replace(settings, connect_timeout=min(timeout, settings.connect_timeout))
-        old, self.transport = self.transport, connect(settings, self.credentials)
-        self.settings = settings
+        new = connect(settings, self.credentials)
+        if not replace():
+            new.close()
+            return
+        old, self.transport, self.settings = self.transport, new, settings
         old.close()
 
     def close(self) -> None:

@@ -1,0 +1,274 @@
+"""Making a lost connection anew: how often, how rarely, when no more; the host is a stand-in, the pauses are noted."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from notebook_launcher import mending
+from notebook_launcher.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    HostKeyChanged,
+    HostKeyUnknown,
+    LauncherError,
+)
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.mending import (
+    CONNECT_WITHIN,
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    REFUSED_TIMES,
+    CountedPrompts,
+    GivenUp,
+    Mended,
+    Mending,
+)
+
+PATIENCE = 20.0  # seconds in which anything that should happen has happened; only a failing test waits so long
+
+UNREACHABLE = ConnectionFailed("login cannot be reached.")
+REFUSED = AuthenticationFailed("login does not let you in.")
+
+Outcome = Exception | Callable[[], object]
+
+
+class User:
+    """Answers nothing, and counts."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bool]] = []
+
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
+        self.asked.append((text, echo))
+        return None
+
+    def confirm(self, text: str) -> bool:
+        return True
+
+
+class FakeHost(LocalHost):
+    """Reconnecting ends as ``outcomes`` say one after the other, and then well."""
+
+    def __init__(self, outcomes: list[Outcome], *, otherwise: Exception | None = None) -> None:
+        super().__init__()
+        self.outcomes, self.otherwise = outcomes, otherwise
+        self.timeouts: list[float] = []
+
+    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
+        self.timeouts.append(timeout)
+        outcome = self.outcomes.pop(0) if self.outcomes else self.otherwise
+        if isinstance(outcome, Exception):
+            raise outcome
+        if outcome is not None:
+            outcome()
+
+
+class Tried:
+    """A mending, what became of it, and how long it paused in between."""
+
+    def __init__(self, host: FakeHost, *, seconds: float = 1e6, pause: float = 0.0) -> None:
+        self.host, self.user = host, User()
+        self.prompts = CountedPrompts(self.user)
+        self.inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self.mending = Mending(host, self.prompts, self.inbox, time.monotonic() + seconds, pause)
+
+    def word(self) -> object:
+        return self.inbox.get(timeout=PATIENCE)
+
+    def is_mended(self) -> None:
+        word = self.word()
+        assert isinstance(word, Mended) and word.by is self.mending
+
+    def is_given_up(self) -> LauncherError:
+        word = self.word()
+        assert isinstance(word, GivenUp) and word.by is self.mending
+        return word.error
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Pauses are noted, and take no time."""
+    noted: list[float] = []
+
+    def sleep(self: Mending, seconds: float) -> None:
+        noted.append(seconds)
+
+    monkeypatch.setattr(Mending, "_sleep", sleep)
+    return noted
+
+
+def failures(count: int, error: Exception = UNREACHABLE) -> list[Outcome]:
+    return [error] * count
+
+
+def test_at_once(pauses: list[float]) -> None:
+    tried = Tried(FakeHost([]))
+    tried.is_mended()
+    assert pauses == [0.0] and tried.host.timeouts == [CONNECT_WITHIN]
+
+
+def test_what_broke_just_now_is_waited_for_first(pauses: list[float]) -> None:
+    tried = Tried(FakeHost([]), pause=3.5)
+    tried.is_mended()
+    assert pauses == [3.5]
+
+
+def test_ever_more_rarely_and_never_too_rarely(pauses: list[float]) -> None:
+    tried = Tried(FakeHost(failures(12)))
+    tried.is_mended()
+    assert len(tried.host.timeouts) == 13
+    between = pauses[1:]
+    for number, pause in enumerate(between):
+        least = min(FIRST_PAUSE * 2**number, LONGEST_PAUSE)
+        assert least <= pause <= least + FIRST_PAUSE, "doubled each time, a little by chance, and bounded"
+    assert between[-1] >= LONGEST_PAUSE
+
+
+def test_a_network_that_is_away_for_hours_is_tried_to_the_end(pauses: list[float]) -> None:
+    tried = Tried(FakeHost(failures(1000)))
+    tried.is_mended()
+    assert max(pauses) <= LONGEST_PAUSE + FIRST_PAUSE
+
+
+def test_not_beyond_the_deadline(pauses: list[float]) -> None:
+    host = FakeHost([lambda: time.sleep(0.3) or fail(UNREACHABLE)], otherwise=UNREACHABLE)
+    tried = Tried(host, seconds=0.1)
+    assert tried.is_given_up() is UNREACHABLE
+    assert len(host.timeouts) == 1
+
+
+def fail(error: Exception) -> None:
+    raise error
+
+
+def test_one_attempt_is_made_however_late_it_is(pauses: list[float]) -> None:
+    tried = Tried(FakeHost([]), seconds=-5)
+    tried.is_mended()
+
+
+@pytest.mark.parametrize("error", [HostKeyChanged("It has changed."), HostKeyUnknown("It is not known.")],
+                         ids=lambda error: error.kind)  # fmt: skip
+def test_what_no_attempt_can_change(pauses: list[float], error: LauncherError) -> None:
+    tried = Tried(FakeHost([UNREACHABLE, error]))
+    assert tried.is_given_up() is error
+    assert len(tried.host.timeouts) == 2
+
+
+@pytest.mark.parametrize("error", [KeyError("a bug"), RuntimeError("can't start new thread"), OSError("odd")])
+def test_a_bug_is_told(pauses: list[float], error: Exception) -> None:
+    tried = Tried(FakeHost([error]))
+    assert repr(error) in tried.is_given_up().why
+
+
+def test_refused_without_a_question(pauses: list[float]) -> None:
+    tried = Tried(FakeHost([], otherwise=REFUSED))
+    assert tried.is_given_up() is REFUSED
+    assert len(tried.host.timeouts) == REFUSED_TIMES
+
+
+def test_refused_for_a_while(pauses: list[float]) -> None:
+    """Not in a row: a login node that comes and goes is not one that has made up its mind."""
+    outcomes = [*failures(REFUSED_TIMES - 1, REFUSED), UNREACHABLE, *failures(REFUSED_TIMES - 1, REFUSED)]
+    Tried(FakeHost(outcomes)).is_mended()
+
+
+def asking(tried: list[Tried], then: Exception | None) -> Callable[[], None]:
+    def ask() -> None:
+        tried[0].prompts.secret("Code: ", echo=True)
+        if then:
+            raise then
+
+    return ask
+
+
+def test_refused_after_a_question(pauses: list[float]) -> None:
+    tried: list[Tried] = []
+    ready = threading.Event()
+    host = FakeHost([lambda: ready.wait(PATIENCE) and fail(UNREACHABLE), asking(tried, REFUSED)], otherwise=REFUSED)
+    tried.append(Tried(host))
+    ready.set()
+    assert tried[0].is_given_up() is REFUSED
+    assert tried[0].user.asked == [("Code: ", True)], "as it was put, and once"
+    assert len(host.timeouts) == 2
+
+
+def test_questions_of_before_do_not_count(pauses: list[float]) -> None:
+    """At the first login the user was asked, too."""
+    host, prompts, inbox = FakeHost([REFUSED]), CountedPrompts(User()), queue.SimpleQueue[object]()
+    prompts.secret("Password: ")
+    Mending(host, prompts, inbox, time.monotonic() + 1e6, 0.0)
+    assert isinstance(inbox.get(timeout=PATIENCE), Mended)
+    assert len(host.timeouts) == 2
+
+
+def test_prompts_are_passed_on() -> None:
+    user = User()
+    prompts = CountedPrompts(user)
+    assert prompts.secret("Password: ") is None and prompts.secret("Code: ", echo=True) is None
+    assert prompts.confirm("Is it right?") is True
+    assert user.asked == [("Password: ", False), ("Code: ", True)] and prompts.count == 2
+
+
+# --- stopped -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(mending, "FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr(mending, "LONGEST_PAUSE", 3600.0)
+    yield
+
+
+def is_over() -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while any(thread.name == "mending" for thread in threading.enumerate()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.usefixtures("long_pauses")
+def test_stopped_before_the_first_attempt() -> None:
+    tried = Tried(FakeHost([]), pause=3600.0)
+    tried.mending.stop()
+    tried.mending.stop()
+    assert is_over() and tried.host.timeouts == [] and tried.inbox.empty()
+
+
+@pytest.mark.usefixtures("long_pauses")
+def test_stopped_in_a_pause_there_is_no_further_attempt() -> None:
+    """It would replace a connection that has come back by itself."""
+    failed = threading.Event()
+    tried = Tried(FakeHost([lambda: failed.set() or fail(UNREACHABLE)]))
+    assert failed.wait(PATIENCE)
+    time.sleep(0.1)
+    tried.mending.stop()
+    assert is_over() and len(tried.host.timeouts) == 1 and tried.inbox.empty()
+
+
+@pytest.mark.usefixtures("long_pauses")
+@pytest.mark.parametrize("error", [UNREACHABLE, REFUSED, HostKeyChanged("It has changed.")], ids=lambda e: e.kind)
+def test_stopped_in_an_attempt_that_fails_nothing_is_told(error: LauncherError) -> None:
+    begun, free = threading.Event(), threading.Event()
+    tried = Tried(FakeHost([lambda: begun.set() or (free.wait(PATIENCE) and fail(error))]))
+    assert begun.wait(PATIENCE)
+    tried.mending.stop()
+    free.set()
+    assert is_over() and len(tried.host.timeouts) == 1 and tried.inbox.empty()
+
+
+@pytest.mark.usefixtures("long_pauses")
+def test_stopped_in_an_attempt_that_succeeds_that_is_told() -> None:
+    """The old connection has been replaced: what ran over it must be begun again."""
+    begun, free = threading.Event(), threading.Event()
+    tried = Tried(FakeHost([lambda: begun.set() or free.wait(PATIENCE)]))
+    assert begun.wait(PATIENCE)
+    tried.mending.stop()
+    free.set()
+    tried.is_mended()

@@ -1,0 +1,107 @@
+"""Text from elsewhere, made fit for a terminal: nothing that it would obey, and nothing else lost."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from notebook_launcher.text import printable
+
+PLAIN = [
+    "",
+    "sbatch: error: Batch job submission failed",
+    "one\ntwo\n\tthree",
+    "Ärger über große Größen, œuvre, ñandú",
+    "節點無法連線。ノードに接続できません",
+    "שלום עולם",
+    "مرحبا بالعالم",
+    "नमस्ते",
+    "🚀 👩‍💻 🇸🇪 ❤️",
+    "e\u0301 o\u0308",
+    "50 % [████░░░] ±0.5 “quoted” – dash…",
+    "[31m is only text without its escape",
+    "C:\\Users\\alice\\x",
+]
+
+
+@pytest.mark.parametrize("text", PLAIN)
+def test_plain_text_stays_as_it_is(text: str) -> None:
+    assert printable(text) == text
+
+
+SAFE = st.text(
+    st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")) | st.sampled_from(["\n", "\t", "\u200d", "\ufe0f"])
+)
+
+
+@given(SAFE)
+def test_whatever_can_be_seen_stays(text: str) -> None:
+    assert printable(text) == text
+
+
+WILD = st.text(
+    st.sampled_from("\x1b\x9b\x9d\x90\x07\x08\r\n\t\x00\x7f\x84[]()PX^_\\;?0123mHJK \u202e\u2066\u200f\ufeff\ud800")
+    | st.characters()
+)
+
+
+@given(WILD)
+@example("\x1b\x00[31m")
+@example("\x1b\x1b[31m[31m")
+@example("\r\r\n")
+@example("\x1b]0;title")
+@example("\x9b\x9b31m31m")
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    shown = printable(text)
+    assert not [char for char in shown if unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\t"]
+    assert not set(shown) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c\u2028\u2029")
+    shown.encode()  # nothing that cannot be written
+
+
+@given(WILD)
+def test_once_is_enough(text: str) -> None:
+    assert printable(printable(text)) == printable(text)
+
+
+@given(WILD)
+def test_nothing_is_added_and_nothing_changes_places(text: str) -> None:
+    rest = iter(text)
+    assert all(char in rest for char in printable(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b[1;38;5;196mbold\x1b[m plain", "bold plain"),
+        ("\x9b31mred\x9bm", "red"),
+        ("\x1b[2J\x1b[Hcleared", "cleared"),
+        ("\x1b[?25lhidden cursor\x1b[?25h", "hidden cursor"),
+        ("\x1b]0;a title\x07text", "text"),
+        ("\x1b]0;a title\x1b\\text", "text"),
+        ("\x9d0;a title\x9ctext", "text"),
+        ("\x1b]8;;http://evil.org/\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1b]52;c;cm0gLXJmIH4=\x07clipboard", "clipboard"),
+        ("\x1bPdevice\x1b\\text", "text"),
+        ("\x1b_application\x1b\\text", "text"),
+        ("\x1b(0text\x1b(B", "text"),
+        ("\x1b7saved\x1b8", "saved"),
+        ("\x1bcreset", "reset"),
+        ("before\x1b]0;a title that never ends\nafter", "before"),
+        ("good\rbad", "goodbad"),
+        ("a line\r\nanother\r\n", "a line\nanother\n"),
+        ("back\b\b\b\bspace", "backspace"),
+        ("be\x07ll", "bell"),
+        ("zero\0", "zero"),
+        ("\ufefftext", "text"),
+        ("access \u202edrowssap", "access drowssap"),
+        ("\u2066isolated\u2069", "isolated"),
+        ("one\u2028two", "onetwo"),
+        ("half a pair \ud83d", "half a pair "),
+    ],
+)
+def test_commands_go_whole(text: str, shown: str) -> None:
+    assert printable(text) == shown
