@@ -45,11 +45,16 @@ def join_keys(host: Host, directory: str) -> SessionKeys:
     return SessionKeys(client, " ".join(words[:2]))
 
 
-# a session that was started by hand has no key for a server yet; the key's public half is read from its private one
+# The empty line: the last one there may have no end. A session that was started by hand has no key for a server yet;
+# `ln` lets one of several launchers win, and the public half is read from what has won.
 _JOIN = (
-    'umask 077; cd -- "$1" && cat >>authorized_keys || exit 1; '
-    '[ -s ssh_host_key ] || ssh-keygen -q -t ed25519 -N "" -C "" -f ssh_host_key >&2 || exit 1; '
-    "[ -s ssh_host_key.pub ] || ssh-keygen -y -f ssh_host_key >ssh_host_key.pub || exit 1; cat ssh_host_key.pub"
+    'umask 077; cd -- "$1" && { echo; cat; } >>authorized_keys || exit 1; '
+    "[ -s ssh_host_key ] || [ ! -e ssh_host_key ] || rm -f ssh_host_key ssh_host_key.pub; "
+    '[ -s ssh_host_key ] || { ssh-keygen -q -t ed25519 -N "" -C "" -f "new_key.$$" >&2 </dev/null || exit 1; '
+    'ln "new_key.$$" ssh_host_key 2>/dev/null; rm -f "new_key.$$" "new_key.$$.pub"; }; '
+    '[ -s ssh_host_key.pub ] || { ssh-keygen -y -f ssh_host_key >"new_key.$$.pub" && '
+    'mv -f "new_key.$$.pub" ssh_host_key.pub; } || exit 1; '
+    "cat ssh_host_key.pub"
 )
 
 

@@ -73,6 +73,7 @@ class Mending:
         self._host, self._prompts, self._inbox = host, prompts, inbox
         self._deadline, self._pause, self._is_lost = deadline, pause, is_lost
         self._over = threading.Event()
+        self._replaced = False
         self.began = time.monotonic()
         threading.Thread(target=self._try, name="mending", daemon=True).start()
 
@@ -113,11 +114,12 @@ class Mending:
         except Exception as error:  # a thread that dies must not die in silence
             self._inbox.put(GivenUp(self, LauncherError("The connection could not be made anew.", why=repr(error))))
         else:
-            if not self._over.is_set():
+            if self._replaced or not self._over.is_set():
                 self._inbox.put(Mended(self))
 
     def _may_replace(self) -> bool:
         """Wait until the old connection is lost for certain; no, where it has come back meanwhile."""
         while not self._is_lost() and not self._over.wait(0.1):
             pass
-        return not self._over.is_set()
+        self._replaced = not self._over.is_set()
+        return self._replaced

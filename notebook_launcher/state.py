@@ -33,9 +33,12 @@ def remember(what: str, about: str, word: str) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         # written beside and moved into place: two launchers at once leave one whole file
         descriptor, path = tempfile.mkstemp(dir=folder)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(known | {about: word}, file, indent=1, sort_keys=True)
-        Path(path).replace(_file(what))
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(known | {about: word}, file, indent=1, sort_keys=True)
+            Path(path).replace(_file(what))
+        except OSError:
+            Path(path).unlink()
 
 
 def _file(what: str) -> Path:
@@ -45,6 +48,6 @@ def _file(what: str) -> Path:
 def _read(what: str) -> dict[str, str]:
     try:
         data = json.loads(_file(what).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return {key: word for key, word in data.items() if isinstance(word, str)} if isinstance(data, dict) else {}

@@ -168,8 +168,10 @@ class Session:
 
     def saw(self, pattern: str, timeout: float = 60) -> None:
         """Wait until what was printed since the last look matches."""
-        wait_until(lambda: re.search(pattern, plain(self._seen[self._looked :])), timeout, f"“{pattern}” is printed")
-        self._looked = len(self._seen)
+        compiled = re.compile(pattern)
+        wait_until(lambda: compiled.search(self.printed, self._looked), timeout, f"“{pattern}” is printed")
+        found = compiled.search(self.printed, self._looked)
+        self._looked = found.end() if found else self._looked
 
     def ready(self) -> str:
         """Wait for the address and return it."""

@@ -80,8 +80,10 @@ def login_moves(where: str, words: str) -> Fault:
         with cluster.login_moves_to(where):
             if where == "login2":  # the other one went down
                 cluster.stop_sshd("login")
-            yield
-        cluster.start_sshd("login")
+            try:
+                yield
+            finally:
+                cluster.start_sshd("login")
 
     return Fault(words, strike)
 

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -219,6 +219,8 @@ class FakeHost(Host):
             outcome()
         if not self.reachable:
             raise ConnectionFailed("login port 22 cannot be reached.", why="No route to host")
+        if not replace():
+            return
         self.connected = False
         self._end_streams("replaced")
         self.connection += 1
@@ -1630,6 +1632,13 @@ def test_a_drop_after_a_requeue_is_told_as_well(story: Story) -> None:
 @pytest.fixture
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attend, "SILENCE", 0.8)
+    monkeypatch.setattr(attend, "LAST_CHANCE", 1.1)
+
+
+@pytest.fixture
+def rare_attempts(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mending, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(mending, "LONGEST_PAUSE", 60.0)
 
 
 @pytest.mark.usefixtures("short_silence")
@@ -1655,12 +1664,11 @@ def test_silent_for_long_a_new_connection_is_made(story: Story, when: str) -> No
     story.goes_on_to_a_good_end()
 
 
-@pytest.mark.usefixtures("short_silence")
+@pytest.mark.usefixtures("short_silence", "rare_attempts")
 @pytest.mark.parametrize("when", ["waiting", "held"])
 def test_silent_for_long_and_heard_again(story: Story, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """The old connection is used on, and whoever waited to make a new one does not make it any more."""
-    monkeypatch.setattr(mending, "FIRST_PAUSE", 60.0)
-    monkeypatch.setattr(mending, "LONGEST_PAUSE", 60.0)
+    monkeypatch.setattr(attend, "LAST_CHANCE", 60.0)
     story.launched(when)
     story.host.beats()
     story.host.falls_silent()
@@ -1671,15 +1679,30 @@ def test_silent_for_long_and_heard_again(story: Story, monkeypatch: pytest.Monke
     story.is_mended()
     time.sleep(0.3)
     assert story.host.attempts == 1 and story.host.connection == 0 and len(story.host.streams) == 1
-    if when == "held":
-        assert len(story.ways.links) == ways, "the way to the node has come back as well"
+    assert len(story.ways.links) == ways, "the way to the node has come back as well"
     story.goes_on_to_a_good_end()
 
 
 @pytest.mark.usefixtures("short_silence")
+def test_heard_again_while_a_new_connection_waits_to_replace_it(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "LAST_CHANCE", 60.0)
+    story.launched("held")
+    story.host.beats()
+    story.host.silent = True
+    story.host.is_tried(1)
+    time.sleep(0.3)
+    assert story.host.connection == 0, "the old one may still come back"
+    story.host.is_heard_again()
+    story.is_mended()
+    time.sleep(0.3)
+    assert story.host.attempts == 1 and story.host.connection == 0
+    assert not story.host.watched.ended and len(story.ways.links) == 1
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.usefixtures("short_silence", "rare_attempts")
 def test_heard_again_but_the_way_to_the_node_is_gone(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mending, "FIRST_PAUSE", 60.0)
-    monkeypatch.setattr(mending, "LONGEST_PAUSE", 60.0)
+    monkeypatch.setattr(attend, "LAST_CHANCE", 60.0)
     story.launched("held")
     story.host.beats()
     story.host.falls_silent()
@@ -1692,34 +1715,35 @@ def test_heard_again_but_the_way_to_the_node_is_gone(story: Story, monkeypatch: 
     story.goes_on_to_a_good_end()
 
 
-@pytest.mark.usefixtures("short_silence")
-def test_heard_again_while_the_new_connection_is_being_made(story: Story) -> None:
-    """The new one replaces the old one all the same: whatever ran over that is begun again."""
+def is_closed_soon(link: FakeLink) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while not link.closed and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return link.closed
+
+
+@pytest.mark.usefixtures("short_silence", "rare_attempts")
+@pytest.mark.parametrize("how", ["silent", "drops"])
+def test_jupyterlab_is_told_that_it_is_not_connected(story: Story, how: str) -> None:
+    """So that it keeps what is typed; and what comes back afterwards gets a new way."""
     story.launched("held")
     story.host.beats()
-    free = story.blocks("reconnect")
-    story.host.falls_silent()
-    story.shown(events.Disconnected)
-    story.host.is_tried(1)
-    story.host.is_heard_again()
-    story.shown(events.Reconnected)
-    free.set()
-    deadline = time.monotonic() + PATIENCE
-    while not (len(story.ways.links) > 1 and story.ways.links[-1].alive) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.3)
-    assert not story.host.watched.ended and story.ways.links[-1].alive
-    assert story.names.count("disconnected") == story.names.count("reconnected")
-    assert story.going
-    story.goes_on_to_a_good_end()
+    story.host.falls_silent() if how == "silent" else story.host.drops(reachable=False)
+    assert is_closed_soon(story.ways.links[0])
+    if how == "silent":
+        story.host.is_heard_again()
+        story.is_mended()
+        assert story.host.connection == 0 and story.ways.links[1].alive
+        story.goes_on_to_a_good_end()
+    else:
+        story.types("d")
+        story.well()
 
 
-@pytest.mark.usefixtures("short_silence")
+@pytest.mark.usefixtures("short_silence", "rare_attempts")
 def test_silent_before_the_script_has_said_a_word(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it said meanwhile is on its way: a job that runs well is not cancelled for it."""
     monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 1.0)
-    monkeypatch.setattr(mending, "FIRST_PAUSE", 60.0)
-    monkeypatch.setattr(mending, "LONGEST_PAUSE", 60.0)
     story.host.state, story.host.node = "RUNNING", "n1"
     story.launch()
     story.shown(events.Running)
@@ -1979,9 +2003,9 @@ def test_it_is_tried_for_as_long_as_the_job_can_be_there(
     deadlines = []
 
     class Noting(mending.Mending):
-        def __init__(self, host: Host, prompts: mending.CountedPrompts, inbox: Inbox, deadline: float, pause: float):
-            deadlines.append(deadline - time.monotonic())
-            super().__init__(host, prompts, inbox, deadline, pause)
+        def __init__(self, host: Host, prompts: mending.CountedPrompts, inbox: Inbox, **others: Any) -> None:
+            deadlines.append(others["deadline"] - time.monotonic())
+            super().__init__(host, prompts, inbox, **others)
 
     monkeypatch.setattr(attend, "Mending", Noting)
     story.launched(when)

@@ -52,12 +52,17 @@ class User:
 
 
 class FakeHost(LocalHost):
-    """Reconnecting ends as ``outcomes`` say one after the other, and then well."""
+    """Reconnecting ends as ``outcomes`` say one after the other, and then well.
+
+    ``replaced``: whether the old connection was given up for the new one; ``after`` that, this is done.
+    """
 
     def __init__(self, outcomes: list[Outcome], *, otherwise: Exception | None = None) -> None:
         super().__init__()
         self.outcomes, self.otherwise = outcomes, otherwise
         self.timeouts: list[float] = []
+        self.replaced: bool | None = None
+        self.after: Callable[[], object] | None = None
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         self.timeouts.append(timeout)
@@ -66,16 +71,23 @@ class FakeHost(LocalHost):
             raise outcome
         if outcome is not None:
             outcome()
+        self.replaced = replace()
+        if self.after is not None:
+            self.after()
 
 
 class Tried:
     """A mending, what became of it, and how long it paused in between."""
 
-    def __init__(self, host: FakeHost, *, seconds: float = 1e6, pause: float = 0.0) -> None:
+    def __init__(
+        self, host: FakeHost, *, seconds: float = 1e6, pause: float = 0.0, is_lost: Callable[[], bool] = lambda: True
+    ) -> None:
         self.host, self.user = host, User()
         self.prompts = CountedPrompts(self.user)
         self.inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self.mending = Mending(host, self.prompts, self.inbox, time.monotonic() + seconds, pause)
+        self.mending = Mending(
+            host, self.prompts, self.inbox, deadline=time.monotonic() + seconds, pause=pause, is_lost=is_lost
+        )
 
     def word(self) -> object:
         return self.inbox.get(timeout=PATIENCE)
@@ -201,7 +213,7 @@ def test_questions_of_before_do_not_count(pauses: list[float]) -> None:
     """At the first login the user was asked, too."""
     host, prompts, inbox = FakeHost([REFUSED]), CountedPrompts(User()), queue.SimpleQueue[object]()
     prompts.secret("Password: ")
-    Mending(host, prompts, inbox, time.monotonic() + 1e6, 0.0)
+    Mending(host, prompts, inbox, deadline=time.monotonic() + 1e6, pause=0.0, is_lost=lambda: True)
     assert isinstance(inbox.get(timeout=PATIENCE), Mended)
     assert len(host.timeouts) == 2
 
@@ -264,11 +276,43 @@ def test_stopped_in_an_attempt_that_fails_nothing_is_told(error: LauncherError) 
 
 
 @pytest.mark.usefixtures("long_pauses")
-def test_stopped_in_an_attempt_that_succeeds_that_is_told() -> None:
-    """The old connection has been replaced: what ran over it must be begun again."""
+def test_stopped_in_an_attempt_that_would_succeed_the_old_connection_stays() -> None:
     begun, free = threading.Event(), threading.Event()
     tried = Tried(FakeHost([lambda: begun.set() or free.wait(PATIENCE)]))
     assert begun.wait(PATIENCE)
     tried.mending.stop()
     free.set()
+    assert is_over() and tried.host.replaced is False and tried.inbox.empty()
+
+
+@pytest.mark.usefixtures("long_pauses")
+def test_stopped_just_after_the_old_connection_was_replaced_that_is_told() -> None:
+    """What ran over it has ended, and must be begun again."""
+    host = FakeHost([])
+    ready = threading.Event()
+    tried: list[Tried] = []
+    host.after = lambda: ready.wait(PATIENCE) and tried[0].mending.stop()
+    tried.append(Tried(host))
+    ready.set()
+    tried[0].is_mended()
+    assert host.replaced is True
+
+
+# --- the old connection's last chance ------------------------------------------------------------------------
+
+
+def test_a_new_connection_waits_until_the_old_one_is_lost() -> None:
+    lost = threading.Event()
+    tried = Tried(FakeHost([]), is_lost=lost.is_set)
+    time.sleep(0.3)
+    assert tried.host.timeouts and tried.host.replaced is None and tried.inbox.empty()
+    lost.set()
     tried.is_mended()
+    assert tried.host.replaced is True
+
+
+def test_an_old_connection_that_comes_back_meanwhile_stays() -> None:
+    tried = Tried(FakeHost([]), is_lost=lambda: False)
+    time.sleep(0.2)
+    tried.mending.stop()
+    assert is_over() and tried.host.replaced is False and tried.inbox.empty()
