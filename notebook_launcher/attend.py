@@ -27,6 +27,7 @@ from notebook_launcher.errors import (
     JobNeverStarts,
     JobSilent,
     JobTimedOut,
+    JupyterSilent,
     LauncherError,
     SchedulerSilent,
 )
@@ -473,6 +474,8 @@ class _Attendance:
             return  # another one is made afterwards
         if isinstance(error, ConnectionLost) or not self._stage.host.alive:
             self._lost("the connection to the cluster broke")
+        elif not self.held and isinstance(error, JupyterSilent) and not self._tunnel.alive:
+            self._way_broke("the connection to the compute node broke")
         elif not self.held or isinstance(error, HostKeyChanged):
             if self._still_runs():
                 raise error
@@ -537,6 +540,7 @@ class _Attendance:
         """The job runs, or will run, a second time: on another node, with another port. Our own ports stay."""
         if self._way is not None:
             self._way.close()
+        self._tunnel.interrupt()
         self._way = self._endpoint = self._silent_since = self._running_since = None
         self._run = {}
         self._asked = self._reached = self.held = False

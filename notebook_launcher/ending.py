@@ -83,7 +83,7 @@ class _EndOfJob:
             host.run(scheduler.cancel(self._job), login_shell=True, timeout=ANSWER_WITHIN)
             self._cancelled_at = time.monotonic()
         with contextlib.suppress(NoAnswer):
-            status = ask(host, scheduler, self._job)
+            status = ask(host, scheduler, self._job, ANSWER_WITHIN)
             return status is None or status.state.ended
         return False
 

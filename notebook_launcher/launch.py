@@ -8,6 +8,7 @@ import functools
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from notebook_launcher import events
 from notebook_launcher.attend import attend
@@ -87,9 +88,9 @@ def stop(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: In
 def dry_run(plan: Plan, view: View) -> None:
     """Show the exact submit command and session file, and do nothing: not even connect."""
     host = LocalHost()
-    here = look_at(host)
-    local = plan.place.destination is None
-    site = here if local else dataclasses.replace(here, home="$HOME", user="$USER")
+    there = plan.place.destination
+    # of a cluster nothing is known yet; and this machine may be one without sh
+    site = Site("$HOME", "$USER", str(there), datetime.now().astimezone()) if there else look_at(host)
     root = site.expand(plan.place.profile.session_root)
     scheduler = _scheduler(plan.place.scheduler, root)
     session = _new_session(plan, scheduler, site, root)
@@ -97,7 +98,7 @@ def dry_run(plan: Plan, view: View) -> None:
         view.show(events.Noted(note))
     command = scheduler.submit(plan.request, session.submission)
     env = _session_env(plan, scheduler, site)
-    view.show(events.Planned(str(plan.place.destination or host.label), _as_typed(command), session.directory, env))
+    view.show(events.Planned(str(there or host.label), _as_typed(command), session.directory, env))
 
 
 def _as_typed(command: list[str]) -> str:

@@ -10,11 +10,12 @@ import contextlib
 import json
 import logging
 import os
+import select
 import socket
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -66,6 +67,7 @@ class Tunnel:
         self._changed = threading.Condition()
         self._link: Link | None = None
         self._servers: dict[object, Any] = {}
+        self._address = "127.0.0.1"
         self._closed = False
 
     def lead_over(self, link: Link) -> None:
@@ -80,18 +82,24 @@ class Tunnel:
 
     def jupyter(self, endpoint: Endpoint) -> int:
         """Return the port here that leads to Jupyter; the same one when Jupyter has moved to another node or port."""
+        self._address = endpoint.address
         return self._open("jupyter", (endpoint.address, endpoint.port))
 
     def forward(self, port: int) -> int:
-        """Return a port here that leads to a port of the node's 127.0.0.1: the same number, where it is free."""
-        return self._open(port, ("127.0.0.1", port), wish=port)
+        """Return a port here that leads to a port of the node, on the address where Jupyter listens.
+
+        It has the same number, where that is free.
+        """
+        return self._open(port, (self._address, port), wish=port)
 
     def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
         server = self._servers.get(name)
         if server is None:
             server = self._servers[name] = _listen(self, wish)
             threading.Thread(target=server.serve_forever, args=(0.1,), name="tunnel", daemon=True).start()
-        server.target = target
+        with self._changed:
+            server.target = target
+            self._changed.notify_all()
         return int(server.local_port)
 
     @property
@@ -100,24 +108,38 @@ class Tunnel:
         link = self._link
         return link is not None and link.alive
 
-    def connect(self, target: tuple[str, int]) -> ByteStream:
-        """Open a connection to the node's ``target``, as soon as there is a way. Raises ``OSError``."""
+    def interrupt(self) -> None:
+        """Jupyter is on its way to another node: who connects waits until ``jupyter`` tells where it is."""
+        with self._changed:
+            if "jupyter" in self._servers:
+                self._servers["jupyter"].target = None
+
+    def connect(
+        self, target: Callable[[], tuple[str, int] | None], wanted: Callable[[], bool] = lambda: True
+    ) -> ByteStream:
+        """Open a connection to the node's ``target``, as soon as there is a way and it is known.
+
+        ``wanted``: whether anybody still waits for it. Raises ``OSError``.
+        """
         deadline = time.monotonic() + HOLD
-        while True:
+        while time.monotonic() < deadline:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self.alive, max(0.0, deadline - time.monotonic()))
-                link = self._link
-            if link is None or not link.alive or self._closed:
-                raise TimeoutError("there is no way to the node")
+                self._changed.wait_for(lambda: self._closed or (self.alive and target() is not None), 1.0)
+                link, address = self._link, target()
+            if self._closed:
+                break
+            if link is None or not link.alive or address is None:
+                if not wanted():
+                    break
+                continue
             try:
-                return link.open(target)
+                return link.open(address)
             except (ConnectionRefusedError, PermissionError):  # the far end's own word
                 raise
             except OSError:  # the way has just broken, or is silent: there may soon be another one
-                if time.monotonic() > deadline:
-                    raise
                 with self._changed:
                     self._changed.wait_for(lambda old=link: self._closed or self._link is not old, 0.5)  # type: ignore[misc]
+        raise TimeoutError("there is no way to the node")
 
     def close(self) -> None:
         """Close every port and connection; may be called twice."""
@@ -152,7 +174,7 @@ def _listen(tunnel: Tunnel, wish: int) -> Any:
             # Nagle's algorithm against delayed acknowledgements costs up to 40 ms
             self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
-                far = tunnel.connect(self.server.target)
+                far = tunnel.connect(lambda: self.server.target, lambda: not _has_hung_up(self.request))
             except OSError:
                 _reset(self.request)
             else:
@@ -165,7 +187,7 @@ def _listen(tunnel: Tunnel, wish: int) -> Any:
         daemon_threads = True
         # on Windows this would let another program share the port
         allow_reuse_address = os.name != "nt"
-        target = ("127.0.0.1", 0)
+        target: tuple[str, int] | None = None
 
     for port in dict.fromkeys((wish, 0)):
         try:
@@ -208,6 +230,17 @@ def relay(near: socket.socket, far: ByteStream) -> None:
         far.close()
     if broken.is_set():
         _reset(near)
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    """Tell, without waiting, whether the other end has closed a connection on which nothing was read yet."""
+    try:
+        readable, _, _ = select.select([connection], [], [], 0)
+        return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
+    except ValueError:  # more connections than select can look at
+        return False
+    except OSError:
+        return True
 
 
 def _reset(connection: socket.socket) -> None:

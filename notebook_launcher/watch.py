@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import HostCommandFailed, LauncherError
-from notebook_launcher.hosts.base import Host, LineStream
+from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
 
 #: seconds between two questions to the scheduler: soon at first, then ever more rarely
@@ -130,19 +130,22 @@ class NoAnswer(Exception):
     """The scheduler did not answer; nothing is known, which is not the same as "no such job"."""
 
 
-def ask(host: Host, scheduler: Scheduler, job: JobRef) -> JobStatus | None:
-    """Ask once for a job: the queue, then the history. ``None``: forgotten by both. Raises ``NoAnswer``."""
+def ask(host: Host, scheduler: Scheduler, job: JobRef, timeout: float = RUN_TIMEOUT) -> JobStatus | None:
+    """Ask once for a job: the queue, then the history. ``None``: forgotten by both. Raises ``NoAnswer``.
+
+    ``timeout``: seconds for each of the two.
+    """
     try:
-        answers = scheduler.read_query([job], _run(host, scheduler.query([job])))
+        answers = scheduler.read_query([job], _run(host, scheduler.query([job]), timeout))
         if answers is None:
             raise NoAnswer
         if job.id in answers:
             return answers[job.id]
         history = scheduler.history(job)
-        return scheduler.read_history(job, _run(host, history)) if history else None
+        return scheduler.read_history(job, _run(host, history, timeout)) if history else None
     except HostCommandFailed:  # it took too long
         raise NoAnswer from None
 
 
-def _run(host: Host, argv: list[str]) -> Answer:
-    return host.run(argv, login_shell=True)
+def _run(host: Host, argv: list[str], timeout: float) -> Answer:
+    return host.run(argv, login_shell=True, timeout=timeout)

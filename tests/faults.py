@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tests.browsing import Tab
 from tests.cluster import PracticeCluster
 from tests.conftest import Session
 
@@ -122,3 +123,15 @@ QUICK = (
     launcher_stopped(20),
 )
 LONG = (link_down(60), link_down(600), launcher_stopped(60))
+
+
+def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fault, patience: float = 60.0) -> float:
+    """Let a fault strike, and return the seconds from its end until a cell has found the kernel's variable."""
+    with fault.strikes(cluster, session):
+        began = time.monotonic()
+        if fault.noticed:
+            session.saw("network down, trying again", patience)
+            session.saw("Connected again", patience)
+        tab.asks()
+        tab.is_answered(patience)
+        return time.monotonic() - began

@@ -13,7 +13,7 @@ import pytest
 from tests.browsing import Tab, chromium
 from tests.cluster import PracticeCluster
 from tests.conftest import Session, assert_nothing_left, clear, launch
-from tests.faults import QUICK, Fault
+from tests.faults import QUICK, Fault, usable_again
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -38,11 +38,20 @@ def held(
 @pytest.mark.parametrize("fault", QUICK, ids=lambda fault: fault.name)
 def test_the_tab_works_on(cluster: PracticeCluster, held: tuple[Session, Tab], fault: Fault) -> None:
     session, tab = held
-    with fault.strikes(cluster, session):
-        seconds = tab.still_works()
-        print(f"{fault.name}: usable again {seconds:.1f} s after its end")
-        assert tab.complaints == [], session.printed
-        if fault.noticed:
-            session.saw("network down, trying again")
-            session.saw("Connected again")
+    seconds = usable_again(cluster, session, tab, fault)
+    print(f"{fault.name}: usable again {seconds:.1f} s after its end")
+    assert tab.complaints == []
+    # the network was away, and not the job
     assert "ended" not in session.printed and "gone" not in session.printed
+
+
+def test_what_is_typed_while_the_network_is_down_is_run_afterwards(
+    cluster: PracticeCluster, held: tuple[Session, Tab]
+) -> None:
+    session, tab = held
+    with cluster.unplugged("laptop"):
+        session.saw("network down, trying again")
+        tab.page.get_by_text("| Connecting").wait_for(timeout=30_000)  # JupyterLab knows
+        tab.asks()
+    session.saw("Connected again")
+    tab.is_answered()

@@ -696,6 +696,7 @@ class OpenSshHost(Host):
         self._destination = destination
         self._prompts = prompts
         self._memory = memory  # the secrets that opened a door, for the next time
+        self._one_at_a_time = threading.Lock()
 
     @classmethod
     def open(cls, destination: Destination, credentials: Credentials) -> OpenSshHost:
@@ -790,6 +791,12 @@ class OpenSshHost(Host):
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Start one more master, and end the old one where it is ours."""
+        before = self._master
+        with self._one_at_a_time:
+            if self._master is before or not self.alive:  # else somebody has done it meanwhile
+                self._reconnect(timeout, replace)
+
+    def _reconnect(self, timeout: float, replace: Callable[[], bool]) -> None:
         self.settings = resolve(self._destination)
         settings = dataclasses.replace(self.settings, connect_timeout=min(timeout, self.settings.connect_timeout))
         new = _open_master(self._destination, settings, self._prompts, self._memory)

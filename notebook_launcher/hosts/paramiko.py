@@ -413,6 +413,7 @@ class ParamikoHost(Host):
         self.credentials = credentials
         self.label = settings.destination
         self._destination = destination
+        self._one_at_a_time = threading.Lock()
 
     @classmethod
     def open(cls, destination: Destination, credentials: Credentials) -> ParamikoHost:
@@ -497,6 +498,12 @@ class ParamikoHost(Host):
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Log in once more, and close the old transport."""
+        before = self.transport
+        with self._one_at_a_time:
+            if self.transport is before or not self.alive:  # else somebody has done it meanwhile
+                self._reconnect(timeout, replace)
+
+    def _reconnect(self, timeout: float, replace: Callable[[], bool]) -> None:
         settings = resolve(self._destination)
         settings = dataclasses.replace(settings, connect_timeout=min(timeout, settings.connect_timeout))
         new = connect(settings, self.credentials)
