@@ -8,7 +8,7 @@ VENV := .venv
 PYTHON ?= python3
 SCRIPTS := $(wildcard jobscripts/*.sh tests/*.sh tests/cluster/*.sh) .ci/run
 
-.PHONY: help run test check unit cluster cluster-down bench clean
+.PHONY: help run test check unit cluster cluster-down bench bench-tunnel bench-faults clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -41,6 +41,12 @@ cluster-down: ## take the practice cluster down again
 
 bench: $(VENV)/with-tests ## time a launch against its floor, on the practice cluster
 	tests/as-root.sh $(VENV)/bin/python benchmarks/launch.py $(ARGS)
+
+bench-tunnel: $(VENV)/with-tests ## time the tunnel beside ssh -L, on the practice cluster
+	tests/as-root.sh $(VENV)/bin/python benchmarks/tunnel.py $(ARGS)
+
+bench-faults: $(VENV)/with-tests ## measure how soon JupyterLab is usable again after each fault (about 20 minutes)
+	tests/as-root.sh $(VENV)/bin/python benchmarks/faults.py $(ARGS)
 
 clean: ## remove the virtual environment
 	rm -rf $(VENV)

@@ -95,6 +95,7 @@ def measure(port: int, size: int) -> Measured:
 
 @contextlib.contextmanager
 def connected(port: int) -> Iterator[socket.socket]:
+    """Connect to a port of this machine."""
     with socket.create_connection(("127.0.0.1", port), 10) as line:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield line
@@ -119,16 +120,19 @@ def transfer(line: socket.socket, kind: bytes, size: int) -> float:
 
 
 def echo(line: socket.socket) -> None:
+    """Send one byte and wait until it comes back."""
     line.sendall(b"Ex")
     assert line.recv(1) == b"x"
 
 
 def one_connection(port: int) -> None:
+    """Connect, send one byte and get it back."""
     with connected(port) as line:
         echo(line)
 
 
 def timed(act: Callable[[], None]) -> float:
+    """Return the seconds that it takes."""
     began = time.perf_counter()
     act()
     return time.perf_counter() - began
@@ -140,10 +144,11 @@ def timed(act: Callable[[], None]) -> float:
 class NoQuestions:
     """Nobody is asked: the key is there, and the host key known."""
 
-    def secret(self, text: str) -> str | None:
-        return None
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
+        """Return no answer."""
 
     def confirm(self, text: str) -> bool:
+        """Return no."""
         return False
 
 
@@ -196,6 +201,7 @@ def by_sshtunnel(config: str, port: int) -> Iterator[int]:
 
 
 def wait_until_open(port: int) -> None:
+    """Wait until somebody listens there."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -249,8 +255,11 @@ def on_the_laptop(task: dict[str, object]) -> None:
 
 
 def run_on_the_laptop(cluster: PracticeCluster, task: dict[str, object], profile: str = "") -> object:
+    """Run this program in the laptop's network, and return what it prints."""
     words = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else []), __file__, "--task", "-"]
-    done = subprocess.run(cluster.laptop_argv(words), input=json.dumps(task), text=True, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        cluster.laptop_argv(words), input=json.dumps(task), text=True, stdout=subprocess.PIPE, check=True
+    )
     return json.loads(done.stdout)
 
 
@@ -274,6 +283,7 @@ def ssh_config(cluster: PracticeCluster) -> Iterator[str]:
 
 
 def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str, profile: str) -> None:
+    """Measure every way in turn."""
     server = subprocess.Popen(cluster.argv("login", "alice", ["python3", "-u", "-c", SERVER]),
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert server.stdin and server.stdout
@@ -288,6 +298,7 @@ def measure_lines(cluster: PracticeCluster, rounds: int, size: int, only: str, p
 
 
 def print_lines(found: dict[str, list[dict[str, float]]]) -> None:
+    """Print the medians, and their ratios to the first way."""
     names = {"down": "down MB/s", "up": "up MB/s", "round_trip": "round trip ms", "round_trip_p99": "p99 ms",
              "new_connection": "new connection ms"}  # fmt: skip
     print(f"{'':18}" + "".join(f"{text:>26}" for text in names.values()))
@@ -297,9 +308,7 @@ def print_lines(found: dict[str, list[dict[str, float]]]) -> None:
         for name in names:
             scale = 1 if name in ("down", "up") else 1000
             value = statistics.median(one[name] for one in rounds)
-            ratio = statistics.median(
-                one[name] / base[name] for one, base in zip(rounds, found[first], strict=True)
-            )
+            ratio = statistics.median(one[name] / base[name] for one, base in zip(rounds, found[first], strict=True))
             cells += f"{value * scale:>16.3f} ({ratio:>5.2f} ×)"
         print(f"{way:18}{cells}")
 
@@ -316,7 +325,8 @@ def measure_pages(cluster: PracticeCluster, rounds: int) -> None:
     with ssh_config(cluster) as config:
         with socket.create_server(("127.0.0.1", 0)) as free:
             local = free.getsockname()[1]
-        words = ["ssh", "-F", config, "-N", "-J", "login", "-L", f"127.0.0.1:{local}:127.0.0.1:{endpoint['port']}", ready["node"]]
+        leads = f"127.0.0.1:{local}:127.0.0.1:{endpoint['port']}"
+        words = ["ssh", "-F", config, "-N", "-J", "login", "-L", leads, ready["node"]]
         ssh = subprocess.Popen(cluster.laptop_argv(words))
         time.sleep(2)
         theirs = ready["url"].replace(f":{ready['local_port']}/", f":{local}/")

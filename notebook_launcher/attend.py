@@ -29,6 +29,7 @@ from notebook_launcher.errors import (
     JobTimedOut,
     JupyterSilent,
     LauncherError,
+    NodeUnreachable,
     SchedulerSilent,
 )
 from notebook_launcher.hosts.base import Link
@@ -454,6 +455,13 @@ class _Attendance:
 
     def _use_way(self) -> None:
         if self._way and self._way.link and self._endpoint and not self._asked:
+            if self._way.stream == "direct" and not self._stage.scheduler.same_machine and self._endpoint.is_private:
+                # that address of the login node is somebody else's, and would be sent the token
+                raise NodeUnreachable(
+                    f"JupyterLab of session {self._session.id} does not listen on an address of {self._node}.",
+                    why="It was not launched with --stream direct, or found no such address there.",
+                    mend="take another stream, or none",
+                )
             self._asked = True
             self._way.use(self._tunnel.jupyter(self._endpoint), self._endpoint, self._access.token)
 

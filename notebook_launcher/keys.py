@@ -1,6 +1,6 @@
 """Keys made for one session: for the SSH server that we start in its job, and to get in there.
 
-The server's key lies in the session's directory. A client's private half never leaves the memory of the launcher that
+The server's key lies in the session's directory. A client's private half never leaves the machine of the launcher that
 made it: each one that comes adds its public half to ``authorized_keys`` there.
 """
 

@@ -51,6 +51,11 @@ class Endpoint:
             address if isinstance(address, str) and address else "127.0.0.1",
         )
 
+    @property
+    def is_private(self) -> bool:
+        """Whether only the node itself reaches it."""
+        return self.address == "localhost" or self.address.startswith("127.") or ":" in self.address
+
     def url(self, local_port: int, token: str) -> str:
         """Return the address for the browser."""
         scheme = "https" if self.secure else "http"

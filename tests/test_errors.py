@@ -118,7 +118,7 @@ def test_the_example_stream_is_one() -> None:
 
 
 def sample(kind: type[events.Event]) -> events.Event:
-    values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "str | None": None}
+    values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "str | None": None, "float": 1.5}
     return kind(**{field.name: values[str(field.type)] for field in dataclasses.fields(kind)})
 
 
@@ -152,6 +152,7 @@ def test_every_event_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> No
     for kind in ALL_EVENTS:
         if kind is events.Problem:  # shown by the report
             continue
-        with TextView(Console(width=80)) as view:
+        detail = kind in (events.Connected, events.Tunnelled)  # for who asks for details
+        with TextView(Console(width=80), verbose=detail) as view:
             view.show(sample(kind))
         assert capsys.readouterr().out.strip(), kind

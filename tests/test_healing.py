@@ -50,7 +50,7 @@ def test_what_is_typed_while_the_network_is_down_is_run_afterwards(
 ) -> None:
     session, tab = held
     with cluster.unplugged("laptop"):
-        session.saw("network down, trying again")
+        session.saw("(?i)network down, trying again")
         tab.page.get_by_text("| Connecting").wait_for(timeout=30_000)  # JupyterLab knows
         tab.asks()
     session.saw("Connected again")

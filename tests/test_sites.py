@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.cluster import BOXES, USERS, PracticeCluster, one_time_code
-from tests.conftest import Session, assert_nothing_left, fetch, wait_until
+from tests.conftest import Session, assert_nothing_left, fetch, wait_until, write_profile
 
 Start = Callable[..., Session]
 
@@ -23,13 +23,15 @@ MEMORY = "~/.local/state/notebook-launcher"
 IMAGE = ("--", "/sw/images/jupyterlab.sif")
 QUESTION = r"(?i)(?:password|code): "
 SSH_CONFIG = "~/sites_ssh_config"
+ANOTHER = ".config/notebook-launcher/clusters/another.toml"
 
 
 @pytest.fixture(autouse=True)
 def _every_site_is_new(cluster: PracticeCluster) -> None:
     """What the launcher remembers of a cluster would be another test's doing."""
+    files = (MEMORY, SSH_CONFIG, f"~/{ANOTHER}")
+    cluster.root("laptop", ["sh", "-c", f"rm -rf {' '.join(files).replace('~', '/home/*')}"], check=True)
     for user in USERS:
-        cluster.run("laptop", user, ["sh", "-c", f"rm -rf {MEMORY} {SSH_CONFIG}"], check=True)
         cluster.forget_codes(user)
 
 
@@ -58,7 +60,8 @@ SITES = {
     "no ssh to nodes, a server in the job": Site("grace", ("--stream", "job-sshd"), "job-sshd"),
     "csh and noise, paramiko": Site("frank", (), "node-ssh"),
     "csh and noise, openssh": Site("frank", (), "node-ssh", engine="openssh"),
-    "csh and noise, over a step": Site("frank", ("--stream", "step"), "step"),
+    "csh and noise, over a step, paramiko": Site("frank", ("--stream", "step"), "step"),
+    "csh and noise, over a step, openssh": Site("frank", ("--stream", "step"), "step", engine="openssh"),
     "two jumps, paramiko": Site("alice", ("--host", "deep", *IMAGE), "node-ssh"),
     "two jumps, openssh": Site("alice", ("--host", "deep", *IMAGE), "node-ssh", engine="openssh"),
     "another port": Site("alice", ("--host", "login:8822", *IMAGE), "node-ssh"),
@@ -104,7 +107,13 @@ def leave(session: Session) -> None:
 
 
 @pytest.mark.parametrize("site", SITES.values(), ids=list(SITES))
-def test_every_site_is_reached(cluster: PracticeCluster, start: Start, site: Site) -> None:
+def test_every_site_is_reached(
+    cluster: PracticeCluster, start: Start, site: Site, request: pytest.FixtureRequest
+) -> None:
+    if site == SITES["csh and noise, over a step, openssh"]:
+        request.applymarker(
+            pytest.mark.xfail(reason="ssh takes the noise for a server that talks nonsense", strict=True)
+        )
     flags: list[str] = ["-n", "1", "--verbose", "--engine", site.engine]
     if site.ssh_config:
         put_config(cluster, site.user, site.ssh_config)
@@ -144,23 +153,38 @@ def test_a_refusal_at_a_noisy_site_is_readable(
 # --- who listens where ---------------------------------------------------------------------------------------------
 
 
-def endpoint_of(cluster: PracticeCluster, session: Session, user: str) -> str:
-    """Where the cluster's other machines would find the session's Jupyter."""
+KNOCK = """\
+import http.client, sys
+host, port, token = sys.stdin.read().split("\\n")
+connection = http.client.HTTPConnection(host, int(port), timeout=10)
+try:
+    # whoever wants to get in does not tell that they come from elsewhere
+    connection.request("GET", "/api/status", headers={"Host": "localhost", "Authorization": f"token {token}"})
+    print(connection.getresponse().status)
+except OSError:
+    print(0)
+"""
+
+
+def knock(cluster: PracticeCluster, session: Session, box: str, token: str = "") -> int:
+    """What bob gets on another machine of the cluster where alice's Jupyter listens; 0: no connection."""
     find = f"cat ~/.notebook-launcher/sessions/{session.session_id}/endpoint.json"
-    endpoint = json.loads(cluster.run("login", user, ["sh", "-c", find], check=True).stdout)
+    port = json.loads(cluster.run("login", "alice", ["sh", "-c", find], check=True).stdout)["port"]
     node = cluster.root("login", ["squeue", "-h", "-j", session.job_id, "-o", "%N"]).stdout.strip()
-    return f"http://{node}:{endpoint['port']}/api/status"
+    argv = cluster.argv(box, "bob", ["python3", "-c", KNOCK])
+    done = subprocess.run(argv, input=f"{node}\n{port}\n{token}", text=True, capture_output=True, check=True)
+    return int(done.stdout)
 
 
 def test_an_open_port_is_told_of_and_guarded_by_the_token(cluster: PracticeCluster, start: Start) -> None:
-    session = start("-n", "1", "--stream", "direct", "--verbose", columns=200)
+    session = start("-n", "1", "-w", "node2", "--stream", "direct", "--verbose", columns=200)
     session.ready()
     assert "everybody on the cluster can reach its port" in session.printed
     assert "(direct)" in session.printed
     assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
-    for box in ("login", "node1", "gpu1"):
-        assert fetch(cluster, box, endpoint_of(cluster, session, "alice"), user="bob")[0] == 403, box
-    assert fetch(cluster, "login", endpoint_of(cluster, session, "alice"), session.token, user="bob")[0] == 200
+    assert [knock(cluster, session, box) for box in ("login", "node1", "node2")] == [403, 403, 403]
+    assert knock(cluster, session, "login", "guessed") == 403
+    assert knock(cluster, session, "login", session.token) == 200  # so it was the token that was missing
     leave(session)
     assert_nothing_left(cluster)
 
@@ -172,7 +196,7 @@ def test_a_node_without_sshd_is_reached_by_an_open_port_alone(cluster: PracticeC
     with cluster.no_sshd():
         session = start("-n", "1", columns=400)
         assert session.end() == 14, session.printed
-        for word in ("node-ssh:", "step:", "job-sshd:", "refused", "--stream direct"):
+        for word in ("node-ssh:", "step:", "job-sshd:", "port 22 cannot be reached", "--stream direct"):
             assert word in session.printed, session.printed
         assert_nothing_left(cluster)
         opened = start("-n", "1", "--stream", "direct")
@@ -198,17 +222,18 @@ def test_a_node_that_only_a_job_leads_to(cluster: PracticeCluster, start: Start,
 
 def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster, start: Start) -> None:
     """The nodes' own ssh would work as well, and is what a first launch tries first."""
+    write_profile(cluster, "laptop", "alice")
+    cluster.run(
+        "laptop", "alice", ["sh", "-c", f"cp ~/{ANOTHER.replace('another', 'practice')} ~/{ANOTHER}"], check=True
+    )
     for arguments, may_need_a_server in ((["--stream", "step"], False), ([], False), (["--cluster", "another"], True)):
-        cluster.run(
-            "laptop", "alice", ["sh", "-c", "cd ~/.config/notebook-launcher/clusters; cp practice.toml another.toml"]
-        )
         session = start("-n", "1", "--verbose", *arguments, columns=200)
         session.ready()
         stream = "node-ssh" if may_need_a_server else "step"
         assert re.search(rf"There is a way to \w+ \({stream}\)", session.printed), session.printed
         env = f"cat ~/.notebook-launcher/sessions/{session.session_id}/session.env"
         assert ("sshd=yes" in cluster.run("login", "alice", ["sh", "-c", env]).stdout) == may_need_a_server
-        assert fetch(cluster, "login", endpoint_of(cluster, session, "alice"), user="bob")[0] == 0
+        assert knock(cluster, session, "login", session.token) == 0
         leave(session)
     # ours, and nobody else's: it says where somebody works
     found = cluster.run("laptop", "alice", ["sh", "-c", f"stat -c '%a %n' {MEMORY} {MEMORY}/*; cat {MEMORY}/*"]).stdout

@@ -241,7 +241,7 @@ class TextView(BaseView):
         self._say(f"JupyterLab runs on {event.node}:", style="green")
         self._stop_status()
         # never folded by us: a terminal then keeps the address whole for a click or a copy
-        self._console.print(event.url, style="bold", soft_wrap=True, highlight=False, markup=False)
+        self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
         if self._interactive:
             self._say("ENTER ends the session and its job; d and ENTER leaves it running.")
         else:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import HostCommandFailed
@@ -27,6 +27,9 @@ from notebook_launcher.hosts.base import (
     Prompts,
 )
 
+if TYPE_CHECKING:
+    from notebook_launcher.hosts.ssh_auth import Credentials
+
 
 class LocalHost(Host):
     """Commands as child processes. They get a session of their own, so that Ctrl-C reaches only the launcher.
@@ -39,6 +42,7 @@ class LocalHost(Host):
 
     def __init__(self, prompts: Prompts | None = None) -> None:
         self._prompts = prompts
+        self._credentials: Credentials | None = None
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
@@ -84,8 +88,9 @@ class LocalHost(Host):
         from notebook_launcher.hosts.ssh_auth import Credentials
         from notebook_launcher.hosts.ssh_settings import Destination, resolve
 
-        settings = resolve(Destination(onward.name))
-        return link_onward(self, onward, settings, Credentials(self._prompts or Nobody()))
+        if self._credentials is None:
+            self._credentials = Credentials(self._prompts or Nobody())
+        return link_onward(self, onward, resolve(Destination(onward.name)), self._credentials)
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """There is no connection that could be lost."""

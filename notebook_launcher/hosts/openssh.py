@@ -792,9 +792,13 @@ class OpenSshHost(Host):
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Start one more master, and end the old one where it is ours."""
         before = self._master
-        with self._one_at_a_time:
+        if not self._one_at_a_time.acquire(timeout=timeout):
+            raise ConnectionFailed(f"A connection to {self.label} is being made already.")
+        try:
             if self._master is before or not self.alive:  # else somebody has done it meanwhile
                 self._reconnect(timeout, replace)
+        finally:
+            self._one_at_a_time.release()
 
     def _reconnect(self, timeout: float, replace: Callable[[], bool]) -> None:
         self.settings = resolve(self._destination)

@@ -499,9 +499,13 @@ class ParamikoHost(Host):
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """Log in once more, and close the old transport."""
         before = self.transport
-        with self._one_at_a_time:
+        if not self._one_at_a_time.acquire(timeout=timeout):
+            raise ConnectionFailed(f"A connection to {self.label} is being made already.")
+        try:
             if self.transport is before or not self.alive:  # else somebody has done it meanwhile
                 self._reconnect(timeout, replace)
+        finally:
+            self._one_at_a_time.release()
 
     def _reconnect(self, timeout: float, replace: Callable[[], bool]) -> None:
         settings = resolve(self._destination)

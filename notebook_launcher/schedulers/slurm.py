@@ -127,7 +127,7 @@ class Slurm(Scheduler):
 
     def explain_refusal(self, answer: Answer) -> LauncherError:
         """Return ``SubmitRefused`` with what sbatch said, in its words and in ours."""
-        if answer.exit_code == 127 or "command not found" in answer.stderr:
+        if answer.exit_code == 127 or re.search(r"\bsbatch: command not found", answer.stderr):
             return SchedulerMissing(
                 "sbatch is not found there.",
                 why=answer.stderr.strip(),

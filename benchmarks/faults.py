@@ -1,0 +1,59 @@
+"""How soon JupyterLab is usable again after each fault: the table of the documentation.
+
+    make bench-faults     (root; uses the practice cluster, and brings it up if need be; with --long about 20 minutes)
+
+For each fault a person works in a real browser on the laptop: a notebook with a kernel that holds a variable, in a tab
+that is never reloaded. Measured is the time from the fault's end (for those that have none, from its beginning) until
+one more cell has printed what needs the variable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests.browsing import Tab, chromium
+from tests.cluster import PracticeCluster
+from tests.conftest import clear, launch, write_profile
+from tests.faults import LONG, QUICK, Fault, usable_again
+
+
+def measure(cluster: PracticeCluster, engine: str, fault: Fault) -> float:
+    """Launch, work, let the fault strike, and return the seconds until the next cell had its answer."""
+    cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.jupyter/lab ~/Untitled*.ipynb"])
+    session = launch(cluster, "laptop", "--engine", engine, columns=160)
+    session.ready()
+    session.read_along()
+    with tempfile.TemporaryDirectory() as folder, chromium(cluster, Path(folder)) as browser:
+        seconds = usable_again(cluster, session, Tab(browser, session.url), fault, patience=900)
+    session.send("\n")
+    session.end()
+    return seconds
+
+
+def main() -> None:
+    """Bring the practice cluster up if need be, measure every fault, and print the table as Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", default="paramiko,openssh")
+    parser.add_argument("--long", action="store_true", help="the long ones too: a minute, ten minutes")
+    arguments = parser.parse_args()
+    cluster = PracticeCluster()
+    was_up = cluster.is_up()
+    cluster.up(until_end_of=None if was_up else os.getpid())
+    write_profile(cluster, "laptop", "alice")
+    engines = arguments.engines.split(",")
+    print(f"| fault | {' | '.join(f'seconds, {engine}' for engine in engines)} |")
+    print("|---" * (1 + len(engines)) + "|", flush=True)
+    for fault in (*QUICK, *(LONG if arguments.long else ())):
+        cells = [f"{measure(cluster, engine, fault):.1f}" for engine in engines]
+        print(f"| {fault.name} | {' | '.join(cells)} |", flush=True)
+    clear(cluster)
+
+
+if __name__ == "__main__":
+    main()
