@@ -19,11 +19,16 @@ run: $(VENV)/with-jupyter ## set up, and start JupyterLab here: the embedded def
 test: $(VENV)/with-tests ## set up, and run every check and test, those on the practice cluster included
 	tests/packages.sh
 	$(MAKE) --no-print-directory check
+ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
-	$(if $(ARGS),,$(VENV)/bin/python -m pytest -m each_slurm --slurm 22.05)
+else
+	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3
+	$(VENV)/bin/python -m pytest -m cluster
+	$(VENV)/bin/python -m pytest -m each_slurm --slurm 22.05
+endif
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
-	$(VENV)/bin/python -m pytest -m 'not cluster' $(ARGS)
+	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 $(ARGS)
 
 check: $(VENV)/with-tests ## types, style, shell scripts
 	$(VENV)/bin/ruff check .

@@ -67,6 +67,7 @@ class Place:
     scheduler: SchedulerName
     host: str | None = None
     ssh_config: str | None = None
+    engine: str | None = None
 
     @property
     def name(self) -> str:
@@ -76,7 +77,8 @@ class Place:
     def arguments(self) -> list[str]:
         """Return the flags that lead to the same place again."""
         words = ["--cluster", self.cluster] if self.cluster else ["--host", self.host] if self.host else []
-        return [*words, *(["--ssh-config", self.ssh_config] if self.ssh_config else [])]
+        others = (("--ssh-config", self.ssh_config), ("--engine", self.engine))
+        return [*words, *(word for name, value in others if value for word in (name, value))]
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def find_place(ask: Ask, here: Here) -> Place:
     """
     place = _find_place(ask, here)
     said = {key: value for key, value in (("engine", ask.engine), ("stream", ask.stream)) if value}
-    return replace(place, profile=place.profile.model_copy(update=said))
+    return replace(place, profile=place.profile.model_copy(update=said), engine=ask.engine)
 
 
 def _find_place(ask: Ask, here: Here) -> Place:

@@ -13,6 +13,9 @@ from tests.browsing import Tab
 from tests.cluster import PracticeCluster
 from tests.conftest import Session
 
+LOGIN_SSHD = "sshd of the login node killed, started again after 3 s"
+OTHER_LOGIN = "another login node behind the same name"
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -47,7 +50,7 @@ def sshd_restarted() -> Fault:
         cluster.start_sshd("login")
         yield
 
-    return Fault("sshd of the login node killed, started again after 3 s", strike)
+    return Fault(LOGIN_SSHD, strike)
 
 
 def sessions_killed() -> Fault:
@@ -111,6 +114,7 @@ def _launcher(session: Session) -> int:
     return int((children or [psutil.Process(session.child.pid)])[-1].pid)
 
 
+LINK_DOWN = "link down for 25 s"
 QUICK = (
     link_down(5),
     link_down(25),
@@ -119,7 +123,7 @@ QUICK = (
     sessions_killed(),
     node_sshd_restarted(),
     login_moves("new-address", "login node's address changed"),
-    login_moves("login2", "another login node behind the same name"),
+    login_moves("login2", OTHER_LOGIN),
     launcher_stopped(20),
 )
 LONG = (link_down(60), link_down(600), launcher_stopped(60))

@@ -466,17 +466,18 @@ def test_no_question_does_while_the_keyboard_is_listened_to(terminal: list[str],
     with contextlib.redirect_stderr(io.StringIO()) as shown:
         view = BaseView()
         view.listening = True
-        keys = threading.Thread(target=type_into, args=(view, "yes"))
-        keys.start()
-        assert TerminalPrompts(view, interactive=True).confirm(text)
-        keys.join()
+        prompts = TerminalPrompts(view, interactive=True)
+        for ask in (lambda: prompts.confirm(text), lambda: prompts.secret(text, echo=True)):
+            keys = threading.Thread(target=type_into, args=(view, "yes"))
+            keys.start()
+            assert ask() in (True, "yes")
+            keys.join()
     assert obeyed(shown.getvalue()) == []
 
 
 def type_into(view: BaseView, line: str) -> None:
-    inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
-    assert wait_until(lambda: view._answers is not None)
-    view._pass_on(line, inbox)
+    wait_until(lambda: view._answers is not None)
+    view._pass_on(line, queue.SimpleQueue())
 
 
 # --- what is shown -------------------------------------------------------------------------------------------------

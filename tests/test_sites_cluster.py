@@ -14,9 +14,6 @@ from conftest import wait_until
 
 from tests.cluster import BOXES, USERS, ClusterError, PracticeCluster, one_time_code
 
-# Each generation has its own OpenSSH, and these are about ssh.
-pytestmark = pytest.mark.each_slurm
-
 SSH = ("ssh", "-oBatchMode=yes", "-oConnectTimeout=5")
 NEW_PEOPLE = ("dave", "erin", "frank", "grace", "heidi")
 

@@ -213,10 +213,6 @@ def _port(ctx: click.Context, _parameter: click.Parameter, values: tuple[int, ..
 def _way_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option(
-            "--engine", metavar="NAME", type=click.Choice(ENGINES),
-            help="What makes the SSH connection: auto, paramiko or openssh.",
-        ),
-        click.option(
             "--stream", metavar="NAME", type=click.Choice(STREAMS),
             help="How the node is reached: auto, node-ssh, step, job-sshd or direct.",
         ),
@@ -232,6 +228,12 @@ def _way_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line."),
+        click.option(
+            "--engine",
+            metavar="NAME",
+            type=click.Choice(ENGINES),
+            help="What makes the SSH connection: auto, paramiko or openssh.",
+        ),
         click.option("--ssh-config", metavar="FILE", help="Another ssh configuration than ~/.ssh/config."),
         click.option("--host", metavar="[USER@]LOGIN", help="A login node, without a profile."),
         click.option("--cluster", metavar="NAME", help="A cluster profile."),
@@ -347,14 +349,22 @@ def connect(
 @cli.command()
 @_place_options
 @click.argument("session", default="")
-def stop(session: str, *, cluster: str | None, host: str | None, ssh_config: str | None, as_json: bool) -> int:
+def stop(
+    session: str,
+    *,
+    cluster: str | None,
+    host: str | None,
+    ssh_config: str | None,
+    as_json: bool,
+    engine: str | None,
+) -> int:
     """End a session and its job, from anywhere."""
     from notebook_launcher import launch as stories
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.signals import signals
     from notebook_launcher.cli.views import make_view
 
-    place = _place(cluster, host, ssh_config)
+    place = _place(cluster, host, ssh_config, engine)
     view = make_view(as_json=as_json)
     with view, signals(view) as interrupts:
         stories.stop(place, session, view, TerminalPrompts(view, interactive=not as_json), interrupts)
