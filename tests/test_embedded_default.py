@@ -181,7 +181,7 @@ def test_no_terminal_and_json(environment: dict[str, str]) -> None:
             if event["event"] == "ready":
                 process.terminate()  # a closed standard input does not end it; SIGTERM does
         assert process.wait(30) == 0
-    assert names == ["submitted", "running", "ready", "ending", "ended"]
+    assert names == ["submitted", "running", "tunnelled", "ready", "ending", "ended"]
     nothing_left(environment)
 
 

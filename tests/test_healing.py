@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from tests.browsing import Tab, chromium
 from tests.cluster import PracticeCluster
-from tests.conftest import Session, assert_nothing_left, clear, launch, wait_until
+from tests.conftest import Session, assert_nothing_left, launch, wait_until
 from tests.faults import LINK_DOWN, LOGIN_SSHD, OTHER_LOGIN, QUICK, Fault, usable_again
 
 MIB = 1024 * 1024
@@ -22,20 +23,43 @@ pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")
-def held(
-    cluster: PracticeCluster, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Session, Tab]]:
-    """One session and one tab for all faults: what one has broken, the next one finds."""
+def tabs(cluster: PracticeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabs]:
+    """One session and one tab for each engine, for all faults: what one has broken, the next one finds."""
     cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.jupyter/lab ~/Untitled*.ipynb"])
-    session = launch(cluster, "laptop", "--engine", request.param, columns=160)
-    session.ready()
-    session.read_along()
     with chromium(cluster, tmp_path_factory.mktemp("browser")) as browser:
-        yield session, Tab(browser, session.url)
-    session.send("\n")
-    assert session.end() == 0
-    clear(cluster)
+        tabs = Tabs(cluster, browser)
+        yield tabs
+        tabs.end()
+    # of a connection that died in silence the login node does not know for hours
+    cluster.restart_sshd("login")
     assert_nothing_left(cluster)
+
+
+class Tabs:
+    """Sessions by engine, each launched when it is first asked for."""
+
+    def __init__(self, cluster: PracticeCluster, browser: Browser) -> None:
+        self._cluster, self._browser = cluster, browser
+        self._held: dict[str, tuple[Session, Tab]] = {}
+
+    def of(self, engine: str) -> tuple[Session, Tab]:
+        """Return the session and its tab; there is one session at a time."""
+        if engine not in self._held:
+            self.end()
+            session = launch(self._cluster, "laptop", "--engine", engine, columns=160)
+            session.ready()
+            session.read_along()
+            self._held[engine] = session, Tab(self._browser, session.url)
+        return self._held[engine]
+
+    def end(self) -> None:
+        """End what is held."""
+        while self._held:
+            session, tab = self._held.popitem()[1]
+            tab.page.close()
+            session.send("\n")
+            assert session.end() == 0
+            assert "ended" not in session.printed.partition("ending job")[0]
 
 
 # both engines heal by the same code; what differs is how each notices, and connects anew
@@ -45,9 +69,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("held", "fault"), CASES, indirect=["held"], ids=lambda value: getattr(value, "name", value))
-def test_the_tab_works_on(cluster: PracticeCluster, held: tuple[Session, Tab], fault: Fault) -> None:
-    session, tab = held
+@pytest.mark.parametrize(("engine", "fault"), CASES, ids=lambda value: getattr(value, "name", value))
+def test_the_tab_works_on(cluster: PracticeCluster, tabs: Tabs, engine: str, fault: Fault) -> None:
+    session, tab = tabs.of(engine)
     seconds = usable_again(cluster, session, tab, fault)
     print(f"{fault.name}: usable again {seconds:.1f} s after its end")
     assert tab.complaints == []
@@ -55,11 +79,8 @@ def test_the_tab_works_on(cluster: PracticeCluster, held: tuple[Session, Tab], f
     assert "ended" not in session.printed and "gone" not in session.printed
 
 
-@pytest.mark.parametrize("held", ["paramiko"], indirect=True)
-def test_what_is_typed_while_the_network_is_down_is_run_afterwards(
-    cluster: PracticeCluster, held: tuple[Session, Tab]
-) -> None:
-    session, tab = held
+def test_what_is_typed_while_the_network_is_down_is_run_afterwards(cluster: PracticeCluster, tabs: Tabs) -> None:
+    session, tab = tabs.of("openssh")
     with cluster.unplugged("laptop"):
         session.saw("(?i)network down, trying again")
         tab.page.get_by_text("| Connecting").wait_for(timeout=30_000)  # JupyterLab knows
@@ -68,12 +89,9 @@ def test_what_is_typed_while_the_network_is_down_is_run_afterwards(
     tab.is_answered()
 
 
-@pytest.mark.parametrize("held", ["paramiko"], indirect=True)
-def test_an_upload_that_is_cut_says_so_and_spoils_nothing(
-    cluster: PracticeCluster, held: tuple[Session, Tab], tmp_path: Path
-) -> None:
+def test_an_upload_that_is_cut_says_so_and_spoils_nothing(cluster: PracticeCluster, tabs: Tabs, tmp_path: Path) -> None:
     """2 GiB, of which each MiB tells its number: what has arrived is the beginning, and JupyterLab says it failed."""
-    session, tab = held
+    session, tab = tabs.of("openssh")
     large = tmp_path / "large.bin"
     with large.open("wb") as file:
         for number in range(2048):

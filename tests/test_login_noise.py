@@ -325,14 +325,8 @@ def test_what_is_asked_for_comes_through(noisy: Noisy, open_host: Open, tmp_path
 
 
 @pytest.mark.parametrize("noise", [NOISE, NOISE.rstrip(b"\n"), MARK, b"\0"], ids=["noise", "no end", "mark", "zero"])
-def test_a_server_behind_a_command_is_reached_through_the_noise(
-    noisy: Noisy, open_host: Open, noise: bytes, request: pytest.FixtureRequest
-) -> None:
+def test_a_server_behind_a_command_is_reached_through_the_noise(noisy: Noisy, open_host: Open, noise: bytes) -> None:
     """As a job step is: the noise stands before the first word of the server behind."""
-    if open_host == OpenSshHost.open and noise != MARK:
-        request.applymarker(
-            pytest.mark.xfail(reason="ssh takes the noise for a server that talks nonsense", strict=True)
-        )
     with socket.create_server(("127.0.0.1", 0)) as listener, open_host(noisy.says(noise), Credentials(User())) as host:
         link = host.link(noisy.server.onward("command"))
         stream = link.open(listener.getsockname())
@@ -432,11 +426,9 @@ def test_a_servers_questions_are_asked_in_plain_words(
 
 @pytest.mark.parametrize("engine", list(ENGINES))
 def test_what_a_server_says_around_its_questions_is_shown_with_them(
-    asking: Destination, engine: str, terminal: list[str], request: pytest.FixtureRequest
+    asking: Destination, engine: str, terminal: list[str]
 ) -> None:
     """It may be the challenge to be answered."""
-    if engine == "openssh":
-        request.applymarker(pytest.mark.xfail(reason="ssh's own words are not shown", strict=True))
     ENGINES[engine](asking, Credentials(TerminalPrompts(BaseView(), interactive=True))).close()
     assert "title" in terminal[0]
     assert "instructions" in terminal[0]

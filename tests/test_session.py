@@ -55,7 +55,7 @@ def session_at(root: Path, name: str = "", **flags: str | None) -> Session:
 def root(tmp_path: Path) -> Path:
     """Three sessions; the last one has ended."""
     for name in IDS:
-        write_session(HOST, session_at(tmp_path, name), "")
+        write_session(HOST, session_at(tmp_path, name), "", {})
     (tmp_path / IDS[2] / "exit.json").write_text("{}")
     return tmp_path
 
@@ -208,7 +208,7 @@ def test_shell_characters_stay_as_they_are(evil: str) -> None:
 
 def test_a_written_session(tmp_path: Path) -> None:
     session = session_at(tmp_path / "sessions", comment="$(id) 'x'")
-    token = write_session(HOST, session, "gpu=none\n")
+    token = write_session(HOST, session, "gpu=none\n", {})
     directory = Path(session.directory)
     names = {path.name for path in directory.iterdir()}
     assert names == {"session.json", "session.env", "token", "job.log", *JOB_FILES}
@@ -223,7 +223,7 @@ def test_a_written_session(tmp_path: Path) -> None:
 
 
 def test_two_sessions_never_have_the_same_token(tmp_path: Path) -> None:
-    assert write_session(HOST, session_at(tmp_path), "") != write_session(HOST, session_at(tmp_path), "")
+    assert write_session(HOST, session_at(tmp_path), "", {}) != write_session(HOST, session_at(tmp_path), "", {})
 
 
 def test_only_a_sessions_directory_is_ever_removed(tmp_path: Path, root: Path) -> None:

@@ -68,6 +68,7 @@ class Asker:
 
     ``memory``: the secrets that opened a door before. ``place``: where the login goes; its passwords are given to no
     other, but where ``like`` names one whose accounts it has as well. ``asking``: whether the user may be asked.
+    ``around`` returns what the server has said with its question, which may be a challenge to be answered.
     ``on_declined`` is called before ssh hears that there is no answer to a question without which it cannot go on: it
     would try an empty password instead.
     """
@@ -82,12 +83,13 @@ class Asker:
         like: str = "",
         asking: bool,
         on_declined: Callable[[], None],
+        around: Callable[[], list[str]] = list,
     ) -> None:
         self.declined = ""
         self.busy = False
         self.last = time.monotonic()
         self._prompts, self._memory, self._place, self._like = prompts, memory, place, like
-        self._asking, self._on_declined = asking, on_declined
+        self._asking, self._on_declined, self._around = asking, on_declined, around
         self._asked: set[str] = set()
         self._given: dict[str, str] = {}
         self._closed = False
@@ -151,7 +153,7 @@ class Asker:
             answer = self._memory.get(name) or self._inherited(name)
         self._asked.add(question)
         if answer is None and self._asking:
-            answer = self._prompts.secret(question)
+            answer = self._prompts.secret("\n".join([*self._around(), question]))
         if answer is not None and name:
             self._given[name] = answer
         if answer is None and not _PASSPHRASE.match(question):  # without a passphrase it takes the next key

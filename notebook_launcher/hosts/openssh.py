@@ -430,6 +430,7 @@ class _Login:
         self.said: collections.deque[str] = collections.deque(maxlen=1000)
         self.last = time.monotonic()
         self.authenticating = False
+        self._around: list[str] = []
         self._listening = threading.Thread(target=self._listen, name="ssh", daemon=True)
         self._listening.start()
 
@@ -437,9 +438,19 @@ class _Login:
         errors: IO[bytes] = self._guard.stderr  # type: ignore[assignment]
         with errors:
             for line in errors:
-                self.said.append(line.decode(errors="replace").rstrip())
+                words = line.decode(errors="replace").rstrip()
+                self.said.append(words)
                 self.last = time.monotonic()
                 self.authenticating |= b"SERVICE_ACCEPT" in line
+                if b"debug1: Next authentication method" in line:
+                    self._around = []
+                elif not _DEBUG.match(words):
+                    self._around.append(words)
+
+    def around(self) -> list[str]:
+        """Return (once) what the server has said with the question that it asks now."""
+        said, self._around = self._around, []
+        return said
 
     def take(self, pattern: re.Pattern[str]) -> str:
         """Return (once) what matched last in what was said."""
@@ -518,6 +529,7 @@ def _log_in(
             like=like,
             asking=asking,
             on_declined=lambda: login.interrupt() if login else None,
+            around=lambda: login.around() if login else [],
         )
         login = _Login(folder, options, settings.destination.rpartition("@")[2])
         if not login.wait(asker, settings.connect_timeout):
@@ -871,6 +883,15 @@ _SAME_BEHIND = (
     "hostbasedauthentication",
 )
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
+# `read` takes byte for byte from a pipe, so that nothing of what follows is lost
+_FROM_THE_MARK: Final = f"""\
+{{
+LC_ALL=C
+while IFS= read -r line; do
+  case $line in *{OUTPUT_BEGINS}) exec cat ;; esac
+done
+exit 1
+}}"""
 
 
 def _way_onward(
@@ -890,7 +911,10 @@ def _way_onward(
     if not through.answers():
         raise ConnectionFailed(f"{label} makes no connection to {onward.name}.", why="the connection to it is lost")
     folder = _Folder()
-    proxy = folder.write("proxy", f"#!/bin/sh\nexec {shlex.join(_way(through, onward))}\n", 0o700)
+    way = shlex.join(_way(through, onward))
+    # a command's output begins with what shells say, which an ssh client takes for a server that talks nonsense
+    text = f"exec {way}" if onward.address is not None else f"{way} | {_FROM_THE_MARK}"
+    proxy = folder.write("proxy", f"#!/bin/sh\n{text}\n", 0o700)
     options = [
         *("-F", "none", "-l", settings.user),
         *_as_options(
