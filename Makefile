@@ -50,7 +50,7 @@ bench: $(VENV)/with-tests ## time a launch against its floor, on the practice cl
 bench-tunnel: $(VENV)/with-tests ## time the tunnel beside ssh -L, on the practice cluster
 	tests/as-root.sh $(VENV)/bin/python benchmarks/tunnel.py $(ARGS)
 
-bench-faults: $(VENV)/with-tests ## measure how soon JupyterLab is usable again after each fault (about 20 minutes)
+bench-faults: $(VENV)/with-tests ## measure how soon JupyterLab is usable again after each fault (half an hour)
 	tests/as-root.sh $(VENV)/bin/python benchmarks/faults.py $(ARGS)
 
 clean: ## remove the virtual environment

@@ -1,6 +1,6 @@
 """How soon JupyterLab is usable again after each fault: the table of the documentation.
 
-    make bench-faults     (root; uses the practice cluster, and brings it up if need be; with --long about 20 minutes)
+    make bench-faults     (root; uses the practice cluster, and brings it up if need be; about half an hour)
 
 For each fault a person works in a real browser on the laptop: a notebook with a kernel that holds a variable, in a tab
 that is never reloaded. Measured is the time from the fault's end (for those that have none, from its beginning) until
@@ -40,16 +40,18 @@ def main() -> None:
     """Bring the practice cluster up if need be, measure every fault, and print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="paramiko,openssh")
-    parser.add_argument("--long", action="store_true", help="the long ones too: a minute, ten minutes")
+    parser.add_argument("--which", choices=("quick", "long", "all"), default="all", help="long: up to ten minutes each")
+    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
     arguments = parser.parse_args()
-    cluster = PracticeCluster()
+    cluster = PracticeCluster(arguments.slurm)
     was_up = cluster.is_up()
     cluster.up(until_end_of=None if was_up else os.getpid())
     write_profile(cluster, "laptop", "alice")
     engines = arguments.engines.split(",")
     print(f"| fault | {' | '.join(f'seconds, {engine}' for engine in engines)} |")
     print("|---" * (1 + len(engines)) + "|", flush=True)
-    for fault in (*QUICK, *(LONG if arguments.long else ())):
+    faults = {"quick": QUICK, "long": LONG, "all": (*QUICK, *LONG)}[arguments.which]
+    for fault in faults:
         cells = [f"{measure(cluster, engine, fault):.1f}" for engine in engines]
         print(f"| {fault.name} | {' | '.join(cells)} |", flush=True)
     clear(cluster)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from notebook_launcher import events, explain
-from notebook_launcher.ending import end_after, end_job, not_ready_yet, say_left, still_there
+from notebook_launcher.ending import ANSWER_WITHIN, end_after, end_job, not_ready_yet, say_left, still_there
 from notebook_launcher.errors import (
     ConnectionLost,
     HostCommandFailed,
@@ -40,10 +40,20 @@ from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, Typed, job_of
 from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel, check_jupyter
-from notebook_launcher.watch import LAST_CHANCE, SILENCE, FileAppeared, NoAnswer, StatusChanged, Watch, WatchBroke, ask
+from notebook_launcher.watch import (
+    LAST_CHANCE,
+    SILENCE,
+    DirectoryGone,
+    FileAppeared,
+    NoAnswer,
+    StatusChanged,
+    Watch,
+    WatchBroke,
+    ask,
+)
 from notebook_launcher.ways import Crossing, Node, find_way
 
-STABLE_AFTER = 60.0  # seconds after which a mended connection counts as a good one
+STABLE_AFTER = 15.0  # seconds after which a mended connection counts as a good one
 PATIENCE_WAITING = 24 * 3600.0  # seconds for which a lost connection is tried again while the job has no end yet
 KEYS_HELD = "ENTER alone ends the session and its job; d and ENTER leaves it running."
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C ends the job; d and ENTER leaves it, for you to come back to."
@@ -195,7 +205,7 @@ class _Attendance:
         self._mending: Mending | None = None
         self._broken_since: float | None = None
         self._pause = 0.0  # before the next attempt to mend something that did not last
-        self._last_mending = -STABLE_AFTER
+        self._last_mending = self._watched_since = -STABLE_AFTER
         self._was_silent = False
         self._only_silent = False  # whether what is being mended may come back by itself
         self._silent_since: float | None = None  # since when the job runs without a word from its script
@@ -254,7 +264,10 @@ class _Attendance:
             self._way_news(item)
         elif isinstance(item, WatchBroke):
             if item.watch is self._watch:
-                self._lost(item.reason)
+                self._lost(item.reason) if item.connection else self._watch_broke(item.reason)
+        elif isinstance(item, DirectoryGone):
+            directory = self._session.directory
+            self._stage.view.show(events.Noted(f"The session's directory {directory} was removed; its job goes on."))
         elif isinstance(item, Mended):
             self._mended()
         elif isinstance(item, GivenUp):
@@ -327,6 +340,19 @@ class _Attendance:
                 pause=self._next_pause(),
                 is_lost=self._is_lost,
             )
+
+    def _watch_broke(self, reason: str) -> None:
+        """Begin it anew where the connection stands: some login nodes end commands that run for long."""
+        lasted, self._watched_since = time.monotonic() - self._watched_since, time.monotonic()
+        if self._mending is not None or lasted < STABLE_AFTER or not self._stage.host.alive:
+            self._lost(reason)
+            return
+        self._watch.close()
+        self._watch = self._new_watch()
+        try:
+            self._watch.start()
+        except HostCommandFailed as error:
+            self._lost(error.what)
 
     def _is_lost(self) -> bool:
         """Whether the present connection will not come back by itself."""
@@ -486,7 +512,10 @@ class _Attendance:
             self._way_broke("the connection to the compute node broke")
         elif not self.held or isinstance(error, HostKeyChanged):
             if self._still_runs():
-                raise error
+                if self._watch.silent_for > SILENCE and not isinstance(error, HostKeyChanged | HostKeyUnknown):
+                    self._lost(f"nothing was heard for {self._watch.silent_for:.0f} s", only_silent=True)
+                else:
+                    raise error
         elif time.monotonic() > self._tried_until():
             raise _GaveUp(error if isinstance(error, LauncherError) else LauncherError(repr(error)))
         else:
@@ -498,7 +527,7 @@ class _Attendance:
     def _still_runs(self) -> bool:
         """Ask: a way that fails says nothing about the way where the job has ended meanwhile, or waits again."""
         try:
-            status = ask(self._stage.host, self._stage.scheduler, self._job)
+            status = ask(self._stage.host, self._stage.scheduler, self._job, ANSWER_WITHIN)
         except NoAnswer:
             return True
         if status is None or status.state.ended or status.state.waits:

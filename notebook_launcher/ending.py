@@ -95,7 +95,10 @@ class _EndOfJob:
         asked = self._stage.prompts.count
         try:
             self._stage.host.reconnect(timeout=5.0)
-        except LauncherError as failed:
+        except Exception as failed:
+            if not isinstance(failed, LauncherError):
+                self.problem = LauncherError("The connection could not be made anew.", why=repr(failed))
+                return False
             refused = isinstance(failed, AuthenticationFailed) and self._stage.prompts.count > asked
             if refused or isinstance(failed, HostKeyChanged | HostKeyUnknown):
                 self.problem = failed

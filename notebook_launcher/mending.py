@@ -121,5 +121,6 @@ class Mending:
         """Wait until the old connection is lost for certain; no, where it has come back meanwhile."""
         while not self._is_lost() and not self._over.wait(0.1):
             pass
-        self._replaced = not self._over.is_set()
+        # also where nobody waits for it any more: whoever comes next would have to ask for the same secrets again
+        self._replaced = self._is_lost()
         return self._replaced

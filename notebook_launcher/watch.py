@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import HostCommandFailed, LauncherError
+from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
 
@@ -51,6 +51,12 @@ class WatchBroke:
 
     watch: Watch
     reason: str
+    connection: bool = False  # whether it is known to be the connection that broke
+
+
+@dataclass(frozen=True)
+class DirectoryGone:
+    """The session's directory was removed: from now on only the scheduler tells."""
 
 
 class Watch:
@@ -67,6 +73,7 @@ class Watch:
         self._running = False
         self._started_at = 0.0
         self._heard = time.monotonic()
+        self._directory_gone = False
 
     def start(self) -> None:
         """Begin. Raises ``ConnectionLost``."""
@@ -85,12 +92,15 @@ class Watch:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the last sign of life over the stream."""
-        return time.monotonic() - self._heard
+        """Seconds since the last sign of life over the stream; none where it has nothing to watch any more."""
+        return 0.0 if self._directory_gone else time.monotonic() - self._heard
 
     def _read_line(self, line: str) -> None:
         self._heard = time.monotonic()
         name, _, text = line.partition(" ")
+        if name == "deleted":
+            self._directory_gone = True
+            self._inbox.put(DirectoryGone())
         if name not in ("started", "endpoint", "exit"):
             return  # a sign of life
         with contextlib.suppress(ValueError):
@@ -101,7 +111,8 @@ class Watch:
                 self._inbox.put(FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:
-        self._inbox.put(WatchBroke(self, reason))
+        if not self._directory_gone:
+            self._inbox.put(WatchBroke(self, reason))
 
     def _poll(self) -> None:
         last: object = self
@@ -114,7 +125,8 @@ class Watch:
                 status = last  # type: ignore[assignment]  # told by nobody: as before
             except Exception as error:  # a thread that dies must not die in silence
                 if not self._closed:
-                    self._inbox.put(WatchBroke(self, error.what if isinstance(error, LauncherError) else repr(error)))
+                    reason = error.what if isinstance(error, LauncherError) else repr(error)
+                    self._inbox.put(WatchBroke(self, reason, isinstance(error, ConnectionLost)))
                 return
             if asked_at < self._started_at and isinstance(status, JobStatus) and status.state.waits:
                 status = last  # type: ignore[assignment]  # the job has started since: an old answer, no requeue

@@ -276,9 +276,9 @@ def test_stopped_in_an_attempt_that_fails_nothing_is_told(error: LauncherError) 
 
 
 @pytest.mark.usefixtures("long_pauses")
-def test_stopped_in_an_attempt_that_would_succeed_the_old_connection_stays() -> None:
+def test_stopped_in_an_attempt_that_would_succeed_the_old_connection_that_came_back_stays() -> None:
     begun, free = threading.Event(), threading.Event()
-    tried = Tried(FakeHost([lambda: begun.set() or free.wait(PATIENCE)]))
+    tried = Tried(FakeHost([lambda: begun.set() or free.wait(PATIENCE)]), is_lost=lambda: False)
     assert begun.wait(PATIENCE)
     tried.mending.stop()
     free.set()

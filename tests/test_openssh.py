@@ -82,6 +82,7 @@ class Login:
             self.memory,
             place,
             like=like,
+            like_host="login",
             asking=asking,
             on_declined=self.decline,
         )

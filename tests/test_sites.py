@@ -53,18 +53,14 @@ SITES = {
     "password and code, paramiko": Site("dave", (), "step", 2),
     "password and code, openssh": Site("dave", (), "step", 2, "openssh"),
     "key and code, paramiko": Site("heidi", (), "node-ssh", 1),
-    "key and code, openssh": Site("heidi", (), "node-ssh", 1, "openssh"),
     "no forwarding and no ssh to nodes, paramiko": Site("erin", (), "step"),
     "no forwarding and no ssh to nodes, openssh": Site("erin", (), "step", engine="openssh"),
     "no ssh to nodes": Site("grace", (), "step"),
     "no ssh to nodes, a server in the job": Site("grace", ("--stream", "job-sshd"), "job-sshd"),
     "csh and noise, paramiko": Site("frank", (), "node-ssh"),
-    "csh and noise, openssh": Site("frank", (), "node-ssh", engine="openssh"),
-    "csh and noise, over a step, paramiko": Site("frank", ("--stream", "step"), "step"),
     "csh and noise, over a step, openssh": Site("frank", ("--stream", "step"), "step", engine="openssh"),
     "two jumps, paramiko": Site("alice", ("--host", "deep", *IMAGE), "node-ssh"),
     "two jumps, openssh": Site("alice", ("--host", "deep", *IMAGE), "node-ssh", engine="openssh"),
-    "another port": Site("alice", ("--host", "login:8822", *IMAGE), "node-ssh"),
     "another port of the ssh configuration": Site(
         "alice", ("--host", "login-8822", *IMAGE), "node-ssh", engine="openssh", ssh_config=OTHER_PORT
     ),
@@ -133,7 +129,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize(("arguments", "exit_code", "said"), REFUSALS.values(), ids=list(REFUSALS))
-@pytest.mark.parametrize("engine", ["paramiko", "openssh"])
+@pytest.mark.parametrize("engine", ["openssh"])
 def test_a_refusal_at_a_noisy_site_is_readable(
     cluster: PracticeCluster, start: Start, engine: str, arguments: tuple[str, ...], exit_code: int, said: str
 ) -> None:

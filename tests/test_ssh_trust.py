@@ -238,11 +238,12 @@ def test_a_key_other_than_the_vouched_one_is_refused(settings: Settings) -> None
     assert somebody.asked == []
 
 
-def test_a_vouched_key_of_another_kind_is_no_answer(settings: Settings) -> None:
-    somebody = Somebody(False)
-    with pytest.raises(HostKeyUnknown):
-        check_host_key(settings(), KEY, somebody, [public(RSA), "", "damaged"])
-    assert len(somebody.asked) == 1
+@pytest.mark.parametrize("strict", ["ask", "no", "accept-new"])
+def test_a_key_of_another_kind_than_the_vouched_one_is_refused(settings: Settings, strict: str) -> None:
+    somebody = Somebody(True)
+    with pytest.raises(HostKeyChanged):
+        check_host_key(settings(strict=strict), KEY, somebody, [public(RSA), "", "damaged"])
+    assert somebody.asked == []
 
 
 # --- asked ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 from notebook_launcher.cli.views import BaseView
 from notebook_launcher.text import printable
@@ -18,6 +19,9 @@ class TerminalPrompts:
     def __init__(self, view: BaseView, *, interactive: bool) -> None:
         self._view = view
         self._interactive = interactive and sys.stdin.isatty()
+        # the way to the node and a new connection may ask at once: one answer would go to the wrong question, and the
+        # next line would be taken for a word to the session
+        self._one_at_a_time = threading.Lock()
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Ask for a secret; ``None`` where there is no terminal, or no answer. ``echo``: it is no secret after all."""
@@ -25,7 +29,7 @@ class TerminalPrompts:
             return None
         import getpass
 
-        with self._view.paused():
+        with self._one_at_a_time, self._view.paused():
             if self._view.listening:
                 return self._view.next_line(text, echo=echo)
             try:
@@ -38,7 +42,7 @@ class TerminalPrompts:
         if not self._interactive:
             return False
         question = f"{printable(text)} [yes/no] "
-        with self._view.paused():
+        with self._one_at_a_time, self._view.paused():
             if self._view.listening:
                 return (self._view.next_line(question, echo=True) or "").strip().lower() == "yes"
             try:

@@ -21,10 +21,12 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
 
     def end(_number: int, _frame: FrameType | None) -> None:
         interrupts.arrive("end")
+        view.dismiss()
 
     def leave(_number: int, _frame: FrameType | None) -> None:
         view.silence()  # there is no terminal to write to any more
         interrupts.arrive("leave")
+        view.dismiss()
 
     handlers = {signal.SIGINT: end, signal.SIGTERM: end}
     if hasattr(signal, "SIGHUP"):  # not on Windows

@@ -35,7 +35,7 @@ class BaseView:
         self._open_browser = open_browser
         self._browser: Browser | None = None
         self._silent = False
-        self._answers: queue.SimpleQueue[str] | None = None
+        self._answers: queue.SimpleQueue[str | None] | None = None
         self._terminal = Terminal()
 
     def __enter__(self) -> BaseView:
@@ -96,7 +96,10 @@ class BaseView:
             inbox.put(Typed(line))
 
     def next_line(self, question: str, *, echo: bool) -> str | None:
-        """Ask while listening: the next line is the answer. ``None`` where it could not be kept from being shown."""
+        """Ask while listening: the next line is the answer.
+
+        ``None`` where it could not be kept from being shown, or was dismissed.
+        """
         if not echo and not self._terminal.echo(False):
             return None
         self._answers = queue.SimpleQueue()
@@ -109,6 +112,12 @@ class BaseView:
             if not echo:
                 self._terminal.echo(True)
                 sys.stderr.write("\n")
+
+    def dismiss(self) -> None:
+        """End the question that stands, if any, without an answer; may be called by a signal handler."""
+        answers = self._answers
+        if answers is not None:
+            answers.put(None)
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

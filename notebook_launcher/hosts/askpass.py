@@ -67,7 +67,8 @@ class Asker:
     """Answers the questions of one login, on a thread of its own, from what is remembered and by asking the user.
 
     ``memory``: the secrets that opened a door before. ``place``: where the login goes; its passwords are given to no
-    other, but where ``like`` names one whose accounts it has as well. ``asking``: whether the user may be asked.
+    other, but where ``like`` names one whose accounts it has as well: the password that ``like_host`` itself has asked
+    for, and no jump on the way there. ``asking``: whether the user may be asked.
     ``around`` returns what the server has said with its question, which may be a challenge to be answered.
     ``on_declined`` is called before ssh hears that there is no answer to a question without which it cannot go on: it
     would try an empty password instead.
@@ -81,6 +82,7 @@ class Asker:
         place: str,
         *,
         like: str = "",
+        like_host: str = "",
         asking: bool,
         on_declined: Callable[[], None],
         around: Callable[[], list[str]] = list,
@@ -89,6 +91,7 @@ class Asker:
         self.busy = False
         self.last = time.monotonic()
         self._prompts, self._memory, self._place, self._like = prompts, memory, place, like
+        self._like_host = like_host.lower()
         self._asking, self._on_declined, self._around = asking, on_declined, around
         self._asked: set[str] = set()
         self._given: dict[str, str] = {}
@@ -162,10 +165,15 @@ class Asker:
         return answer
 
     def _inherited(self, name: str) -> str | None:
-        """Return the password of the place whose accounts this one has; through a jump, the last that was given."""
+        """Return the password of the place whose accounts this one has. Its jumps have asked under the same place."""
         if not self._like or not name.startswith(f"{self._place}: "):
             return None
-        of_other = (answer for kept, answer in reversed(self._memory.items()) if kept.startswith(f"{self._like}: "))
+        asked_by = (f"@{self._like_host}'s password", f"@{self._like_host})")
+        of_other = (
+            answer
+            for kept, answer in reversed(self._memory.items())
+            if kept.startswith(f"{self._like}: ") and any(words in kept.lower() for words in asked_by)
+        )
         return next(of_other, None)
 
 

@@ -517,6 +517,7 @@ def _log_in(
     *,
     asking: bool = True,
     like: str = "",
+    like_host: str = "",
 ) -> _OwnMaster:
     """Start a master and return it once it stands. Raises what opening a host raises; nothing is then left."""
     login = asker = None
@@ -527,6 +528,7 @@ def _log_in(
             memory,
             settings.destination,
             like=like,
+            like_host=like_host,
             asking=asking,
             on_declined=lambda: login.interrupt() if login else None,
             around=lambda: login.around() if login else [],
@@ -794,7 +796,10 @@ class OpenSshHost(Host):
     def _log_in_onward(self, onward: Onward) -> _OwnMaster:
         folder, options, settings = _way_onward(self._master, self.settings, onward, self.label)
         prompts = self._prompts if onward.key is None else Nobody()
-        return _log_in(folder, options, settings, prompts, self._memory, asking=onward.asking, like=self.label)
+        here = self.settings.host_key_alias or self.settings.hostname  # as ssh names it in its questions
+        return _log_in(
+            folder, options, settings, prompts, self._memory, asking=onward.asking, like=self.label, like_host=here
+        )
 
     @property
     def alive(self) -> bool:

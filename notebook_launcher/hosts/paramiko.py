@@ -36,7 +36,7 @@ from notebook_launcher.hosts.base import (
 from notebook_launcher.hosts.ssh_auth import Credentials, authenticate, refusal
 from notebook_launcher.hosts.ssh_library import paramiko
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
-from notebook_launcher.hosts.ssh_trust import check_host_key, known_keys, restrict
+from notebook_launcher.hosts.ssh_trust import check_host_key, known_keys, restrict, vouched_keys
 from notebook_launcher.hosts.ssh_userauth import HungUp, Impatient
 from notebook_launcher.text import printable
 
@@ -78,7 +78,7 @@ def _connect(
     transport = None
     try:
         transport = paramiko.Transport(cast(socket.socket, stream if hasattr(stream, "_closed") else _AsSocket(stream)))
-        known = known_keys(settings)
+        known = vouched_keys(vouched) or known_keys(settings)
         restrict(transport.get_security_options(), settings, known)
         transport.start_client(timeout=settings.connect_timeout)
         check_host_key(settings, transport.get_remote_server_key(), credentials, vouched)
@@ -425,8 +425,8 @@ class ParamikoHost(Host):
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> Answer:
         """Run a command in a channel of its own."""
-        channel = self._execute(argv, login_shell=login_shell)
         deadline = time.monotonic() + timeout
+        channel = self._execute(argv, login_shell=login_shell, timeout=timeout)
         output: list[bytes] = []
         errors: list[bytes] = []
         # three at once: a command may fill either output before it has read its input
@@ -449,10 +449,17 @@ class ParamikoHost(Host):
             raise self._lost()
         return Answer(exit_code, _text(output).partition(f"{OUTPUT_BEGINS}\n")[2], _text(errors))
 
-    def _execute(self, argv: Sequence[str], *, login_shell: bool) -> paramiko.Channel:
+    def _execute(self, argv: Sequence[str], *, login_shell: bool, timeout: float = RUN_TIMEOUT) -> paramiko.Channel:
+        timeout = min(timeout, self.settings.connect_timeout)
         try:
-            channel = self.transport.open_session(timeout=self.settings.connect_timeout)
-            channel.exec_command(command_line(argv, login_shell=login_shell))
+            channel = self.transport.open_session(timeout=timeout)
+            watchdog = threading.Timer(timeout, channel.close)  # paramiko waits without end for the answer
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                channel.exec_command(command_line(argv, login_shell=login_shell))
+            finally:
+                watchdog.cancel()
         except (paramiko.SSHException, EOFError, OSError) as error:
             if self.transport.is_active():
                 raise HostCommandFailed(f"{self.label} runs no command for us.", why=str(error)) from None

@@ -149,7 +149,11 @@ def _ask_ssh(ssh: str, destination: Destination) -> dict[str, list[str]]:
         command += ["-l", destination.user]
     if destination.port:
         command += ["-p", str(destination.port)]
-    done = subprocess.run([*command, "--", destination.host], capture_output=True, text=True, check=False, timeout=30)
+    command += ["--", destination.host]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except subprocess.TimeoutExpired:  # a Match exec, or CanonicalizeHostname, in a network that is down
+        raise ConnectionFailed(f"The ssh configuration for {destination} is not told by ssh -G within 30 s.") from None
     if done.returncode != 0:
         raise ConnectionFailed(f"The ssh configuration for {destination} cannot be read.", why=done.stderr.strip())
     return parse_options(done.stdout.splitlines())

@@ -51,6 +51,12 @@ def known_keys(settings: SshSettings) -> list[KnownKey]:
     return found
 
 
+def vouched_keys(lines: Iterable[str]) -> list[KnownKey]:
+    """Return the keys of ``type base64`` lines; damaged ones have none."""
+    pairs = [line.split()[:2] for line in lines if len(line.split()) >= 2]
+    return [KnownKey(Path(), 0, "", kind, encoded) for kind, encoded in pairs]
+
+
 def _keys_in(file: Path, name: str) -> Iterator[KnownKey]:
     try:
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -112,23 +118,24 @@ def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, 
     cluster's ``node1`` may stand. Raises ``HostKeyChanged`` where another key is known, ``HostKeyUnknown`` where none
     is and the user did not agree.
     """
-    kind, encoded = key.get_name(), key.get_base64()
+    encoded = key.get_base64()
     known = known_keys(settings)
     for entry in known:
         if entry.marker == "@revoked" and entry.encoded == encoded:
             raise HostKeyChanged(
                 f"The host key of {settings.known_as} is revoked.", why=f"{entry.file}, line {entry.line}"
             )
-    vouchers = dict(line.split()[:2] for line in vouched if len(line.split()) >= 2)
-    if kind in vouchers:
-        _check_vouched(settings, key, vouchers[kind])
+    vouchers = vouched_keys(vouched)
+    if vouchers:
+        _check_vouched(settings, key, vouchers)
     elif not any(entry.encoded == encoded for entry in known):
         _check_not_changed(settings, key, known)
         _ask(settings, key, prompts)
 
 
-def _check_vouched(settings: SshSettings, key: paramiko.PKey, encoded: str) -> None:
-    if key.get_base64() != encoded:
+def _check_vouched(settings: SshSettings, key: paramiko.PKey, vouchers: Iterable[KnownKey]) -> None:
+    # of another kind as well: who may choose the kind could otherwise choose one that nobody vouches for
+    if all((one.kind, one.encoded) != (key.get_name(), key.get_base64()) for one in vouchers):
         raise _changed(
             settings,
             key,
