@@ -14,6 +14,7 @@ from tests.cluster import PracticeCluster
 from tests.conftest import Session
 
 LOGIN_SSHD = "sshd of the login node killed, started again after 3 s"
+MOVED = "login node's address changed"
 OTHER_LOGIN = "another login node behind the same name"
 
 
@@ -122,7 +123,7 @@ QUICK = (
     sshd_restarted(),
     sessions_killed(),
     node_sshd_restarted(),
-    login_moves("new-address", "login node's address changed"),
+    login_moves("new-address", MOVED),
     login_moves("login2", OTHER_LOGIN),
     launcher_stopped(20),
 )
