@@ -54,7 +54,6 @@ SITES = {
     "password and code, openssh": Site("dave", (), "step", 2, "openssh"),
     "key and code, paramiko": Site("heidi", (), "node-ssh", 1),
     "no forwarding and no ssh to nodes, paramiko": Site("erin", (), "step"),
-    "no forwarding and no ssh to nodes, openssh": Site("erin", (), "step", engine="openssh"),
     "no ssh to nodes": Site("grace", (), "step"),
     "no ssh to nodes, a server in the job": Site("grace", ("--stream", "job-sshd"), "job-sshd"),
     "csh and noise, paramiko": Site("frank", (), "node-ssh"),
@@ -196,7 +195,7 @@ def test_a_node_without_sshd_is_reached_by_an_open_port_alone(cluster: PracticeC
     assert_nothing_left(cluster)
 
 
-@pytest.mark.parametrize("engine", ["paramiko", "openssh"])
+@pytest.mark.parametrize("engine", ["paramiko"])
 def test_a_node_that_only_a_job_leads_to(cluster: PracticeCluster, start: Start, engine: str) -> None:
     with cluster.pam_slurm():
         session = start("-n", "1", "--verbose", "--engine", engine, columns=200)
@@ -297,7 +296,7 @@ def a_server_that_says(cluster: PracticeCluster, box: str, port: int, word: str)
             server.terminate()
 
 
-@pytest.mark.parametrize("engine", ["paramiko", "openssh"])
+@pytest.mark.parametrize("engine", ["openssh"])
 def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start, engine: str) -> None:
     with (
         a_server_that_says(cluster, "node2", 6006, "six"),
