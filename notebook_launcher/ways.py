@@ -29,6 +29,17 @@ from notebook_launcher.session import Session
 MEMORY = "streams"  # where this machine keeps what worked last, by cluster
 
 
+# what speaks against one way, and not against the next; OSError: a full folder for temporary files, for example
+_FAILURES = (
+    NodeUnreachable,
+    ConnectionFailed,
+    AuthenticationFailed,
+    HostKeyUnknown,
+    HostCommandFailed,
+    OSError,
+)
+
+
 @dataclass(frozen=True)
 class Node:
     """The compute node, as the job describes it.
@@ -88,7 +99,7 @@ def find_way(crossing: Crossing, stream: str, about: str) -> tuple[str, Link]:
     for name, asking in attempts:
         try:
             link = STREAMS[name](crossing, asking)
-        except (NodeUnreachable, ConnectionFailed, AuthenticationFailed, HostKeyUnknown, HostCommandFailed) as error:
+        except _FAILURES as error:
             tried.append(_told(name, error))
             if not asking and isinstance(error, AuthenticationFailed | HostKeyUnknown):
                 attempts.append((name, True))
@@ -115,8 +126,9 @@ def may_need_sshd(stream: str, about: str) -> bool:
     return stream == "job-sshd" or (stream == "auto" and state.remembered(MEMORY, about) in (None, "job-sshd"))
 
 
-def _told(name: str, error: LauncherError) -> str:
-    return f"{name}: {error.what} {error.why}".strip()
+def _told(name: str, error: LauncherError | OSError) -> str:
+    said = f"{error.what} {error.why}" if isinstance(error, LauncherError) else str(error)
+    return f"{name}: {said}".strip()
 
 
 def _node_ssh(crossing: Crossing, asking: bool) -> Link:

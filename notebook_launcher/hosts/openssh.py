@@ -726,7 +726,7 @@ class OpenSshHost(Host):
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> Answer:
         """Run a command in a session of its own."""
-        deadline = time.monotonic() + timeout
+        deadline, master = time.monotonic() + timeout, self._master  # there may be another one afterwards
         errors, masters_errors = socket.socketpair()
         with errors:
             with masters_errors:
@@ -737,7 +737,7 @@ class OpenSshHost(Host):
                 raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
             finally:
                 channel.close()
-        if code is None and not self._master.answers():
+        if code is None and not master.answers():
             raise self._lost()
         text = output.decode(errors="replace").partition(f"{OUTPUT_BEGINS}\n")[2]
         return Answer(-1 if code is None else code, text, said.decode(errors="replace"))

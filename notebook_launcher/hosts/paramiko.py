@@ -445,7 +445,7 @@ class ParamikoHost(Host):
             raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
         finally:
             channel.close()
-        if exit_code == -1 and not self.transport.is_active():
+        if exit_code == -1 and not channel.get_transport().is_active():  # there may be another transport by now
             raise self._lost()
         return Answer(exit_code, _text(output).partition(f"{OUTPUT_BEGINS}\n")[2], _text(errors))
 
