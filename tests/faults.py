@@ -135,7 +135,7 @@ def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fa
     with fault.strikes(cluster, session):
         began = time.monotonic()
         if fault.noticed:
-            session.saw("(?i)network down, trying again", patience)
+            # what is mended within a blink may never have stood on the waiting line
             session.saw("Connected again", patience)
         while True:
             tab.asks()
