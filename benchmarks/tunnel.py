@@ -353,12 +353,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="names of ways, with commas")
     parser.add_argument("--pages", type=int, default=5, help="rounds of the cold page; 0: none")
     parser.add_argument("--profile", default="", help="write a profile of the laptop's side to this file")
+    parser.add_argument("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
     parser.add_argument("--task", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.task:
         on_the_laptop(json.load(sys.stdin))
         return
-    cluster = PracticeCluster()
+    cluster = PracticeCluster(arguments.slurm)
     was_up = cluster.is_up()
     cluster.up(until_end_of=None if was_up else os.getpid())
     print("command:", shlex.join(sys.argv))
