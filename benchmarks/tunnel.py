@@ -316,7 +316,8 @@ def print_lines(found: dict[str, list[dict[str, float]]]) -> None:
 def measure_pages(cluster: PracticeCluster, rounds: int) -> None:
     """Open one session's page by ``ssh -J -L`` and by the launcher, in turn."""
     launcher = subprocess.Popen(
-        cluster.argv("laptop", "alice", ["launch-notebook", "--json", "-t", "15", "--gpus", "1"]),
+        cluster.argv("laptop", "alice", ["launch-notebook", "--json", "--host", "login", "-t", "15", "--gpus", "1",
+                                         "--", "/sw/images/jupyterlab.sif"]),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
     assert launcher.stdout
     ready = next(event for event in map(json.loads, launcher.stdout) if event["event"] == "ready")
