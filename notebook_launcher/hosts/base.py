@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import HostCommandFailed
+from notebook_launcher.errors import ConnectionFailed, HostCommandFailed
 
 RUN_TIMEOUT = 90.0  # seconds; a slow login node with a long profile script answers well within
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -201,6 +202,42 @@ class Host(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class RemoteHost(Host):
+    """A host over a connection, which is made anew by one thread at a time."""
+
+    remote = True
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._made = 0  # how often the connection was made anew
+
+    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
+        """Make the connection anew, unless another thread has done so meanwhile."""
+        before = self._made
+        if not self._one_at_a_time.acquire(timeout=timeout):
+            raise ConnectionFailed(f"A connection to {self.label} is being made already.")
+        try:
+            if self._made == before or not self.alive:
+                self._made += self._replaced(timeout, replace)
+        finally:
+            self._one_at_a_time.release()
+
+    @abstractmethod
+    def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
+        """Make a new connection, and tell whether it has replaced the old one."""
+
+
+def skip_what_shells_say(channel: ByteStream) -> None:
+    """Read away what start-up files of a shell print before a command's own output. Raises ``OSError`` at the end."""
+    line = b""
+    while not line.endswith(f"{OUTPUT_BEGINS}\n".encode()):
+        line = b"" if line.endswith(b"\n") else line
+        byte = channel.recv(1)
+        if not byte:
+            raise OSError("it ended at once")
+        line = (line + byte)[-1024:]
 
 
 class HostLink(Link):

@@ -43,7 +43,6 @@ from notebook_launcher.hosts.base import (
     OUTPUT_BEGINS,
     RUN_TIMEOUT,
     ByteStream,
-    Host,
     HostLink,
     LineStream,
     Link,
@@ -52,8 +51,10 @@ from notebook_launcher.hosts.base import (
     OnLine,
     Onward,
     Prompts,
+    RemoteHost,
     command_line,
     relay_command,
+    skip_what_shells_say,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
@@ -691,10 +692,8 @@ def _open_master(destination: Destination, settings: SshSettings, prompts: Promp
     return _log_in(_Folder(), [*options, *_as_options(values)], settings, prompts, memory)
 
 
-class OpenSshHost(Host):
+class OpenSshHost(RemoteHost):
     """A login node. Made connected by ``open``; everything runs over one master, the user's own where one lives."""
-
-    remote = True
 
     def __init__(
         self,
@@ -704,13 +703,13 @@ class OpenSshHost(Host):
         prompts: Prompts,
         memory: dict[str, str],
     ) -> None:
+        super().__init__()
         self.settings = settings
         self.label = settings.destination
         self._master = master
         self._destination = destination
         self._prompts = prompts
         self._memory = memory  # the secrets that opened a door, for the next time
-        self._one_at_a_time = threading.Lock()
 
     @classmethod
     def open(cls, destination: Destination, credentials: Credentials) -> OpenSshHost:
@@ -770,7 +769,7 @@ class OpenSshHost(Host):
         channel = self._execute(argv, login_shell=login_shell)
         channel.settimeout(RUN_TIMEOUT)
         try:
-            _skip_what_shells_say(channel)
+            skip_what_shells_say(channel)
         except OSError as error:
             channel.close()
             raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
@@ -806,41 +805,21 @@ class OpenSshHost(Host):
         """Whether the master is there; it leaves when its connection breaks."""
         return self._master.answers()
 
-    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
+    def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
         """Start one more master, and end the old one where it is ours."""
-        before = self._master
-        if not self._one_at_a_time.acquire(timeout=timeout):
-            raise ConnectionFailed(f"A connection to {self.label} is being made already.")
-        try:
-            if self._master is before or not self.alive:  # else somebody has done it meanwhile
-                self._reconnect(timeout, replace)
-        finally:
-            self._one_at_a_time.release()
-
-    def _reconnect(self, timeout: float, replace: Callable[[], bool]) -> None:
         self.settings = resolve(self._destination)
         settings = dataclasses.replace(self.settings, connect_timeout=min(timeout, self.settings.connect_timeout))
         new = _open_master(self._destination, settings, self._prompts, self._memory)
         if not replace():
             new.close()
-            return
+            return False
         old, self._master = self._master, new
         old.close()
+        return True
 
     def close(self) -> None:
         """End the master where it is ours, and with it all that runs over it."""
         self._master.close()
-
-
-def _skip_what_shells_say(channel: _Channel) -> None:
-    """Read away what start-up files of a shell print before a command's own output."""
-    line = b""
-    while not line.endswith(f"{OUTPUT_BEGINS}\n".encode()):
-        line = b"" if line.endswith(b"\n") else line
-        byte = channel.recv(1)
-        if not byte:
-            raise OSError("it ended at once")
-        line = (line + byte)[-1024:]
 
 
 class _SessionStream(LineStream):

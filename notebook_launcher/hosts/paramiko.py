@@ -30,8 +30,10 @@ from notebook_launcher.hosts.base import (
     OnEnd,
     OnLine,
     Onward,
+    RemoteHost,
     command_line,
     relay_command,
+    skip_what_shells_say,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials, authenticate, refusal
 from notebook_launcher.hosts.ssh_library import paramiko
@@ -389,31 +391,18 @@ class _ChannelBytes:
         return data
 
 
-def _skip_what_shells_say(channel: paramiko.Channel) -> None:
-    """Read away what start-up files of a shell print before a command's own output."""
-    line = b""
-    while not line.endswith(f"{OUTPUT_BEGINS}\n".encode()):
-        line = b"" if line.endswith(b"\n") else line
-        byte = channel.recv(1)
-        if not byte:
-            raise OSError("it ended at once")
-        line = (line + byte)[-1024:]
-
-
-class ParamikoHost(Host):
+class ParamikoHost(RemoteHost):
     """A login node. Made connected by ``open``; every channel runs on its one transport."""
-
-    remote = True
 
     def __init__(
         self, transport: paramiko.Transport, destination: Destination, settings: SshSettings, credentials: Credentials
     ) -> None:
+        super().__init__()
         self.transport = transport
         self.settings = settings
         self.credentials = credentials
         self.label = settings.destination
         self._destination = destination
-        self._one_at_a_time = threading.Lock()
 
     @classmethod
     def open(cls, destination: Destination, credentials: Credentials) -> ParamikoHost:
@@ -485,7 +474,7 @@ class ParamikoHost(Host):
         channel = self._execute(argv, login_shell=login_shell)
         channel.settimeout(RUN_TIMEOUT)
         try:
-            _skip_what_shells_say(channel)
+            skip_what_shells_say(channel)
         except OSError as error:
             channel.close()
             raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
@@ -503,26 +492,17 @@ class ParamikoHost(Host):
         """Whether the transport is."""
         return self.transport.is_active()
 
-    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
+    def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
         """Log in once more, and close the old transport."""
-        before = self.transport
-        if not self._one_at_a_time.acquire(timeout=timeout):
-            raise ConnectionFailed(f"A connection to {self.label} is being made already.")
-        try:
-            if self.transport is before or not self.alive:  # else somebody has done it meanwhile
-                self._reconnect(timeout, replace)
-        finally:
-            self._one_at_a_time.release()
-
-    def _reconnect(self, timeout: float, replace: Callable[[], bool]) -> None:
         settings = resolve(self._destination)
         settings = dataclasses.replace(settings, connect_timeout=min(timeout, settings.connect_timeout))
         new = connect(settings, self.credentials)
         if not replace():
             new.close()
-            return
+            return False
         old, self.transport, self.settings = self.transport, new, settings
         old.close()
+        return True
 
     def close(self) -> None:
         """Close the transport and with it every channel."""
