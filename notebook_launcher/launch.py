@@ -44,7 +44,7 @@ from notebook_launcher.session import (
     write_session,
 )
 from notebook_launcher.stage import Access, Stage, View, job_of
-from notebook_launcher.ways import may_need_sshd
+from notebook_launcher.ways import may_need_sshd, told_of
 
 
 def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -83,6 +83,15 @@ def stop(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: In
         session = _find(stage, prefix)
         interrupts.defer()
         end_job(stage, session)
+
+
+def doctor(place: Place, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+    """Log in and look, without a job: by which engine and why, the scheduler, and how compute nodes are reached."""
+    with _stage(place, view, prompts, interrupts) as stage:
+        view.show(events.Noted(f"{stage.host.label}: {stage.site.user}, sessions in {stage.root}"))
+        view.show(events.Noted(f"scheduler: {stage.scheduler.name}"))
+        if not stage.scheduler.same_machine:
+            view.show(events.Noted(f"stream: {place.profile.stream}; {told_of(place.name)}"))
 
 
 def dry_run(plan: Plan, view: View) -> None:

@@ -121,6 +121,12 @@ def _attempts(stream: str, about: str) -> list[tuple[str, bool]]:
     return [(name, False) for name in sorted(STREAMS, key=lambda name: name != last)]
 
 
+def told_of(about: str) -> str:
+    """Return in words what this machine remembers of the way to a cluster's nodes."""
+    last = state.remembered(MEMORY, about)
+    return f"{last} worked last" if last else "none was used from here yet"
+
+
 def may_need_sshd(stream: str, about: str) -> bool:
     """Return whether a job should start an SSH server of its own: where it is asked for, or nothing else has worked."""
     return stream == "job-sshd" or (stream == "auto" and state.remembered(MEMORY, about) in (None, "job-sshd"))

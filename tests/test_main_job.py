@@ -403,6 +403,18 @@ def test_the_job_script_works_by_hand(cluster: PracticeCluster) -> None:
     assert_nothing_left(cluster)
 
 
+@pytest.mark.parametrize("engine", ["auto", "openssh"])
+def test_the_doctor_tells_the_engine_and_why(cluster: PracticeCluster, engine: str) -> None:
+    told = cluster.run("laptop", "alice", ["launch-notebook", "doctor", "--engine", engine])
+    assert told.returncode == 0, told.stdout + told.stderr
+    if engine == "auto":
+        assert "by paramiko: the ssh configuration asks for nothing that only OpenSSH has" in told.stdout
+    else:
+        assert "by openssh: asked for" in told.stdout
+    assert "scheduler: slurm" in told.stdout and "stream: auto" in told.stdout
+    assert_nothing_left(cluster)
+
+
 def test_the_nodes_host_key_is_checked_too(cluster: PracticeCluster, start: Start) -> None:
     impostor = "pkill -x sshd; ssh-keygen -q -t ed25519 -N '' -f /tmp/impostor; /usr/sbin/sshd -h /tmp/impostor"
     cluster.root("node2", ["sh", "-c", impostor])

@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split at ``--``: before it the flags, after it the environment and the container; only a launch has these."""
     words = list(argv)
-    if words and words[0] in ("connect", "stop"):
+    if words and words[0] in ("connect", "stop", "doctor"):
         return words, []
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
@@ -368,6 +368,22 @@ def stop(
     view = make_view(as_json=as_json)
     with view, signals(view) as interrupts:
         stories.stop(place, session, view, TerminalPrompts(view, interactive=not as_json), interrupts)
+    return view.exit_code
+
+
+@cli.command()
+@_place_options
+def doctor(*, cluster: str | None, host: str | None, ssh_config: str | None, as_json: bool, engine: str | None) -> int:
+    """Log in and look, without starting anything: by which engine and why, the scheduler, the way to the nodes."""
+    from notebook_launcher import launch as stories
+    from notebook_launcher.cli.prompts import TerminalPrompts
+    from notebook_launcher.cli.signals import signals
+    from notebook_launcher.cli.views import make_view
+
+    place = _place(cluster, host, ssh_config, engine)
+    view = make_view(as_json=as_json, verbose=True)
+    with view, signals(view) as interrupts:
+        stories.doctor(place, view, TerminalPrompts(view, interactive=not as_json), interrupts)
     return view.exit_code
 
 
