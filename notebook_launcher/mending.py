@@ -74,7 +74,6 @@ class Mending:
         self._deadline, self._pause, self._is_lost = deadline, pause, is_lost
         self._over = threading.Event()
         self._replaced = False
-        self.began = time.monotonic()
         threading.Thread(target=self._try, name="mending", daemon=True).start()
 
     def stop(self) -> None:

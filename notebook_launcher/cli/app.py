@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,9 @@ from notebook_launcher.errors import LauncherError, UsageError
 from notebook_launcher.flags import FLAGS, Flag, closest
 
 if TYPE_CHECKING:
+    from notebook_launcher.cli.prompts import TerminalPrompts
+    from notebook_launcher.cli.views import BaseView
+    from notebook_launcher.interrupts import Interrupts
     from notebook_launcher.plan import Ask, Place
 
 REPORT_TO = "the project's issue tracker"
@@ -299,19 +303,29 @@ def launch(
 
 def _launch(ask: Ask, *, as_json: bool, open_browser: bool, dry_run: bool, verbose: bool) -> int:
     from notebook_launcher import launch as stories
-    from notebook_launcher.cli.prompts import TerminalPrompts
-    from notebook_launcher.cli.signals import signals
-    from notebook_launcher.cli.views import make_view
     from notebook_launcher.plan import Here, make_plan
 
     plan = make_plan(ask, Here.look())
-    view = make_view(as_json=as_json, open_browser=open_browser, verbose=verbose)
-    with view, signals(view) as interrupts:
+    with _played(as_json=as_json, open_browser=open_browser, verbose=verbose) as (view, prompts, interrupts):
         if dry_run:
             stories.dry_run(plan, view)
         else:
-            stories.launch(plan, view, TerminalPrompts(view, interactive=not as_json), interrupts)
+            stories.launch(plan, view, prompts, interrupts)
     return view.exit_code
+
+
+@contextlib.contextmanager
+def _played(
+    *, as_json: bool, open_browser: bool = False, verbose: bool = False
+) -> Iterator[tuple[BaseView, TerminalPrompts, Interrupts]]:
+    """What a story is played with: a view, questions on its terminal, and signals as interrupts."""
+    from notebook_launcher.cli.prompts import TerminalPrompts
+    from notebook_launcher.cli.signals import signals
+    from notebook_launcher.cli.views import make_view
+
+    view = make_view(as_json=as_json, open_browser=open_browser, verbose=verbose)
+    with view, signals(view) as interrupts:
+        yield view, TerminalPrompts(view, interactive=not as_json), interrupts
 
 
 @cli.command()
@@ -335,14 +349,10 @@ def connect(
 ) -> int:
     """Come back to a session that was left running (its name, the beginning of it, or nothing if there is one)."""
     from notebook_launcher import launch as stories
-    from notebook_launcher.cli.prompts import TerminalPrompts
-    from notebook_launcher.cli.signals import signals
-    from notebook_launcher.cli.views import make_view
 
     place = _place(cluster, host, ssh_config, engine, stream)
-    view = make_view(as_json=as_json, open_browser=open_browser, verbose=verbose)
-    with view, signals(view) as interrupts:
-        stories.connect(place, session, view, TerminalPrompts(view, interactive=not as_json), interrupts, forwards)
+    with _played(as_json=as_json, open_browser=open_browser, verbose=verbose) as (view, prompts, interrupts):
+        stories.connect(place, session, view, prompts, interrupts, forwards)
     return view.exit_code
 
 
@@ -360,14 +370,10 @@ def stop(
 ) -> int:
     """End a session and its job, from anywhere."""
     from notebook_launcher import launch as stories
-    from notebook_launcher.cli.prompts import TerminalPrompts
-    from notebook_launcher.cli.signals import signals
-    from notebook_launcher.cli.views import make_view
 
     place = _place(cluster, host, ssh_config, engine)
-    view = make_view(as_json=as_json)
-    with view, signals(view) as interrupts:
-        stories.stop(place, session, view, TerminalPrompts(view, interactive=not as_json), interrupts)
+    with _played(as_json=as_json) as (view, prompts, interrupts):
+        stories.stop(place, session, view, prompts, interrupts)
     return view.exit_code
 
 
@@ -376,14 +382,10 @@ def stop(
 def doctor(*, cluster: str | None, host: str | None, ssh_config: str | None, as_json: bool, engine: str | None) -> int:
     """Log in and look, without starting anything: by which engine and why, the scheduler, the way to the nodes."""
     from notebook_launcher import launch as stories
-    from notebook_launcher.cli.prompts import TerminalPrompts
-    from notebook_launcher.cli.signals import signals
-    from notebook_launcher.cli.views import make_view
 
     place = _place(cluster, host, ssh_config, engine)
-    view = make_view(as_json=as_json, verbose=True)
-    with view, signals(view) as interrupts:
-        stories.doctor(place, view, TerminalPrompts(view, interactive=not as_json), interrupts)
+    with _played(as_json=as_json, verbose=True) as (view, prompts, interrupts):
+        stories.doctor(place, view, prompts, interrupts)
     return view.exit_code
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import ConnectionFailed, HostCommandFailed
+from notebook_launcher.errors import ConnectionFailed, ConnectionLost, HostCommandFailed
 
 RUN_TIMEOUT = 90.0  # seconds; a slow login node with a long profile script answers well within
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -223,6 +223,36 @@ class RemoteHost(Host):
                 self._made += self._replaced(timeout, replace)
         finally:
             self._one_at_a_time.release()
+
+    def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        """Have the login node connect onward; where it allows none, a command there does."""
+        try:
+            return self._connected(address, timeout)
+        except PermissionError:
+            return self.open_process(relay_command(address))
+
+    def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
+        """Run a command in a channel of its own."""
+        stream = self._started(argv, login_shell=login_shell)
+        stream.settimeout(RUN_TIMEOUT)
+        try:
+            skip_what_shells_say(stream)
+        except OSError as error:
+            stream.close()
+            raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
+        stream.settimeout(None)
+        return stream
+
+    def _lost(self) -> ConnectionLost:
+        return ConnectionLost(f"The connection to {self.label} is lost.")
+
+    @abstractmethod
+    def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
+        """Forward a TCP connection; raises ``PermissionError`` where the login node forwards none, else ``OSError``."""
+
+    @abstractmethod
+    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
+        """Start a command, and return its input and output from the first byte on."""
 
     @abstractmethod
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:

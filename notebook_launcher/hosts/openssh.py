@@ -32,7 +32,6 @@ from notebook_launcher.answer import Answer
 from notebook_launcher.errors import (
     AuthenticationFailed,
     ConnectionFailed,
-    ConnectionLost,
     HostCommandFailed,
     HostKeyChanged,
     HostKeyUnknown,
@@ -54,7 +53,6 @@ from notebook_launcher.hosts.base import (
     RemoteHost,
     command_line,
     relay_command,
-    skip_what_shells_say,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
@@ -750,31 +748,15 @@ class OpenSshHost(RemoteHost):
                 raise HostCommandFailed(f"{self.label} runs no command for us.", why=str(error)) from None
             raise self._lost() from None
 
-    def _lost(self) -> ConnectionLost:
-        return ConnectionLost(f"The connection to {self.label} is lost.")
-
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Follow a command in a session of its own."""
         return _SessionStream(self._execute(argv, login_shell=False), on_line, on_end)
 
-    def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Have the login node connect onward; where it allows none, a command there does."""
-        try:
-            return self._master.connect(address, timeout)
-        except PermissionError:
-            return self.open_process(relay_command(address))
+    def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
+        return self._master.connect(address, timeout)
 
-    def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
-        """Run a command in a session of its own."""
-        channel = self._execute(argv, login_shell=login_shell)
-        channel.settimeout(RUN_TIMEOUT)
-        try:
-            skip_what_shells_say(channel)
-        except OSError as error:
-            channel.close()
-            raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
-        channel.settimeout(None)
-        return channel
+    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
+        return self._execute(argv, login_shell=login_shell)
 
     def link(self, onward: Onward | None = None) -> Link:
         """Make a second master through this one, or lend this one."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import ConnectionFailed, ConnectionLost, HostCommandFailed
+from notebook_launcher.errors import ConnectionFailed, HostCommandFailed
 from notebook_launcher.hosts.base import (
     OUTPUT_BEGINS,
     RUN_TIMEOUT,
@@ -32,8 +32,6 @@ from notebook_launcher.hosts.base import (
     Onward,
     RemoteHost,
     command_line,
-    relay_command,
-    skip_what_shells_say,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials, authenticate, refusal
 from notebook_launcher.hosts.ssh_library import paramiko
@@ -455,31 +453,15 @@ class ParamikoHost(RemoteHost):
             raise self._lost() from None
         return channel
 
-    def _lost(self) -> ConnectionLost:
-        return ConnectionLost(f"The connection to {self.label} is lost.")
-
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Follow a command in a channel of its own."""
         return _ChannelStream(self._execute(argv, login_shell=False), on_line, on_end)
 
-    def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Open a ``direct-tcpip`` channel; where the login node allows none, a command there connects onward."""
-        try:
-            return _open_channel(self.transport, address, timeout)
-        except PermissionError:
-            return self.open_process(relay_command(address))
+    def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
+        return _open_channel(self.transport, address, timeout)
 
-    def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
-        """Run a command in a channel of its own."""
-        channel = self._execute(argv, login_shell=login_shell)
-        channel.settimeout(RUN_TIMEOUT)
-        try:
-            skip_what_shells_say(channel)
-        except OSError as error:
-            channel.close()
-            raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
-        channel.settimeout(None)
-        return _ChannelBytes(channel)
+    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
+        return _ChannelBytes(self._execute(argv, login_shell=login_shell))
 
     def link(self, onward: Onward | None = None) -> Link:
         """Make a second transport through this one, or lend this one."""

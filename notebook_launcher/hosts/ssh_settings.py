@@ -248,7 +248,7 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
         return tuple(Path(expanded(value)).expanduser() for value in values if value.lower() != "none")
 
     jump, command = first("proxyjump", "none"), first("proxycommand", "none")
-    timeout = first("connecttimeout", "none")
+    timeout, strict = first("connecttimeout", "none"), first("stricthostkeychecking", "ask")
     return SshSettings(
         destination=str(destination),
         hostname=hostname,
@@ -259,9 +259,7 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
         user_known_hosts=paths("userknownhostsfile", _USUAL_KNOWN_HOSTS),
         system_known_hosts=paths("globalknownhostsfile", _SYSTEM_KNOWN_HOSTS),
         host_key_alias=alias,
-        strict={"true": "yes", "false": "no", "off": "no"}.get(
-            first("stricthostkeychecking", "ask"), first("stricthostkeychecking", "ask")
-        ),
+        strict={"true": "yes", "false": "no", "off": "no"}.get(strict, strict),
         proxy_jump=() if jump == "none" else tuple(hop.strip() for hop in jump.split(",")),
         proxy_command=None if command == "none" else command,
         batch=first("batchmode", "no") == "yes",
