@@ -110,6 +110,90 @@ class SubmitRefused(LauncherError):
     exit_code = 20
 
 
+class AccountRefused(SubmitRefused):
+    """The account is not the user's on this cluster, or may not be used in this partition."""
+
+    exit_code = 50
+
+
+class PartitionRefused(SubmitRefused):
+    """There is no such partition, it is closed, or the user may not use it."""
+
+    exit_code = 51
+
+
+class QosRefused(SubmitRefused):
+    """There is no such QOS, or the user may not use it there."""
+
+    exit_code = 52
+
+
+class ReservationRefused(SubmitRefused):
+    """There is no such reservation, it is over, or it is not for this user."""
+
+    exit_code = 53
+
+
+class WalltimeRefused(SubmitRefused):
+    """The walltime, begin time or deadline asked for is not allowed there."""
+
+    exit_code = 54
+
+
+class GresRefused(SubmitRefused):
+    """The cluster has no such GPU or other GRES."""
+
+    exit_code = 55
+
+
+class ConstraintRefused(SubmitRefused):
+    """No node has the feature or the name asked for."""
+
+    exit_code = 56
+
+
+class SizeRefused(SubmitRefused):
+    """No node there can ever give as many cores, nodes, GPUs or as much memory as was asked for."""
+
+    exit_code = 57
+
+
+class LicenceRefused(SubmitRefused):
+    """The licence asked for is not known there, or there are never as many."""
+
+    exit_code = 58
+
+
+class LimitRefused(SubmitRefused):
+    """A limit of the account, the QOS or the cluster does not allow this job: its size, its length, or one more."""
+
+    exit_code = 59
+
+
+class NoRoom(SubmitRefused):
+    """The disk is full or a quota is used up, so that the job's files could not be written."""
+
+    exit_code = 60
+
+
+class ClusterRefused(SubmitRefused):
+    """There is no other cluster of that name to send jobs to, or it cannot be reached."""
+
+    exit_code = 61
+
+
+class DependencyRefused(SubmitRefused):
+    """The job that this one should wait for is not known, or its kind of dependency is not."""
+
+    exit_code = 62
+
+
+class SchedulerAway(SubmitRefused):
+    """The scheduler did not answer when the job was to be queued: it is restarting, or its machine is down."""
+
+    exit_code = 63
+
+
 class SchedulerMissing(LauncherError):
     """The scheduler's commands are not found where they are expected."""
 
@@ -132,6 +216,96 @@ class JobFailed(LauncherError):
     """The job ended before or while it was used, by a failure of its own."""
 
     exit_code = 30
+
+
+class OutOfMemory(JobFailed):
+    """The job needed more memory than it had asked for."""
+
+    exit_code = 80
+
+
+class NodeFailed(JobFailed):
+    """The compute node failed under the job."""
+
+    exit_code = 81
+
+
+class Preempted(JobFailed):
+    """The job had to make room for one that goes first, and was not put back into the queue."""
+
+    exit_code = 82
+
+
+class BootFailed(JobFailed):
+    """The compute node, or what is to be started on it, could not be made ready for the job."""
+
+    exit_code = 83
+
+
+class DeadlinePassed(JobFailed):
+    """The job could not be done before its deadline."""
+
+    exit_code = 84
+
+
+class Revoked(JobFailed):
+    """The job went on as another cluster's, where several clusters compete for it."""
+
+    exit_code = 85
+
+
+class ModuleFailed(JobFailed):
+    """A module could not be loaded on the compute node, or there is no ``module`` command."""
+
+    exit_code = 90
+
+
+class ImageUnusable(JobFailed):
+    """The container image is not there on the compute node, or may not be read."""
+
+    exit_code = 91
+
+
+class BindMissing(JobFailed):
+    """What the container should see is not there on the compute node."""
+
+    exit_code = 92
+
+
+class ContainerFailed(JobFailed):
+    """There is no container command on the compute node, or it could not run the image."""
+
+    exit_code = 93
+
+
+class ActivationFailed(JobFailed):
+    """The conda environment, the virtual environment or the activation code did not work on the compute node."""
+
+    exit_code = 94
+
+
+class JupyterMissing(JobFailed):
+    """There is no JupyterLab in the environment."""
+
+    exit_code = 95
+
+
+class JupyterCrashed(JobFailed):
+    """JupyterLab ended by itself, or was ended because it let strangers in."""
+
+    exit_code = 96
+
+
+class JupyterSlow(JobFailed):
+    """JupyterLab did not listen within the time that the environment gives it."""
+
+    exit_code = 97
+
+
+class HomeUnusable(JobFailed):
+    """The session's directory cannot be written on the compute node: the home is full, or read-only there."""
+
+    exit_code = 98
 
 
 class JobCancelled(LauncherError):

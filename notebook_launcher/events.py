@@ -62,14 +62,30 @@ class Submitted(Event):
 
 @dataclass(frozen=True)
 class Waiting(Event):
-    """The job waits. ``reason`` in the scheduler's word, ``explanation`` in ours, ``estimate`` as it was told."""
+    """The job waits. ``reason`` in the scheduler's word, ``explanation`` in ours, ``action``: what can be done.
+
+    ``ahead``: how many jobs go first. ``estimate``: when the scheduler expects to start it (ISO with zone), ``as_of``:
+    when it said so. ``None``: not known.
+    """
 
     name: ClassVar[str] = "waiting"
     job: str
     state: str
     reason: str | None
     explanation: str
-    estimate: str | None
+    action: str = ""
+    ahead: int | None = None
+    estimate: str | None = None
+    as_of: str | None = None
+
+
+@dataclass(frozen=True)
+class Unanswered(Event):
+    """The scheduler does not answer, with its own words; the job is not touched by that, and it is asked again."""
+
+    name: ClassVar[str] = "unanswered"
+    job: str
+    reason: str
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from notebook_launcher.errors import JobCancelled, JobFailed, JobLost, JobTimedOut, LauncherError
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
+from notebook_launcher.schedulers.outlook import Evidence
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,11 @@ _LIMITS = (  # families of limits: who set it, by the prefix of the reason
 )
 
 
-def pending(reason: str | None) -> Explanation:
-    """Return why a job waits, from the scheduler's reason; one that is not known is given in its own word."""
+def pending(reason: str | None, evidence: Evidence | None = None) -> Explanation:
+    """Return why a job waits, from the scheduler's reason; one that is not known is given in its own word.
+
+    ``evidence``: what else was read; what is missing there is said to be unknown where it matters.
+    """
     if not reason:
         return _PENDING["None"]
     word = reason.strip("()").split(",")[0].split(":")[0].strip()

@@ -18,14 +18,13 @@ from notebook_launcher.errors import (
     HostCommandFailed,
     Interrupted,
     LauncherError,
-    SchedulerMissing,
     SubmitUncertain,
 )
-from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys, new_keys
-from notebook_launcher.mending import CountedPrompts
+from notebook_launcher.opening import make_scheduler, open_stage
 from notebook_launcher.plan import Place, Plan, begin_note, open_port_note, useless_flags_note
 from notebook_launcher.request import format_walltime
 from notebook_launcher.schedulers.base import JobRef, Scheduler
@@ -53,7 +52,7 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     Returns when the session has ended or was left running on purpose. Raises a ``LauncherError`` otherwise, after
     ending the job; ``HungUp`` (a closed terminal) leaves it running.
     """
-    with _stage(plan.place, view, prompts, interrupts, plan.forwards) as stage:
+    with open_stage(plan.place, view, prompts, interrupts, plan.forwards) as stage:
         _tell_notes(plan, stage)
         session = _new_session(plan, stage.scheduler, stage.site, stage.root)
         command = _submit_command(plan, stage, session)
@@ -68,7 +67,7 @@ def connect(
     place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
 ) -> None:
     """Come back to a session that was left running, and hold it as ``launch`` does."""
-    with _stage(place, view, prompts, interrupts, forwards) as stage:
+    with open_stage(place, view, prompts, interrupts, forwards) as stage:
         session = _find(stage, prefix)
         token = (stage.host.read_file(f"{session.directory}/token") or b"").decode(errors="replace").strip()
         access = Access(token, functools.cache(lambda: join_keys(stage.host, session.directory)))
@@ -79,7 +78,7 @@ def connect(
 
 def stop(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """End a session from anywhere, and wait until its job is gone."""
-    with _stage(place, view, prompts, interrupts) as stage:
+    with open_stage(place, view, prompts, interrupts) as stage:
         session = _find(stage, prefix)
         interrupts.defer()
         end_job(stage, session)
@@ -87,7 +86,7 @@ def stop(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: In
 
 def doctor(place: Place, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Log in and look, without a job: by which engine and why, the scheduler, and how compute nodes are reached."""
-    with _stage(place, view, prompts, interrupts) as stage:
+    with open_stage(place, view, prompts, interrupts) as stage:
         view.show(events.Noted(f"{stage.host.label}: {stage.site.user}, sessions in {stage.root}"))
         view.show(events.Noted(f"scheduler: {stage.scheduler.name}"))
         if not stage.scheduler.same_machine:
@@ -101,7 +100,7 @@ def dry_run(plan: Plan, view: View) -> None:
     # of a cluster nothing is known yet; and this machine may be one without sh
     site = Site("$HOME", "$USER", str(there), datetime.now().astimezone()) if there else look_at(host)
     root = site.expand(plan.place.profile.session_root)
-    scheduler = _scheduler(plan.place.scheduler, root)
+    scheduler = make_scheduler(plan.place.scheduler, root)
     session = _new_session(plan, scheduler, site, root)
     for note in _notes(plan, scheduler, site):
         view.show(events.Noted(note))
@@ -121,48 +120,7 @@ def _as_typed(command: list[str]) -> str:
     return " ".join(map(quoted, command))
 
 
-# --- the stage -----------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _stage(
-    place: Place, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
-) -> Iterator[Stage]:
-    counted = CountedPrompts(prompts)
-    with _open_host(place, view, counted) as host:
-        site = look_at(host)
-        root = site.expand(place.profile.session_root)
-        kind = place.scheduler if place.scheduler != "auto" else _find_scheduler(host, view)
-        yield Stage(place, host, site, _scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
-
-
-def _open_host(place: Place, view: View, prompts: Prompts) -> Host:
-    if place.destination is None:
-        return LocalHost(prompts)
-    from notebook_launcher.hosts.engines import open_host
-
-    view.show(events.Connecting(str(place.destination)))
-    host, choice = open_host(place.destination, prompts, place.profile.engine)
-    view.show(events.Connected(host.label, choice.engine, choice.reason))
-    return host
-
-
-def _find_scheduler(host: Host, view: View) -> str:
-    if host.run(["sh", "-c", "command -v sbatch"], login_shell=True).exit_code == 0:
-        return "slurm"
-    view.show(events.Noted(f"No sbatch is found on {host.label}: JupyterLab will run on {host.label} itself."))
-    return "local"
-
-
-def _scheduler(name: str, root: str) -> Scheduler:
-    from notebook_launcher.schedulers.local import Local
-    from notebook_launcher.schedulers.slurm import Slurm
-
-    if name == "local":
-        return Local(root)
-    if name in ("slurm", "auto"):
-        return Slurm()
-    raise SchedulerMissing(f"This version knows no scheduler “{name}”.", mend="is there a newer launch-notebook?")
+# --- what is said first -------------------------------------------------------------------------------------
 
 
 def _tell_notes(plan: Plan, stage: Stage) -> None:
@@ -282,7 +240,7 @@ def _find(stage: Stage, prefix: str) -> Session:
     sessions = list_sessions(stage.host, stage.root)
     chosen = choose_session(sessions, prefix, _live(stage, sessions), stage.host.label)
     session = read_session(stage.host, f"{stage.root}/{chosen.id}")
-    stage.scheduler = _scheduler(session.record.scheduler, stage.root)
+    stage.scheduler = make_scheduler(session.record.scheduler, stage.root)
     return session
 
 

@@ -12,12 +12,14 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
+from notebook_launcher.schedulers.outlook import Evidence
 
 #: seconds between two questions to the scheduler: soon at first, then ever more rarely
 PACE_WAITING = (1.0, 2.0, 4.0, 8.0, 10.0)
@@ -40,9 +42,21 @@ class FileAppeared:
 
 @dataclass(frozen=True)
 class StatusChanged:
-    """The scheduler's word on the job; ``None``: it has forgotten the job."""
+    """The scheduler's word on the job; ``None``: it has forgotten the job.
+
+    ``evidence``: what else was read to explain why it waits. ``read_at``: when the scheduler said so, in UTC.
+    """
 
     status: JobStatus | None
+    evidence: Evidence | None = None
+    read_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+
+
+@dataclass(frozen=True)
+class SchedulerMute:
+    """The scheduler has stopped answering, with what its command said. The next ``StatusChanged`` ends that."""
+
+    reason: str
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from notebook_launcher import attend, ending, events, launch, mending, tunnel, watch
+from notebook_launcher import attend, ending, events, launch, mending, opening, tunnel, watch
 from notebook_launcher.answer import Answer
 from notebook_launcher.cli.signals import signals
 from notebook_launcher.cli.views import BaseView, JsonView
@@ -446,7 +446,7 @@ class Story:
         self._begin(lambda: launch.stop(PLACE, "", self.view, self.prompts, self.interrupts))
 
     def open_host(self, place: Place, view: View, prompts: Prompts) -> FakeHost:
-        """In place of ``launch._open_host``."""
+        """In place of ``opening.open_host``."""
         self.host.prompts = prompts
         return self.host
 
@@ -614,7 +614,7 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
     program = tmp_path / "launch-notebook"
     program.touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(launch, "_open_host", story.open_host)
+    monkeypatch.setattr(opening, "open_host", story.open_host)
     monkeypatch.setattr(attend, "find_way", story.ways.find_way)
     monkeypatch.setattr(attend, "Tunnel", story.tunnel)
     monkeypatch.setattr(attend, "check_jupyter", story.ways.check_jupyter)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import LauncherError
 from notebook_launcher.request import Request
+from notebook_launcher.schedulers.outlook import Outlook
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class JobStatus:
     """One job at one moment. What was not told is ``None``, never a guess.
 
     ``start``: when it started or, while it waits, the scheduler's estimate (the cluster's clock, ISO without zone).
-    ``by``: who cancelled it, as the scheduler names them.
+    ``by``: who cancelled it, as the scheduler names them (Slurm: the user's number). ``partition``: where it waits or
+    runs.
     """
 
     job: JobRef
@@ -94,6 +96,7 @@ class JobStatus:
     exit_code: int | None = None
     signal: int | None = None
     by: str | None = None
+    partition: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ class Scheduler(ABC):
     name: str
     #: whether the launcher and the job share one machine, so that nothing needs to be tunnelled to a node
     same_machine: bool = False
+    #: what it tells beyond one's own job; ``None``: nothing
+    outlook: Outlook | None = None
 
     @abstractmethod
     def submit(self, request: Request, submission: Submission) -> list[str]:
@@ -124,6 +129,13 @@ class Scheduler(ABC):
     @abstractmethod
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
         """Return the command that tells the states of jobs (all on the same cluster)."""
+
+    def query_own(self, cluster: str | None) -> list[str] | None:
+        """Return the command that tells the states of all of this user's jobs there, for several launchers to share.
+
+        Its answer is read by ``read_query`` as well. ``None``: each job is asked for by itself, which costs nobody.
+        """
+        return None
 
     @abstractmethod
     def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
