@@ -565,7 +565,8 @@ class _Attendance:
 
     def _show_waiting(self, status: JobStatus, explanation: str) -> None:
         self._shown_node = ""
-        self._stage.view.show(events.Waiting(self._job.id, status.state.name, status.reason, explanation, estimate=status.start))
+        shown = events.Waiting(self._job.id, status.state.name, status.reason, explanation, estimate=status.start)
+        self._stage.view.show(shown)
 
     def _show_running(self, node: str) -> None:
         """Say so once: the scheduler and the job tell it one after the other."""

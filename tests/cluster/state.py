@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from . import processes
 from .errors import NotPossibleHereError
 
-RUN_ROOT = Path("/var/tmp/notebook-launcher-practice")
+RUN_ROOT = Path(os.environ.get("PRACTICE_CLUSTER_ROOT") or "/var/tmp/notebook-launcher-practice")
+"""Where running clusters are kept; named by the environment, several of one generation can be up at once."""
 
 
 @dataclass
