@@ -6,8 +6,6 @@ the node, what the user types, signals. The loop takes one thing after the other
 
 from __future__ import annotations
 
-import contextlib
-import json
 import queue
 import threading
 import time
@@ -24,7 +22,6 @@ from notebook_launcher.errors import (
     JobCancelled,
     JobFailed,
     JobLost,
-    JobNeverStarts,
     JobSilent,
     JobTimedOut,
     JupyterSilent,
@@ -40,12 +37,15 @@ from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, Typed, job_of
 from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel, check_jupyter
+from notebook_launcher.verdict import exit_record, final_status, how_it_ended
+from notebook_launcher.waiting import show_suspended, show_waiting
 from notebook_launcher.watch import (
     LAST_CHANCE,
     SILENCE,
     DirectoryGone,
     FileAppeared,
     NoAnswer,
+    SchedulerMute,
     StatusChanged,
     Watch,
     WatchBroke,
@@ -59,7 +59,6 @@ KEYS_HELD = "ENTER alone ends the session and its job; d and ENTER leaves it run
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C ends the job; d and ENTER leaves it, for you to come back to."
 KEYS_COMING_BACK = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, leaves the session as it is."
 FIRST_WORD_WITHIN = 180.0  # seconds that a running job's script may take to its first line: a prolog, a slow mount
-FINAL_WORD_WITHIN = 15.0  # seconds after the job's last word in which the scheduler says what became of it
 
 
 def attend(stage: Stage, session: Session, access: Access, *, ours: bool, first: events.Event) -> None:
@@ -210,7 +209,7 @@ class _Attendance:
         self._only_silent = False  # whether what is being mended may come back by itself
         self._silent_since: float | None = None  # since when the job runs without a word from its script
         self._shown_node = ""
-        self._suspended = False
+        self._suspended = self._unanswered = False
         self.held = False
 
     def follow(self) -> None:
@@ -236,7 +235,16 @@ class _Attendance:
 
     def _new_watch(self) -> Watch:
         stage = self._stage
-        return Watch(stage.host, stage.scheduler, self._job, self._session.directory, self._inbox)
+        return Watch(
+            stage.host,
+            stage.scheduler,
+            self._job,
+            self._session.directory,
+            self._inbox,
+            request=Request(self._session.record.flags),
+            user=stage.site.user,
+            submitted_ago=0.0 if self._ours else None,
+        )
 
     def _lost_or(self, act: Callable[[], None]) -> None:
         """Act; a connection that breaks meanwhile is mended, and what was to be done comes up again afterwards."""
@@ -259,7 +267,9 @@ class _Attendance:
         elif isinstance(item, FileAppeared):
             {"started": self._started, "endpoint": self._listens, "exit": self._ended}[item.name](item.data)
         elif isinstance(item, StatusChanged):
-            self._status(item.status)
+            self._status(item)
+        elif isinstance(item, SchedulerMute):
+            self._mute(item.reason)
         elif isinstance(item, _Opened | _Reached | _Failed):
             self._way_news(item)
         elif isinstance(item, WatchBroke):
@@ -531,20 +541,24 @@ class _Attendance:
         except NoAnswer:
             return True
         if status is None or status.state.ended or status.state.waits:
-            self._status(status)
+            self._status(StatusChanged(status))
             return False
         return status.state is not State.COMPLETING  # how it ends is told soon
 
-    def _status(self, status: JobStatus | None) -> None:
+    def _status(self, item: StatusChanged) -> None:
+        status = item.status
+        if self._unanswered:
+            self._answered(status)
         if status is None or status.state.ended:
             self._over(None, status)
         elif status.state.waits:
             if self._run:
                 self._forget_run("Job {} was put back into the queue.")
-            self._waits(status)
+            self._silent_since, self._shown_node = None, ""
+            show_waiting(self._stage, self._session, status, item.evidence, item.read_at)
         elif status.state is State.SUSPENDED:
-            self._suspended = True
-            self._show_waiting(status, "is suspended: the scheduler has stopped it for a while")
+            self._suspended, self._shown_node = True, ""
+            show_suspended(self._stage, status)
         elif status.state is State.RUNNING and self._suspended:
             self._suspended = False
             self._stage.view.show(events.Noted(f"Job {self._job} runs again."))
@@ -552,21 +566,17 @@ class _Attendance:
             self._silent_since = time.monotonic()
             self._show_running(status.node or "its node")
 
-    def _waits(self, status: JobStatus) -> None:
-        self._silent_since = None
-        explanation = explain.pending(status.reason)
-        if explanation.never:
-            raise JobNeverStarts(
-                f"Job {status.job} can never start: {explanation.summary}.",
-                why=f"The scheduler gives the reason {status.reason}.",
-                mend=explanation.action,
-            )
-        self._show_waiting(status, explanation.summary)
+    def _mute(self, reason: str) -> None:
+        """The scheduler says nothing; the job's own files, and the way to it, do not depend on that."""
+        self._unanswered = True
+        self._stage.view.show(events.Unanswered(self._job.id, reason))
 
-    def _show_waiting(self, status: JobStatus, explanation: str) -> None:
+    def _answered(self, status: JobStatus | None) -> None:
+        self._unanswered = False
         self._shown_node = ""
-        shown = events.Waiting(self._job.id, status.state.name, status.reason, explanation, estimate=status.start)
-        self._stage.view.show(shown)
+        self._stage.view.show(events.Noted("The scheduler answers again."))
+        if status is not None and status.state is State.RUNNING and not self.held:
+            self._show_running(str(self._node) if self._run else status.node or "its node")
 
     def _show_running(self, node: str) -> None:
         """Say so once: the scheduler and the job tell it one after the other."""
@@ -591,46 +601,13 @@ class _Attendance:
 
     def _over(self, record: Mapping[str, object] | None, status: JobStatus | None) -> None:
         """Tell how the job ended; only where the scheduler will run it again, go on."""
-        record = record or self._exit_record()
+        record = record or exit_record(self._stage, self._session)
         if record.get("cause") == "finished" and self.held:
             raise _Over
         if status is None and record.get("cause") in explain.ASK_THE_SCHEDULER:
-            status = self._final_status(record)
+            status = final_status(self._stage, self._session, record)
         if status is not None and status.state.waits:
-            self._status(status)
+            self._status(StatusChanged(status))
             return
-        raise explain.ended(self._job, record, status, self._log_tail())
-
-    def _exit_record(self) -> Mapping[str, object]:
-        try:
-            data = json.loads(self._stage.host.read_file(f"{self._session.directory}/exit.json") or b"{}")
-        except (ValueError, HostCommandFailed):
-            return {}
-        return data if isinstance(data, dict) else {}
-
-    def _final_status(self, record: Mapping[str, object]) -> JobStatus | None:
-        """Ask until the scheduler says that the job has ended, or waits again: it does a moment after the job does.
-
-        ``None``: it knows no more than the job's own word. Raises ``SchedulerSilent`` where nobody says how it ended:
-        it may have been put back into the queue, and must not be called gone.
-        """
-        deadline, pause, answered = time.monotonic() + FINAL_WORD_WITHIN, 0.2, False
-        while time.monotonic() < deadline:
-            with contextlib.suppress(NoAnswer):
-                status = ask(self._stage.host, self._stage.scheduler, self._job)
-                if status is None or status.state.ended or status.state.waits:
-                    return status
-                answered = True
-            time.sleep(pause)
-            pause = min(2 * pause, 2.0)
-        if not answered and record.get("cause") in (None, "stopped"):
-            message = str(record.get("message") or "")
-            raise SchedulerSilent("The scheduler does not say what became of the job.", why=message)
-        return None
-
-    def _log_tail(self) -> list[str]:
-        """Return the end of the job's log; of a file name with patterns, only the job's number can be filled in."""
-        log = self._session.record.log.replace("%j", self._job.id).replace("%A", self._job.id)
-        with contextlib.suppress(LauncherError):  # how it ended matters more
-            return [] if "%" in log else self._stage.host.tail(log)
-        return []
+        node = str(self._node) if self._run else status.node if status else None
+        raise how_it_ended(self._stage, self._session, record, status, node)

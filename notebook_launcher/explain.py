@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal as signals
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from notebook_launcher.errors import JobCancelled, JobFailed, JobLost, JobTimedOut, LauncherError
+from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.outlook import Evidence
 
@@ -86,6 +88,11 @@ def pending(reason: str | None, evidence: Evidence | None = None) -> Explanation
     return Explanation(f"the scheduler says “{reason}”")
 
 
+def beyond(request: Request, evidence: Evidence) -> Explanation | None:
+    """Return why a request can never start, judged from the evidence alone; ``None`` where that is not certain."""
+    return None
+
+
 # What to do about the causes that the job script names; those without an entry speak for themselves.
 _MENDS = {
     "jupyter-missing": "name a container (-- /path/image.sif), a module (--module NAME) "
@@ -109,11 +116,20 @@ _SCHEDULER_KNOWS_BETTER = frozenset({State.OUT_OF_MEMORY, State.TIMEOUT, State.N
 
 
 def ended(
-    job: JobRef, exit_record: Mapping[str, object] | None, status: JobStatus | None, log: Sequence[str]
+    job: JobRef,
+    exit_record: Mapping[str, object] | None,
+    status: JobStatus | None,
+    log: Sequence[str],
+    *,
+    user: str = "",
+    who: str | None = None,
+    walltime: timedelta | None = None,
 ) -> LauncherError:
     """Return the error that tells how a job ended, from its own word, the scheduler's and its log.
 
     The job's own word counts more, except that ``stopped`` (it was sent a signal) is explained by the scheduler.
+    ``user``: who asks. ``who``: the name of who cancelled it, ``None`` where that is not known. ``walltime``: how
+    long it was allowed to run.
     """
     cause = str(exit_record.get("cause", "")) if exit_record else ""
     message = str(exit_record.get("message", "")) if exit_record else ""

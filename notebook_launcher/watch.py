@@ -18,6 +18,7 @@ from datetime import datetime, timezone
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
+from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
 from notebook_launcher.schedulers.outlook import Evidence
 
@@ -77,7 +78,16 @@ class Watch:
     """Follows one session into ``inbox``, from ``start`` until it is closed."""
 
     def __init__(
-        self, host: Host, scheduler: Scheduler, job: JobRef, directory: str, inbox: queue.SimpleQueue[object]
+        self,
+        host: Host,
+        scheduler: Scheduler,
+        job: JobRef,
+        directory: str,
+        inbox: queue.SimpleQueue[object],
+        *,
+        request: Request | None = None,
+        user: str = "",
+        submitted_ago: float | None = None,
     ) -> None:
         self._host, self._scheduler, self._job, self._directory = host, scheduler, job, directory
         self._inbox = inbox

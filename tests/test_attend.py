@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from notebook_launcher import attend, ending, events, launch, mending, opening, tunnel, watch
+from notebook_launcher import attend, ending, events, launch, mending, opening, tunnel, verdict, watch
 from notebook_launcher.answer import Answer
 from notebook_launcher.cli.signals import signals
 from notebook_launcher.cli.views import BaseView, JsonView
@@ -620,7 +620,7 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
     monkeypatch.setattr(attend, "check_jupyter", story.ways.check_jupyter)
     monkeypatch.setattr(watch, "PACE_WAITING", (0.01,))
     monkeypatch.setattr(watch, "PACE_RUNNING", 0.01)
-    monkeypatch.setattr(attend, "FINAL_WORD_WITHIN", 2.0)
+    monkeypatch.setattr(verdict, "FINAL_WORD_WITHIN", 2.0)
     monkeypatch.setattr(mending, "FIRST_PAUSE", 0.01)
     for room in (attend, mending):
         monkeypatch.setattr(room, "LONGEST_PAUSE", 0.05)
@@ -1249,7 +1249,7 @@ def test_a_suspended_job_is_shown_and_goes_on(story: Story) -> None:
     story.held()
     story.host.state = "SUSPENDED"
     waiting = story.shown(events.Waiting, 2)
-    assert waiting.state == "SUSPENDED" and "is suspended" in waiting.explanation
+    assert waiting.state == "SUSPENDED" and "stopped it for a while" in waiting.explanation
     story.host.state = "RUNNING"
     story.host.noticed()
     assert story.going
@@ -1325,7 +1325,7 @@ def test_over_before_it_was_ready_is_no_good_end(story: Story) -> None:
 
 
 def test_a_scheduler_without_a_final_word(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "FINAL_WORD_WITHIN", 0.3)
+    monkeypatch.setattr(verdict, "FINAL_WORD_WITHIN", 0.3)
     story.launch()
     story.held()
     story.host.answers["squeue"] = lambda: Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")

@@ -7,11 +7,13 @@ import io
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from notebook_launcher import events
 from notebook_launcher.cli.report import elapsed, json_line
+from notebook_launcher.cli.waitline import WaitingLine, is_news, waiting_parts
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.stage import Typed
 from notebook_launcher.text import printable
@@ -19,7 +21,6 @@ from notebook_launcher.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
-    from rich.text import Text
 
     from notebook_launcher.cli.browser import Browser
 
@@ -181,7 +182,7 @@ class TextView(BaseView):
         self._console = console
         self._verbose = verbose
         self._status: Status | None = None
-        self._waiting = ""
+        self._told: events.Waiting | None = None
         self._address_shown = False
         self._asking = False  # a question stands on the terminal: no waiting line over it
 
@@ -219,8 +220,9 @@ class TextView(BaseView):
             self._say(f"Job {event.job}{where} is queued; it may run for {event.walltime}{named}")
             self._wait("waiting for the scheduler")
         elif isinstance(event, events.Waiting):
-            estimate = f"; estimated start {event.estimate.replace('T', ' ')}" if event.estimate else ""
-            self._wait(f"job {event.job}: {event.explanation}{estimate}")
+            self._waits(event)
+        elif isinstance(event, events.Unanswered):
+            self._unanswered(event)
         elif isinstance(event, events.Running):
             self._wait(f"job {event.job} runs on {event.node}; JupyterLab is starting")
         elif isinstance(event, events.Tunnelled):
@@ -273,17 +275,38 @@ class TextView(BaseView):
         stamp = f"[{elapsed():6.2f} s] " if self._verbose else ""
         self._console.print(stamp + text, style=style, soft_wrap=True, highlight=False, markup=False)
 
+    def _waits(self, event: events.Waiting) -> None:
+        if self._in_place:
+            self._update(lambda: waiting_parts(event, _now()))
+        elif is_news(event, self._told, _now()):
+            self._told = event
+            self._say(_capital("; ".join(waiting_parts(event, _now()))))
+
+    def _unanswered(self, event: events.Unanswered) -> None:
+        text = f"the scheduler does not answer ({event.reason}); it is asked again, and job {event.job} goes on"
+        if self._address_shown and self._status is None:
+            self._say(_capital(text), style="yellow")
+        else:
+            self._wait(text)
+
     def _wait(self, text: str) -> None:
-        if self._asking or (text == self._waiting and self._status):
-            return
-        self._waiting = text
-        if self._verbose or not self._console.is_terminal:
-            self._say(text[0].upper() + text[1:])
+        self._told = None
+        if self._in_place:
+            self._update(lambda: [text])
+        elif not self._asking:
+            self._say(_capital(text))
+
+    @property
+    def _in_place(self) -> bool:
+        return self._console.is_terminal and not self._verbose
+
+    def _update(self, parts: Callable[[], list[str]]) -> None:
+        if self._asking:
             return
         if self._status is None:
             self._status = self._console.status("", spinner="dots")
             self._status.start()
-        self._status.update(_OneLine(text))
+        self._status.update(WaitingLine(parts))
 
     def _stop_status(self) -> None:
         if self._status is not None:
@@ -291,17 +314,12 @@ class TextView(BaseView):
             self._status = None
 
 
-class _OneLine:
-    """The waiting line, with the time elapsed, cut to the terminal's width instead of folded."""
+def _now() -> datetime:
+    return datetime.now().astimezone()
 
-    def __init__(self, text: str) -> None:
-        self._text = printable(text)
 
-    def __rich__(self) -> Text:
-        from rich.text import Text
-
-        seconds = int(elapsed())
-        return Text(f"{seconds // 60}:{seconds % 60:02d}  {self._text}", no_wrap=True, overflow="ellipsis")
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def make_view(*, as_json: bool, open_browser: bool = False, verbose: bool = False) -> BaseView:

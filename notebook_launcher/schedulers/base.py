@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from notebook_launcher.answer import Answer
@@ -159,6 +159,13 @@ class Scheduler(ABC):
         Both must pass any byte at once. ``None``: the scheduler has no such thing.
         """
         return None
+
+    def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
+        """Return where a job's errors and its output are, the likeliest first, from the flags it was queued with.
+
+        ``node``: where it ran, ``None`` where it did not come to that. A name that cannot be told whole is left out.
+        """
+        return [path for path in (flags.get("output"),) if path]
 
     @abstractmethod
     def find(self, session_id: str, request: Request) -> list[str]:

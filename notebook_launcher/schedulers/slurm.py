@@ -7,12 +7,13 @@ The formats are asked for by field (``squeue --format``, ``sacct --parsable2``) 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import LauncherError, SchedulerMissing, SubmitRefused, SubmitUncertain
 from notebook_launcher.flags import FULFILLED
 from notebook_launcher.request import Request
+from notebook_launcher.schedulers import patterns
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
 
 _FIELDS = "%i|%T|%N|%S|%r"  # id, state, nodes, start (or its estimate), reason; the reason last: it is free text
@@ -193,6 +194,10 @@ class Slurm(Scheduler):
             signal=_number(signal) or None,
             by=by[1] if by else None,
         )
+
+    def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
+        """Return the files of ``--error`` and ``--output``, with their patterns filled in."""
+        return patterns.log_files(flags, job.id, user=user, node=node)
 
     def cancel(self, job: JobRef) -> list[str]:
         """Return ``scancel``."""

@@ -1,0 +1,86 @@
+"""Finding out how a job ended: its own last word, the scheduler's, its log; as an error that tells it in a sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+
+from notebook_launcher import explain
+from notebook_launcher.errors import HostCommandFailed, LauncherError, SchedulerSilent
+from notebook_launcher.request import Request
+from notebook_launcher.schedulers.base import JobRef, JobStatus
+from notebook_launcher.session import Session
+from notebook_launcher.stage import Stage, job_of
+from notebook_launcher.watch import NoAnswer, ask
+
+FINAL_WORD_WITHIN = 15.0  # seconds after the job's last word in which the scheduler says what became of it
+
+
+def exit_record(stage: Stage, session: Session) -> Mapping[str, object]:
+    """Return what the job wrote when it ended; nothing where it did not come to that, or it cannot be read."""
+    try:
+        data = json.loads(stage.host.read_file(f"{session.directory}/exit.json") or b"{}")
+    except (ValueError, HostCommandFailed):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def final_status(stage: Stage, session: Session, record: Mapping[str, object]) -> JobStatus | None:
+    """Ask until the scheduler says that the job has ended, or waits again: it does a moment after the job does.
+
+    ``None``: it knows no more than the job's own word. Raises ``SchedulerSilent`` where nobody says how it ended: it
+    may have been put back into the queue, and must not be called gone.
+    """
+    deadline, pause, answered = time.monotonic() + FINAL_WORD_WITHIN, 0.2, False
+    while time.monotonic() < deadline:
+        with contextlib.suppress(NoAnswer):
+            status = ask(stage.host, stage.scheduler, job_of(session))
+            if status is None or status.state.ended or status.state.waits:
+                return status
+            answered = True
+        time.sleep(pause)
+        pause = min(2 * pause, 2.0)
+    if not answered and record.get("cause") in (None, "stopped"):
+        message = str(record.get("message") or "")
+        raise SchedulerSilent("The scheduler does not say what became of the job.", why=message)
+    return None
+
+
+def how_it_ended(
+    stage: Stage, session: Session, record: Mapping[str, object], status: JobStatus | None, node: str | None
+) -> LauncherError:
+    """Return the error that tells how a session's job ended. ``node``: where it ran, if it came to that."""
+    job = job_of(session)
+    return explain.ended(
+        job,
+        record,
+        status,
+        _log_tail(stage, session, job, node),
+        user=stage.site.user,
+        who=_name_of(stage, status),
+        walltime=Request(session.record.flags).walltime,
+    )
+
+
+def _name_of(stage: Stage, status: JobStatus | None) -> str | None:
+    """Return the name of who cancelled the job: Slurm tells a number."""
+    if status is None or status.by is None or not status.by.isdecimal():
+        return status.by if status else None
+    with contextlib.suppress(LauncherError):
+        answer = stage.host.run(["id", "-un", status.by])
+        if answer.exit_code == 0 and answer.stdout.strip():
+            return answer.stdout.split()[-1]
+    return f"user {status.by}"
+
+
+def _log_tail(stage: Stage, session: Session, job: JobRef, node: str | None) -> list[str]:
+    """Return the end of what the job printed: of its errors' file where it has one, else of its output's."""
+    record = session.record
+    flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or session.id}
+    for path in stage.scheduler.log_files(flags, job, user=stage.site.user, node=node):
+        with contextlib.suppress(LauncherError):  # how it ended matters more
+            if lines := stage.host.tail(stage.site.expand(path)):
+                return lines
+    return []

@@ -1,0 +1,145 @@
+"""The waiting line, in a terminal and as lines; and times as people say them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from rich.console import Console
+
+from notebook_launcher import events
+from notebook_launcher.cli import waitline
+from notebook_launcher.cli.times import ago, clock, stopwatch
+from notebook_launcher.cli.views import TextView
+from notebook_launcher.cli.waitline import WaitingLine, is_news, waiting_parts
+
+NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
+WAITING = events.Waiting("7", "PENDING", "Priority", "12 jobs are ahead in partition gpu")
+
+
+def at(**since: float) -> str:
+    return (NOW + timedelta(**since)).isoformat()
+
+
+def waiting(**changes: object) -> events.Waiting:
+    return dataclasses.replace(WAITING, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("event", "parts"),
+    [
+        (waiting(), ["job 7 waits: 12 jobs are ahead in partition gpu"]),
+        (waiting(state="SUSPENDED", explanation="for a while"), ["job 7 is suspended: for a while"]),
+        (waiting(estimate=at(minutes=80), as_of=at(seconds=-20)), [..., "≈ 14:20"]),
+        (waiting(estimate=at(minutes=80), as_of=at(seconds=-140)), [..., "≈ 14:20, as of 2 min ago"]),
+        (waiting(estimate=at(minutes=80)), [..., "≈ 14:20"]),
+        (waiting(estimate=at(days=2)), [..., "≈ Mon 13:00"]),
+        (waiting(estimate=at(days=9)), [..., "≈ 2026-11-30 13:00"]),
+        (waiting(estimate="2026-11-21T15:20:00+01:00"), [..., "≈ 14:20"]),
+        (
+            waiting(estimate=at(minutes=-30), as_of=at(hours=-3)),
+            [..., "it was expected to start at 12:30, as of 3 h ago"],
+        ),
+        (
+            waiting(estimate=at(minutes=5), action="try -t 1:00:00"),
+            [..., "≈ 13:05", "→ try -t 1:00:00"],
+        ),
+    ],
+)
+def test_what_the_line_says(event: events.Waiting, parts: list[object]) -> None:
+    said = waiting_parts(event, NOW)
+    assert said[0].startswith("job 7 ")
+    assert said == [own if part is ... else part for own, part in zip(said, parts, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("last", "event", "news"),
+    [
+        (None, waiting(), True),
+        (waiting(), waiting(), False),
+        (waiting(), waiting(as_of=at(minutes=1)), False),
+        (waiting(), waiting(explanation="first in line"), True),
+        (waiting(), waiting(action="ask for less"), True),
+        (waiting(), waiting(estimate=at(hours=1)), True),
+        (waiting(estimate=at(hours=1)), waiting(), True),
+        (waiting(estimate=at(hours=1)), waiting(estimate=at(minutes=61)), False),
+        (waiting(estimate=at(hours=1)), waiting(estimate=at(minutes=70)), True),
+        (waiting(estimate=at(hours=24)), waiting(estimate=at(hours=25)), False),
+        (waiting(estimate=at(hours=1)), waiting(estimate=at(minutes=10)), True),
+    ],
+)
+def test_a_line_is_printed_for_each_change_that_matters(
+    last: events.Waiting | None, event: events.Waiting, news: bool
+) -> None:
+    assert is_news(event, last, NOW) is news
+
+
+def printed(width: int, parts: list[str]) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(WaitingLine(lambda: parts))
+    return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
+
+
+def test_one_line_where_it_fits_and_one_for_each_part_where_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waitline, "elapsed", lambda: 65.0)
+    parts = ["job 7 waits: 12 jobs are ahead in partition gpu", "≈ 14:20, as of 2 min ago", "→ try -t 1:00:00"]
+    assert printed(200, parts) == ["1:05  " + "; ".join(parts)]
+    assert printed(78, parts) == ["1:05  " + parts[0], *parts[1:]]
+    assert all(len(line) <= 30 for line in printed(30, parts))
+    assert " ".join(printed(30, parts)).split() == ["1:05", *" ".join(parts).split()]
+
+
+def view(*, terminal: bool) -> tuple[TextView, io.StringIO]:
+    screen = io.StringIO()
+    return TextView(Console(file=screen, width=200, force_terminal=terminal)), screen
+
+
+def test_without_a_terminal_every_change_is_a_line_and_nothing_else() -> None:
+    shown, screen = view(terminal=False)
+    for event in (
+        waiting(),
+        waiting(as_of=at(minutes=1)),
+        events.Unanswered("7", "Socket timed out"),
+        waiting(),
+        waiting(explanation="first in line, waits until enough is free"),
+        events.Running("7", "gpu1"),
+        events.Disconnected("7", "silence"),
+        events.Disconnected("7", "silence"),
+    ):
+        shown.show(event)
+    assert [line[:30] for line in screen.getvalue().splitlines()] == [
+        "Job 7 waits: 12 jobs are ahead",
+        "The scheduler does not answer ",
+        "Job 7 waits: 12 jobs are ahead",
+        "Job 7 waits: first in line, wa",
+        "Job 7 runs on gpu1; JupyterLab",
+        "Network down, trying again (si",
+        "Network down, trying again (si",
+    ]
+    assert "Socket timed out" in screen.getvalue()
+
+
+def test_a_scheduler_that_falls_silent_while_jupyterlab_is_used_is_told_once() -> None:
+    shown, screen = view(terminal=True)
+    with shown:
+        shown.show(events.Ready("s", "7", "gpu1", "http://127.0.0.1:1/lab?token=x", 1))
+        before = len(screen.getvalue())
+        shown.show(events.Unanswered("7", "Socket timed out"))
+        text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()[before:])
+    assert text.strip() == "The scheduler does not answer (Socket timed out); it is asked again, and job 7 goes on"
+
+
+def test_times_as_people_say_them() -> None:
+    zone = timezone(timedelta(hours=1))
+    assert clock(NOW, NOW.astimezone(zone)) == "14:00"
+    assert clock(NOW + timedelta(hours=11), NOW) == "Sun 00:00"
+    assert clock(NOW - timedelta(days=1), NOW) == "2026-11-20 13:00"
+    assert [ago(NOW - timedelta(seconds=s), NOW) for s in (-5, 59, 61, 7199, 7200)] == [
+        "0 s ago", "59 s ago", "1 min ago", "119 min ago", "2 h ago",
+    ]  # fmt: skip
+    assert [stopwatch(seconds) for seconds in (0.4, 65, 3599, 3600, 11100)] == [
+        "0:00", "1:05", "59:59", "1:00:00", "3:05:00",
+    ]  # fmt: skip
