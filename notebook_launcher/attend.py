@@ -37,7 +37,7 @@ from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, Typed, job_of
 from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel, check_jupyter
-from notebook_launcher.verdict import exit_record, final_status, how_it_ended
+from notebook_launcher.verdict import exit_record, final_status, how_it_ended, why_requeued
 from notebook_launcher.waiting import show_suspended, show_waiting
 from notebook_launcher.watch import (
     LAST_CHANCE,
@@ -447,7 +447,7 @@ class _Attendance:
         if data == self._run:
             return  # a new watch tells everything again
         if self._run:
-            self._forget_run("Job {} was put back into the queue, and has started again.")
+            self._forget_run(f"Job {self._job} was put back into the queue, and has started again.")
         self._silent_since = None
         self._run, self._running_since = data, time.monotonic()
         self._node = Node.from_started(data)
@@ -553,7 +553,7 @@ class _Attendance:
             self._over(None, status)
         elif status.state.waits:
             if self._run:
-                self._forget_run("Job {} was put back into the queue.")
+                self._forget_run(why_requeued(self._stage, self._session))
             self._silent_since, self._shown_node = None, ""
             show_waiting(self._stage, self._session, status, item.evidence, item.read_at)
         elif status.state is State.SUSPENDED:
@@ -595,7 +595,7 @@ class _Attendance:
         self._shown_node = ""
         if self._mending is None:
             self._whole_again()  # only the way to the former node was broken
-        self._stage.view.show(events.Noted(sentence.format(self._job)))
+        self._stage.view.show(events.Noted(sentence))
 
     # --- the end
 

@@ -15,8 +15,6 @@ from notebook_launcher.attend import attend
 from notebook_launcher.ending import end_job
 from notebook_launcher.errors import (
     ConnectionLost,
-    HostCommandFailed,
-    Interrupted,
     LauncherError,
     SubmitUncertain,
 )
@@ -26,6 +24,7 @@ from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys, new_keys
 from notebook_launcher.opening import make_scheduler, open_stage
 from notebook_launcher.plan import Place, Plan, begin_note, open_port_note, useless_flags_note
+from notebook_launcher.queueing import profile_named, queue_job
 from notebook_launcher.request import format_walltime
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session import (
@@ -38,7 +37,6 @@ from notebook_launcher.session import (
     list_sessions,
     look_at,
     new_session,
-    read_job,
     read_session,
     write_session,
 )
@@ -55,11 +53,11 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     with open_stage(plan.place, view, prompts, interrupts, plan.forwards) as stage:
         _tell_notes(plan, stage)
         session = _new_session(plan, stage.scheduler, stage.site, stage.root)
-        command = _submit_command(plan, stage, session)
+        stage.scheduler.submit(plan.request, session.submission)  # what cannot be asked for is told before all else
         interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
-        with _discarded_if_not_queued(stage, session):
+        with _discarded_if_not_queued(stage, session), profile_named(plan):
             access = _write(plan, stage, session)
-            session = _submit(plan, stage, session, command)
+            session = dataclasses.replace(session, job=queue_job(stage, session))
         attend(stage, session, access, ours=True, first=_submitted(plan, stage, session))
 
 
@@ -193,43 +191,9 @@ def _discarded_if_not_queued(stage: Stage, session: Session) -> Iterator[None]:
         raise
 
 
-def _submit_command(plan: Plan, stage: Stage, session: Session) -> list[str]:
-    asked = stage.scheduler.submit(plan.request, session.submission)
-    return ["bash", f"{session.directory}/submit.sh", session.directory, *asked]
-
-
-def _submit(plan: Plan, stage: Stage, session: Session, command: list[str]) -> Session:
-    """Queue the job, unless the user has changed their mind while its files were written."""
-    if not stage.interrupts.inbox.empty():
-        raise Interrupted("Interrupted.", why="Nothing was queued.")
-    try:
-        answer = stage.host.run(command, login_shell=True)
-        job = stage.scheduler.read_submit(answer)
-    except (ConnectionLost, HostCommandFailed, SubmitUncertain) as error:
-        job = _found(plan, stage, session, error)
-    return dataclasses.replace(session, job=job)
-
-
 def _submitted(plan: Plan, stage: Stage, session: Session) -> events.Submitted:
     job, walltime = job_of(session), format_walltime(plan.request.walltime)
     return events.Submitted(session.id, job.id, job.cluster, stage.scheduler.name, walltime, session.directory)
-
-
-def _found(plan: Plan, stage: Stage, session: Session, error: LauncherError) -> JobRef:
-    """Look for a job that may have been queued although its number was not read. Raises ``SubmitUncertain``."""
-    find = stage.scheduler.find(session.id, plan.request)
-    with contextlib.suppress(LauncherError):
-        noted = read_job(stage.host, session.directory)
-        if noted is not None:
-            return noted
-        found = stage.scheduler.read_find(session.id, stage.host.run(find, login_shell=True))
-        if found:
-            return found[0]
-    raise SubmitUncertain(
-        f"The job of session {session.id} may have been queued.",
-        why=f"{error.what} {error.why}".strip(),
-        mend=f"look on {stage.host.label} with: {shlex.join(find)}",
-    )
 
 
 # --- an old session ------------------------------------------------------------------------------------------

@@ -8,14 +8,22 @@ import time
 from collections.abc import Mapping
 
 from notebook_launcher import explain
-from notebook_launcher.errors import HostCommandFailed, LauncherError, SchedulerSilent
+from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError, SchedulerSilent
 from notebook_launcher.request import Request
-from notebook_launcher.schedulers.base import JobRef, JobStatus
+from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Stage, job_of
 from notebook_launcher.watch import NoAnswer, ask
 
 FINAL_WORD_WITHIN = 15.0  # seconds after the job's last word in which the scheduler says what became of it
+
+_REQUEUED = {
+    State.PREEMPTED: ", to make room for a job that goes first",
+    State.NODE_FAIL: ", because its node failed",
+    State.BOOT_FAIL: ", because its node could not be made ready",
+}
+_HISTORY_WITHIN = 3.0  # seconds by which the scheduler's history may be behind
+_QUICK = 10.0  # seconds for an answer that would only be nice to have
 
 
 def exit_record(stage: Stage, session: Session) -> Mapping[str, object]:
@@ -48,11 +56,25 @@ def final_status(stage: Stage, session: Session, record: Mapping[str, object]) -
     return None
 
 
+def why_requeued(stage: Stage, session: Session) -> str:
+    """Return in a sentence that the job is back in the queue and, where the scheduler tells, why."""
+    job = job_of(session)
+    earlier = None
+    with contextlib.suppress(ConnectionLost, HostCommandFailed):
+        if command := stage.scheduler.runs(job):
+            answer = stage.host.run(command, login_shell=True, timeout=_QUICK)
+            earlier = stage.scheduler.read_earlier_run(job, answer)
+    why = _REQUEUED.get(earlier.state, "") if earlier else ""
+    return f"Job {job} was put back into the queue{why}."
+
+
 def how_it_ended(
     stage: Stage, session: Session, record: Mapping[str, object], status: JobStatus | None, node: str | None
 ) -> LauncherError:
     """Return the error that tells how a session's job ended. ``node``: where it ran, if it came to that."""
     job = job_of(session)
+    if status is not None and status.state in (State.CANCELLED, State.FAILED):
+        status = _with_details(stage, job, status)
     return explain.ended(
         job,
         record,
@@ -62,6 +84,24 @@ def how_it_ended(
         who=_name_of(stage, status),
         walltime=Request(session.record.flags).walltime,
     )
+
+
+def _with_details(stage: Stage, job: JobRef, status: JobStatus) -> JobStatus:
+    """Return the status with what only the history tells: by whom it was cancelled, with which code it failed.
+
+    The history may be a moment behind; where there is none, nothing is waited for.
+    """
+    command, deadline = stage.scheduler.history(job), time.monotonic() + _HISTORY_WITHIN
+    with contextlib.suppress(LauncherError):
+        while command and status.by is None and status.exit_code is None and time.monotonic() < deadline:
+            answer = stage.host.run(command, login_shell=True, timeout=_QUICK)
+            past = stage.scheduler.read_history(job, answer)
+            if answer.exit_code != 0:
+                break
+            if past is not None and past.state is status.state:
+                return past
+            time.sleep(0.3)
+    return status
 
 
 def _name_of(stage: Stage, status: JobStatus | None) -> str | None:

@@ -20,7 +20,7 @@ FLOORS = {
     1: ("errors", "request", "flags", "events", "answer", "resources", "interrupts", "profiles", "state", "text"),
     2: ("schedulers", "hosts"),
     3: ("session", "watch", "tunnel", "ways", "keys", "mending", "explain"),
-    4: ("plan", "stage", "opening", "ending", "verdict", "waiting", "attend", "launch"),
+    4: ("plan", "stage", "opening", "queueing", "ending", "verdict", "waiting", "attend", "launch"),
     5: ("cli", "__main__"),
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

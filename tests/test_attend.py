@@ -10,6 +10,7 @@ tunnel and JupyterLab do what is played here is ``test_main_job.py``'s.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -25,7 +26,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from notebook_launcher import attend, ending, events, launch, mending, opening, tunnel, verdict, watch
+from notebook_launcher import attend, ending, events, launch, mending, opening, queueing, tunnel, verdict, watch
 from notebook_launcher.answer import Answer
 from notebook_launcher.cli.signals import signals
 from notebook_launcher.cli.views import BaseView, JsonView
@@ -46,6 +47,8 @@ from notebook_launcher.errors import (
     JupyterSilent,
     LauncherError,
     NodeUnreachable,
+    PartitionRefused,
+    SchedulerAway,
     SubmitRefused,
     SubmitUncertain,
 )
@@ -554,6 +557,13 @@ class Story:
         self.hooks.at(step, wait)
         return free
 
+    def noted(self, text: str) -> None:
+        """Wait until the user was told so."""
+        deadline = time.monotonic() + PATIENCE
+        while not any(text in note for note in self.notes):
+            assert time.monotonic() < deadline, self.notes
+            time.sleep(0.02)
+
     def held(self) -> events.Ready:
         """Play the good way as far as the address."""
         self.starting()
@@ -787,8 +797,9 @@ def test_an_interrupt_before_it_is_ready_cancels_the_job(story: Story, step: str
     assert error.why == "Job 7 is gone."
     assert story.host.commands("scancel") == ["scancel 7"]
     assert story.host.count("rm") == 0
-    assert story.names[0] == "submitted" and story.names[-2:] == ["ending", "ended"]
-    assert "ready" not in story.names
+    names = [name for name in story.names if name != "note"]
+    assert names[0] == "submitted" and names[-2:] == ["ending", "ended"]
+    assert "ready" not in names
 
 
 @pytest.mark.parametrize("step", ["opening", "reaching"])
@@ -820,6 +831,64 @@ def test_an_interrupt_during_a_refused_submission(story: Story) -> None:
     story.fails(SubmitRefused)
     assert story.host.count("rm") == 1
     assert story.host.count("scancel") == 0
+
+
+def test_ctrl_c_while_the_scheduler_takes_its_time(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a site's wrapper around sbatch that queues the job and answers half a minute later."""
+    monkeypatch.setattr(queueing, "SLOW_AFTER", 0.2)
+    answers = story.blocks("sbatch")
+    story.launch()
+    story.noted("takes its time")
+    story.presses_ctrl_c(2)
+    story.noted("cancelled as soon as that is done")
+    assert story.host.count("scancel") == 0
+    answers.set()
+    story.fails(Interrupted)
+    assert story.host.commands("scancel") == ["scancel 7"]
+    assert len(story.notes) == 2
+
+
+def no_answer() -> Answer:
+    return Answer(1, "", "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n")
+
+
+def test_a_scheduler_that_took_the_job_and_did_not_say_so(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmctld may have the job when sbatch gives up waiting for its answer; it shows a moment later."""
+    monkeypatch.setattr(queueing.time, "sleep", lambda seconds: None)
+    rows = [Answer(1, "", "Socket timed out"), Answer(0, ""), None]
+    story.host.answers["sbatch"] = no_answer
+    story.host.answers["find"] = lambda: (
+        rows.pop(0) or Answer(0, f"7|x|{story.host.commands('sbatch')[0].split()[-2]}\n")
+    )
+    story.launch()
+    story.shown(events.Waiting)
+    assert story.shown(events.Submitted).job == "7"
+    story.presses_ctrl_c(1)
+    story.fails(Interrupted)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"), [(Answer(0, ""), SchedulerAway), (Answer(1, "", "Socket timed out"), SubmitUncertain)]
+)
+def test_a_scheduler_that_did_not_hear(
+    story: Story, monkeypatch: pytest.MonkeyPatch, found: Answer, kind: type[LauncherError]
+) -> None:
+    monkeypatch.setattr(queueing, "APPEARS_WITHIN", 0.1)
+    story.host.answers |= {"sbatch": no_answer, "find": lambda: found}
+    story.launch()
+    error = story.fails(kind)
+    assert "Socket timed out" in error.why
+    assert story.host.count("rm") == (kind is SchedulerAway)
+    if kind is SubmitUncertain:
+        assert "squeue" in error.mend
+
+
+@pytest.mark.parametrize("asked", [frozenset(), frozenset({"partition"})], ids=["by the profile", "by the user"])
+def test_a_refusal_of_what_the_profile_asked_for_says_so(story: Story, asked: frozenset[str]) -> None:
+    story.host.answers["sbatch"] = lambda: Answer(1, "", "sbatch: error: invalid partition specified: old\n")
+    story.launch(dataclasses.replace(PLAN, request=Request({"partition": "old"}), asked=asked))
+    error = story.fails(PartitionRefused)
+    assert ("The profile “uni” asks for it: --partition=old." in error.why) is not asked
 
 
 def test_an_interrupt_while_the_job_is_looked_for(story: Story) -> None:
@@ -1264,10 +1333,43 @@ def test_cancelled_by_somebody_else_while_it_waits(story: Story, known_by: str) 
     story.shown(events.Waiting)
     story.host.history = "7|CANCELLED by 2001|0:0|None assigned|Unknown\n"
     story.host.state = "CANCELLED" if known_by == "squeue" else ""
-    error = story.fails(JobCancelled)
-    assert ("2001" in error.what) is (known_by == "sacct")
+    story.host.answers["id"] = lambda: Answer(0, "bob\n")
+    assert "bob" in story.fails(JobCancelled).what
+    assert story.host.commands("id") == ["id -un 2001"]
     assert story.host.count("scancel") == 0
     assert story.names == ["submitted", "waiting"]
+
+
+@pytest.mark.parametrize("history", [1, 0], ids=["no accounting", "not in the history"])
+def test_cancelled_by_nobody_knows_whom(story: Story, monkeypatch: pytest.MonkeyPatch, history: int) -> None:
+    monkeypatch.setattr(verdict, "_HISTORY_WITHIN", 0.5)
+    story.host.answers["sacct"] = lambda: Answer(history, "", "Slurm accounting storage is disabled")
+    story.launch()
+    story.shown(events.Waiting)
+    story.host.state = "CANCELLED"
+    assert "was cancelled" in story.fails(JobCancelled).what
+    assert story.host.count("id") == 0
+
+
+def test_why_it_was_put_back_into_the_queue_is_told_where_the_scheduler_tells(story: Story) -> None:
+    story.host.history = "7|PREEMPTED|0:0|n1|2026-11-21T12:00:00\n7|PENDING|0:0|None assigned|Unknown\n"
+    story.launch()
+    story.held()
+    story.host.requeued()
+    story.shown(events.Waiting, 2)
+    assert story.notes[-1] == "Job 7 was put back into the queue, to make room for a job that goes first."
+    story.presses_ctrl_c(1)
+    story.fails(Interrupted)
+
+
+def test_a_job_with_a_file_of_its_own_for_errors_has_its_last_words_there(story: Story) -> None:
+    story.launch(dataclasses.replace(PLAN, request=Request({"error": "wrong-%j-%N", "output": "right-%j"})))
+    story.shown(events.Waiting)
+    story.host.starts(node="n1.uni.example")
+    story.host.answers["tail"] = lambda: Answer(0, "the cause\n")
+    story.host.says("exit", cause="image-missing", message="There is no image /x.sif.")
+    assert story.fails(JobFailed).log == ("the cause",)
+    assert story.host.commands("tail") == ["tail -n 15 wrong-7-n1"]
 
 
 def test_cancelled_by_somebody_else_while_held(story: Story) -> None:

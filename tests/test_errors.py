@@ -118,7 +118,8 @@ def test_the_example_stream_is_one() -> None:
 
 
 def sample(kind: type[events.Event]) -> events.Event:
-    values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "str | None": None, "float": 1.5}
+    values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "float": 1.5}
+    values |= {"str | None": None, "int | None": None}
     return kind(**{field.name: values[str(field.type)] for field in dataclasses.fields(kind)})
 
 

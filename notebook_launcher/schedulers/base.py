@@ -149,6 +149,14 @@ class Scheduler(ABC):
     def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
         """Return how the job ended, ``None`` where nothing is known of it."""
 
+    def runs(self, job: JobRef) -> list[str] | None:
+        """Return the command that tells of every run of a job that was put back into the queue."""
+        return None
+
+    def read_earlier_run(self, job: JobRef, answer: Answer) -> JobStatus | None:
+        """Return how the last run ended that is over, ``None`` where nothing is known of one."""
+        return None
+
     @abstractmethod
     def cancel(self, job: JobRef) -> list[str]:
         """Return the command that ends a job, queued or running."""

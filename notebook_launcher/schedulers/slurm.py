@@ -163,7 +163,7 @@ class Slurm(Scheduler):
                 )
         return found
 
-    def history(self, job: JobRef) -> list[str] | None:
+    def history(self, job: JobRef) -> list[str]:
         """Return ``sacct`` for one job; the site may have accounting switched off."""
         return [
             "sacct",
@@ -176,24 +176,22 @@ class Slurm(Scheduler):
         ]
 
     def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
-        """Read the last row: a requeued job has one for each run. ``ExitCode`` is ``code:signal``."""
+        """Read the last row: a requeued job has one for each run."""
+        runs = self._read_runs(job, answer)
+        return runs[-1] if runs else None
+
+    def runs(self, job: JobRef) -> list[str]:
+        """Return ``sacct`` for one job with all its runs."""
+        return [*self.history(job), "--duplicates"]
+
+    def read_earlier_run(self, job: JobRef, answer: Answer) -> JobStatus | None:
+        """Read the last row of a run that is over: that of the run to come may follow it."""
+        return next((run for run in reversed(self._read_runs(job, answer)) if run.state.ended), None)
+
+    def _read_runs(self, job: JobRef, answer: Answer) -> list[JobStatus]:
         if answer.exit_code != 0:
-            return None
-        rows = [row for row in _rows(answer.stdout, 5) if row[0] == job.id]
-        if not rows:
-            return None
-        _, state, exit_code, node, start = rows[-1]
-        code, _, signal = exit_code.partition(":")
-        by = re.fullmatch(r"CANCELLED by (\S+)", state)
-        return JobStatus(
-            job,
-            State.read(state),
-            node=_known(node),
-            start=_known(start),
-            exit_code=_number(code),
-            signal=_number(signal) or None,
-            by=by[1] if by else None,
-        )
+            return []
+        return [_past(job, *row[1:]) for row in _rows(answer.stdout, 5) if row[0] == job.id]
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``, with their patterns filled in."""
@@ -231,6 +229,21 @@ class Slurm(Scheduler):
             if job_id.isdecimal() and (name == session_id or f"/{session_id}/" in command):
                 found.append(JobRef(job_id, cluster))
         return found
+
+
+def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> JobStatus:
+    """Return one row of sacct. ``ExitCode`` is ``code:signal``."""
+    code, _, signal = exit_code.partition(":")
+    by = re.fullmatch(r"CANCELLED by (\S+)", state)
+    return JobStatus(
+        job,
+        State.read(state),
+        node=_known(node),
+        start=_known(start),
+        exit_code=_number(code),
+        signal=_number(signal) or None,
+        by=by[1] if by else None,
+    )
 
 
 def _on(cluster: str | None) -> list[str]:
