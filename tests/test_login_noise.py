@@ -36,7 +36,7 @@ from notebook_launcher.cli import report
 from notebook_launcher.cli.prompts import TerminalPrompts
 from notebook_launcher.cli.views import BaseView, JsonView, TextView
 from notebook_launcher.errors import JobFailed, LauncherError, SubmitRefused, SubmitUncertain
-from notebook_launcher.hosts import openssh as by_openssh
+from notebook_launcher.hosts import ssh_mux
 from notebook_launcher.hosts.base import OUTPUT_BEGINS, Host
 from notebook_launcher.hosts.openssh import OpenSshHost
 from notebook_launcher.hosts.paramiko import ParamikoHost
@@ -101,7 +101,7 @@ class Wire:
         return iter(self._said)
 
     def lines(self) -> Iterator[str]:
-        return by_openssh._Channel.lines(cast(Any, self))
+        return ssh_mux.Channel.lines(cast(Any, self))
 
     @property
     def _output(self) -> Any:

@@ -21,7 +21,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from notebook_launcher.errors import AuthenticationFailed, ConnectionFailed, ConnectionLost
-from notebook_launcher.hosts import askpass, openssh
+from notebook_launcher.hosts import askpass, ssh_master
 from notebook_launcher.hosts.askpass import Asker
 from notebook_launcher.hosts.engines import gather
 from notebook_launcher.hosts.openssh import OpenSshHost
@@ -242,7 +242,7 @@ def test_a_code_is_asked_for_at_each_login(asking: Destination) -> None:
 
 @pytest.mark.parametrize("asking", ["password"], indirect=True)
 def test_whoever_takes_their_time_is_waited_for(asking: Destination, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openssh, "PATIENCE_FOR_ANSWERS", 1.0)
+    monkeypatch.setattr(ssh_master, "PATIENCE_FOR_ANSWERS", 1.0)
 
     class Slow(Somebody):
         def secret(self, text: str, *, echo: bool = False) -> str | None:
@@ -437,7 +437,7 @@ time.sleep(60)
 
 def of(folder: Path) -> list[str]:
     """The processes that have to do with a folder for sockets, but for the launcher itself."""
-    return [line for line in running(f"{folder}/{openssh._PREFIX}") if "import tempfile" not in line]
+    return [line for line in running(f"{folder}/{ssh_master._PREFIX}") if "import tempfile" not in line]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
@@ -506,7 +506,7 @@ def test_an_interrupt_while_it_asks_leaves_nothing(server: Server, tmp_path: Pat
 
 
 def test_what_others_left_behind_is_swept_away(server: Server, sockets: Path) -> None:
-    old, new, held, strange = (sockets / f"{openssh._PREFIX}{name}" for name in ("old", "new", "held", "strange"))
+    old, new, held, strange = (sockets / f"{ssh_master._PREFIX}{name}" for name in ("old", "new", "held", "strange"))
     for folder in (old, new, held, strange):
         folder.mkdir()
         (folder / "ctl").write_text("")

@@ -31,19 +31,30 @@ def waiting_parts(event: events.Waiting, now: datetime) -> list[str]:
 
 
 def _estimate(event: events.Waiting, now: datetime) -> str:
-    at = datetime.fromisoformat(event.estimate or "")
+    at = _time(event.estimate)
+    if at is None:
+        return f"≈ {event.estimate}"
     text = f"≈ {clock(at, now)}" if at > now - _FRESH else f"it was expected to start at {clock(at, now)}"
-    read = datetime.fromisoformat(event.as_of) if event.as_of else now
+    read = _time(event.as_of) or now
     return f"{text}, as of {ago(read, now)}" if now - read >= _FRESH else text
+
+
+def _time(text: str | None) -> datetime | None:
+    """Return a time with its zone; ``None`` for what is no such time."""
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo else None
 
 
 def is_news(event: events.Waiting, last: events.Waiting | None, now: datetime) -> bool:
     """Whether an event says something that the last one did not; an estimate that shifts a little is no news."""
     if last is None or (event.state, event.explanation, event.action) != (last.state, last.explanation, last.action):
         return True
-    if event.estimate is None or last.estimate is None:
+    at, before = _time(event.estimate), _time(last.estimate)
+    if at is None or before is None:
         return event.estimate != last.estimate
-    at, before = datetime.fromisoformat(event.estimate), datetime.fromisoformat(last.estimate)
     return abs(at - before) >= max(_MOVED, abs(at - now) / 10)
 
 

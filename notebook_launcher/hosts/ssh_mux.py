@@ -1,0 +1,244 @@
+"""The control socket of an ``ssh`` master, in the protocol that OpenSSH documents as ``PROTOCOL.mux``.
+
+Every command and connection is a request on it. So a command costs no process here, shows in no list of processes, and
+a connection that is refused says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+LOCAL_ANSWER = 10.0  # seconds; a master answers from memory within milliseconds
+#: what ssh says where a server allows no forwarding
+PROHIBITED = "administratively prohibited"
+
+_HELLO, _VERSION = 0x00000001, 4
+_NEW_SESSION, _ALIVE_CHECK, _CONNECT = 0x10000002, 0x10000004, 0x10000008
+_DENIED, _FAILED, _EXITED, _ALIVE, _OPENED = 0x80000002, 0x80000003, 0x80000004, 0x80000005, 0x80000006
+_NO_ESCAPE_CHARACTER = 0xFFFFFFFF
+
+
+def _number(value: int) -> bytes:
+    return struct.pack(">I", value)
+
+
+def _text(value: str) -> bytes:
+    data = os.fsencode(value)
+    return _number(len(data)) + data
+
+
+class Refused(OSError):
+    """The master says no, or the far end does."""
+
+
+class _Control:
+    """One connection to a master's control socket. Raises ``OSError`` where the master is not there or refuses."""
+
+    def __init__(self, path: str, timeout: float = LOCAL_ANSWER) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.connect(path)
+            self._send(_number(_HELLO) + _number(_VERSION))
+            if self._receive()[:2] != (_HELLO, _VERSION):
+                raise OSError("the master speaks another version")
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def request(self, kind: int, body: bytes = b"", descriptors: Sequence[int] = ()) -> int:
+        """Ask for something, hand over open files, and return the kind of the answer."""
+        self._send(_number(kind) + _number(0) + body)
+        for descriptor in descriptors:
+            socket.send_fds(self._socket, [b"\0"], [descriptor])
+        answer, _, rest = self._receive()
+        if answer in (_DENIED, _FAILED):
+            raise Refused(rest[4:].decode(errors="replace").lstrip("\0"))
+        return answer
+
+    def exit_code(self, timeout: float) -> int | None:
+        """Wait for the exit code of the session; ``None`` where the session has ended without one."""
+        self._socket.settimeout(max(timeout, 0.001))
+        try:
+            while True:
+                kind, _, rest = self._receive()
+                if kind == _EXITED:
+                    return int.from_bytes(rest[:4], "big")
+        except ConnectionError:
+            return None
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _send(self, packet: bytes) -> None:
+        self._socket.sendall(_number(len(packet)) + packet)
+
+    def _receive(self) -> tuple[int, int, bytes]:
+        packet = self._exactly(int.from_bytes(self._exactly(4), "big"))
+        return int.from_bytes(packet[:4], "big"), int.from_bytes(packet[4:8], "big"), packet[8:]
+
+    def _exactly(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            part = self._socket.recv(count - len(data))
+            if not part:
+                raise ConnectionResetError("the ssh master is gone")
+            data += part
+        return data
+
+
+class Master:
+    """A master that answers on its control socket. Raises ``OSError`` where none does."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._control = _Control(path)
+        self._lock = threading.Lock()
+        if not self.answers():
+            self._control.close()
+            raise ConnectionRefusedError("the ssh master does not answer")
+
+    def answers(self) -> bool:
+        """Ask whether it lives, without the far end; one that is about to end does not answer."""
+        with self._lock, contextlib.suppress(OSError):
+            return self._control.request(_ALIVE_CHECK) == _ALIVE
+        return False
+
+    def connect(self, address: tuple[str, int], timeout: float) -> Channel:
+        """Have a TCP connection made from the far end.
+
+        Raises ``PermissionError`` where that allows none, else another ``OSError``, with the reason where it is known.
+        """
+        try:
+            return Channel(self, _CONNECT, _text("") + _text(address[0]) + _number(address[1]), timeout)
+        except Refused as error:
+            reason = self.last_refusal() or str(error)
+            raise (PermissionError if PROHIBITED in reason else ConnectionRefusedError)(reason) from None
+
+    def last_refusal(self) -> str:
+        """Return why the far end made no connection, where the master tells us."""
+        return ""
+
+    def session(self, command: str, timeout: float, errors: int | None = None) -> Channel:
+        """Have a command run at the far end; ``errors``: an open file for its standard error."""
+        no_terminal_x11_agent_subsystem = 4 * _number(0)
+        request = (
+            _text("") + no_terminal_x11_agent_subsystem + _number(_NO_ESCAPE_CHARACTER) + _text("dumb") + _text(command)
+        )
+        if errors is not None:
+            return Channel(self, _NEW_SESSION, request, timeout, (errors,))
+        with Path(os.devnull).open("wb") as nowhere:
+            return Channel(self, _NEW_SESSION, request, timeout, (nowhere.fileno(),))
+
+    def close(self) -> None:
+        """Leave it; what runs over it stays."""
+        self._control.close()
+
+
+class Channel:
+    """A command's standard input and output, or a connection, as a ``ByteStream``.
+
+    Two pairs of sockets, one for each direction: of a single one the master could not close half.
+    """
+
+    def __init__(
+        self, master: Master, kind: int, request: bytes, timeout: float, more_descriptors: Sequence[int] = ()
+    ) -> None:
+        self._master = master
+        self._control = _Control(master.path, timeout)
+        self._input, masters_input = socket.socketpair()
+        self._output, masters_output = socket.socketpair()
+        self.send, self.sendall = self._input.send, self._input.sendall
+        try:
+            with masters_input, masters_output:
+                descriptors = (masters_input.fileno(), masters_output.fileno(), *more_descriptors)
+                if self._control.request(kind, request, descriptors) != _OPENED:
+                    raise OSError("the ssh master gave an answer that is none")
+        except BaseException:
+            self.close()
+            raise
+
+    def recv(self, count: int) -> bytes:
+        """Return what has come. Raises ``ConnectionResetError`` where the SSH connection broke."""
+        data = self._output.recv(count)
+        if not data:
+            self.check_end()
+        return data
+
+    def check_end(self) -> None:
+        """Raise ``ConnectionResetError`` where the output has ended because the SSH connection did."""
+        if not self._master.answers():
+            raise ConnectionResetError("the SSH connection broke")
+
+    def communicate(self, data: bytes, errors: socket.socket, deadline: float) -> tuple[bytes, bytes, int | None]:
+        """Give a command its input, and return its outputs and exit code (``None``: it ended without one).
+
+        All at once: a command may fill either output before it has read its input. Raises ``TimeoutError``.
+        """
+        collected: dict[socket.socket, bytearray] = {self._output: bytearray(), errors: bytearray()}
+        rest = memoryview(data)
+        with selectors.DefaultSelector() as selector:
+            for readable in collected:
+                selector.register(readable, selectors.EVENT_READ)
+            selector.register(self._input, selectors.EVENT_WRITE)
+            self._input.setblocking(False)
+            while selector.get_map():
+                ready = selector.select(deadline - time.monotonic())
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                for key, _ in ready:
+                    file: socket.socket = key.fileobj  # type: ignore[assignment]
+                    if file is self._input:
+                        rest = self._send_some(rest)
+                        if not rest:
+                            selector.unregister(file)
+                    elif part := file.recv(65536):
+                        collected[file] += part
+                    else:
+                        selector.unregister(file)
+        code = self._control.exit_code(deadline - time.monotonic())
+        return bytes(collected[self._output]), bytes(collected[errors]), code
+
+    def _send_some(self, rest: memoryview) -> memoryview:
+        try:
+            rest = rest[self._input.send(rest[:65536]) :]
+        except BlockingIOError:
+            return rest
+        except OSError:  # a command that ends without reading its input
+            rest = rest[:0]
+        if not rest:
+            self.shutdown(socket.SHUT_WR)
+        return rest
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the output, without their ends."""
+        with self._output.makefile("rb") as output:
+            for line in output:
+                yield line.decode(errors="replace").rstrip("\n")
+
+    def shutdown(self, how: int) -> None:
+        """End one direction, or both."""
+        with contextlib.suppress(OSError):  # it has ended already
+            if how != socket.SHUT_RD:
+                self._input.shutdown(socket.SHUT_WR)
+            if how != socket.SHUT_WR:
+                self._output.shutdown(socket.SHUT_RD)
+
+    def settimeout(self, seconds: float | None) -> None:
+        """Bound each call in time."""
+        self._input.settimeout(seconds)
+        self._output.settimeout(seconds)
+
+    def close(self) -> None:
+        """Close both directions; the master then closes its end."""
+        self.shutdown(socket.SHUT_RDWR)
+        for end in (self._input, self._output, self._control):
+            end.close()
