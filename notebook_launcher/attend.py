@@ -374,22 +374,15 @@ class _Attendance:
         So it is after a mending that was stopped as well: the old connection had come back meanwhile, and this has
         replaced it all the same.
         """
-        self.stop_mending()
-        self._mending = None
-        if self._silent_since is not None:
-            self._silent_since = time.monotonic()  # what the script said meanwhile is still to be read
+        self._no_more_mending()
         self._watch.close()
         self._watch = self._new_watch()
         try:
             self._watch.start()
         except HostCommandFailed as error:  # a login node that is just starting up may not run commands yet
             self._lost(error.what)
-        if self._mending is not None:
-            return
-        if self._run:
-            self._make_way(0.0)
-        else:
-            self._whole_again()
+        if self._mending is None:
+            self._go_on()
 
     def _given_up(self, item: GivenUp) -> None:
         if item.by is self._mending:
@@ -397,14 +390,22 @@ class _Attendance:
 
     def _came_back(self) -> None:
         """The connection was only silent, as a cut network that is whole again."""
-        self.stop_mending()
-        self._mending = None
-        if self._silent_since is not None:
-            self._silent_since = time.monotonic()
+        self._no_more_mending()
         if self.held and self._tunnel.alive:
             self._reached = True
             self._whole_again()
-        elif self._run:
+        else:
+            self._go_on()
+
+    def _no_more_mending(self) -> None:
+        self.stop_mending()
+        self._mending = None
+        if self._silent_since is not None:
+            self._silent_since = time.monotonic()  # what the script said meanwhile is still to be read
+
+    def _go_on(self) -> None:
+        """The login node is reached again: make the way to the compute node anew, where there is one already."""
+        if self._run:
             self._make_way(0.0)
         else:
             self._whole_again()

@@ -21,7 +21,10 @@ UNLIMITED = timedelta.max
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition and what it allows. ``accounts`` and the like: those allowed, ``None``: all, or not told."""
+    """One partition and what it allows. ``accounts`` and the like: those allowed, ``None``: all, or not told.
+
+    ``whole_nodes``: a job gets whole nodes there, whatever it asks for.
+    """
 
     name: str
     is_default: bool = False
@@ -33,17 +36,21 @@ class Partition:
     accounts: frozenset[str] | None = None
     denied_accounts: frozenset[str] = frozenset()
     qos: frozenset[str] | None = None
+    denied_qos: frozenset[str] = frozenset()
     groups: frozenset[str] | None = None
+    whole_nodes: bool = False
 
 
 @dataclass(frozen=True)
 class Limit:
     """One limit that concerns the user.
 
-    ``of``: who set it, as people say it (``account proj1``, ``QOS short``). ``on``: what is limited, in Slurm's words
-    for trackable resources (``gres/gpu``, ``cpu``, ``mem``, ``node``, ``jobs``, ``submitted jobs``, ``walltime``).
-    ``per``: ``job``, ``user``, ``account`` or ``group`` (all who share it). ``value``: the limit as the scheduler
-    writes it; ``used``: how much of it is in use now, in the same unit, ``None`` where that was not told.
+    ``of``: who set it, as people say it (``account proj1``, ``QOS short``, ``partition gpu (QOS courses)``). ``on``:
+    what is limited, in Slurm's words for trackable resources (``gres/gpu``, ``cpu``, ``mem``, ``node``), or ``jobs``,
+    ``submitted jobs``, ``walltime``; with `` minutes`` behind a resource what jobs may use up in all, with ``running ``
+    before that what those that run at one time may still use up. ``per``: ``job``, ``node`` (of a job), ``user``,
+    ``account`` or ``group`` (all who share it). ``value``: the limit as sbatch takes it (``2``, ``100G``,
+    ``1-00:00:00``); ``used``: how much of it is in use now, written likewise, ``None`` where that was not told.
     """
 
     of: str
@@ -73,7 +80,10 @@ class Node:
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """Somebody's job that waits. ``gpus``: how many it asks for, ``None`` where that was not told."""
+    """Somebody's job that waits, or ``tasks`` of them in one array. ``gpus``, ``cores``: how many each asks for.
+
+    ``None``: not told.
+    """
 
     id: str
     user: str
@@ -82,6 +92,7 @@ class QueuedJob:
     priority: int | None = None
     cores: int | None = None
     gpus: int | None = None
+    tasks: int = 1
 
 
 @dataclass(frozen=True)
@@ -138,6 +149,14 @@ class Outlook(ABC):
     @abstractmethod
     def read_waiting(self, answer: Answer) -> tuple[QueuedJob, ...] | None:
         """Return the jobs that wait, as far as this user may see them."""
+
+    @abstractmethod
+    def hiding(self, cluster: str | None) -> list[str]:
+        """Return the command that tells whether users see each other's jobs."""
+
+    @abstractmethod
+    def read_hiding(self, answer: Answer) -> bool | None:
+        """Return whether other people's jobs are hidden; ``None``: not told."""
 
     @abstractmethod
     def would_start(self, request: Request) -> list[str]:

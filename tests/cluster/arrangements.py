@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import network, sshd, state, totp
+from .arranging import overwrite
+from .crowds import Crowds
 from .errors import ClusterError
 from .layout import BOXES, COMPUTE_NODES, LOGIN_NODES, MOVED_LOGIN, USERS
+from .site_faults import SiteFaults
+from .slurm_faults import SlurmFaults
 
 # Server and sessions are one program up to OpenSSH 9.7, three from 9.8 on.
 _SSHD_NAMES = "sshd(-session|-auth)?"
@@ -21,19 +23,8 @@ _HIDE_SSHD = "mv /usr/sbin/sshd /usr/sbin/.sshd-elsewhere"
 _SHOW_SSHD = "mv /usr/sbin/.sshd-elsewhere /usr/sbin/sshd"
 
 
-class Arrangements(ABC):
+class Arrangements(SlurmFaults, Crowds, SiteFaults):
     """What can be changed about a running cluster. The part of PracticeCluster that plays tricks."""
-
-    generation: str
-    directory: Path
-
-    @abstractmethod
-    def _pid(self, box: str) -> int:
-        """Return the first process of a box, as the host counts."""
-
-    @abstractmethod
-    def _checked_root(self, box: str, argv: Sequence[str], *, stdin: str = "") -> str:
-        """Run a command as root in a box; raises ClusterError if it fails."""
 
     # ---- the network -----------------------------------------------------------------------------------------
 
@@ -84,7 +75,7 @@ class Arrangements(ABC):
     def _name_login(self, address: str | None) -> None:
         text = network.hosts_of_laptop(address)
         for path in (Path(f"/proc/{self._pid('laptop')}/root/etc/hosts"), self.directory / "hosts.laptop"):
-            _overwrite(path, text)
+            overwrite(path, text)
 
     @contextmanager
     def delayed(self, milliseconds: float) -> Iterator[None]:
@@ -134,18 +125,6 @@ class Arrangements(ABC):
         with self._changed(without, sshd.ADD_PAM_SLURM, sshd.REMOVE_PAM_SLURM):
             yield
 
-    @contextmanager
-    def _changed(self, boxes: Sequence[str], change: str, undo: str) -> Iterator[None]:
-        """Run a shell script in each box, and another one afterwards, where the first one was begun."""
-        with ExitStack() as undoing:
-            for box in boxes:
-                undoing.callback(self._shell, box, undo)
-                self._shell(box, change)
-            yield
-
-    def _shell(self, box: str, script: str) -> str:
-        return self._checked_root(box, ["sh", "-euc", script])
-
     # ---- one-time codes --------------------------------------------------------------------------------------
 
     def forget_codes(self, user: str) -> None:
@@ -153,16 +132,6 @@ class Arrangements(ABC):
         person = USERS[user]
         for name in (*LOGIN_NODES, *COMPUTE_NODES):
             if person.totp_secret and BOXES[name].role in person.totp_on:
-                _overwrite(
+                overwrite(
                     Path(f"/proc/{self._pid(name)}/root/{totp.DIRECTORY}/{user}"), totp.secret_file(person.totp_secret)
                 )
-
-
-def _overwrite(path: Path, text: str) -> None:
-    """Change a file in place: it may be mounted elsewhere, and who reads it at this moment should not find it empty."""
-    handle = os.open(path, os.O_WRONLY)
-    try:
-        os.pwrite(handle, text.encode(), 0)
-        os.ftruncate(handle, len(text.encode()))
-    finally:
-        os.close(handle)

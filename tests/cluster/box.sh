@@ -47,7 +47,8 @@ for device in $null_devices; do mknod -m 666 "$root/dev/$device" c 1 3; done
 
 while IFS=$'\t' read -r mode source target; do
     if [ ! -e "$root$target" ]; then mkdir -p "$root$target"; fi
-    mount --bind "$source" "$root$target"
+    # What is mounted inside it comes along: some homes are file systems of their own.
+    mount --rbind "$source" "$root$target"
     if [ "$mode" = ro ]; then mount -o remount,bind,ro "$root$target"; fi
 done <"$state/binds"
 

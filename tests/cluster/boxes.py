@@ -16,15 +16,17 @@ HERE = Path(__file__).resolve().parent
 NAMESPACES = ("mnt", "uts", "ipc", "net", "pid")
 
 
-def start(plan: BoxPlan, mark: Path) -> int:
+def start(plan: BoxPlan, mark: Path, mounts_of: int | None = None) -> int:
     """Start a box and return its first process, as the host counts, once its services run.
 
-    `mark` is the directory by which leftovers are found later. The box outlives this program.
+    `mark` is the directory by which leftovers are found later. The box outlives this program. Process `mounts_of` is
+    one whose mounts the box finds when it looks for what it binds; without, they are those of the host.
     """
     plan.state.mkdir(parents=True, exist_ok=True)
     lines = [f"{'rw' if b.writable else 'ro'}\t{b.source}\t{b.target}\n" for b in plan.binds]
     (plan.state / "binds").write_text("".join(lines))
-    argv = ["setsid", "--fork", "unshare", "--fork", "--kill-child"]
+    entry = ["nsenter", f"--mount=/proc/{mounts_of}/ns/mnt"] if mounts_of else []
+    argv = ["setsid", "--fork", *entry, "unshare", "--fork", "--kill-child"]
     argv += ["--pid", "--mount", "--uts", "--ipc", "--net"]
     argv += ["/bin/bash", str(HERE / "box.sh"), plan.name, str(plan.rootfs), str(plan.state), " ".join(plan.devices)]
     log = plan.state / "log"

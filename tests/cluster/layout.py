@@ -121,6 +121,8 @@ class User:
     """The roles of the boxes where the code is asked for."""
     home_files: tuple[tuple[str, bytes], ...] = ()
     """What is in the home on the cluster, apart from what everybody has."""
+    home_mebibytes: int | None = None
+    """The home on the cluster is a file system of its own, of this size and shared by all boxes."""
     greeting: bytes = b""
     """What a login node shows this user before the login (the sshd's banner) and after it (the message of the day)."""
 
@@ -174,6 +176,7 @@ USERS = {
             totp_secret="PRACTICEHEIDI234PRACTICEHEIDI234",
             totp_on=("login",),
         ),
+        User("ivan", 2009, ("proj1",), home_mebibytes=8),
     )
 }
 

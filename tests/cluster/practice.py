@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import assembly, boxes, cache, door, network, processes, recipes, slurm, state
+from . import assembly, boxes, cache, door, homes, network, processes, recipes, slurm, state
 from .arrangements import Arrangements
 from .errors import ClusterError, NotPossibleHereError, NotUpError
 from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
@@ -121,8 +121,11 @@ class PracticeCluster(Arrangements):
         self.directory.mkdir()
         state.save(self.generation, record)
         plans = assembly.prepare(self.directory, parts, generation)
-        with ThreadPoolExecutor(max_workers=len(plans)) as pool:
-            pids = list(pool.map(lambda plan: boxes.start(plan, self.directory), plans))
+        with (
+            homes.mounted(self.directory / "home", self.directory) as mounts_of,
+            ThreadPoolExecutor(max_workers=len(plans)) as pool,
+        ):
+            pids = list(pool.map(lambda plan: boxes.start(plan, self.directory, mounts_of), plans))
         for plan, pid in zip(plans, pids, strict=True):
             record.remember(plan.name, pid)
         record.remember("switch", network.start(self.directory, {name: record.pid(name) for name in BOXES}))
@@ -234,11 +237,17 @@ class PracticeCluster(Arrangements):
         return alive[box]
 
     def _checked_root(self, box: str, argv: Sequence[str], *, stdin: str = "") -> str:
-        result = self.root(box, argv, input=stdin)
-        if result.returncode != 0:
-            said = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1]
-            raise ClusterError(f"On {box}, '{argv[-1] if argv[0] == 'sh' else ' '.join(argv)}' failed: {said}")
-        return result.stdout
+        return _output(box, argv, self.root(box, argv, input=stdin))
+
+    def _checked_run(self, box: str, user: str, argv: Sequence[str]) -> str:
+        return _output(box, argv, self.run(box, user, argv, login=False))
+
+
+def _output(box: str, argv: Sequence[str], result: subprocess.CompletedProcess[str]) -> str:
+    if result.returncode != 0:
+        said = (result.stderr.strip() or result.stdout.strip() or "nothing").splitlines()[-1]
+        raise ClusterError(f"On {box}, '{argv[-1] if argv[0] == 'sh' else ' '.join(argv)}' failed: {said}")
+    return result.stdout
 
 
 def check_machine() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .errors import ClusterError
@@ -38,15 +38,23 @@ def children(pid: int) -> list[int]:
 
 def marked(state: Path) -> list[int]:
     """Return the processes that carry the mark of the cluster in `state`, without this one."""
-    wanted = f"{MARK}={state}".encode()
-    found = []
+    return [pid for pid, mark in _all_marked() if mark == state]
+
+
+def marks() -> set[Path]:
+    """Return the state directories of all clusters of which something runs, also those of another root."""
+    return {mark for _pid, mark in _all_marked()}
+
+
+def _all_marked() -> Iterator[tuple[int, Path]]:
+    name = f"{MARK}=".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-    return found
+            for variable in (entry / "environ").read_bytes().split(b"\0"):
+                if variable.startswith(name):
+                    yield int(entry.name), Path(os.fsdecode(variable[len(name) :]))
 
 
 def end(pids: Iterable[int], seconds: float = 10) -> None:

@@ -31,11 +31,15 @@ ReturnToService=2
 MpiDefault=none
 MailProg=/bin/true
 
-# No cgroups: processes are found by their parents, memory is counted and not enforced.
+# No cgroups: processes are found by their parents, and whoever uses more memory than the job asked for is found by
+# looking every few seconds.
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=5
+JobAcctGatherParams=OverMemoryKill
+# Lets jobs start, except on nodes where `failing_prolog` says otherwise.
+Prolog=/etc/slurm/prolog
 # A node may claim more than the machine has.
 SlurmdParameters=config_overrides
 
@@ -49,13 +53,15 @@ MinJobAge=300
 InactiveLimit=0
 SlurmctldTimeout=30
 SlurmdTimeout=30
+# A job that is put back into the queue waits for so many seconds, plus one.
+AuthInfo=cred_expire=15
 
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=ctl
 AccountingStorageEnforce=associations,limits,qos
 GresTypes=gpu
-# What the reservation lab1 reserves, see slurm.py.
-Licenses=lab1:1
+# What the reservation lab1 reserves, see slurm.py; and one to be used up.
+Licenses=lab1:1,matlab:1
 """
 
 _MAIN = """\
@@ -74,10 +80,17 @@ NodeName=node[1-2] CPUs=20 Sockets=2 CoresPerSocket=10 ThreadsPerCore=1 RealMemo
 NodeName=gpu1 CPUs=16 Sockets=2 CoresPerSocket=8 ThreadsPerCore=1 RealMemory=128000 Feature=gpu,skylake Weight=100 \
 Gres=gpu:t4:2,gpu:a100:4
 
-PartitionName=core    Nodes=node[1-2],gpu1 MaxTime=10-00:00:00 DefaultTime=01:00:00 State=UP Default=YES
-PartitionName=node    Nodes=node[1-2] MaxTime=10-00:00:00 DefaultTime=01:00:00 State=UP OverSubscribe=EXCLUSIVE
-PartitionName=devcore Nodes=node[1-2] MaxTime=01:00:00 DefaultTime=00:30:00 State=UP PriorityTier=10
-PartitionName=gpu     Nodes=gpu1 MaxTime=2-00:00:00 DefaultTime=01:00:00 State=UP
+# Jobs in `urgent` take the place of those in `scavenge` and `scavenge-cancel`; nobody else has to give way.
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=DEFAULT MaxTime=10-00:00:00 DefaultTime=01:00:00 State=UP PreemptMode=OFF
+PartitionName=core    Nodes=node[1-2],gpu1 Default=YES
+PartitionName=node    Nodes=node[1-2] OverSubscribe=EXCLUSIVE
+PartitionName=devcore Nodes=node[1-2] MaxTime=01:00:00 DefaultTime=00:30:00 PriorityTier=10
+PartitionName=gpu     Nodes=gpu1 MaxTime=2-00:00:00
+PartitionName=urgent  Nodes=node[1-2],gpu1 PriorityTier=20 AllowAccounts=proj2
+PartitionName=scavenge Nodes=node[1-2],gpu1 PreemptMode=REQUEUE
+PartitionName=scavenge-cancel Nodes=node[1-2],gpu1 PreemptMode=CANCEL
 """
 
 _SNOWY = """\
@@ -101,6 +114,12 @@ RealMemory=64000 Feature=thin,skylake Gres=gpu:t4:1
 
 PartitionName=core    Nodes=s1 MaxTime=10-00:00:00 DefaultTime=01:00:00 State=UP Default=YES
 PartitionName=devcore Nodes=s1 MaxTime=01:00:00 DefaultTime=00:30:00 State=UP PriorityTier=10
+"""
+
+# Slurm runs it on a node before the first process of each job there.
+_PROLOG = """\
+#!/bin/sh
+test ! -e "/etc/slurm/prolog-fails/$SLURMD_NODENAME"
 """
 
 _GRES = """\
@@ -160,6 +179,9 @@ def write_configuration(directory: Path, generation: Generation, slurm_uid: int)
         (place / "slurm.conf").write_text(main + "\n" + _COMMON)
         (place / "gres.conf").write_text(gres)
         (place / "cgroup.conf").write_text(cgroup)
+    (directory / "prolog").write_text(_PROLOG)
+    (directory / "prolog").chmod(0o755)
+    (directory / "prolog-fails").mkdir()
     database = directory / "slurmdbd.conf"
     database.write_text(_SLURMDBD)
     database.chmod(0o600)

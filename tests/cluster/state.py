@@ -57,8 +57,12 @@ def prepare_root() -> None:
 
 def load(generation: str) -> State:
     """Return the record of a cluster, an empty one if there is none or none that can be read."""
+    return _read(directory(generation))
+
+
+def _read(place: Path) -> State:
     try:
-        fields = json.loads((directory(generation) / "state.json").read_text())
+        fields = json.loads((place / "state.json").read_text())
         fields["pids"] = {name: (pid, birth) for name, (pid, birth) in fields["pids"].items()}
         return State(**fields)
     except (OSError, ValueError, KeyError, TypeError):
@@ -74,10 +78,5 @@ def save(generation: str, state: State) -> None:
 
 
 def artefacts_in_use() -> list[Path]:
-    """Return the artefacts that some running cluster stands on."""
-    found = []
-    for path in RUN_ROOT.glob("*/state.json"):
-        state = load(path.parent.name)
-        if state.alive():
-            found += [Path(artefact) for artefact in state.artefacts]
-    return found
+    """Return the artefacts that some running cluster stands on, wherever it is kept: all share one cache."""
+    return [Path(artefact) for place in processes.marks() for artefact in _read(place).artefacts]
