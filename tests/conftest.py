@@ -19,6 +19,10 @@ from playwright.sync_api import Browser
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+# With pytest-xdist every worker has a practice cluster of its own: tests break it, and would break each other's.
+if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    os.environ["PRACTICE_CLUSTER_ROOT"] = f"/var/tmp/notebook-launcher-practice-{_worker}"
+
 from tests.browsing import chromium
 from tests.cluster import PracticeCluster
 from tests.cluster.layout import BOXES, COMPUTE_NODES, USERS
