@@ -101,7 +101,8 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ('host = ""', "host", ""),
         ('host = "-oProxyCommand=touch /tmp/x"', "host", "not the name of a host"),
         ('host = "two words"', "host", "not the name of a host"),
-        ('user = "a\\nb"', "user", ""),
+        ('user = "a\\nb"', "user", "more than one line"),
+        ('[environments.tf]\nactivate = """a\nb"""', "environments.tf.activate", "list of lines"),
         ("port = 0", "port", ""),
         ("port = 70000", "port", ""),
         ('port = "ssh"', "port", ""),
@@ -139,6 +140,17 @@ def test_a_mistake_names_the_file_and_the_key_and_suggests(write: Write, text: s
     assert suggestion in f"{error.what} {error.why} {error.mend}"
     assert "pydantic" not in f"{error.what} {error.why}"
     assert error.why or error.mend
+
+
+def test_a_key_that_may_be_of_two_types_is_told_once(write: Write) -> None:
+    write('[environments.tf-gpu]\nactivate = """a\nb"""')
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    assert caught.value.what.endswith(
+        ": environments.tf-gpu.activate has more than one line: write it on one line, or as a list of lines where it "
+        "may be one."
+    )
+    assert caught.value.why == ""
 
 
 def test_every_mistake_is_told_at_once(write: Write) -> None:

@@ -140,14 +140,20 @@ def _validated(model: type[Model], data: dict[str, Any], path: Path) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problems = [_problem(model, details) for details in error.errors()]
+        first = {_key(details): details for details in reversed(error.errors())}  # one for each key
+        problems = [_problem(model, details) for details in reversed(first.values())]
         raise ProfileError(
             f"{path}: {problems[0]}", why=" ".join(problems[1:]), mend="every key is described in docs/profiles.md"
         ) from None
 
 
+def _key(details: Any) -> str:
+    """Return the key that is meant; where it may be of several types, pydantic adds their names."""
+    return ".".join(str(part) for part in details["loc"] if part != "constrained-str" and "[" not in str(part))
+
+
 def _problem(model: type[BaseModel], details: Any) -> str:
-    where = ".".join(str(part) for part in details["loc"])
+    where = _key(details)
     if details["type"] == "extra_forbidden":
         known = list(model.model_fields)
         if len(details["loc"]) > 1:
@@ -158,4 +164,6 @@ def _problem(model: type[BaseModel], details: Any) -> str:
         return f"there is no key “{where}”" + (f"; did you mean {near[0]}?" if near else ".")
     if details["type"] in ("tuple_type", "list_type"):
         return f'{where} is a list: ["{details["input"]}"], with brackets.'
+    if details["type"] == "string_pattern_mismatch":
+        return f"{where} has more than one line: write it on one line, or as a list of lines where it may be one."
     return f"{where}: {details['msg']}."
