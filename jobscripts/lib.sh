@@ -280,11 +280,12 @@ load_modules() {
 }
 
 # load_module NAME: fail also where `module load` reports success for a module that is not there, as the old C
-# implementation of Environment Modules does. Lmod's exit status is right, and its names may be aliases.
+# implementation of Environment Modules does. Lmod's exit status is right, and its names may be aliases; but a job may
+# have inherited the login node's `module` although there is no Lmod on this node.
 load_module() {
   local before=${LOADEDMODULES-}
   module load "$1" || return
-  [[ -n ${LMOD_VERSION-} || ${LOADEDMODULES-} != "$before" ]] && return
+  [[ -n ${LMOD_VERSION-} && -x ${LMOD_CMD-} || ${LOADEDMODULES-} != "$before" ]] && return
   [[ ":${LOADEDMODULES-}:" == *":$1:"* || ":${LOADEDMODULES-}:" == *":$1/"* ]]
 }
 

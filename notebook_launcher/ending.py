@@ -28,6 +28,7 @@ from notebook_launcher.watch import NoAnswer, ask
 
 GONE_WITHIN = 120.0  # seconds that a cancelled job may take to be gone: its grace time and an epilog
 CANCEL_AGAIN = 10.0  # seconds after which a cancel that did nothing is repeated
+TOLD_AFTER = 3.0  # seconds for which a scheduler may be silent before that is said
 ANSWER_WITHIN = 20.0  # seconds for the word that ends a job; then the connection is taken for broken
 
 
@@ -43,6 +44,9 @@ def end_job(stage: Stage, session: Session, text: str = "") -> None:
     ending = _EndOfJob(stage, job)
     command = shlex.join(stage.scheduler.cancel(job))
     if not ending.is_seen() and ending.problem is None:
+        if ending.silence:
+            raise CancelFailed(f"Job {job} may still be there.", why=f"The scheduler does not answer: {ending.silence}",
+                               mend=f"end it, once the scheduler answers again, with: {command}")  # fmt: skip
         raise CancelFailed(f"Job {job} is still there.", why="It was cancelled, and is not gone yet.",
                            mend=f"see whether it is; end it with: {command}")  # fmt: skip
     if ending.problem is not None:
@@ -53,13 +57,20 @@ def end_job(stage: Stage, session: Session, text: str = "") -> None:
 
 
 class _EndOfJob:
-    """Cancels a job until it is gone. ``problem``: why it could not be asked for, in the end."""
+    """Cancels a job until it is gone.
+
+    ``problem``: why the cluster could not be asked, in the end. ``silence``: what the scheduler's command said where
+    the scheduler itself gave no answer.
+    """
 
     def __init__(self, stage: Stage, job: JobRef) -> None:
         self._stage, self._job = stage, job
         self._cancelled_at = -CANCEL_AGAIN
         self._interrupts = 0
+        self._began = time.monotonic()
+        self._silence_told = False
         self.problem: LauncherError | None = None
+        self.silence = ""
 
     def is_seen(self) -> bool:
         """Wait for the job's end, at most ``GONE_WITHIN`` seconds, and tell whether it came."""
@@ -82,10 +93,20 @@ class _EndOfJob:
         if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
             host.run(scheduler.cancel(self._job), login_shell=True, timeout=ANSWER_WITHIN)
             self._cancelled_at = time.monotonic()
-        with contextlib.suppress(NoAnswer):
+        try:
             status = ask(host, scheduler, self._job, ANSWER_WITHIN)
-            return status is None or status.state.ended
-        return False
+        except NoAnswer as error:
+            self._is_silent(error.reason)
+            return False
+        self.silence = ""
+        return status is None or status.state.ended
+
+    def _is_silent(self, reason: str) -> None:
+        """A scheduler that is being restarted takes no cancel: it gets one when it answers."""
+        self.silence, self._cancelled_at = reason, -CANCEL_AGAIN
+        if not self._silence_told and time.monotonic() - self._began > TOLD_AFTER:
+            self._silence_told = True
+            self._say(f"The scheduler does not answer ({reason}). The job is ended as soon as it does.")
 
     def _may_be_reached(self, error: LauncherError) -> bool:
         """Connect anew; tell whether, if that fails, another attempt could be of use."""

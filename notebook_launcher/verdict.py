@@ -41,18 +41,20 @@ def final_status(stage: Stage, session: Session, record: Mapping[str, object]) -
     ``None``: it knows no more than the job's own word. Raises ``SchedulerSilent`` where nobody says how it ended: it
     may have been put back into the queue, and must not be called gone.
     """
-    deadline, pause, answered = time.monotonic() + FINAL_WORD_WITHIN, 0.2, False
+    deadline, pause, answered, silence = time.monotonic() + FINAL_WORD_WITHIN, 0.2, False, ""
     while time.monotonic() < deadline:
-        with contextlib.suppress(NoAnswer):
+        try:
             status = ask(stage.host, stage.scheduler, job_of(session))
             if status is None or status.state.ended or status.state.waits:
                 return status
             answered = True
+        except NoAnswer as error:
+            silence = error.reason
         time.sleep(pause)
         pause = min(2 * pause, 2.0)
     if not answered and record.get("cause") in (None, "stopped"):
-        message = str(record.get("message") or "")
-        raise SchedulerSilent("The scheduler does not say what became of the job.", why=message)
+        why = f"{record.get('message') or ''} It says: {silence}.".strip()
+        raise SchedulerSilent("The scheduler does not say what became of the job.", why=why)
     return None
 
 

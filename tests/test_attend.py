@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from notebook_launcher import attend, ending, events, launch, mending, opening, queueing, tunnel, verdict, watch
+from notebook_launcher import attend, ending, events, launch, mending, opening, pace, queueing, tunnel, verdict, watch
 from notebook_launcher.answer import Answer
 from notebook_launcher.cli.signals import signals
 from notebook_launcher.cli.views import BaseView, JsonView
@@ -37,6 +37,7 @@ from notebook_launcher.errors import (
     ConnectionLost,
     HostCommandFailed,
     HostKeyChanged,
+    ImageUnusable,
     Interrupted,
     JobCancelled,
     JobFailed,
@@ -44,12 +45,14 @@ from notebook_launcher.errors import (
     JobNeverStarts,
     JobSilent,
     JobTimedOut,
+    JupyterCrashed,
     JupyterSilent,
     LauncherError,
+    NodeFailed,
     NodeUnreachable,
+    OutOfMemory,
     PartitionRefused,
     SchedulerAway,
-    SubmitRefused,
     SubmitUncertain,
 )
 from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward, Prompts
@@ -150,7 +153,10 @@ class FakeHost(Host):
         self.hooks.reached(kind)
         try:
             self._reaches(argv)
-            return self.answers[kind]() if kind in self.answers else self._answer(kind, argv)
+            answer = self.answers[kind]() if kind in self.answers else self._answer(kind, argv)
+            if "/asked.sh" in " ".join(argv[:2]):
+                answer = replace(answer, stdout=f"0 2026-11-21T12:00:00+0100 alone\n{answer.stdout}")
+            return answer
         finally:
             with self._changed:
                 self._asked += kind == "squeue"
@@ -184,7 +190,7 @@ class FakeHost(Host):
         """What squeue says; ``state`` "" is a job that it has forgotten."""
         if not self.state:
             return Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-        return Answer(0, f"7|{self.state}|{self.node}|N/A|{self.reason}\n")
+        return Answer(0, f"7|{self.state}|core|{self.node}|N/A|{self.reason}\n")
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         self._reaches(argv)
@@ -312,6 +318,8 @@ class FakeHost(Host):
 def _kind(argv: Sequence[str]) -> str:
     if argv[0] == "bash" and argv[1].endswith("/submit.sh"):
         return "sbatch"
+    if argv[0] == "bash" and argv[1].endswith("/asked.sh"):
+        return "squeue" if "--me" in argv else _kind(argv[4:])
     if argv[0] == "squeue":
         return "find" if "--me" in argv else "squeue"
     if argv[0] == "sh":
@@ -628,8 +636,8 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
     monkeypatch.setattr(attend, "find_way", story.ways.find_way)
     monkeypatch.setattr(attend, "Tunnel", story.tunnel)
     monkeypatch.setattr(attend, "check_jupyter", story.ways.check_jupyter)
-    monkeypatch.setattr(watch, "PACE_WAITING", (0.01,))
-    monkeypatch.setattr(watch, "PACE_RUNNING", 0.01)
+    for after in ("after_answer", "after_silence"):
+        monkeypatch.setattr(pace.Pace, after, lambda *_: 0.01)
     monkeypatch.setattr(verdict, "FINAL_WORD_WITHIN", 2.0)
     monkeypatch.setattr(mending, "FIRST_PAUSE", 0.01)
     for room in (attend, mending):
@@ -828,7 +836,7 @@ def test_ctrl_c_while_held_is_a_good_end(story: Story) -> None:
 def test_an_interrupt_during_a_refused_submission(story: Story) -> None:
     story.host.answers["sbatch"] = lambda: Answer(1, "", "sbatch: error: invalid partition specified: x\n")
     interrupted_at(story, "sbatch", "end")
-    story.fails(SubmitRefused)
+    story.fails(PartitionRefused)
     assert story.host.count("rm") == 1
     assert story.host.count("scancel") == 0
 
@@ -1021,13 +1029,29 @@ def test_a_repeated_cancel_may_work(story: Story, monkeypatch: pytest.MonkeyPatc
 def test_a_scheduler_that_says_nothing_has_not_said_that_the_job_is_gone(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ending, "GONE_WITHIN", 0.3)
+    monkeypatch.setattr(ending, "GONE_WITHIN", 0.5)
+    monkeypatch.setattr(ending, "TOLD_AFTER", 0.0)
     story.launch()
     story.held()
     story.host.answers["squeue"] = lambda: Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
     story.types("")
-    assert "still there" in story.fails(CancelFailed).what
+    error = story.fails(CancelFailed)
+    assert "may still be there" in error.what and "Unable to contact" in error.why and "scancel 7" in error.mend
     assert "ended" not in story.names
+    assert [note for note in story.notes if "does not answer" in note and "as soon as it does" in note]
+
+
+def test_a_job_is_cancelled_as_soon_as_the_scheduler_answers_again(story: Story) -> None:
+    story.launch()
+    story.held()
+    away = Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+    story.host.answers |= {"squeue": lambda: away, "scancel": lambda: away}
+    story.types("")
+    story.shown(events.Ending)
+    story.host.noticed()
+    story.host.answers.clear()
+    story.well()
+    assert story.names[-1] == "ended"
 
 
 def test_a_job_that_is_completing_is_not_gone_yet(story: Story) -> None:
@@ -1262,9 +1286,9 @@ def test_that_it_runs_is_said_once(story: Story) -> None:
 
 def test_why_it_waits_is_shown_anew_when_that_changes(story: Story) -> None:
     story.launch()
-    assert story.shown(events.Waiting).explanation == "other jobs are ahead in the queue"
+    assert "other jobs are ahead" in story.shown(events.Waiting).explanation
     story.host.reason = "Resources"
-    assert "first in line" in story.shown(events.Waiting, 2).explanation
+    assert "is free" in story.shown(events.Waiting, 2).explanation
     story.host.noticed()
     story.types("d")
     story.well()
@@ -1368,7 +1392,7 @@ def test_a_job_with_a_file_of_its_own_for_errors_has_its_last_words_there(story:
     story.host.starts(node="n1.uni.example")
     story.host.answers["tail"] = lambda: Answer(0, "the cause\n")
     story.host.says("exit", cause="image-missing", message="There is no image /x.sif.")
-    assert story.fails(JobFailed).log == ("the cause",)
+    assert story.fails(ImageUnusable).log == ("the cause",)
     assert story.host.commands("tail") == ["tail -n 15 wrong-7-n1"]
 
 
@@ -1402,7 +1426,7 @@ def test_the_scheduler_knows_that_memory_was_short(story: Story) -> None:
     story.host.says("exit", cause="jupyter-failed", message="JupyterLab ended with code 137.")
     story.host.noticed()
     story.host.state = "OUT_OF_MEMORY"
-    error = story.fails(JobFailed)
+    error = story.fails(OutOfMemory)
     assert "more memory" in error.what and "--mem" in error.mend
     assert story.host.count("scancel") == 0
 
@@ -1412,7 +1436,7 @@ def test_a_failure_that_the_job_explains_itself(story: Story) -> None:
     story.shown(events.Waiting)
     story.host.starts()
     story.host.says("exit", cause="image-missing", message="There is no image /x.sif.")
-    error = story.fails(JobFailed)
+    error = story.fails(ImageUnusable)
     assert error.what == "Job 7: There is no image /x.sif."
     assert story.host.count("scancel") == 0
 
@@ -1432,7 +1456,7 @@ def test_a_scheduler_without_a_final_word(story: Story, monkeypatch: pytest.Monk
     story.held()
     story.host.answers["squeue"] = lambda: Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
     story.host.says("exit", cause="jupyter-failed", message="JupyterLab ended with code 1.")
-    assert story.fails(JobFailed).what == "Job 7: JupyterLab ended with code 1."
+    assert story.fails(JupyterCrashed).what == "Job 7: JupyterLab ended with code 1."
 
 
 def test_forgotten_by_everybody(story: Story) -> None:
@@ -1608,8 +1632,8 @@ def test_every_turn_of_trouble_is_told_in_pairs(story: Story) -> None:
     [
         ("TIMEOUT", "", JobTimedOut),
         ("FAILED", "", JobFailed),
-        ("OUT_OF_MEMORY", "", JobFailed),
-        ("NODE_FAIL", "", JobFailed),
+        ("OUT_OF_MEMORY", "", OutOfMemory),
+        ("NODE_FAIL", "", NodeFailed),
         ("CANCELLED", "", JobCancelled),
         ("", "7|TIMEOUT|0:0|n1|2026-11-21T12:00:00\n", JobTimedOut),
         ("", "", JobLost),
@@ -1641,7 +1665,7 @@ def test_the_job_s_own_last_word_is_read_after_the_drop(story: Story, when: str)
     story.host.state = "FAILED"
     story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 100
     story.host.reachable = True
-    assert story.fails(JobFailed).what == "Job 7: There is no image /x.sif."
+    assert story.fails(ImageUnusable).what == "Job 7: There is no image /x.sif."
 
 
 def test_shut_down_from_the_browser_just_before_the_drop(story: Story) -> None:
@@ -2419,7 +2443,7 @@ def test_a_port_file_without_a_port(story: Story) -> None:
 def test_refused(story: Story) -> None:
     story.host.answers["sbatch"] = lambda: Answer(1, "", "sbatch: error: invalid partition specified: x\n")
     story.launch()
-    assert "no partition of that name" in story.fails(SubmitRefused).what
+    assert "no partition of that name" in story.fails(PartitionRefused).what
     directory = story.host.commands("sbatch")[0].split()[2]
     assert story.host.commands("rm") == [f"rm -rf -- {directory}"]
     assert story.host.count("scancel") == 0
@@ -2581,7 +2605,7 @@ def test_what_goes_wrong_on_the_way_back_ends_nothing(
 def test_a_session_that_ended_in_the_meantime(story: Story) -> None:
     come_back(story)
     story.host.says("exit", cause="image-missing", message="There is no image /x.sif.")
-    assert "no image" in story.fails(JobFailed).what
+    assert "no image" in story.fails(ImageUnusable).what
     assert story.host.count("scancel") == 0
 
 

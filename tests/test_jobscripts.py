@@ -628,7 +628,7 @@ def module_system(job: Job, text: str) -> Path:
 
 # As Lmod: a module that is not there is an error.
 LIKE_LMOD = """
-export LMOD_VERSION=8
+export LMOD_VERSION=8 LMOD_CMD=/bin/true
 module() {
   case "$1 $2" in
     "load jupyterlab/4") export LOADEDMODULES=jupyterlab/4.0.5 ;;
@@ -636,6 +636,12 @@ module() {
     *) echo "Lmod has detected the following error: $2" >&2; return 1 ;;
   esac
 }
+"""
+
+# As on a node without Lmod, where a job has the login node's function all the same.
+LIKE_LMOD_ELSEWHERE = """
+export LMOD_VERSION=8 LMOD_CMD=/not/there/lmod
+module() { eval "$($LMOD_CMD bash "$@")"; }
 """
 
 # As the old implementation in C: it complains, and reports success.
@@ -656,7 +662,7 @@ def test_modules_are_loaded(quick: Job) -> None:
     assert psutil.Process(quick.endpoint()["pid"]).environ()["LOADEDMODULES"] == "jupyterlab/4.0.5"
 
 
-@pytest.mark.parametrize("system", [LIKE_LMOD, LIKE_OLD_MODULES])
+@pytest.mark.parametrize("system", [LIKE_LMOD, LIKE_LMOD_ELSEWHERE, LIKE_OLD_MODULES])
 def test_a_module_that_is_not_there_ends_the_job(quick: Job, system: str) -> None:
     quick.env["MODULESHOME"] = str(module_system(quick, system))
     quick.ask("module=broken/1")
@@ -1532,12 +1538,14 @@ def test_submit_survives_its_client(submission: Submission, blow: signal.Signals
 class Watch:
     """watch.sh at work, and the lines it has said so far, without heartbeats."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, since: int = 0) -> None:
+        """``since``: for how many seconds it has been at work already; bash takes that from its environment."""
         self.process = subprocess.Popen(
             [BASH, str(JOBSCRIPTS / "watch.sh"), str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
+            env={**os.environ, "SECONDS": str(since)},
         )
 
     def next(self) -> str:
@@ -1568,7 +1576,6 @@ def replace(path: Path, text: str) -> None:
 
 def test_watch_tells_what_happens(watched: tuple[Path, Watch]) -> None:
     directory, watch = watched
-    watch.say("pace 0.05")
     replace(directory / "started.json", '{"pid":1}\n')
     assert watch.next() == 'started {"pid":1}'
     replace(directory / "endpoint.json", '{"port":1,"name":"ünï \\\\ x"}\n')
@@ -1599,7 +1606,6 @@ def test_watch_tells_what_was_there_before(tmp_path: Path) -> None:
 
 def test_watch_ends_with_its_client(watched: tuple[Path, Watch]) -> None:
     _, watch = watched
-    watch.say("pace 600")
     assert watch.process.stdin is not None
     watch.process.stdin.close()
     assert watch.process.wait(2) == 0
@@ -1609,7 +1615,6 @@ def test_watch_ends_when_nobody_listens(watched: tuple[Path, Watch]) -> None:
     directory, watch = watched
     assert watch.process.stdout is not None
     watch.process.stdout.close()
-    watch.say("pace 0.05")
     (directory / "started.json").write_text("{}\n")
     watch.process.wait(3)
 
@@ -1625,6 +1630,22 @@ def test_watch_is_quick_when_it_matters_and_starts_no_process(watched: tuple[Pat
     assert time.monotonic() - begin < 0.5
     status = Path(f"/proc/{watch.process.pid}/task/{watch.process.pid}/children")
     assert not status.exists() or status.read_text() == ""
+
+
+def test_watch_lets_the_file_server_rest_after_a_long_quiet_time(tmp_path: Path) -> None:
+    watch = Watch(tmp_path, since=700)
+    assert watch.process.stdout is not None
+    lines = [watch.process.stdout.readline()]  # it has looked, and will not do so for a while
+    replace(tmp_path / "started.json", "{}\n")
+    while lines[-1] == b".\n":
+        lines.append(watch.process.stdout.readline())
+    assert lines[:2] == [b".\n", b".\n"] and lines[-1] == b"started {}\n", "signs of life go on between two looks"
+    begin = time.monotonic()
+    replace(tmp_path / "endpoint.json", "{}\n")
+    assert watch.next() == "endpoint {}"
+    assert time.monotonic() - begin < 0.5, "it is awake again"
+    watch.process.kill()
+    watch.process.wait()
 
 
 def test_watch_has_a_heartbeat(tmp_path: Path) -> None:
