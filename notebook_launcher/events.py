@@ -197,3 +197,109 @@ class Problem(Event):
     mend: str
     log: tuple[str, ...]
     exit_code: int
+
+
+@dataclass(frozen=True)
+class Asking(Event):
+    """The scheduler is being asked something that may take a while; ``text`` says what."""
+
+    name: ClassVar[str] = "asking"
+    text: str
+
+
+@dataclass(frozen=True)
+class Forecast(Event):
+    """When the request would start. ``start``: ISO with zone; ``seconds`` until then, 0: now.
+
+    ``flags``: the request as it is typed. Where it cannot start, ``start`` is ``None``, and ``what``, ``why``, ``mend``
+    and ``exit_code`` are those of a ``LauncherError``. ``held_up``: what keeps it waiting for longer than ``start``
+    says, ``note``: what else is to be known; both may be empty.
+    """
+
+    name: ClassVar[str] = "forecast"
+    flags: str
+    start: str | None
+    seconds: int | None
+    partition: str | None
+    nodes: str | None
+    held_up: str = ""
+    note: str = ""
+    what: str = ""
+    why: str = ""
+    mend: str = ""
+    exit_code: int = 0
+
+
+@dataclass(frozen=True)
+class Variation(Event):
+    """When a changed request would start. ``flags``: the change, as it is typed. ``sooner``: than the request itself.
+
+    ``note``: what else is to be known, may be empty. ``what``: why it cannot start, empty where it can.
+    """
+
+    name: ClassVar[str] = "variation"
+    flags: str
+    start: str | None
+    seconds: int | None
+    partition: str | None
+    nodes: str | None
+    sooner: bool
+    note: str = ""
+    what: str = ""
+
+
+@dataclass(frozen=True)
+class Compared(Event):
+    """A forecast is complete. ``as_of``: when it was made (ISO with the cluster's zone), ``text``: what it is worth."""
+
+    name: ClassVar[str] = "compared"
+    as_of: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Load:
+    """How many GPUs of a type (``""`` where none is named), or ``cores``, are free, busy and out of service.
+
+    ``free`` and ``busy`` are ``None`` where that is not told.
+    """
+
+    type: str
+    free: int | None
+    busy: int | None
+    out: int
+
+
+@dataclass(frozen=True)
+class PartitionLoad:
+    """One partition: ``walltime`` is its limit as it is typed, ``None``: not told; ``waiting`` and ``yours`` are jobs.
+
+    ``cores``: of its nodes without GPUs. ``waiting_gpus``: how many GPUs those that wait ask for, as far as told.
+    """
+
+    name: str
+    default: bool
+    up: bool | None
+    walltime: str | None
+    gpus: tuple[Load, ...]
+    cores: Load
+    waiting: int
+    waiting_gpus: int
+    yours: int
+
+
+@dataclass(frozen=True)
+class Queue(Event):
+    """What is free, and what waits; ``gpus``, ``cores`` and ``waiting`` count each node and job once.
+
+    ``hidden``: whether other people's jobs are not shown to this user; ``None``: not known.
+    """
+
+    name: ClassVar[str] = "queue"
+    partitions: tuple[PartitionLoad, ...]
+    gpus: tuple[Load, ...]
+    cores: Load
+    waiting: int | None
+    waiting_gpus: int | None
+    yours: int | None
+    hidden: bool | None

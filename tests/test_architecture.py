@@ -19,8 +19,11 @@ FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.par
 FLOORS = {
     1: ("errors", "request", "flags", "events", "answer", "resources", "interrupts", "profiles", "state", "text"),
     2: ("schedulers", "hosts"),
-    3: ("session", "watch", "tunnel", "ways", "keys", "mending", "explain"),
-    4: ("plan", "stage", "opening", "queueing", "ending", "verdict", "waiting", "attend", "launch"),
+    3: (
+        *("session", "watch", "asked", "pace", "tunnel", "ways", "keys", "mending"),
+        *("measures", "fitting", "causes", "explain", "evidence", "rules", "variations", "occupancy"),
+    ),
+    4: ("plan", "stage", "opening", "queueing", "ending", "verdict", "waiting", "attend", "launch", "forecast"),
     5: ("cli", "__main__"),
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}
@@ -156,7 +159,9 @@ def without_docstrings(tree: ast.Module) -> ast.Module:
     return tree
 
 
-@pytest.mark.parametrize("words", [["--help"], ["launch", "--help"], ["connect", "--help"], ["--version"], ["--gpu"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["launch", "--help"], ["connect", "--help"], ["when", "--help"], ["--version"], ["--gpu"]]
+)
 def test_help_and_mistakes_are_quick(words: list[str]) -> None:
     program = (
         "import sys\n"

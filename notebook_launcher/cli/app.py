@@ -58,7 +58,7 @@ def run(argv: Sequence[str]) -> int:
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split at ``--``: before it the flags, after it the environment and the container; only a launch has these."""
     words = list(argv)
-    if words and words[0] in ("connect", "stop", "doctor"):
+    if words and words[0] in ("connect", "stop", "doctor", "when", "queue"):
         return words, []
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
@@ -386,6 +386,53 @@ def doctor(*, cluster: str | None, host: str | None, ssh_config: str | None, as_
     place = _place(cluster, host, ssh_config, engine)
     with _played(as_json=as_json, verbose=True) as (view, prompts, interrupts):
         stories.doctor(place, view, prompts, interrupts)
+    return view.exit_code
+
+
+@cli.command(short_help="When would this start, and what would start sooner? Queues nothing.")
+@_place_options
+@_scheduler_options
+@click.pass_context
+def when(
+    ctx: click.Context,
+    *,
+    cluster: str | None,
+    host: str | None,
+    ssh_config: str | None,
+    as_json: bool,
+    engine: str | None,
+) -> int:
+    """Ask the scheduler when a launch with these flags would start, and what would start sooner. Queues nothing."""
+    from notebook_launcher import forecast
+    from notebook_launcher.plan import Ask, Here, make_plan
+
+    plan = make_plan(Ask(ctx.obj[_FLAGS], cluster, host, ssh_config, engine=engine), Here.look())
+    code = 0
+    with _played(as_json=as_json) as (view, prompts, interrupts):
+        code = forecast.when(plan, view, prompts, interrupts)
+    return code or view.exit_code
+
+
+@cli.command()
+@_place_options
+@click.option("--clusters", "-M", metavar="NAME", help="Another cluster of the same Slurm.")
+def queue(
+    *,
+    cluster: str | None,
+    host: str | None,
+    ssh_config: str | None,
+    as_json: bool,
+    engine: str | None,
+    clusters: str | None,
+) -> int:
+    """Show which GPUs and cores are free and busy, by partition, and what waits."""
+    from notebook_launcher import forecast
+    from notebook_launcher.profiles.store import default_flags
+
+    place = _place(cluster, host, ssh_config, engine)
+    other = clusters or default_flags(place.profile).get("clusters")
+    with _played(as_json=as_json) as (view, prompts, interrupts):
+        forecast.queue(place, other, view, prompts, interrupts)
     return view.exit_code
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher import events
 from notebook_launcher.cli.report import elapsed, json_line
+from notebook_launcher.cli.tables import Tables
 from notebook_launcher.cli.waitline import WaitingLine, is_news, waiting_parts
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.stage import Typed
@@ -182,6 +183,7 @@ class TextView(BaseView):
         self._console = console
         self._verbose = verbose
         self._status: Status | None = None
+        self._tables = Tables(console)
         self._told: events.Waiting | None = None
         self._address_shown = False
         self._asking = False  # a question stands on the terminal: no waiting line over it
@@ -246,6 +248,11 @@ class TextView(BaseView):
             self._say(f"  come back:  {event.come_back}\n  end it:     {event.stop}")
         elif isinstance(event, events.Planned):
             self._planned(event)
+        elif isinstance(event, events.Asking):
+            self._wait(event.text)
+        elif isinstance(event, events.Forecast | events.Variation | events.Compared | events.Queue):
+            self._stop_status()
+            self._tables.show(event, _now())
 
     def _ready(self, event: events.Ready) -> None:
         self._address_shown = True

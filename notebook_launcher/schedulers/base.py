@@ -137,6 +137,13 @@ class Scheduler(ABC):
         """
         return None
 
+    def query_alone(self, job: JobRef) -> list[str]:
+        """Return the command that tells the state of one job with the least work for the scheduler.
+
+        Its answer, too, is read by ``read_query``.
+        """
+        return self.query([job])
+
     @abstractmethod
     def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
         """Return states by job id, without those that the scheduler has forgotten; ``None``: it could not answer."""

@@ -23,7 +23,8 @@ UNLIMITED = timedelta.max
 class Partition:
     """One partition and what it allows. ``accounts`` and the like: those allowed, ``None``: all, or not told.
 
-    ``whole_nodes``: a job gets whole nodes there, whatever it asks for.
+    ``whole_nodes``: a job gets whole nodes there, whatever it asks for. ``preemptible``: it may have to make room for
+    jobs that go first.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Partition:
     denied_qos: frozenset[str] = frozenset()
     groups: frozenset[str] | None = None
     whole_nodes: bool = False
+    preemptible: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,13 +100,15 @@ class QueuedJob:
 @dataclass(frozen=True)
 class WouldStart:
     """What the scheduler says to a request without queueing it: ``start`` (the cluster's clock, ISO without zone),
-    or ``refusal``; both ``None`` where it said something that is not understood (``said``)."""
+    or ``refusal``; both ``None`` where it said something that is not understood (``said``). ``preempts``: the jobs that
+    would have to make room for it."""
 
     start: str | None = None
     partition: str | None = None
     nodes: str | None = None
     refusal: LauncherError | None = None
     said: str = ""
+    preempts: tuple[str, ...] = ()
 
 
 class Outlook(ABC):
@@ -133,6 +137,10 @@ class Outlook(ABC):
     @abstractmethod
     def read_limits(self, request: Request, answer: Answer) -> tuple[Limit, ...] | None:
         """Return the limits that apply to this request's account and QOS."""
+
+    @abstractmethod
+    def read_defaults(self, request: Request, answer: Answer) -> tuple[str | None, str | None]:
+        """Return the account and the QOS that this request counts on, from what ``limits`` told; ``None``: not told."""
 
     @abstractmethod
     def nodes(self, cluster: str | None) -> list[str]:

@@ -1,0 +1,303 @@
+"""The stories that queue nothing: when a request would start, and what is free and what waits."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from notebook_launcher import events, occupancy, variations
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import (
+    AccountRefused,
+    ClusterRefused,
+    DependencyRefused,
+    HostCommandFailed,
+    JobNeverStarts,
+    LauncherError,
+    LicenceRefused,
+    LimitRefused,
+    NoRoom,
+    QosRefused,
+    ReservationRefused,
+    SchedulerAway,
+    SchedulerMissing,
+    SchedulerSilent,
+    WalltimeRefused,
+)
+from notebook_launcher.evidence import ask, ask_together
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.interrupts import Interrupts
+from notebook_launcher.opening import open_stage
+from notebook_launcher.plan import Place, Plan, begin_note, useless_flags_note
+from notebook_launcher.request import Request, parse_begin
+from notebook_launcher.rules import Rules
+from notebook_launcher.schedulers.outlook import Node, Outlook, Partition
+from notebook_launcher.stage import Stage, View
+
+NOW = timedelta(minutes=1)  # what starts within this starts now; so much sooner is worth being told
+MOST_PARTITIONS = 4  # of several asked for at once, so many are asked about
+
+_WORTH = (
+    "This is the scheduler's estimate as of now: jobs that end early or late, and new ones that go first, change it."
+)
+_NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
+_MAKES_ROOM = "A job there may have to make room for others."
+_TAKES_ROOM = "Other people's jobs would have to make room for it."
+_LEFT_OUT = {  # flags that hold a job back, of which a test knows nothing
+    "hold": "It is queued on hold, and starts only once it is released.",
+    "dependency": "The estimate does not wait for what --dependency names.",
+}
+# refused for what no variation changes; and the refusals that a shorter walltime alone may mend
+_HOPELESS = (AccountRefused, QosRefused, ReservationRefused, LicenceRefused, ClusterRefused, DependencyRefused, NoRoom)
+_TOO_LONG = (WalltimeRefused, LimitRefused, JobNeverStarts)
+
+
+def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> int:
+    """Show when the request would start, and what would start sooner; return the exit code. Nothing is queued.
+
+    Raises a ``LauncherError`` where that could not be found out; a request that is refused is an answer, and no error.
+    """
+    with open_stage(plan.place, view, prompts, interrupts) as stage:
+        _tell_notes(plan, stage)
+        if stage.scheduler.outlook is None:
+            view.show(_without_a_queue(plan.request, stage.site.now))
+            return 0
+        return _Inquiry(stage, stage.scheduler.outlook, plan.request).tell()
+
+
+def queue(place: Place, cluster: str | None, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+    """Show what is free and what waits. ``cluster``: another one of the same scheduler, as with ``-M``.
+
+    Raises ``SchedulerSilent`` where the scheduler tells nothing of its nodes.
+    """
+    with open_stage(place, view, prompts, interrupts) as stage:
+        outlook = stage.scheduler.outlook
+        if outlook is None:
+            view.show(events.Noted("There is no queue on this machine: what is launched starts at once."))
+            return
+        view.show(events.Asking("asking the scheduler what is free"))
+        answers = ask_together(stage.host, [outlook.nodes(cluster), outlook.partitions(cluster),
+                                            outlook.waiting(cluster), outlook.hiding(cluster)])  # fmt: skip
+        nodes = outlook.read_nodes(answers[0])
+        if nodes is None:
+            raise SchedulerSilent("The scheduler tells nothing of its nodes.", why=answers[0].stderr.strip())
+        partitions, waiting = outlook.read_partitions(answers[1]), outlook.read_waiting(answers[2])
+        view.show(occupancy.counted(nodes, partitions, waiting, outlook.read_hiding(answers[3]), stage.site.user))
+
+
+def _tell_notes(plan: Plan, stage: Stage) -> None:
+    useless = useless_flags_note(plan.asked) if stage.scheduler.same_machine else None
+    for note in (begin_note(plan.request, stage.site.now), useless):
+        if note:
+            stage.view.show(events.Noted(note))
+
+
+def _without_a_queue(request: Request, now: datetime) -> events.Forecast:
+    start = max(now, _begin(request, now))
+    note = "There is no queue on this machine."
+    return events.Forecast(_flags(request), _iso(start), _seconds(start, now), None, None, note=note)
+
+
+def _begin(request: Request, now: datetime) -> datetime:
+    """Return when the request may start at the earliest, as far as that can be told without the scheduler."""
+    return (parse_begin(request.begin, now).at if request.begin else None) or now
+
+
+def _flags(request: Request) -> str:
+    return variations.as_typed(request.flags)
+
+
+def _iso(at: datetime) -> str:
+    return at.isoformat(timespec="seconds")
+
+
+def _seconds(start: datetime, now: datetime) -> int:
+    return int((start - now).total_seconds()) if start - now > NOW else 0
+
+
+# --- when --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Start:
+    """When a request would start, on the cluster's clock with its zone; or why it cannot.
+
+    ``held_up``: what keeps it waiting for longer than a test says; empty: nothing that is known.
+    ``preempts``: others would have to make room for it. ``flags``: what is changed, of a variation.
+    """
+
+    request: Request
+    at: datetime | None
+    partition: str | None = None
+    nodes: str | None = None
+    refusal: LauncherError | None = None
+    held_up: str = ""
+    preempts: bool = False
+    flags: str = ""
+
+    def is_after(self, moment: datetime) -> bool:
+        """Whether it starts later than that, by more than is worth mentioning, as far as is known."""
+        return self.at is None or bool(self.held_up) or self.at - moment > NOW
+
+    @property
+    def order(self) -> tuple[bool, bool, float]:
+        """What starts first goes first, then what is held up; what cannot start is last."""
+        return self.at is None, bool(self.held_up), self.at.timestamp() if self.at else 0.0
+
+
+class _Inquiry:
+    """Asks about one request, and then about its variations."""
+
+    def __init__(self, stage: Stage, outlook: Outlook, request: Request) -> None:
+        self._stage, self._outlook, self._request = stage, outlook, request
+        self._looked = time.monotonic()
+        self._partitions: tuple[Partition, ...] | None = None
+        self._nodes: tuple[Node, ...] | None = None
+        self._rules = Rules(None, lambda _: None)
+
+    @property
+    def _now(self) -> datetime:
+        """The cluster's clock."""
+        return self._stage.site.now + timedelta(seconds=time.monotonic() - self._looked)
+
+    def tell(self) -> int:
+        """Show the request's start, then those of its variations; return the exit code."""
+        asked = self._ask_for_the_request()
+        start = min(asked, key=lambda one: one.order)
+        self._stage.view.show(self._forecast(start))
+        others: list[_Start] = []
+        if not isinstance(start.refusal, _HOPELESS) and start.is_after(
+            max(self._now, _begin(self._request, self._now))
+        ):
+            others = self._ask_for_variations(start, [one.request for one in asked])
+        for other in sorted(others, key=lambda one: one.order):
+            self._stage.view.show(self._variation(other, start))
+        self._stage.view.show(events.Compared(_iso(self._now), self._worth([start, *others])))
+        return start.refusal.exit_code if start.refusal else 0
+
+    def _worth(self, starts: Sequence[_Start]) -> str:
+        """Return what an estimate is worth; nothing where there is none."""
+        if all(start.at is None for start in starts):
+            return ""
+        return _WORTH if self._rules.limits(self._request) is not None else f"{_WORTH} {_NO_LIMITS}"
+
+    # --- asking ---
+
+    def _ask_for_the_request(self) -> list[_Start]:
+        """Ask for it in each of its partitions, and for what there is besides.
+
+        Raises ``SchedulerSilent``, ``SchedulerMissing`` or ``SchedulerAway`` where there was no answer to it.
+        """
+        requests, cluster, outlook = _one_partition_each(self._request), self._request.clusters, self._outlook
+        self._stage.view.show(events.Asking("asking the scheduler when this would start"))
+        tests = [outlook.would_start(request) for request in requests]
+        *told, partitions, nodes = ask_together(
+            self._stage.host, [*tests, outlook.partitions(cluster), outlook.nodes(cluster)]
+        )
+        self._partitions, self._nodes = outlook.read_partitions(partitions), outlook.read_nodes(nodes)
+        starts = [self._read(request, answer) for request, answer in zip(requests, told, strict=True)]
+        if all(isinstance(start.refusal, _HOPELESS) for start in starts):
+            return starts
+        self._rules = self._read_rules()
+        return [self._checked(start) for start in starts]
+
+    def _read_rules(self) -> Rules:
+        """Read the limits of accounts and QOS; where they cannot be read, only the partitions' rules are known."""
+        outlook = self._outlook
+        told = ask(self._stage.host, outlook.limits(self._stage.site.user, self._request.clusters))
+        account, qos = outlook.read_defaults(self._request, told)
+        return Rules(self._partitions, lambda request: outlook.read_limits(request, told), account, qos)
+
+    def _checked(self, start: _Start) -> _Start:
+        """Return a start with what the test does not look at."""
+        if start.refusal:
+            return start
+        never = self._rules.never(start.request, start.partition)
+        if never is None:
+            return replace(start, held_up=self._rules.held_up(start.request, start.partition))
+        refusal = JobNeverStarts(f"It could be queued, and would never start: {never.summary}.", mend=never.action)
+        return replace(start, at=None, refusal=refusal)
+
+    def _ask_for_variations(self, start: _Start, asked: Sequence[Request]) -> list[_Start]:
+        """Ask for what has not been asked for yet; no answer to that is no error."""
+        rules = self._rules
+        found = variations.of(
+            start.request, self._partitions, self._nodes, rules.account, rules.qos, self._is_worth_a_test
+        )
+        others = [variation for variation in found[1:] if variation.request not in asked]
+        if start.refusal and not isinstance(start.refusal, _TOO_LONG):
+            others = [variation for variation in others if not _differs_in_time_alone(start.request, variation.request)]
+        if not others:
+            return []
+        self._stage.view.show(events.Asking(f"asking for {len(others)} other {'way' if len(others) == 1 else 'ways'}"))
+        try:
+            answers = ask_together(self._stage.host, [self._outlook.would_start(other.request) for other in others])
+            starts = [self._read(other.request, answer) for other, answer in zip(others, answers, strict=True)]
+        except (HostCommandFailed, SchedulerSilent, SchedulerAway) as error:
+            self._stage.view.show(events.Noted(f"The scheduler did not tell about other ways to ask: {error.what}"))
+            return []
+        return [replace(one, flags=other.flags) for one, other in zip(starts, others, strict=True)]
+
+    def _is_worth_a_test(self, request: Request) -> bool:
+        return self._rules.never(request, None) is None and not self._rules.held_up(request, None)
+
+    def _read(self, request: Request, answer: Answer) -> _Start:
+        would = self._outlook.read_would_start(answer)
+        if isinstance(would.refusal, SchedulerMissing | SchedulerAway):
+            raise would.refusal
+        at = self._time(would.start)
+        if at is None and would.refusal is None:
+            raise SchedulerSilent("The scheduler did not say when this would start.", why=would.said)
+        return _Start(request, at, would.partition, would.nodes, would.refusal, preempts=bool(would.preempts))
+
+    def _time(self, start: str | None) -> datetime | None:
+        try:
+            at = datetime.fromisoformat(start or "")
+        except ValueError:
+            return None
+        return at if at.tzinfo else at.replace(tzinfo=self._stage.site.now.tzinfo)
+
+    # --- showing ---
+
+    def _forecast(self, start: _Start) -> events.Forecast:
+        left_out = [note for flag, note in _LEFT_OUT.items() if flag in self._request.flags]
+        note = " ".join(filter(None, [self._preemption(start), *left_out]))
+        event = events.Forecast(
+            _flags(self._request), *self._at(start), start.partition, start.nodes, start.held_up, note
+        )
+        refusal = start.refusal
+        if refusal is None:
+            return event
+        return replace(event, what=refusal.what, why=refusal.why, mend=refusal.mend, exit_code=refusal.exit_code)
+
+    def _variation(self, other: _Start, start: _Start) -> events.Variation:
+        sooner = other.at is not None and start.is_after(other.at)
+        note = "" if self._preemption(start) == self._preemption(other) else self._preemption(other)
+        what = other.refusal.what if other.refusal else ""
+        return events.Variation(other.flags, *self._at(other), other.partition, other.nodes, sooner, note, what)
+
+    def _at(self, start: _Start) -> tuple[str | None, int | None]:
+        return (_iso(start.at), _seconds(start.at, self._now)) if start.at else (None, None)
+
+    def _preemption(self, start: _Start) -> str:
+        """Return what is to be said of jobs that make room for others; nothing of one that cannot start."""
+        if start.at is None:
+            return ""
+        if start.preempts:
+            return _TAKES_ROOM
+        return _MAKES_ROOM if self._rules.may_be_preempted(start.partition) else ""
+
+
+def _differs_in_time_alone(one: Request, other: Request) -> bool:
+    return {**one.flags, "time": None} == {**other.flags, "time": None}
+
+
+def _one_partition_each(request: Request) -> list[Request]:
+    """Return the request for each of its partitions: a test answers for one alone."""
+    names = [name for name in re.split(r"\s*,\s*", request.flags.get("partition") or "") if name]
+    if len(names) < 2:
+        return [request]
+    return [Request({**request.flags, "partition": name}) for name in names[:MOST_PARTITIONS]]

@@ -1,0 +1,150 @@
+"""Reading what explains a wait: only what is needed, nothing that fails a session; several questions by one login."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import pytest
+
+from notebook_launcher import explain
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError
+from notebook_launcher.evidence import SLOW, ask_together, gather
+from notebook_launcher.hosts.base import RUN_TIMEOUT
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.request import Request
+from notebook_launcher.schedulers.base import JobRef, JobStatus, State
+from notebook_launcher.schedulers.outlook import Evidence, Limit, Partition
+from notebook_launcher.schedulers.slurm import Slurm
+
+OUTLOOK = Slurm.outlook
+REQUEST = Request({"partition": "gpu", "account": "proj1"})
+PARTITION = Partition("gpu", walltime=timedelta(days=2))
+TOLD = {  # by the command's first word of its own
+    "scontrol": "PartitionName=gpu MaxTime=2-00:00:00",
+    "sh": "UserName=alice(7) DefAccount=proj1\nClusterName=c Account=proj1 UserName=alice(7) Partition=\n MaxJobs=4(1)",
+    "squeue": "6|200|Resources\n7|100|Priority",
+}
+
+
+class Told(LocalHost):
+    """A login node that answers from ``TOLD``, or fails in a way of its own, and remembers what it was asked."""
+
+    def __init__(self, failing: str = "", how: Answer | LauncherError | None = None) -> None:
+        super().__init__()
+        self.asked: list[list[str]] = []
+        self.failing, self.how = failing, how
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> Answer:
+        assert (login_shell, timeout) == (True, SLOW)
+        self.asked.append(list(argv))
+        word = next(word for word in argv if word in TOLD)
+        if isinstance(self.how, LauncherError) and word == self.failing:
+            raise self.how
+        return self.how if isinstance(self.how, Answer) and word == self.failing else Answer(0, TOLD[word])
+
+
+def status(partition: str | None = "gpu", cluster: str | None = None) -> JobStatus:
+    return JobStatus(JobRef("7", cluster), State.PENDING, "Priority", partition=partition)
+
+
+@pytest.fixture
+def needs(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """What the reason calls for, to be filled by a test."""
+    needed: set[str] = set()
+    double = lambda reason: frozenset(needed) if reason == "Priority" else frozenset()  # noqa: E731
+    monkeypatch.setattr(explain, "needs", double)
+    return needed
+
+
+@pytest.mark.parametrize(
+    ("needed", "evidence"),
+    [
+        ((), Evidence(REQUEST, "gpu")),
+        (("partitions",), Evidence(REQUEST, "gpu", partitions=(PARTITION,))),
+        (("limits",), Evidence(REQUEST, "gpu", limits=(Limit("account proj1", "jobs", "user", "4", "1"),))),
+        (("ahead",), Evidence(REQUEST, "gpu", ahead=1)),
+        (("partitions", "ahead"), Evidence(REQUEST, "gpu", partitions=(PARTITION,), ahead=1)),
+    ],
+)
+def test_only_what_is_needed_is_read_and_each_by_one_command(
+    needs: set[str], needed: tuple[str, ...], evidence: Evidence
+) -> None:
+    needs.update(needed)
+    host = Told()
+    assert gather(host, OUTLOOK, status(), REQUEST, "alice") == evidence
+    assert len(host.asked) == len(needed)
+
+
+def test_the_jobs_own_cluster_and_partition_are_asked_about(needs: set[str]) -> None:
+    needs |= {"ahead", "partitions", "limits"}
+    host = Told()
+    evidence = gather(host, OUTLOOK, status("devcore", "snowy"), REQUEST, "alice")
+    assert evidence.partition == "devcore"
+    assert host.asked == [
+        OUTLOOK.partitions("snowy"), OUTLOOK.limits("alice", "snowy"), OUTLOOK.ahead("devcore", "snowy")
+    ]  # fmt: skip
+
+
+def test_a_partition_that_the_scheduler_did_not_tell_is_that_of_the_request(needs: set[str]) -> None:
+    assert gather(Told(), OUTLOOK, status(None), REQUEST, "alice").partition == "gpu"
+
+
+def test_without_a_partition_nobody_is_counted(needs: set[str]) -> None:
+    needs.add("ahead")
+    host = Told()
+    assert gather(host, OUTLOOK, status(None), Request(), "alice").ahead is None
+    assert host.asked == []
+
+
+@pytest.mark.parametrize(
+    "how",
+    [Answer(1, "", "slurm_load_jobs error: Socket timed out"), HostCommandFailed("squeue did not answer within 20 s")],
+    ids=["failing", "slow"],
+)
+def test_a_command_that_fails_or_is_slow_leaves_its_part_unread(needs: set[str], how: Answer | LauncherError) -> None:
+    needs |= {"ahead", "partitions"}
+    evidence = gather(Told("squeue", how), OUTLOOK, status(), REQUEST, "alice")
+    assert (evidence.partitions, evidence.ahead) == ((PARTITION,), None)
+
+
+def test_a_lost_connection_is_told(needs: set[str]) -> None:
+    needs |= {"ahead", "partitions"}
+    with pytest.raises(ConnectionLost):
+        gather(Told("scontrol", ConnectionLost("gone")), OUTLOOK, status(), REQUEST, "alice")
+
+
+# --- several questions at once ---------------------------------------------------------------------------------
+
+
+def test_each_of_several_commands_has_its_own_answer() -> None:
+    answers = ask_together(
+        LocalHost(),
+        [
+            ["printf", "%s", "no end of line"],
+            ["sh", "-c", "echo out; echo err >&2; exit 3"],
+            ["cat"],
+            ["true"],
+            ["no-such-command-anywhere"],
+            ["printf", "%s\\n", "$HOME `id` 'quoted' --answered-- 7", "*"],
+        ],
+    )
+    assert answers[:4] == [Answer(0, "no end of line"), Answer(3, "out\n", "err\n"), Answer(0), Answer(0)]
+    assert answers[4].exit_code == 127
+    assert "no-such-command-anywhere" in answers[4].stderr
+    assert answers[5] == Answer(0, "$HOME `id` 'quoted' --answered-- 7\n*\n")
+
+
+def test_what_was_cut_off_has_failed() -> None:
+    class Cut(LocalHost):
+        def run(
+            self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+        ) -> Answer:
+            answer = super().run(argv)
+            return Answer(0, answer.stdout[: answer.stdout.index("two")], answer.stderr)
+
+    answers = ask_together(Cut(), [["echo", "one"], ["echo", "two"], ["echo", "three"]])
+    assert answers == [Answer(0, "one\n"), Answer(1), Answer(1)]

@@ -1,0 +1,632 @@
+"""``when`` and ``queue``: what is asked for, what is counted, what is shown; the scheduler's commands are doubles."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from notebook_launcher import events, explain, occupancy, variations
+from notebook_launcher.cli.app import run
+from notebook_launcher.cli.tables import Tables
+from notebook_launcher.explain import Explanation
+from notebook_launcher.request import Request, merge_flags
+from notebook_launcher.rules import Rules
+from notebook_launcher.schedulers.outlook import UNLIMITED, Limit, Node, Partition, QueuedJob
+
+RECORDED = Path(__file__).parent / "recorded" / "24.11"
+Flags = dict[str, str | None]
+
+# --- what else could be asked for ------------------------------------------------------------------------------
+
+T4, A100 = {"t4": 2}, {"a100": 4}
+PARTITIONS = (
+    Partition("core", is_default=True, is_up=True, walltime=timedelta(days=10)),
+    Partition("node", is_up=True, walltime=timedelta(days=10), whole_nodes=True),
+    Partition("devcore", is_up=True, walltime=timedelta(hours=1)),
+    Partition("gpu", is_up=True, walltime=timedelta(days=2)),
+    Partition("big", is_up=True, walltime=UNLIMITED, accounts=frozenset({"proj9"}), min_nodes=2),
+    Partition("secret", is_up=True, walltime=timedelta(days=2), groups=frozenset({"staff"})),
+    Partition("closed", is_up=False, walltime=timedelta(days=2)),
+)
+NODES = tuple(
+    Node(name, partition, "idle", available, 16, 0, gpus, {})
+    for name, partition, available, gpus in (
+        ("n1", "core", True, {}),
+        ("g1", "core", True, {"t4": 2, "a100": 4}),
+        ("n1", "node", True, {}),
+        ("n1", "devcore", True, {}),
+        ("g1", "gpu", True, {"t4": 2, "a100": 4}),
+        ("g2", "gpu", False, {"h100": 8}),
+        ("g3", "secret", True, {"l40": 2}),
+        ("n9", "closed", True, {}),
+    )
+)
+
+
+def tried(flags: Flags, account: str | None = "proj1", qos: str | None = None, **others: object) -> list[str]:
+    """The flags of the variations of a request, as they are typed."""
+    request = Request(merge_flags({}, flags))
+    found = variations.of(request, others.get("partitions", PARTITIONS), others.get("nodes", NODES), account, qos)  # type: ignore[arg-type]
+    assert found[0].request == request
+    return [variation.flags for variation in found[1:]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        pytest.param(
+            {"time": "2:00:00", "partition": "gpu", "gpus": "t4:1"},
+            ["-t 1:00:00", "--gpus a100:1", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 0:30:00",
+             "-p secret --gpus l40:1"],
+            id="a GPU of one type",
+        ),
+        pytest.param(
+            {"time": "2:00:00", "partition": "gpu", "gpus": "1"},
+            ["-t 1:00:00", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 0:30:00", "-p secret"],
+            id="any GPU: another type is asked for already",
+        ),
+        pytest.param(
+            {"time": "2:00:00", "gres": "gpu:t4:2,scratch:1", "partition": "gpu"},
+            ["-t 1:00:00", "--gres gpu:a100:2,scratch:1", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 0:30:00",
+             "-p secret --gres gpu:l40:2,scratch:1"],
+            id="GRES that is no GPU stays",
+        ),
+        pytest.param(
+            {"time": "2:00:00", "gpus": "a100:4", "partition": "gpu"},
+            ["-t 1:00:00", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 0:30:00"],
+            id="no other type has as many",
+        ),
+        pytest.param(
+            {"time": "0:40:00"}, ["-t 0:15:00", "-p devcore", "-t 0:10:00"],
+            id="no GPU: not onto a node that has some, and not where a job gets whole nodes",
+        ),
+        pytest.param(
+            {"time": "3-00:00:00", "partition": "gpu", "gpus": "1"},
+            ["-t 2-00:00:00", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 1-00:00:00", "-t 12:00:00"],
+            id="the partition's limit first",
+        ),
+        pytest.param(
+            {"time": "unlimited", "partition": "core"},
+            ["-t 10-00:00:00", "-t 1:00:00 -p devcore", "-t 5-00:00:00", "-t 2-00:00:00"], id="no limit asked for",
+        ),
+        pytest.param(
+            {"time": "2:00:00", "reservation": "lab1", "gpus": "t4:1"},
+            ["-t 1:00:00", "--gpus a100:1", "--gpus 0", "-t 0:30:00"], id="a reservation stays in its partition",
+        ),
+        pytest.param({"time": "0:12:00", "partition": "devcore"}, ["-p core"], id="short already"),
+        pytest.param({"time": "0:15:00", "partition": "nope"}, [], id="no such partition"),
+    ],
+)  # fmt: skip
+def test_variations(flags: Flags, expected: list[str]) -> None:
+    assert tried(flags) == expected
+
+
+def test_nothing_is_guessed_of_a_cluster_that_is_not_known() -> None:
+    asked: Flags = {"time": "2:00:00", "partition": "gpu", "gpus": "t4:1"}
+    assert tried(asked, partitions=None, nodes=None) == ["-t 1:00:00", "-t 0:30:00"]
+
+
+def test_what_an_account_may_not_use_is_left_out() -> None:
+    partitions = (
+        Partition("a", is_default=True),
+        Partition("b", accounts=frozenset({"proj1"})),
+        Partition("c", denied_accounts=frozenset({"proj1"})),
+        Partition("d", qos=frozenset({"short"})),
+        Partition("e", denied_qos=frozenset({"normal"})),
+        Partition("f", max_nodes=1),
+    )
+    nodes = [Node("n", name, "idle", True) for name in "abcdef"]
+    asked: Flags = {"time": "0:10:00"}
+
+    def allowed(account: str | None, qos: str | None = None, **more: str | None) -> set[str]:
+        return set(tried({**asked, **more}, account, qos, partitions=partitions, nodes=nodes))
+
+    assert allowed("proj1") == {"-p b", "-p d", "-p e", "-p f"}  # of a QOS that is not named nothing is known
+    assert allowed("proj2", qos="normal") == {"-p c", "-p f"}
+    assert allowed("proj1", nodes="2") == {"-p b", "-p d", "-p e"}
+
+
+def test_what_can_never_start_takes_no_place() -> None:
+    request = Request({"time": "2:00:00", "partition": "gpu", "gpus": "t4:1"})
+    short = timedelta(hours=1)
+    found = variations.of(request, PARTITIONS, NODES, None, None, lambda other: (other.walltime or UNLIMITED) > short)
+    assert [variation.flags for variation in found[1:]] == ["--gpus a100:1", "-p core", "-p secret --gpus l40:1"]
+
+
+@given(
+    time=st.sampled_from(["5", "59", "2:00:00", "1-0", "9-12:30:00", "unlimited"]),
+    gpus=st.sampled_from([None, "1", "t4:1", "a100:2", "t4:1,a100:1", "odd:99"]),
+    flag=st.sampled_from(["gpus", "gpus-per-node", "gres"]),
+    partition=st.sampled_from([None, "core", "gpu", "core,gpu", "node", "devcore", "nope"]),
+)
+def test_no_variation_is_longer_or_bigger(time: str, gpus: str | None, flag: str, partition: str | None) -> None:
+    prefix = "gpu:" if flag == "gres" else ""
+    request = Request({"time": time, "partition": partition or "", **({flag: prefix + gpus} if gpus else {})})
+    found = variations.of(request, PARTITIONS, NODES, "proj1")
+    assert len(found) <= variations.MOST
+    assert len({tuple(sorted(other.request.flags.items())) for other in found}) == len(found)
+    for other in found:
+        assert (other.request.walltime or UNLIMITED) <= (request.walltime or UNLIMITED)
+        assert other.request.gpus <= request.gpus
+
+
+@pytest.mark.parametrize(
+    ("flags", "typed"),
+    [
+        ({"gpus": "1", "time": "2:00:00", "account": "p"}, "-t 2:00:00 --gpus 1 -A p"),
+        ({"exclusive": None, "nice": "-5", "comment": "it's"}, "--comment 'it'\"'\"'s' --exclusive --nice=-5"),
+    ],
+)
+def test_flags_as_they_are_typed(flags: Flags, typed: str) -> None:
+    assert variations.as_typed(flags) == typed
+
+
+# --- what is free ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_free_busy_and_out_of_service() -> None:
+    nodes = [
+        Node("g1", "gpu", "mixed", True, 16, 3, {"t4": 2, "a100": 4}, {"t4": 2, "a100": 1}),
+        Node("g1", "core", "mixed", True, 16, 3, {"t4": 2, "a100": 4}, {"t4": 2, "a100": 1}),
+        Node("g2", "gpu", "allocated", True, 16, 16, {"a100": 4}, {"a100": 3}),  # no core is left for the fourth
+        Node("g3", "gpu", "draining", False, 16, 8, {"a100": 4}, {"a100": 1}),
+        Node("n1", "core", "idle", True, 20, 0, {}, {}),
+        Node("n2", "core", "drained", False, 20, 0, {}, {}),
+    ]
+    waiting = [
+        QueuedJob("7", "alice", "gpu", gpus=2),
+        QueuedJob("8_[1-3]", "bob", "core,gpu", gpus=1, tasks=3),
+        QueuedJob("9", "bob", "core"),
+    ]
+    partitions = [Partition("core", True, True, UNLIMITED), Partition("gpu", False, False, timedelta(days=2))]
+    found = occupancy.counted(nodes, partitions, waiting, False, "alice")
+    t4, a100 = events.Load("t4", 0, 2, 0), events.Load("a100", 3, 6, 3)
+    assert found == events.Queue(
+        (
+            events.PartitionLoad("core", True, True, "UNLIMITED", (events.Load("a100", 3, 1, 0), t4),
+                                 events.Load("cores", 20, 0, 20), 4, 3, 0),
+            events.PartitionLoad("gpu", False, False, "2-00:00:00", (a100, t4), events.Load("cores", 0, 0, 0), 4, 5, 1),
+        ),
+        (a100, t4), events.Load("cores", 33, 27, 28), 5, 5, 1, False,
+    )  # fmt: skip
+
+
+def test_what_is_not_told_is_not_counted_as_none() -> None:
+    nodes = [Node("g1", "gpu", "idle", True, None, None, {"t4": 2}, None)]
+    found = occupancy.counted(nodes, None, None, None, "alice")
+    assert found.gpus == (events.Load("t4", None, None, 0),)
+    assert [partition.name for partition in found.partitions] == ["gpu"]
+    assert (found.waiting, found.yours, found.hidden) == (None, None, None)
+
+
+# --- limits that are used up -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit", "is_used_up"),
+    [
+        ({"gpus": "1"}, Limit("account a", "gres/gpu", "group", "2", "2"), True),
+        ({"gpus": "1"}, Limit("account a", "gres/gpu", "group", "2", "1"), False),
+        ({"gpus": "2"}, Limit("account a", "gres/gpu", "group", "2", "1"), True),
+        ({}, Limit("account a", "gres/gpu", "group", "0", "0"), False),  # none is asked for
+        ({}, Limit("account a", "jobs", "user", "1", "1"), True),
+        ({"ntasks": "2", "cpus-per-task": "4"}, Limit("account a", "cpu", "user", "8", "1"), True),
+        ({}, Limit("account a", "jobs", "user", "1", None), False),  # not known
+        ({}, Limit("account a", "mem", "group", "100G", "100G"), False),
+    ],
+)
+def test_a_limit_that_is_used_up(flags: Flags, limit: Limit, is_used_up: bool) -> None:
+    assert bool(Rules(None, lambda _: [limit]).held_up(Request(flags), None)) is is_used_up
+
+
+# --- the commands, with doubles of Slurm's ---------------------------------------------------------------------
+
+SCONTROL = f"""\
+case "$*" in
+    *assoc_mgr*) sed '/^Cluster|/,$d' {RECORDED}/limits.txt ;;
+    *config*) echo "PrivateData = ${{HIDDEN:-none}}" ;;
+    *) echo "PartitionName=core Default=YES MaxTime=10-00:00:00 State=UP TotalNodes=3"
+       echo "PartitionName=devcore MaxTime=01:00:00 State=UP TotalNodes=2"
+       echo "PartitionName=gpu MaxTime=2-00:00:00 State=UP TotalNodes=1" ;;
+esac
+"""
+SINFO = """\
+for partition in core gpu; do
+    echo "g1 $partition mixed- 3/13/0/16 gpu:t4:2,gpu:a100:4 gpu:t4:2(IDX:0-1),gpu:a100:3(IDX:2-4) none"
+done
+for partition in core devcore; do echo "n1 $partition idle 0/20/0/20 (null) (null) none"; done
+"""
+SQUEUE = f"cat {RECORDED}/waiting.txt\n"
+SACCTMGR = "true\n"
+# in how many minutes what would start; the first pattern that matches counts
+SBATCH = """\
+case "$*" in
+%s
+esac
+at=$(date -d "+$minutes minutes" +%%FT%%T)
+partition=$(echo "$*" | sed -n 's/.*--partition=\\([^ ]*\\).*/\\1/p')
+echo "sbatch: Job 7 to start at $at using 1 processors on nodes g1 in partition ${partition:-core}" >&2
+"""
+
+
+@dataclass
+class Doubles:
+    """A machine with commands called as Slurm's; which are asked what is kept."""
+
+    folder: Path
+    asked: Path
+
+    def put(self, name: str, body: str) -> None:
+        path = self.folder / name
+        path.write_text(f'#!/bin/sh\necho "{name} $*" >>{self.asked}\n{body}')
+        path.chmod(0o755)
+
+    def start(self, **minutes: str) -> None:
+        """Say in how many minutes a request starts, by a piece of its flags; ``_`` is any other."""
+        cases = [f"{'*' if key == '_' else f'*{key}*'}) {value} ;;" for key, value in minutes.items()]
+        self.put("sbatch", SBATCH % "\n".join(cases))
+
+    def tests(self) -> list[str]:
+        """The tests that Slurm was asked for."""
+        return [line for line in self.asked.read_text().splitlines() if line.startswith("sbatch")]
+
+
+def minutes(count: int) -> str:
+    return f"minutes={count}"
+
+
+def refused(text: str) -> str:
+    return f'echo "allocation failure: {text}" >&2; exit 1'
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doubles:
+    """This machine as a login node, without profiles, 80 columns wide."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    doubles = Doubles(folder, tmp_path / "asked")
+    for name, body in (("scontrol", SCONTROL), ("sinfo", SINFO), ("squeue", SQUEUE), ("sacctmgr", SACCTMGR)):
+        doubles.put(name, body)
+    doubles.start(_=minutes(0))
+    doubles.asked.write_text("")
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "80")
+    return doubles
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    """Run a command; its exit code and what it printed."""
+
+    def told(*words: str) -> tuple[int, str]:
+        code = run(words)
+        captured = capsys.readouterr()
+        return code, captured.out + captured.err
+
+    return told
+
+
+Told = Callable[..., tuple[int, str]]
+
+
+def test_when_something_starts_now_nothing_else_is_asked_for(slurm: Doubles, told: Told) -> None:
+    code, text = told("when", "-t", "2:00:00", "--gpus", "t4:1", "-p", "gpu")
+    assert code == 0
+    assert "Now on g1 in partition gpu, with -t 2:00:00 -p gpu --gpus t4:1\n" in text
+    assert slurm.tests() == ["sbatch --test-only --gpus=t4:1 --partition=gpu --time=2:00:00 --wrap=true"]
+
+
+def test_what_would_start_sooner_is_listed_by_its_start(slurm: Doubles, told: Told) -> None:
+    slurm.start(devcore=minutes(0), a100=minutes(30), core=refused("Invalid qos specification"), _=minutes(80))
+    code, text = told("when", "-t", "2:00:00", "--gpus", "t4:1", "-p", "gpu")
+    assert code == 0
+    lines = [line.rstrip() for line in text.splitlines()]
+    start = next(place for place, line in enumerate(lines) if "(in 1 h 20 min) on g1 in partition gpu" in line)
+    assert re.fullmatch(r"≈ (\w{3} )?\d\d:\d\d \(in 1 h 20 min\) on g1 in .*--gpus t4:1", lines[start])
+    below = [re.sub(r"≈ .*\(in", "≈ (in", re.sub(r" {2,}", "  ", line)) for line in lines[start + 1 :]]
+    assert below == [
+        "Asking for 5 other ways",
+        "",
+        "Sooner:",
+        "  now  -t 1:00:00 -p devcore --gpus 0  devcore (g1)",
+        "  ≈ (in 30 min)  --gpus a100:1  gpu (g1)",
+        "No sooner: -t 1:00:00; -t 0:30:00",
+        "Not possible: -p core",
+        "",
+        "This is the scheduler's estimate as of now: "
+        "jobs that end early or late, and new ones that go first, change it.",
+    ]
+    assert len(slurm.tests()) == 6
+
+
+def test_as_json_there_is_one_event_for_the_request_and_one_for_each_variation(slurm: Doubles, told: Told) -> None:
+    slurm.start(devcore=minutes(0), a100=minutes(30), core=refused("Invalid qos specification"), _=minutes(80))
+    code, text = told("when", "-t", "2:00:00", "--gpus", "t4:1", "-p", "gpu", "--json")
+    found = [json.loads(line) for line in text.splitlines()]
+    assert code == 0
+    assert [event["event"] for event in found] == [
+        "asking", "forecast", "asking", *["variation"] * 5, "compared"
+    ]  # fmt: skip
+    forecast, others = found[1], found[3:8]
+    assert (forecast["flags"], forecast["partition"], forecast["exit_code"]) == (
+        "-t 2:00:00 -p gpu --gpus t4:1", "gpu", 0
+    )  # fmt: skip
+    assert 79 * 60 < forecast["seconds"] <= 80 * 60
+    start = datetime.fromisoformat(forecast["start"])
+    assert abs(start - datetime.now(timezone.utc) - timedelta(minutes=80)) < timedelta(minutes=1)
+    assert [(event["flags"], event["sooner"], bool(event["start"])) for event in others] == [
+        ("-t 1:00:00 -p devcore --gpus 0", True, True),
+        ("--gpus a100:1", True, True),
+        ("-t 1:00:00", False, True),
+        ("-t 0:30:00", False, True),
+        ("-p core", False, False),
+    ]
+    assert others[0]["seconds"] == 0
+    assert others[4]["what"]
+
+
+def test_of_several_partitions_each_is_asked_about(slurm: Doubles, told: Told) -> None:
+    """Slurm answers for the first one only."""
+    slurm.start(**{"partition=gpu": minutes(90), "partition=core": minutes(40), "_": minutes(95)})
+    code, text = told("when", "-t", "1:00:00", "--gpus", "1", "-p", "gpu,core")
+    assert code == 0
+    assert "(in 40 min)" in text
+    assert "-p gpu,core" in text
+    asked = [re.search(r"--partition=\S+", line) for line in slurm.tests()]
+    assert [word.group(0) for word in asked[:2] if word] == ["--partition=gpu", "--partition=core"]
+    assert "--partition=gpu,core" not in slurm.asked.read_text()
+
+
+def test_nothing_is_sooner_than_the_begin_time(slurm: Doubles, told: Told) -> None:
+    slurm.start(_=minutes(600))
+    code, text = told("when", "-t", "2:00:00", "--begin", "now+10hours")
+    assert (code, len(slurm.tests())) == (0, 1)
+    assert "(in 10 h)" in text
+
+
+# --- requests that cannot start --------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_an_answer_with_the_refusals_exit_code(slurm: Doubles, told: Told) -> None:
+    slurm.start(t4=refused("Requested node configuration is not available"), _=minutes(5))
+    code, text = told("when", "-t", "2:00:00", "--gpus", "t4:9", "-p", "gpu", "--json")
+    forecast = next(event for event in map(json.loads, text.splitlines()) if event["event"] == "forecast")
+    assert code == forecast["exit_code"] != 0
+    assert forecast["start"] is None
+    assert "Requested node configuration is not available" in forecast["why"]
+    assert forecast["what"]
+    assert forecast["mend"]
+    # a shorter walltime would not mend that
+    assert [re.findall(r"--time=\S+", line) for line in slurm.tests()] == [["--time=2:00:00"], ["--time=1:00:00"]]
+
+
+def test_what_would_start_instead_is_shown_below_a_refusal(slurm: Doubles, told: Told) -> None:
+    slurm.start(t4=refused("Requested node configuration is not available"), _=minutes(0))
+    _, text = told("when", "-t", "2:00:00", "--gpus", "t4:9", "-p", "gpu")
+    assert re.search(r"^This would start:\n  now  -t 1:00:00 -p devcore --gpus 0 ", text, re.M)
+
+
+def test_what_no_variation_mends_is_not_varied(slurm: Doubles, told: Told) -> None:
+    slurm.start(_=refused("Invalid account or account/partition combination specified"))
+    code, text = told("when", "-t", "2:00:00", "-A", "nope", "--gpus", "t4:1")
+    assert (code, len(slurm.tests())) == (50, 1)
+    assert "estimate" not in text
+
+
+def test_what_the_test_does_not_see_and_can_never_start_is_told(
+    slurm: Doubles, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's test knows neither the partition's time limit nor those of accounts and QOS."""
+
+    def beyond(request: Request, evidence: object) -> Explanation | None:
+        too_long = (request.walltime or UNLIMITED) > timedelta(days=2)
+        return Explanation("partition gpu allows 2 days", "try -t 2-00:00:00", never=True) if too_long else None
+
+    monkeypatch.setattr(explain, "beyond", beyond)
+    code, text = told("when", "-t", "3-0", "-p", "gpu", "--gpus", "1")
+    assert code == 23
+    assert "would never start: partition gpu allows 2 days." in text
+    assert "→ try -t 2-00:00:00" in text
+    assert re.search(r"now +-t 2-00:00:00 ", text)
+    assert not [line for line in slurm.tests()[1:] if "--time=3-0" in line]
+
+
+def test_a_limit_that_is_used_up_is_told_and_what_counts_on_it_is_not_offered(slurm: Doubles, told: Told) -> None:
+    """Of account proj1's two GPUs one is in use."""
+    slurm.start(_=minutes(0))
+    code, text = told("when", "-t", "2:00:00", "-p", "gpu", "--gpus", "t4:2", "-A", "proj1")
+    assert code == 0
+    assert "Account proj1 allows 2 GPUs for all who share it, and 1 is in use" in text
+    assert "Without that: now on g1 in partition gpu, with " in text
+    assert [line for line in slurm.tests()[1:] if "gpus" in line] == []
+    assert re.search(r"now +-t 1:00:00 -p devcore --gpus 0 ", text)
+
+
+def scontrol_with(*partitions: str) -> str:
+    last = next(line for line in SCONTROL.splitlines() if line.endswith(";;") and "gpu" in line)
+    more = "".join(f'; echo "PartitionName={partition} MaxTime=2-00:00:00 State=UP"' for partition in partitions)
+    return SCONTROL.replace(last, last.replace(" ;;", f"{more} ;;"))
+
+
+def sinfo_with(partition: str) -> str:
+    return f"{SINFO}echo 'n1 {partition} idle 0/20/0/20 (null) (null) none'\n"
+
+
+def test_a_partition_where_jobs_make_room_for_others_is_marked(slurm: Doubles, told: Told) -> None:
+    slurm.put("scontrol", scontrol_with("scavenge PreemptMode=REQUEUE"))
+    slurm.put("sinfo", sinfo_with("scavenge"))
+    slurm.start(scavenge=minutes(0), _=minutes(80))
+    _, text = told("when", "-t", "2:00:00", "-p", "core")
+    assert re.search(r"^  now +-p scavenge +scavenge \(g1\) \* *$", text, re.M)
+    assert "\n  * A job there may have to make room for others.\n" in text
+
+
+def test_a_partition_that_is_closed_at_the_moment_is_told(slurm: Doubles, told: Told) -> None:
+    slurm.put("scontrol", SCONTROL.replace("MaxTime=01:00:00 State=UP", "MaxTime=01:00:00 State=DOWN"))
+    _, text = told("when", "-t", "0:30:00", "-p", "devcore")
+    assert "Partition devcore is closed at the moment: it waits until that is opened." in text
+    assert re.search(r"^  now +-p core ", text, re.M)
+
+
+def test_a_partition_that_is_closed_to_the_default_account_is_told_and_not_offered(slurm: Doubles, told: Told) -> None:
+    """Slurm's test does not look at AllowAccounts; alice's default account is proj1."""
+    slurm.put("scontrol", scontrol_with("urgent AllowAccounts=proj2"))
+    slurm.put("sinfo", sinfo_with("urgent"))
+    slurm.start(_=minutes(80))
+    told("when", "-t", "2:00:00", "-p", "core")
+    assert [line for line in slurm.tests() if "urgent" in line] == []
+    slurm.start(_=minutes(0))
+    _, text = told("when", "-t", "2:00:00", "-p", "urgent")
+    assert "Account proj1 may not use partition urgent" in text
+
+
+def test_limits_that_could_not_be_read_are_said_to_be_left_out(slurm: Doubles, told: Told) -> None:
+    slurm.put("scontrol", SCONTROL.replace("sed", "exit 1; sed"))
+    _, text = told("when", "-t", "2:00:00")
+    assert "limits of your accounts and QOS could not be read" in text
+
+
+@pytest.mark.parametrize(("flag", "words"), [("--hold", "released"), ("--dependency=afterok:6", "--dependency")])
+def test_what_holds_a_job_back_and_is_not_tested_is_told(slurm: Doubles, told: Told, flag: str, words: str) -> None:
+    code, text = told("when", "-t", "2:00:00", flag)
+    assert code == 0
+    assert re.search(rf"^(It|The estimate) .*{words}", text, re.M)
+
+
+def test_no_time_and_no_refusal_is_no_answer(slurm: Doubles, told: Told) -> None:
+    slurm.put("sbatch", "echo 'sbatch: all is well' >&2\n")
+    code, text = told("when", "-t", "2:00:00")
+    assert code == 17
+    assert "sbatch: all is well" in text
+
+
+def test_a_scheduler_that_is_away_is_an_error_and_no_forecast(slurm: Doubles, told: Told) -> None:
+    slurm.start(_=refused("Unable to contact slurm controller (connect failure)"))
+    code, text = told("when", "-t", "2:00:00", "--json")
+    found = [json.loads(line)["event"] for line in text.splitlines()]
+    assert (code, found) == (63, ["asking", "error"])
+
+
+def test_a_scheduler_that_falls_silent_in_between_is_a_note(slurm: Doubles, told: Told) -> None:
+    slurm.start(**{"partition=gpu": minutes(90), "_": refused("Unable to contact slurm controller (connect failure)")})
+    code, text = told("when", "-t", "2:00:00", "-p", "gpu", "--gpus", "a100:1")
+    assert code == 0
+    assert "(in 1 h 30 min)" in text
+    assert "did not tell about other ways" in text
+
+
+@pytest.mark.parametrize("words", [["when", "--", "tf-gpu"], ["when", "--array=1-3"], ["when", "-t", "soon"]])
+def test_what_cannot_be_asked_is_a_usage_error(slurm: Doubles, told: Told, words: list[str]) -> None:
+    code, _ = told(*words)
+    assert (code, slurm.tests()) == (2, [])
+
+
+# --- what is free, in a terminal and not -----------------------------------------------------------------------
+
+
+def test_the_queue_fits_eighty_columns_and_is_plain_text_in_a_pipe(slurm: Doubles, told: Told) -> None:
+    code, text = told("queue")
+    assert code == 0
+    assert "\x1b" not in text
+    assert [line.rstrip() for line in text.splitlines()] == [
+        "Asking the scheduler what is free",
+        "Partition       Limit           Free  Busy  Out  Waiting  GPUs asked",
+        "core (default)  10 days  a100      1     3    0        1           0",
+        "                         t4        0     2    0",
+        "                         cores    20     0    0",
+        "devcore         1 hour   cores    20     0    0        0           0",
+        "gpu             2 days   a100      1     3    0       12          18",
+        "                         t4        0     2    0",
+        "",
+        "GPUs in all: a100 1 of 4 free, t4 0 of 2 free.",
+        "Waiting: 13 jobs (18 GPUs asked for), none of them yours.",
+    ]
+
+
+def test_hidden_jobs_are_said_to_be_hidden(slurm: Doubles, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIDDEN", "jobs,usage")
+    slurm.put("squeue", "true\n")
+    _, text = told("queue")
+    assert text.splitlines()[-1] == "Waiting: 0 jobs of yours. Other people's jobs are hidden from you here."
+
+
+def test_the_queue_as_json(slurm: Doubles, told: Told) -> None:
+    _, text = told("queue", "--json")
+    event = json.loads(text.splitlines()[-1])
+    assert event["gpus"] == [
+        {"type": "a100", "free": 1, "busy": 3, "out": 0}, {"type": "t4", "free": 0, "busy": 2, "out": 0}
+    ]  # fmt: skip
+    assert [(partition["name"], partition["waiting"]) for partition in event["partitions"]] == [
+        ("core", 1), ("devcore", 0), ("gpu", 12)
+    ]  # fmt: skip
+    assert (event["waiting"], event["waiting_gpus"], event["yours"], event["hidden"]) == (13, 18, 0, False)
+
+
+def test_the_other_cluster_is_asked_about_by_every_command(slurm: Doubles, told: Told) -> None:
+    told("queue", "-M", "snowy")
+    asked = slurm.asked.read_text().splitlines()
+    assert len(asked) == 4
+    assert [line for line in asked if "--clusters=snowy" not in line] == []
+
+
+def test_a_scheduler_that_tells_nothing_of_its_nodes(slurm: Doubles, told: Told) -> None:
+    slurm.put("sinfo", "echo 'slurm_load_partitions: Access/permission denied' >&2; exit 1\n")
+    code, text = told("queue")
+    assert code == 17
+    assert "Access/permission denied" in text
+
+
+@pytest.mark.parametrize("command", ["when", "queue"])
+def test_without_a_scheduler_there_is_no_queue(
+    told: Told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    monkeypatch.setattr("notebook_launcher.plan.shutil.which", lambda name: None)
+    code, text = told(command)
+    assert code == 0
+    assert "There is no queue on this machine" in text
+
+
+# --- times -----------------------------------------------------------------------------------------------------
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+
+
+def shown(event: events.Forecast, now: datetime, width: int = 80) -> str:
+    output = io.StringIO()
+    Tables(Console(file=output, width=width, no_color=True)).show(event, now)
+    return output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("start", "seconds", "zone", "text"),
+    [
+        ("2026-11-21T12:00:00+00:00", 0, 0, "Now on g1"),
+        ("2026-11-21T14:20:00+00:00", 8400, 0, "≈ 14:20 (in 2 h 20 min) on g1"),
+        ("2026-11-21T14:20:00+01:00", 4800, 1, "≈ 14:20 (in 1 h 20 min) on g1"),
+        ("2026-11-21T14:20:00+01:00", 4800, 9, "≈ 22:20 your time (in 1 h 20 min) on g1"),
+        ("2026-11-22T01:00:00+00:00", 46800, 0, "≈ Sun 01:00 (in 13 h) on g1"),
+        ("2026-12-05T01:00:00+00:00", 1170000, 0, "≈ 2026-12-05 01:00 (in 13 days 13 h) on g1"),
+        ("2026-11-21T12:01:10+00:00", 70, 0, "≈ 12:01 (in 1 min) on g1"),
+    ],
+)
+def test_a_start_is_told_on_the_readers_clock(start: str, seconds: int, zone: int, text: str) -> None:
+    now = NOON.astimezone(timezone(timedelta(hours=zone)))
+    event = events.Forecast("-t 1:00:00", start, seconds, "gpu", "g1")
+    assert shown(event, now) == f"{text} in partition gpu, with -t 1:00:00\n"
+
+
+def test_what_the_cluster_says_cannot_speak_to_the_terminal() -> None:
+    event = events.Forecast("-t 1:00:00", None, None, None, None, what="refused\x1b[2J", why="[bold]\x07", exit_code=20)
+    assert shown(event, NOON) == "refused\n  [bold]\n"

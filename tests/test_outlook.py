@@ -1,0 +1,428 @@
+"""What Slurm tells beyond one's own job: recorded answers of both generations, and damaged ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import LauncherError, SchedulerMissing, SubmitRefused
+from notebook_launcher.request import Request
+from notebook_launcher.schedulers.outlook import UNLIMITED, Limit, Node, Partition, QueuedJob, WouldStart
+from notebook_launcher.schedulers.slurm import Slurm
+
+OUTLOOK = Slurm.outlook
+GENERATIONS = ("22.05", "24.11")
+RECORDED = Path(__file__).parent / "recorded"  # what alice was told on the practice cluster
+
+each_generation = pytest.mark.parametrize("generation", GENERATIONS)
+
+
+def recorded(generation: str, name: str) -> Answer:
+    return Answer(0, (RECORDED / generation / f"{name}.txt").read_text())
+
+
+def said(generation: str, name: str, code: int) -> Answer:
+    return Answer(code, "", recorded(generation, name).stdout)
+
+
+# --- commands --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        pytest.param(
+            OUTLOOK.ahead("gpu", None),
+            "env SLURM_BITSTR_LEN=0 squeue --local --noheader --states=PENDING --partition=gpu --format=%i|%Q|%r",
+            id="ahead",
+        ),
+        pytest.param(OUTLOOK.partitions(None), "scontrol --oneliner show partition", id="partitions"),
+        pytest.param(
+            OUTLOOK.partitions("snowy"), "scontrol --clusters=snowy --oneliner show partition", id="partitions, -M"
+        ),
+        pytest.param(OUTLOOK.hiding("snowy"), "scontrol --clusters=snowy show config", id="hiding, -M"),
+        pytest.param(
+            OUTLOOK.would_start(
+                Request({"time": "2:00:00", "gpus": "1", "exclusive": None, "wait": None, "clusters": "snowy"})
+            ),
+            "env SLURM_TIME_FORMAT=standard sbatch --test-only --clusters=snowy --exclusive --gpus=1 --time=2:00:00 "
+            "--wrap=true",
+            id="would start: without what the launcher fulfils by itself",
+        ),
+    ],
+)
+def test_commands(command: list[str], words: str) -> None:
+    assert command == words.split()
+
+
+@pytest.mark.parametrize(
+    "command", [OUTLOOK.nodes("snowy"), OUTLOOK.waiting("snowy"), OUTLOOK.limits("alice", "snowy")]
+)
+def test_what_needs_a_shell_is_one_line_and_passes_names_as_words(command: list[str]) -> None:
+    assert "\n" not in " ".join(command)
+    script = command[command.index("-c") + 1]
+    assert not {"alice", "snowy"} & set(script.replace("=", " ").split())
+    assert "snowy" in command[-1] or "--clusters=snowy" in command
+
+
+# --- who goes first --------------------------------------------------------------------------------------------
+
+
+@each_generation
+def test_ahead_are_those_that_compete_and_go_first(generation: str) -> None:
+    """Of bob's: eight tasks of an array; not one on hold, nor one that waits for a limit; nor alice's own."""
+    assert OUTLOOK.read_ahead("9", recorded(generation, "ahead")) == 8
+
+
+@pytest.mark.parametrize(
+    ("rows", "ahead"),
+    [
+        ("7|100|Resources", 0),
+        ("7|100|None", 0),
+        ("7|100|Priority", None),  # it waits for others, and none is seen: they are hidden
+        ("6|100|Priority\n7|100|Priority\n8|100|Priority", 1),  # the same priority: who came first
+        ("8|101|Resources\n7|100|Priority\n6|99|Priority", 1),
+        ("6|200|BeginTime\n5|200|Dependency\n4|0|JobHeldUser\n3|200|Resources\n7|100|Priority", 1),
+        ("6_[1-3,8,20-30:5%2]|200|Priority\n7|100|Priority", 7),
+        ("6_4|200|Priority\n9+1|200|None\n7|100|Priority", 2),
+        ("CLUSTER: snowy\nsqueue: warning\n6|200|Priority\n7|100|Priority", 1),
+        ("6|200|Priority", None),  # has left the queue meanwhile
+        ("7|?|Priority", None),
+        ("", None),
+    ],
+)
+def test_ahead(rows: str, ahead: int | None) -> None:
+    assert OUTLOOK.read_ahead("7", Answer(0, rows)) == ahead
+
+
+def test_ahead_of_a_failing_squeue_is_not_known() -> None:
+    assert OUTLOOK.read_ahead("7", Answer(1, "6|200|Priority\n7|100|Priority", "slurm_load_jobs error")) is None
+
+
+# --- partitions ------------------------------------------------------------------------------------------------
+
+
+@each_generation
+def test_partitions(generation: str) -> None:
+    found = OUTLOOK.read_partitions(recorded(generation, "partitions"))
+    assert found == (
+        Partition("core", True, False, timedelta(days=10), 0, 2, 3),
+        Partition("node", False, True, timedelta(days=10), 0, None, 2, accounts=frozenset({"proj1", "proj2"}),
+                  qos=frozenset({"short"}), whole_nodes=True),
+        Partition("devcore", False, True, timedelta(hours=1), 0, None, 2, denied_accounts=frozenset({"proj9"})),
+        Partition("gpu", False, True, timedelta(days=2), 0, None, 1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "partition"),
+    [
+        ("PartitionName=a", Partition("a")),
+        ("PartitionName=a MaxTime=UNLIMITED State=UP", Partition("a", is_up=True, walltime=UNLIMITED)),
+        ("PartitionName=a MaxTime=01:00:00", Partition("a", walltime=timedelta(hours=1))),
+        ("PartitionName=a MaxTime=sometimes MaxNodes=many", Partition("a")),
+        ("PartitionName=a State=INACTIVE AllowGroups=g1,g2 DenyQos=slow",
+         Partition("a", is_up=False, groups=frozenset({"g1", "g2"}), denied_qos=frozenset({"slow"}))),
+        ("PartitionName=a Shared=EXCLUSIVE PreemptMode=OFF", Partition("a", whole_nodes=True)),
+        ("PartitionName=a PreemptMode=REQUEUE", Partition("a", preemptible=True)),
+        ("PartitionName=a PreemptMode=GANG,SUSPEND", Partition("a", preemptible=True)),
+    ],
+)  # fmt: skip
+def test_a_partition(text: str, partition: Partition) -> None:
+    assert OUTLOOK.read_partitions(Answer(0, text)) == (partition,)
+
+
+def test_partitions_that_are_hidden_are_not_none_at_all() -> None:
+    assert OUTLOOK.read_partitions(Answer(1, "", "slurm_load_partitions error: Access/permission denied")) is None
+    assert OUTLOOK.read_nodes(Answer(1, "", "slurm_load_partitions: Access/permission denied")) is None
+
+
+# --- limits ----------------------------------------------------------------------------------------------------
+
+
+def limits(generation: str, **flags: str | None) -> set[Limit]:
+    found = OUTLOOK.read_limits(Request(dict(flags)), recorded(generation, "limits"))
+    assert found is not None
+    return set(found)
+
+
+OF_PROJ1 = {
+    Limit("account proj1", "jobs", "group", "5", "1"),
+    Limit("account proj1", "submitted jobs", "user", "9", "1"),
+    Limit("account proj1", "gres/gpu", "job", "2"),
+    Limit("account proj1", "mem", "group", "100G", "6400M"),
+}
+
+
+@each_generation
+def test_limits_of_the_default_account_and_of_the_partitions_qos(generation: str) -> None:
+    """The partition's QOS has not been used: its limits for each user are in the database alone."""
+    found = limits(generation, partition="gpu")
+    assert {limit for limit in found if limit.on != "walltime"} == {
+        *OF_PROJ1,
+        Limit("account proj1", "jobs", "user", "4", "1"),
+        Limit("account proj1", "gres/gpu", "group", "2", "1"),
+        Limit("partition gpu (QOS courses)", "gres/gpu", "user", "1", "0"),
+    }
+    assert {(limit.of, limit.per, limit.value) for limit in found if limit.on == "walltime"} == {
+        ("partition gpu (QOS courses)", "job", "02:00:00"),
+        ("account proj1", "group", "69-10:40:00"),
+    }
+
+
+@each_generation
+def test_a_limit_of_the_qos_takes_the_place_of_the_same_one_of_the_account(generation: str) -> None:
+    found = limits(generation, account="proj1", qos="short")
+    assert {limit for limit in found if limit.on in ("gres/gpu", "jobs", "cpu", "node")} == {
+        Limit("account proj1", "jobs", "group", "5", "1"),
+        Limit("account proj1", "gres/gpu", "job", "2"),
+        Limit("QOS short", "gres/gpu", "group", "4", "1"),
+        Limit("QOS short", "gres/gpu", "user", "2", "1"),
+        Limit("QOS short", "jobs", "user", "2", "1"),
+        Limit("QOS short", "node", "job", "1"),
+        Limit("QOS short", "cpu", "user", "8", "1"),
+        Limit("QOS short", "cpu", "account", "16", "1"),
+    }
+    assert Limit("QOS short", "walltime", "job", "02:00:00") in found
+    assert Limit("QOS short", "cpu minutes", "job", "6000") in found
+
+
+@each_generation
+def test_another_account_has_other_limits(generation: str) -> None:
+    found = limits(generation, account="proj2", qos="short")
+    assert {limit.of for limit in found} == {"QOS short"}
+    assert Limit("QOS short", "cpu", "account", "16", "0") in found
+
+
+@each_generation
+def test_the_limits_on_another_cluster_are_its_own(generation: str) -> None:
+    assert OUTLOOK.read_limits(Request({"clusters": "snowy"}), recorded(generation, "snowy-limits")) == ()
+
+
+@pytest.mark.parametrize(("flags", "of"), [("", "partition gpu (QOS courses)"), ("OverPartQOS", "QOS short")])
+def test_the_partitions_qos_counts_more_unless_the_jobs_qos_says_otherwise(flags: str, of: str) -> None:
+    told = recorded("24.11", "limits").stdout
+    row = next(line for line in told.splitlines() if line.startswith("short|"))
+    changed = Answer(0, told.replace(row, row.replace("short||", f"short|{flags}|")))
+    found = OUTLOOK.read_limits(Request({"partition": "gpu", "qos": "short"}), changed)
+    assert [limit.of for limit in found or () if (limit.on, limit.per) == ("walltime", "job")] == [of]
+
+
+@each_generation
+@pytest.mark.parametrize(
+    ("flags", "defaults"),
+    [
+        ({}, ("proj1", "normal")),
+        ({"account": "proj2"}, ("proj2", "normal")),
+        ({"qos": "short"}, ("proj1", "short")),
+        ({"account": "proj7"}, ("proj7", None)),
+    ],
+)
+def test_the_account_and_the_qos_that_are_meant(
+    generation: str, flags: dict[str, str | None], defaults: tuple[str, str | None]
+) -> None:
+    assert OUTLOOK.read_defaults(Request(flags), recorded(generation, "limits")) == defaults
+
+
+def test_what_is_told_of_somebody_else_only_is_nothing() -> None:
+    assert OUTLOOK.read_limits(Request({"account": "proj7"}), recorded("24.11", "limits")) is None
+    assert OUTLOOK.read_limits(Request(), Answer(1, "", "scontrol: error")) is None
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("generation", "state"), [("22.05", "mixed"), ("24.11", "mixed-")])
+def test_nodes(generation: str, state: str) -> None:
+    nodes = OUTLOOK.read_nodes(recorded(generation, "nodes"))
+    assert nodes is not None
+    assert {(node.name, node.partition) for node in nodes} == {
+        ("gpu1", "core"), ("gpu1", "gpu"),
+        *((name, partition) for name in ("node1", "node2") for partition in ("core", "node", "devcore")),
+    }  # fmt: skip
+    by_name = {node.name: node for node in nodes if node.partition == "core"}
+    assert by_name["gpu1"] == Node("gpu1", "core", state, True, 16, 3, {"t4": 2, "a100": 4}, {"t4": 2, "a100": 3})
+    assert by_name["node1"] == Node("node1", "core", "drained", False, 20, 0, {}, {}, "coffee break")
+    assert by_name["node2"] == Node("node2", "core", "maint", False, 20, 0, {}, {})
+
+
+@each_generation
+def test_nodes_of_another_cluster(generation: str) -> None:
+    nodes = OUTLOOK.read_nodes(recorded(generation, "snowy-nodes"))
+    assert nodes is not None
+    assert nodes[0] == Node("s1", "core", "idle", True, 16, 0, {"t4": 1}, {})
+
+
+@pytest.mark.parametrize(
+    ("state", "available"),
+    [
+        *((state, True) for state in ("idle", "mixed", "allocated", "completing", "planned", "mixed-", "idle-")),
+        *((state, True) for state in ("idle~", "idle#", "allocated#", "idle%", "idle!", "mixed@", "powered_down")),
+        *((state, False) for state in ("idle*", "idle$", "idle^", "mixed$", "allocated*")),
+        *((state, False) for state in ("down", "down*", "drained", "draining", "drained*", "maint", "reserved")),
+        *(
+            (state, False)
+            for state in ("fail", "failing", "future", "inval", "unknown", "blocked", "reboot^", "woolly")
+        ),
+    ],
+)
+def test_whether_jobs_can_start_on_a_node(state: str, available: bool) -> None:
+    nodes = OUTLOOK.read_nodes(Answer(0, f"n1 core {state} 0/20/0/20 (null) (null) none"))
+    assert nodes == (Node("n1", "core", state, available, 20, 0, {}, {}),)
+
+
+@pytest.mark.parametrize(
+    ("gres", "used", "gpus", "gpus_used"),
+    [
+        ("gpu:4", "gpu:1(IDX:0)", {"": 4}, {"": 1}),
+        ("gpu:a100:4(S:0-1)", "gpu:a100:2(IDX:0,3)", {"a100": 4}, {"a100": 2}),
+        ("gpu:a100:2(S:0),gpu:a100:2(S:1)", "gpu:a100:3(IDX:0-2)", {"a100": 4}, {"a100": 3}),
+        ("gpu:a100_1g.5gb:7,gpu:a100:1", "gpu:a100_1g.5gb:0(IDX:N/A),gpu:a100:1(IDX:7)", {"a100_1g.5gb": 7, "a100": 1},
+         {"a100": 1}),
+        ("gpu:3090:8", "gpu:3090:8(IDX:0-7)", {"3090": 8}, {"3090": 8}),
+        ("scratch:100G,gpu:t4:1,shard:t4:8", "gpu:t4:1(IDX:0),shard:t4:0(0/8)", {"t4": 1}, {"t4": 1}),
+        ("gpu:t4:2", "(null)", {"t4": 2}, None),
+        ("lustre:1", "lustre:0", {}, {}),
+    ],
+)  # fmt: skip
+def test_gpus_of_a_node(gres: str, used: str, gpus: dict[str, int], gpus_used: dict[str, int] | None) -> None:
+    nodes = OUTLOOK.read_nodes(Answer(0, f"n1 core* idle 0/20/0/20 {gres} {used} none"))
+    assert nodes == (Node("n1", "core", "idle", True, 20, 0, gpus, gpus_used),)
+
+
+# --- who waits -------------------------------------------------------------------------------------------------
+
+
+@each_generation
+def test_waiting(generation: str) -> None:
+    jobs = OUTLOOK.read_waiting(recorded(generation, "waiting"))
+    assert jobs is not None
+    assert {(job.id, job.user, job.partition, job.reason, job.cores, job.gpus, job.tasks) for job in jobs} == {
+        ("4", "bob", "gpu", "QOSMaxWallDurationPerJobLimit", 1, 2, 1),
+        ("5_[1-5,7-9%2]", "bob", "gpu", "Resources", 1, 1, 8),
+        ("6", "bob", "gpu", "JobHeldUser", 1, 1, 1),
+        ("7", "alice", "gpu", "QOSMaxGRESPerUser", 6, 6, 1),
+        ("8", "bob", "core,node", "BeginTime", 2, 0, 1),
+        ("9", "alice", "gpu", "Priority", 1, 1, 1),
+    }
+
+
+@each_generation
+def test_an_empty_queue_is_told_apart_from_none(generation: str) -> None:
+    assert OUTLOOK.read_waiting(recorded(generation, "snowy-waiting")) == ()
+    assert OUTLOOK.read_waiting(Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")) is None
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [
+        ("cpu=1,node=1,gres/gpu=3,gres/gpu:t4=3 gres:gpu:t4:3 N/A N/A", 3),
+        ("cpu=1,node=1 gres:gpu:t4:3 N/A N/A", 3),  # a site need not count GPUs among its resources
+        ("cpu=1,node=2 N/A gres/gpu:t4:2 N/A", 4),
+        ("cpu=1,node=1 N/A N/A gres/gpu=1", 6),
+        ("cpu=1,node=1 N/A gres:scratch:2 N/A", 0),
+        ("cpu=1,node=1 N/A N/A N/A", 0),
+    ],
+)
+def test_gpus_that_a_job_waits_for(tres: str, gpus: int) -> None:
+    told = Answer(0, f"7 bob gpu 100 6 2 6 {tres} (Nodes required for job are DOWN)")
+    assert OUTLOOK.read_waiting(told) == (
+        QueuedJob("7", "bob", "gpu", "(Nodes required for job are DOWN)", 100, 6, gpus),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("PluginDir = /usr/lib\nPrivateData             = none\nPriorityType = x", False),
+        ("JobCredentialPrivateKey = (null)\nPrivateData             = accounts,jobs,usage\n", True),
+        ("PrivateData             = cloud,accounts\n", False),
+        ("", None),
+    ],
+)
+def test_whether_jobs_are_hidden(text: str, hidden: bool | None) -> None:
+    assert OUTLOOK.read_hiding(Answer(0, text)) is hidden
+
+
+# --- when something would start --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("generation", "start"), [("22.05", "2026-11-22T03:12:20"), ("24.11", "2026-11-22T03:12:03")])
+def test_would_start(generation: str, start: str) -> None:
+    told = said(generation, "starts", 0)
+    assert OUTLOOK.read_would_start(told) == WouldStart(start, "gpu", "gpu1", said=told.stderr.strip())
+
+
+@each_generation
+def test_would_be_refused(generation: str) -> None:
+    answer = OUTLOOK.read_would_start(said(generation, "refused", 1))
+    assert isinstance(answer.refusal, SubmitRefused)
+    assert answer.start is None
+    assert "Requested node configuration is not available" in answer.refusal.why
+
+
+def test_would_start_among_what_a_sites_plug_in_says() -> None:
+    text = (
+        "sbatch: INFO: account proj1 is charged\n"
+        "sbatch: Job 7 to start at 2026-11-21T14:20:00 using 4 processors on nodes n[1-2],n7 in partition gpu\n"
+        "sbatch:   Preempts: 5,6\n"
+    )
+    answer = OUTLOOK.read_would_start(Answer(0, "", text))
+    assert (answer.start, answer.partition, answer.nodes) == ("2026-11-21T14:20:00", "gpu", "n[1-2],n7")
+    assert answer.preempts == ("5", "6")
+
+
+def test_what_is_not_understood_is_kept_as_it_was_said() -> None:
+    answer = OUTLOOK.read_would_start(Answer(0, "all is well", "sbatch: wrapped"))
+    assert answer == WouldStart(said="sbatch: wrapped\nall is well")
+
+
+def test_no_sbatch_there_is_an_error_of_its_own() -> None:
+    answer = OUTLOOK.read_would_start(Answer(127, "", "env: ‘sbatch’: No such file or directory"))
+    assert isinstance(answer.refusal, SchedulerMissing)
+
+
+# --- damaged, cut and foreign text -----------------------------------------------------------------------------
+
+READINGS: list[Callable[[Answer], object]] = [
+    lambda answer: OUTLOOK.read_ahead("9", answer),
+    OUTLOOK.read_partitions,
+    lambda answer: OUTLOOK.read_limits(Request({"account": "proj1", "qos": "short", "partition": "gpu"}), answer),
+    lambda answer: OUTLOOK.read_defaults(Request({}), answer),
+    OUTLOOK.read_nodes,
+    OUTLOOK.read_waiting,
+    OUTLOOK.read_hiding,
+    OUTLOOK.read_would_start,
+]
+TEXTS = [path.read_text() for path in sorted(RECORDED.rglob("*.txt"))]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> str:
+    """A recording of this or another command, cut, with something foreign put in."""
+    text = draw(st.sampled_from(TEXTS))
+    if len(text) > 4000:  # parts of the long ones, so that their middles are damaged as well
+        begin = draw(st.integers(0, len(text) - 4000))
+        text = text[begin : begin + 4000]
+    begin, end = sorted((draw(st.integers(0, len(text))), draw(st.integers(0, len(text)))))
+    foreign = draw(st.text(max_size=20) | st.sampled_from(["|", "=", "(", "\n", " ", "\x00", "²", "٣", "9" * 30, ","]))
+    return text[:begin] + foreign + (text[end:] if draw(st.booleans()) else text[begin:])
+
+
+@pytest.mark.parametrize("read", READINGS)
+@given(text=damaged() | st.text(), error=st.text(max_size=60), code=st.sampled_from([0, 1, 127]))
+def test_readings_never_raise(read: Callable[[Answer], object], text: str, error: str, code: int) -> None:
+    read(Answer(code, text, error))
+    read(Answer(code, error, text))
+
+
+def test_a_refusal_is_an_error_to_be_shown() -> None:
+    refusal = OUTLOOK.read_would_start(Answer(1)).refusal
+    assert isinstance(refusal, LauncherError)
+    assert refusal.what
