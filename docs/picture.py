@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from rich.console import Console
 
 from notebook_launcher import events
+from notebook_launcher.cli.times import stopwatch
 from notebook_launcher.cli.views import TextView
+from notebook_launcher.cli.waitline import waiting_parts
 
 SESSION = "20261121-014455-k3f9"
+
+
+def waited() -> str:
+    """Return the waiting line of a Saturday morning."""
+    now = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
+    hours = {"estimate": now + timedelta(hours=2, minutes=20), "as_of": now - timedelta(minutes=2)}
+    why = "3 jobs are ahead in partition gpu"
+    times = {name: at.isoformat() for name, at in hours.items()}
+    return "; ".join(waiting_parts(events.Waiting("4711", "PENDING", "Priority", why, ahead=3, **times), now))
 
 
 def main() -> None:
@@ -20,6 +32,7 @@ def main() -> None:
     console.print("$ launch-notebook -t 2:00:00 --gpus 1", style="bold", highlight=False)
     directory = f"~/.notebook-launcher/sessions/{SESSION}"
     view.show(events.Submitted(SESSION, "4711", None, "slurm", "2 hours", directory))
+    console.print(f"⠼ {stopwatch(151)}  {waited()}", highlight=False)
     url = "http://127.0.0.1:40683/lab?token=XX5KACylsE7DQIOCGC2ijBPg4ET2h516lX_X0wScKY8"
     view.show(events.Ready(SESSION, "4711", "gpu1", url, 40683))
     console.print()
