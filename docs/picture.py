@@ -31,7 +31,8 @@ def main() -> None:
     view = TextView(console, interactive=True)
     console.print("$ launch-notebook -t 2:00:00 --gpus 1", style="bold", highlight=False)
     directory = f"~/.notebook-launcher/sessions/{SESSION}"
-    view.show(events.Submitted(SESSION, "4711", None, "slurm", "2 hours", directory))
+    with view.paused():  # a line that updates in place would stay in a picture
+        view.show(events.Submitted(SESSION, "4711", None, "slurm", "2 hours", directory))
     console.print(f"⠼ {stopwatch(151)}  {waited()}", highlight=False)
     url = "http://127.0.0.1:40683/lab?token=XX5KACylsE7DQIOCGC2ijBPg4ET2h516lX_X0wScKY8"
     view.show(events.Ready(SESSION, "4711", "gpu1", url, 40683))
