@@ -26,6 +26,7 @@ if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
 from tests.browsing import chromium
 from tests.cluster import PracticeCluster
 from tests.cluster.layout import BOXES, COMPUTE_NODES, USERS
+from tests.cluster.slurm import CONFIGURATION
 
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
 # program that is started here; these tests are about programs that get them.
@@ -245,10 +246,11 @@ def start(cluster: PracticeCluster) -> Iterator[Callable[..., Session]]:
 
 
 def clear(cluster: PracticeCluster) -> None:
-    """Cancel every job and wait until the queue is empty."""
-    for where in ("practice", "snowy"):
-        cancels = [f"scancel --clusters={where} -u {user}" for user in USERS]
-        cluster.root("login", ["sh", "-c", "; ".join(cancels)])
+    """Cancel every job, return every node to service, and wait until the queue is empty."""
+    cancel = "for state in PENDING RUNNING SUSPENDED; do scancel --state=$state; done"
+    for configuration in CONFIGURATION.values():  # with --clusters, Slurm 22.05 takes its time
+        cluster.root("login", ["env", f"SLURM_CONF={configuration}", "sh", "-c", cancel])
+    cluster.resume()
     wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
     for node in COMPUTE_NODES:  # what one test left behind is not the next one's fault
         cluster.root(node, ["pkill", "-KILL", "-u", ",".join(USERS)])

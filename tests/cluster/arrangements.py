@@ -11,6 +11,7 @@ from .arranging import overwrite
 from .crowds import Crowds
 from .errors import ClusterError
 from .layout import BOXES, COMPUTE_NODES, LOGIN_NODES, MOVED_LOGIN, USERS
+from .service_faults import ServiceFaults
 from .site_faults import SiteFaults
 from .slurm_faults import SlurmFaults
 
@@ -23,7 +24,7 @@ _HIDE_SSHD = "mv /usr/sbin/sshd /usr/sbin/.sshd-elsewhere"
 _SHOW_SSHD = "mv /usr/sbin/.sshd-elsewhere /usr/sbin/sshd"
 
 
-class Arrangements(SlurmFaults, Crowds, SiteFaults):
+class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, Crowds):
     """What can be changed about a running cluster. The part of PracticeCluster that plays tricks."""
 
     # ---- the network -----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import assembly, boxes, cache, door, homes, network, processes, recipes, slurm, state
+from . import assembly, boxes, cache, door, homes, network, processes, recipes, service_faults, slurm, state
 from .arrangements import Arrangements
 from .errors import ClusterError, NotPossibleHereError, NotUpError
 from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
@@ -110,6 +110,7 @@ class PracticeCluster(Arrangements):
     def _clean(self) -> None:
         found = state.load(self.generation)
         processes.end_all(self.directory, found.alive().values())
+        service_faults.remove_cgroup(self.directory)
         door.remove_files(self.directory, Path(found.profile) if found.profile else None)
         if self.directory.exists():
             shutil.rmtree(self.directory)
@@ -224,8 +225,9 @@ class PracticeCluster(Arrangements):
         """Return the ids of all jobs that wait or run: "7" on the main cluster, "7;snowy" on the second one."""
         found = []
         for cluster, suffix in ((slurm.MAIN, ""), (slurm.SNOWY, f";{slurm.SNOWY}")):
-            listing = self.root("login", ["squeue", "-M", cluster, "-h", "-o", "%i"], check=True).stdout
-            found += [line + suffix for line in listing.split("\n") if line and not line.startswith("CLUSTER:")]
+            # Not -M: that asks the database first, which takes its time, and may be away.
+            squeue = ["env", f"SLURM_CONF={slurm.CONFIGURATION[cluster]}", "squeue", "-h", "-o", "%i"]
+            found += [line + suffix for line in self.root("login", squeue, check=True).stdout.split()]
         return found
 
     def _pid(self, box: str) -> int:

@@ -7,14 +7,16 @@ one node that shares a box with node2. Both report to one slurmdbd, which is wha
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import sshd
-from .errors import ClusterError
+from .arranging import until
 from .layout import COMPUTE_NODES, USERS, Generation
+
+STARTS_WITHIN = 60
+"""Seconds that each of the services may take."""
 
 RunAsRoot = Callable[..., str]
 """(box, argv, *, stdin="") -> standard output; raises ClusterError if the command fails."""
@@ -22,6 +24,7 @@ RunAsRoot = Callable[..., str]
 MAIN, SNOWY = "practice", "snowy"
 BOTH = f"{MAIN},{SNOWY}"
 SNOWY_DIRECTORY = "/etc/slurm/snowy"
+CONFIGURATION = {MAIN: "/etc/slurm/slurm.conf", SNOWY: f"{SNOWY_DIRECTORY}/slurm.conf"}
 
 _COMMON = """\
 AuthType=auth/munge
@@ -209,7 +212,7 @@ class Starter:
             if pam_slurm:
                 self._shell(node, sshd.ADD_PAM_SLURM)
         self._shell("node2", f"mkdir -p /var/lib/slurm/snowy-slurmd && slurmd -f {SNOWY_DIRECTORY}/slurm.conf -N s1")
-        self._wait("idle nodes", self._all_idle)
+        until(self._all_idle, "idle nodes", STARTS_WITHIN)
         for cluster in (MAIN, SNOWY):
             self.run("ctl", ["scontrol", "-M", cluster, *_RESERVATION])
 
@@ -218,33 +221,20 @@ class Starter:
 
     def _start_database(self) -> None:
         self._shell("ctl", _START_DATABASE)
-        self._wait("MariaDB", lambda: bool(self.run("ctl", ["mariadb-admin", "ping"])))
+        until(lambda: self.run("ctl", ["mariadb-admin", "ping"]), "MariaDB", STARTS_WITHIN)
         self.run("ctl", ["mariadb"], stdin=_PREPARE_DATABASE)
 
     def _start_accounting(self) -> None:
         folders = "/var/lib/slurm/slurmctld /var/lib/slurm/snowy-slurmctld"
         self._shell("ctl", f"mkdir -p {folders} && chown slurm: {folders}")
         self._shell("ctl", "slurmdbd")
-        self._wait("slurmdbd", lambda: self.run("ctl", ["sacctmgr", "-n", "show", "cluster"]) is not None)
+        # It knows no cluster yet: that it answers is enough.
+        until(lambda: [self.run("ctl", ["sacctmgr", "-n", "show", "cluster"])], "slurmdbd", STARTS_WITHIN)
         self.run("ctl", ["sacctmgr", "-i"], stdin="\n".join(_accounting_commands()) + "\n")
 
     def _all_idle(self) -> bool:
         states = self.run("ctl", ["sinfo", "-M", BOTH, "-h", "-N", "-t", "idle", "-o", "%N"])
         return {*COMPUTE_NODES, "s1"} <= set(states.split())
-
-    def _wait(self, what: str, done: Callable[[], bool], seconds: float = 60) -> None:
-        """Ask until `done`, which may also fail, says yes; the cluster is of no use before."""
-        deadline = time.monotonic() + seconds
-        while True:
-            try:
-                if done():
-                    return
-                reason = "it is not there yet"
-            except ClusterError as error:
-                reason = str(error)
-            if time.monotonic() > deadline:
-                raise ClusterError(f"Waited {seconds:.0f} s in vain for {what}: {reason}")
-            time.sleep(0.1)
 
 
 def _accounting_commands() -> list[str]:

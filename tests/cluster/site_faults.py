@@ -1,0 +1,116 @@
+"""What sites put around Slurm: wrappers of commands, slow containers, homes that are full or cannot be written."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .arranging import Arranging
+from .errors import ClusterError
+from .layout import COMPUTE_NODES, LOGIN_NODES, USERS
+
+# Comes before /usr/bin for everybody, by ssh, in a login shell, and in a job.
+_WRAPPERS = "/usr/local/bin"
+
+_SLOW_SUBMIT = """\
+#!/bin/sh
+# A site's own sbatch: it submits, and answers when it has had its coffee.
+test "$(id -un)" = {user} || exec /usr/bin/sbatch "$@"
+answer=$(/usr/bin/sbatch "$@")
+status=$?
+sleep {seconds}
+test -z "$answer" || printf '%s\\n' "$answer"
+exit $status
+"""
+
+_FAILING = """\
+#!/bin/sh
+# root, who looks after the cluster, is spared.
+test "$(id -u)" != 0 || exec /usr/bin/{program} "$@"
+echo {text} >&2
+exit {status}
+"""
+
+# One process that becomes the other, so that a signal meant for the container ends the waiting as well.
+_SLOW_CONTAINER = """\
+#!/usr/bin/python3
+import os, sys, time
+if {{"exec", "run", "shell", "instance"}} & set(sys.argv[1:]):
+    time.sleep({seconds})
+os.execv("/usr/bin/{program}", sys.argv)
+"""
+
+_FILL = "cat /dev/zero >{home}/.fills-it 2>/dev/null || true"
+# Not ":", because a shell ends when the redirection of that one fails.
+_FILL_INODES = "mkdir {home}/.fills-it-too; i=0; while true 2>/dev/null >{home}/.fills-it-too/$i; do i=$((i+1)); done"
+_FREE = "rm -rf {home}/.fills-it {home}/.fills-it-too"
+_READ_ONLY = "mount --bind {home} {home}; mount -o remount,bind,ro {home}"
+
+
+class SiteFaults(Arranging):
+    """What can be changed about a running cluster's commands and homes."""
+
+    # ---- commands --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def slow_sbatch(self, user: str, seconds: float) -> Iterator[None]:
+        """Let sbatch on the login nodes submit a user's job at once and say so only seconds later."""
+        with self._wrapper(LOGIN_NODES, "sbatch", _SLOW_SUBMIT.format(user=user, seconds=seconds)):
+            yield
+
+    @contextmanager
+    def failing_squeue(
+        self, text: str = "slurm_load_jobs error: Socket timed out on send/recv operation"
+    ) -> Iterator[None]:
+        """Let squeue on the login nodes print this on its second output and exit with 1."""
+        with self.failing("squeue", text):
+            yield
+
+    @contextmanager
+    def failing(self, program: str, text: str, status: int = 1) -> Iterator[None]:
+        """Let a program on the login nodes do nothing for ordinary users but print a text, as an error, and fail."""
+        script = _FAILING.format(program=program, text=shlex.quote(text), status=status)
+        with self._wrapper(LOGIN_NODES, program, script):
+            yield
+
+    @contextmanager
+    def slow_container(self, seconds: float) -> Iterator[None]:
+        """Let entering an image take so long first, on the compute nodes."""
+        with (
+            self._wrapper(COMPUTE_NODES, "apptainer", _SLOW_CONTAINER.format(program="apptainer", seconds=seconds)),
+            self._wrapper(COMPUTE_NODES, "singularity", _SLOW_CONTAINER.format(program="singularity", seconds=seconds)),
+        ):
+            yield
+
+    @contextmanager
+    def _wrapper(self, boxes: tuple[str, ...], program: str, script: str) -> Iterator[None]:
+        path = f"{_WRAPPERS}/{program}"
+        put = f"printf %s {shlex.quote(script)} >{path}.new; chmod 755 {path}.new; mv {path}.new {path}"
+        with self._changed(boxes, put, f"rm -f {path}"):
+            yield
+
+    # ---- homes -----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def full_home(self, user: str, *, inodes: bool = False) -> Iterator[None]:
+        """Fill a user's home to the last byte, and free it again; only ivan's is small enough.
+
+        Files and directories without content can still be made, with `inodes` not even those.
+        """
+        if USERS[user].home_mebibytes is None:
+            raise ClusterError(f"The home of {user} is no file system of its own.")
+        home = USERS[user].home
+        fill = [_FILL, *([_FILL_INODES] if inodes else [])]
+        with self._changed(["login"], "; ".join(fill).format(home=home), _FREE.format(home=home)):
+            yield
+
+    @contextmanager
+    def read_only_home(self, user: str, *boxes: str) -> Iterator[None]:
+        """Let a user's home be there to be read and not to be written, on these boxes (on all compute nodes).
+
+        Who is in it already, or has a file open there, goes on writing.
+        """
+        home = USERS[user].home
+        with self._changed(boxes or COMPUTE_NODES, _READ_ONLY.format(home=home), f"umount -l {home}"):
+            yield
