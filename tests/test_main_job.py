@@ -238,55 +238,7 @@ def users_on(cluster: PracticeCluster, box: str) -> list[str]:
     return [args for _, user, args in cluster.processes(box) if user == "alice"]
 
 
-# --- what goes wrong -----------------------------------------------------------------------------------------------
-
-
-@each_slurm
-def test_cancelled_by_somebody_else_while_waiting(cluster: PracticeCluster, start: Start) -> None:
-    session = start("-n", "1", "-b", "now+1hour")
-    session.expect("waits for its begin time")
-    cluster.root("ctl", ["scancel", session.job_id])
-    assert session.end(timeout=30) == 31
-    assert "cancelled" in session.printed
-    assert_nothing_left(cluster)
-
-
-@each_slurm
-def test_cancelled_by_somebody_else_while_held(cluster: PracticeCluster, start: Start) -> None:
-    session = start("-n", "1")
-    session.ready()
-    cluster.root("ctl", ["scancel", session.job_id])
-    assert session.end(timeout=30) == 31
-    assert "cancelled" in session.printed
-    assert_nothing_left(cluster)
-
-
-FAILURES = [
-    pytest.param(["--", "no-image"], 30, "not-there.sif", id="image missing"),
-    pytest.param(["--", "no-jupyter"], 30, "no JupyterLab in the container", id="Jupyter missing in the container"),
-    pytest.param(["--", "plain"], 30, "--module", id="Jupyter missing on the node"),
-    pytest.param(["--", "broken"], 30, "broken/1", id="module does not load"),
-    pytest.param(["-A", "nobody"], 20, "account", id="account refused"),
-    pytest.param(["-p", "nowhere"], 20, "partition", id="partition refused"),
-    pytest.param(["-p", "devcore", "-t", "5:00:00"], 23, "walltime", id="walltime beyond the partition"),
-    pytest.param(["-t", "soon"], 2, "walltime", id="walltime that is none"),
-    pytest.param(["--gres=gpu:h9000:1"], 20, "%G", id="GPU that is not there"),
-    pytest.param(["-M", "atlantis"], 20, "cluster", id="cluster that is not there"),
-    pytest.param(["--", "tf-mlk"], 4, "tf-mkl", id="environment misspelled"),
-]  # fmt: skip
-
-
-@each_slurm
-@pytest.mark.parametrize(("words", "exit_code", "said"), FAILURES)
-def test_failures_in_a_sentence(
-    cluster: PracticeCluster, start: Start, words: list[str], exit_code: int, said: str
-) -> None:
-    session = start("-n", "1", *words, columns=200)
-    assert session.end() == exit_code, session.printed
-    assert said in session.printed
-    assert "→" in session.printed
-    assert "Traceback" not in session.printed
-    assert_nothing_left(cluster)
+# --- other ways to JupyterLab, and what goes wrong (more of that in test_situations.py) -----------------------------
 
 
 def test_a_module_instead_of_a_container(cluster: PracticeCluster, start: Start) -> None:
