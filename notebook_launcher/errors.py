@@ -153,7 +153,7 @@ class ConstraintRefused(SubmitRefused):
 
 
 class SizeRefused(SubmitRefused):
-    """No node there can ever give as many cores, nodes, GPUs or as much memory as was asked for."""
+    """No node there can ever give what was asked for: cores, nodes, memory, GPUs of that type, all of it together."""
 
     exit_code = 57
 
@@ -171,27 +171,31 @@ class LimitRefused(SubmitRefused):
 
 
 class NoRoom(SubmitRefused):
-    """The disk is full or a quota is used up, so that the job's files could not be written."""
+    """A disk is full or a quota used up, the user's or the scheduler's: the job's files could not be written."""
 
     exit_code = 60
 
 
 class ClusterRefused(SubmitRefused):
-    """There is no other cluster of that name to send jobs to, or it cannot be reached."""
+    """There is no cluster of that name to send jobs to, or other clusters cannot be reached at the moment."""
 
     exit_code = 61
 
 
 class DependencyRefused(SubmitRefused):
-    """The job that this one should wait for is not known, or its kind of dependency is not."""
+    """The job that this one should wait for is not known or did not end as asked for, or the dependency is no such."""
 
     exit_code = 62
 
 
 class SchedulerAway(SubmitRefused):
-    """The scheduler did not answer when the job was to be queued: it is restarting, or its machine is down."""
+    """The scheduler did not answer when the job was to be queued: it is restarting, too busy, or its machine is down.
+
+    ``may_have_heard``: it was reached, and its answer was not heard: then it may have queued the job all the same.
+    """
 
     exit_code = 63
+    may_have_heard = False
 
 
 class SchedulerMissing(LauncherError):
@@ -219,7 +223,7 @@ class JobFailed(LauncherError):
 
 
 class OutOfMemory(JobFailed):
-    """The job needed more memory than it had asked for."""
+    """The job needed more memory than it had asked for, or than its GPU has."""
 
     exit_code = 80
 
@@ -237,7 +241,7 @@ class Preempted(JobFailed):
 
 
 class BootFailed(JobFailed):
-    """The compute node, or what is to be started on it, could not be made ready for the job."""
+    """The compute node, or what the job needs there to start, could not be made ready: a boot, its output's file."""
 
     exit_code = 83
 
@@ -303,13 +307,13 @@ class JupyterSlow(JobFailed):
 
 
 class HomeUnusable(JobFailed):
-    """The session's directory cannot be written on the compute node: the home is full, or read-only there."""
+    """A disk cannot be written on the compute node: full, beyond a quota or read-only; mostly the user's home."""
 
     exit_code = 98
 
 
 class JobCancelled(LauncherError):
-    """Somebody else cancelled the job (the user elsewhere, an operator, the scheduler's preemption)."""
+    """Somebody cancelled the job: the user from elsewhere, an operator, the scheduler."""
 
     exit_code = 31
 
@@ -321,7 +325,7 @@ class JobTimedOut(LauncherError):
 
 
 class JobLost(LauncherError):
-    """The scheduler no longer knows the job and it left no word: node failure, restart without memory."""
+    """The scheduler no longer knows the job, and neither it nor its log left a word why."""
 
     exit_code = 33
 

@@ -56,11 +56,15 @@ def least_walltime(request: Request) -> timedelta | None:
 
 
 def least_nodes(request: Request) -> int:
-    """Return the smallest number of nodes that the request is content with: of ``2-4``, 2."""
+    """Return the smallest number of nodes that the request is content with: of ``2-4``, 2.
+
+    sbatch itself lowers the number of nodes to that of tasks, where that is named and smaller.
+    """
     text = request.flags.get("nodes") or ""
     if re.search(r"[a-zA-Z]", text):  # 1k
         return 1
-    return max(1, min(_numbers(text), default=1))
+    least = max(1, min(_numbers(text), default=1))
+    return max(1, min(least, _count(request, "ntasks") or least))
 
 
 def most_nodes(request: Request) -> int | None:

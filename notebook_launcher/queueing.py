@@ -55,7 +55,7 @@ def queue_job(stage: Stage, session: Session) -> JobRef:
     except (ConnectionLost, HostCommandFailed, SubmitUncertain) as error:
         return _found(stage, session, error)
     except SchedulerAway as error:
-        if not _may_have_heard(error):
+        if not error.may_have_heard:
             raise
         return _found(stage, session, error, patience=APPEARS_WITHIN)
 
@@ -132,11 +132,6 @@ def _kept(inbox: queue.SimpleQueue[object]) -> Iterator[list[object]]:
     finally:
         for item in later:
             inbox.put(item)
-
-
-def _may_have_heard(error: SchedulerAway) -> bool:
-    """Whether the scheduler may have taken the job although it did not say so: it was reached, and not heard."""
-    return "timed out" in error.why.lower()
 
 
 def _found(stage: Stage, session: Session, error: LauncherError, patience: float = 0.0) -> JobRef:

@@ -85,6 +85,7 @@ def how_it_ended(
         user=stage.site.user,
         who=_name_of(stage, status),
         walltime=Request(session.record.flags).walltime,
+        output=session.record.log,
     )
 
 

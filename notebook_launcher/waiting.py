@@ -17,7 +17,7 @@ def show_waiting(
     stage: Stage, session: Session, status: JobStatus, evidence: Evidence | None, read_at: datetime
 ) -> None:
     """Show why the job waits. Raises ``JobNeverStarts`` where it can never start, whatever it is said to wait for."""
-    explanation = explain.pending(status.reason, evidence)
+    explanation = explain.pending(status.reason, evidence, job=status.job.id)
     if explanation.never:
         raise JobNeverStarts(
             f"Job {status.job} can never start: {explanation.summary}.",

@@ -189,7 +189,7 @@ def test_no_jupyterlab_is_told_in_a_sentence(start: Start, environment: dict[str
     venv = tmp_path / "empty"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     session = start("--venv", str(venv))
-    assert session.end() == 30
+    assert session.end() == 95
     assert "There is no JupyterLab in the virtual environment" in session.printed
     assert "Traceback" not in session.printed
     nothing_left(environment)

@@ -45,9 +45,28 @@ def test_the_exit_codes_are_a_promise() -> None:
         "HostKeyUnknown": 12, "HostKeyChanged": 13, "NodeUnreachable": 14, "ConnectionLost": 15,
         "HostCommandFailed": 16, "SubmitRefused": 20, "SchedulerMissing": 21, "SubmitUncertain": 22,
         "JobNeverStarts": 23, "JobFailed": 30, "JobCancelled": 31, "JobTimedOut": 32, "JobLost": 33,
-        "JupyterSilent": 34, "SessionNotFound": 40, "CancelFailed": 41, "OurBug": 70, "Interrupted": 130,
+        "JupyterSilent": 34, "JobSilent": 35, "SessionNotFound": 40, "CancelFailed": 41, "AccountRefused": 50,
+        "PartitionRefused": 51, "QosRefused": 52, "ReservationRefused": 53, "WalltimeRefused": 54, "GresRefused": 55,
+        "ConstraintRefused": 56, "SizeRefused": 57, "LicenceRefused": 58, "LimitRefused": 59, "NoRoom": 60,
+        "ClusterRefused": 61, "DependencyRefused": 62, "SchedulerAway": 63, "OurBug": 70, "OutOfMemory": 80,
+        "NodeFailed": 81, "Preempted": 82, "BootFailed": 83, "DeadlinePassed": 84, "Revoked": 85, "ModuleFailed": 90,
+        "ImageUnusable": 91, "BindMissing": 92, "ContainerFailed": 93, "ActivationFailed": 94, "JupyterMissing": 95,
+        "JupyterCrashed": 96, "JupyterSlow": 97, "HomeUnusable": 98, "Interrupted": 130,
     }  # fmt: skip
     assert promised.items() <= {kind.__name__: kind.exit_code for kind in ALL_ERRORS}.items()
+
+
+@pytest.mark.parametrize(
+    ("family", "codes"),
+    [(errors.SubmitRefused, {20, *range(50, 70)}), (errors.JobFailed, {30, *range(80, 100)})],
+)
+def test_a_script_tells_families_apart_by_ranges(family: type[LauncherError], codes: set[int]) -> None:
+    """As docs/errors.md says, where these ranges stand."""
+    assert {kind for kind in ALL_ERRORS if kind.exit_code in codes} == {
+        kind for kind in ALL_ERRORS if issubclass(kind, family)
+    }
+    first, *rest = sorted(codes)
+    assert f"{first}, or {rest[0]} to {rest[-1]}" in (DOCS / "errors.md").read_text()
 
 
 def documented_errors() -> dict[str, int]:

@@ -468,4 +468,4 @@ def test_json_tells_an_error_as_an_event(cluster: PracticeCluster) -> None:
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 20
     assert events[-1]["event"] == "error"
-    assert events[-1]["kind"] == "SubmitRefused"
+    assert events[-1]["kind"] == "PartitionRefused"

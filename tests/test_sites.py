@@ -265,10 +265,10 @@ def test_a_connection_that_stands_already_is_used_and_left_alone(cluster: Practi
 
 def test_without_one_the_engine_is_paramiko_and_verbose_says_why(cluster: PracticeCluster, start: Start) -> None:
     session = start("-n", "1", "--verbose", "-A", "nobody", columns=200)
-    assert session.end() == 20
+    assert session.end() == 50
     assert "by paramiko: the ssh configuration asks for nothing that only OpenSSH has" in session.printed
     quiet = start("-n", "1", "-A", "nobody", columns=200)
-    assert quiet.end() == 20
+    assert quiet.end() == 50
     assert "paramiko" not in quiet.printed
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError, SchedulerMissing, SubmitRefused, SubmitUncertain
+from notebook_launcher.errors import LauncherError
 from notebook_launcher.request import Request, merge_flags
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
 from notebook_launcher.schedulers.slurm import Slurm
@@ -106,101 +106,57 @@ def test_the_jobs_number_is_read(stdout: str, job: JobRef) -> None:
     assert SLURM.read_submit(Answer(0, stdout, "sbatch: lua: a note\n")) == job
 
 
-# what sbatch says (24.11 and 22.05), a word of our explanation, a word of what to do
-REFUSALS = [
-    ("Batch job submission failed: Invalid account or account/partition combination specified", "account", "-A"),
-    ("invalid partition specified: cor\nsbatch: error: Batch job submission failed: Invalid partition name specified",
-     "partition", "sinfo"),
-    ("Batch job submission failed: User's group not permitted to use this partition", "may not use", "-p"),
-    ("Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)", "walltime", "-t"),
-    ("Invalid --time specification", "walltime", "-t"),
-    ("Batch job submission failed: Invalid qos specification", "QOS", "sacctmgr"),
-    ("Batch job submission failed: Access denied to requested reservation", "not for you", "teacher"),
-    ("Batch job submission failed: Requested reservation is invalid", "no reservation of that name", "scontrol"),
-    ("Batch job submission failed: Invalid generic resource (gres) specification", "no such GPU", "sinfo"),
-    ("Batch job submission failed: Invalid Trackable RESource (TRES) specification", "no such resource", "sinfo"),
-    ("Batch job submission failed: Invalid feature specification", "--constraint", "sinfo"),
-    ("Batch job submission failed: Requested node configuration is not available", "No node can ever", "ask for less"),
-    ("CPU count per node can not be satisfied\nsbatch: error: Batch job submission failed: Requested node "
-     "configuration is not available", "No node can ever", "ask for less"),
-    ("Memory specification can not be satisfied", "No node can ever", "ask for less"),
-    ("Batch job submission failed: Node count specification invalid", "No node can ever", "ask for less"),
-    ("Batch job submission failed: More processors requested than permitted", "No node can ever", "ask for less"),
-    ("Batch job submission failed: Invalid license specification", "licence", "scontrol"),
-    ("AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job "
-     "submit limit, user's size and/or time limits)", "limit of your account", "squeue --me"),
-    ("'snwy' can't be reached now, or it is an invalid entry for --cluster.  Use 'sacctmgr list clusters' to see "
-     "available clusters.", "no such cluster", "sacctmgr"),
-    ("No cluster 'snwy' known by database.", "no such cluster", "sacctmgr"),
-    ("Batch job submission failed: Unable to contact slurm controller (connect failure)", "does not answer", "again"),
-    ("Batch job submission failed: Socket timed out on send/recv operation", "does not answer", "again"),
-    ("Batch job submission failed: Something new in Slurm 31.05", "refused the job.", "sbatch --help"),
-    ("unrecognized option '--segment=1'\nTry \"sbatch --help\" for more information", "refused the job.",
-     "sbatch --help"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("said", "meaning", "mend"), REFUSALS, ids=[said[:50] for said, _, _ in REFUSALS])
-def test_a_refusal_is_told_in_its_words_and_in_ours(said: str, meaning: str, mend: str) -> None:
-    with pytest.raises(SubmitRefused) as caught:
-        SLURM.read_submit(Answer(1, "", f"sbatch: error: {said}\n"))
-    assert meaning in caught.value.what
-    assert mend in caught.value.mend
-    assert said.splitlines()[0] in caught.value.why
-    assert "sbatch: error:" not in caught.value.why
-
-
-def test_a_number_printed_before_a_refusal_is_not_a_job() -> None:
-    with pytest.raises(SubmitRefused):
-        SLURM.read_submit(Answer(1, "Hours left:\n1234\n", "sbatch: error: Invalid qos specification\n"))
-
-
-def test_an_answer_without_a_number_is_no_refusal() -> None:
-    with pytest.raises(SubmitUncertain) as caught:
-        SLURM.read_submit(Answer(0, "queued, thank you\n"))
-    assert "queued, thank you" in caught.value.why
-    assert "squeue --me" in caught.value.mend
-
-
-@pytest.mark.parametrize("answer", [Answer(127), Answer(127, "", "bash: line 1: exec: sbatch: not found\n")])
-def test_no_sbatch_there(answer: Answer) -> None:
-    with pytest.raises(SchedulerMissing, match="not found"):
-        SLURM.read_submit(answer)
-
-
 # --- the queue -----------------------------------------------------------------------------------------------
 
 
 def test_query_asks_once_for_all() -> None:
     assert SLURM.query([JobRef("7"), JobRef("8")]) == [
-        "squeue", "--noheader", "--states=all", "--jobs=7,8", "--format=%i|%T|%N|%S|%r",
+        "squeue", "--noheader", "--states=all", "--jobs=7,8", "--format=%i|%T|%P|%N|%S|%r",
     ]  # fmt: skip
     assert "--clusters=snowy" in SLURM.query([JobRef("7", "snowy")])
 
 
+def test_all_of_ones_own_jobs_are_asked_for_without_a_look_at_the_federation() -> None:
+    """Where ``--clusters`` names one, squeue looks only there by itself."""
+    fields = "--format=%i|%T|%P|%N|%S|%r"
+    assert SLURM.query_own(None) == ["squeue", "--local", "--noheader", "--states=all", "--me", fields]
+    assert SLURM.query_own("snowy") == ["squeue", "--clusters=snowy", "--noheader", "--states=all", "--me", fields]
+
+
+def test_one_job_alone_is_asked_for_by_scontrol() -> None:
+    assert SLURM.query_alone(JobRef("7")) == ["scontrol", "--local", "--oneliner", "show", "job", "7"]
+    assert SLURM.query_alone(JobRef("7", "snowy"))[1] == "--clusters=snowy"
+
+
 ROWS = [
-    ("7|PENDING||N/A|Priority", JobStatus(JobRef("7"), State.PENDING, reason="Priority")),
+    ("7|PENDING|core||N/A|Priority", JobStatus(JobRef("7"), State.PENDING, reason="Priority", partition="core")),
     (
-        "7|PENDING||2026-11-21T15:00:00|BeginTime",
-        JobStatus(JobRef("7"), State.PENDING, reason="BeginTime", start="2026-11-21T15:00:00"),
+        "7|PENDING|core||2026-11-21T15:00:00|BeginTime",
+        JobStatus(JobRef("7"), State.PENDING, reason="BeginTime", start="2026-11-21T15:00:00", partition="core"),
     ),
     (
-        "7|PENDING||N/A|ReqNodeNotAvail, UnavailableNodes:node[1-2]",
-        JobStatus(JobRef("7"), State.PENDING, reason="ReqNodeNotAvail, UnavailableNodes:node[1-2]"),
+        "7|PENDING|core||N/A|ReqNodeNotAvail, UnavailableNodes:node[1-2]",
+        JobStatus(JobRef("7"), State.PENDING, reason="ReqNodeNotAvail, UnavailableNodes:node[1-2]", partition="core"),
     ),
     (
-        "7|PENDING||N/A|a reason | with pipes | and ünïcode",
-        JobStatus(JobRef("7"), State.PENDING, reason="a reason | with pipes | and ünïcode"),
+        "7|PENDING|core||N/A|a reason | with pipes | and ünïcode",
+        JobStatus(JobRef("7"), State.PENDING, reason="a reason | with pipes | and ünïcode", partition="core"),
     ),
     (
-        "7|RUNNING|node1|2026-11-21T01:44:55|None",
-        JobStatus(JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T01:44:55"),
+        "7|RUNNING|core|node1|2026-11-21T01:44:55|None",
+        JobStatus(JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T01:44:55", partition="core"),
     ),
-    ("7|CONFIGURING|node1|N/A|None", JobStatus(JobRef("7"), State.PENDING, node="node1")),
-    ("7|COMPLETING|node1|N/A|TimeLimit", JobStatus(JobRef("7"), State.COMPLETING, node="node1", reason="TimeLimit")),
-    ("7|REQUEUE_HOLD||N/A|(null)", JobStatus(JobRef("7"), State.PENDING)),
-    ("7|TIMEOUT|node1|N/A|TimeLimit", JobStatus(JobRef("7"), State.TIMEOUT, node="node1", reason="TimeLimit")),
-    ("7|SHRUGGING|node1|N/A|None", JobStatus(JobRef("7"), State.UNKNOWN, node="node1")),
+    ("7|CONFIGURING|core|node1|N/A|None", JobStatus(JobRef("7"), State.PENDING, node="node1", partition="core")),
+    (
+        "7|COMPLETING|core|node1|N/A|TimeLimit",
+        JobStatus(JobRef("7"), State.COMPLETING, node="node1", reason="TimeLimit", partition="core"),
+    ),
+    ("7|REQUEUE_HOLD|core||N/A|(null)", JobStatus(JobRef("7"), State.PENDING, partition="core")),
+    (
+        "7|TIMEOUT|core|node1|N/A|TimeLimit",
+        JobStatus(JobRef("7"), State.TIMEOUT, node="node1", reason="TimeLimit", partition="core"),
+    ),
+    ("7|SHRUGGING|core|node1|N/A|None", JobStatus(JobRef("7"), State.UNKNOWN, node="node1", partition="core")),
 ]
 
 
@@ -209,13 +165,40 @@ def test_a_row_of_squeue(row: str, status: JobStatus) -> None:
     assert SLURM.read_query([JobRef("7")], Answer(0, f"{row}\n")) == {"7": status}
 
 
+# what scontrol of 24.11 and of 22.05 prints, without what does not matter here
+RECORDS = [
+    (
+        "JobId=7 JobName=a JobState=RUNNING b UserId=alice(2001) QOS=normal JobState=PENDING "
+        "Reason=Nodes_required_for_job_are_DOWN,_DRAINED Dependency=(null) ExitCode=0:0 "
+        "SubmitTime=2026-11-21T18:39:03 StartTime=Unknown EndTime=Unknown Scheduler=Main Partition=core,devcore "
+        "AllocNode:Sid=login:0 ReqNodeList=gpu1,node[1-2] ExcNodeList=(null) NodeList= "
+        "NumNodes=3 ReqTRES=cpu=3 StdErr=/home/alice/my JobId=8 log \n",
+        JobStatus(
+            JobRef("7"), State.PENDING, reason="Nodes required for job are DOWN, DRAINED", partition="core,devcore"
+        ),
+    ),
+    (
+        "JobId=7 JobName=wrap JobState=RUNNING Reason=None Dependency=(null) RunTime=00:00:01 "
+        "StartTime=2026-11-21T18:22:30 EndTime=2026-11-21T19:22:30 Partition=node AllocNode:Sid=login:0 "
+        "ReqNodeList=(null) ExcNodeList=(null) NodeList=node[1-2] BatchHost=node1 NumNodes=2 TRES=cpu=2 Power= \n",
+        JobStatus(JobRef("7"), State.RUNNING, node="node[1-2]", start="2026-11-21T18:22:30", partition="node"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "status"), RECORDS, ids=["pending", "running"])
+def test_a_line_of_scontrol(line: str, status: JobStatus) -> None:
+    assert SLURM.read_query([JobRef("7"), JobRef("8")], Answer(0, f"a note\n{line}")) == {"7": status}
+
+
 def test_rows_of_another_cluster_and_noise() -> None:
-    text = "squeue: note\nCLUSTER: snowy\n8|RUNNING|s1|N/A|None\n\n7|PENDING||N/A|Priority\n9|PENDING||N/A|Priority\n"
+    waiting = "7|PENDING|core||N/A|Priority\n9|PENDING|core||N/A|Priority\n"
+    text = f"squeue: note\nCLUSTER: snowy\n8|RUNNING|core|s1|N/A|None\n\n{waiting}"
     jobs = [JobRef("7", "snowy"), JobRef("8", "snowy")]
     found = SLURM.read_query(jobs, Answer(0, text))
     assert found is not None
     assert found.keys() == {"7", "8"}
-    assert found["8"] == JobStatus(JobRef("8", "snowy"), State.RUNNING, node="s1")
+    assert found["8"] == JobStatus(JobRef("8", "snowy"), State.RUNNING, node="s1", partition="core")
 
 
 @pytest.mark.parametrize(
@@ -357,7 +340,12 @@ def test_waiting_running_and_ended_do_not_overlap() -> None:
 
 # --- damage --------------------------------------------------------------------------------------------------
 
-GOOD = "\n".join([row for row, _ in ROWS] + [text for text, _ in HISTORY] + ["7;snowy", f"7|{ID}|{DIRECTORY}/x"])
+GOOD = "\n".join(
+    [row for row, _ in ROWS]
+    + [line for line, _ in RECORDS]
+    + [text for text, _ in HISTORY]
+    + ["7;snowy", f"7|{ID}|{DIRECTORY}/x"]
+)
 
 
 @st.composite

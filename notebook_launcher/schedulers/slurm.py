@@ -10,87 +10,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError, SchedulerMissing, SubmitRefused, SubmitUncertain
+from notebook_launcher.errors import LauncherError, SubmitUncertain
 from notebook_launcher.flags import FULFILLED
 from notebook_launcher.request import Request
-from notebook_launcher.schedulers import patterns
+from notebook_launcher.schedulers import patterns, slurm_refusals
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
+from notebook_launcher.schedulers.slurm_outlook import SlurmOutlook
 
-_FIELDS = "%i|%T|%N|%S|%r"  # id, state, nodes, start (or its estimate), reason; the reason last: it is free text
+# id, state, partition, nodes, start (or its estimate), reason; the reason last: it is free text
+_FIELDS = "%i|%T|%P|%N|%S|%r"
+# the same as ``scontrol --oneliner`` prints it, for which spaces in a reason are underscores
+_RECORD = re.compile(
+    r"^JobId=(\d+) .*? JobState=(\S+) Reason=(.*?) Dependency=.*? "
+    r"StartTime=(\S+) .*? Partition=(\S+) .*? NodeList=(\S*)",
+    re.A | re.M,
+)
 _HISTORY = "JobIDRaw,State,ExitCode,NodeList,Start"
 
-# What sbatch says -> what it means, and what to do. The first match counts. Texts from Slurm's slurm_errno and sbatch.
-_REFUSALS: tuple[tuple[str, str, str], ...] = (
-    (
-        r"Invalid account or account/partition",
-        "The account is not yours on this cluster, or may not use this partition.",
-        "name one of yours with -A; they are listed by: sacctmgr show assoc user=$USER format=account,partition,qos",
-    ),
-    (
-        r"invalid partition specified|Invalid partition name",
-        "There is no partition of that name.",
-        "the partitions are listed by: sinfo -s",
-    ),
-    (
-        r"User's group not permitted to use this partition",
-        "You may not use this partition.",
-        "choose another with -p; they are listed by: sinfo -s",
-    ),
-    (
-        r"Requested time limit is invalid|time limit.*(invalid|exceeds)|Invalid --time",
-        "The walltime is longer than is allowed there.",
-        "ask for less with -t; the limits are listed by: sinfo -o '%P %l'",
-    ),
-    (
-        r"Invalid qos",
-        "The QOS does not exist or is not yours.",
-        "yours are listed by: sacctmgr show assoc user=$USER format=account,qos",
-    ),
-    (
-        r"Access denied to requested reservation",
-        "The reservation is not for you or your account.",
-        "ask the teacher, or leave out --reservation",
-    ),
-    (
-        r"reservation (is |requested )?(is )?invalid|Requested reservation is invalid",
-        "There is no reservation of that name (or it is over).",
-        "see: scontrol show reservation",
-    ),
-    (
-        r"Invalid generic resource|gres.*(invalid|unsupported)",
-        "The cluster has no such GPU (or other GRES).",
-        "the kinds there are listed by: sinfo -o '%P %G'",
-    ),
-    (r"Invalid Trackable RESource", "The cluster has no such resource.", "see: sinfo -o '%P %G'"),
-    (r"Invalid feature", "No node has the feature asked for with --constraint.", "see: sinfo -o '%P %f'"),
-    (
-        r"Requested node configuration is not available|[Nn]ode count specification invalid|"
-        r"(CPU count|Memory).*can ?not be satisfied|More processors requested than permitted",
-        "No node can ever give what is asked for in this partition.",
-        "ask for less, or another partition; the nodes are listed by: sinfo -o '%P %c %m %G'",
-    ),
-    (r"Invalid license", "The licence asked for with -L is not known.", "see: scontrol show lic"),
-    (
-        r"Job violates accounting/QOS policy",
-        "A limit of your account or QOS does not allow this job now.",
-        "ask for less, or end other jobs of yours: squeue --me",
-    ),
-    (
-        r"No cluster '|can't be reached now, or it is an invalid entry",
-        "There is no such cluster to send jobs to with -M.",
-        "they are listed by: sacctmgr show clusters format=cluster",
-    ),
-    (
-        r"Disk quota exceeded|No space left",
-        "There is no room left on the cluster's disk for the job's files.",
-        "make room in your home folder",
-    ),
-    (
-        r"Unable to contact slurm controller|Socket timed out|Connection refused|Transport endpoint",
-        "The scheduler does not answer at the moment.",
-        "try again in a minute",
-    ),
-)
 _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?", re.A)
 _GONE = re.compile(r"Invalid job id specified", re.I)
 
@@ -99,6 +35,7 @@ class Slurm(Scheduler):
     """The commands of Slurm, and what their answers mean."""
 
     name = "slurm"
+    outlook = SlurmOutlook()
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
         """Return the ``sbatch`` command; the flags in the order of their names, so that it can be compared."""
@@ -127,39 +64,45 @@ class Slurm(Scheduler):
         )
 
     def explain_refusal(self, answer: Answer) -> LauncherError:
-        """Return ``SubmitRefused`` with what sbatch said, in its words and in ours."""
-        if answer.exit_code == 127 or re.search(r"\bsbatch: command not found", answer.stderr):
-            return SchedulerMissing(
-                "sbatch is not found there.",
-                why=answer.stderr.strip(),
-                mend="is this the cluster's login node? name it with --host or in a profile",
-            )
-        said = _without_prefix(answer.stderr) or answer.stdout.strip() or f"exit code {answer.exit_code}, no message"
-        for pattern, meaning, mend in _REFUSALS:
-            if re.search(pattern, answer.stderr, re.I):
-                return SubmitRefused(f"Slurm refused the job. {meaning}", why=f"sbatch: {said}", mend=mend)
-        return SubmitRefused("Slurm refused the job.", why=f"sbatch: {said}", mend="the flags of sbatch: sbatch --help")
+        """Return the error for what sbatch answered, in its words and in ours: a ``SubmitRefused`` of some kind."""
+        return slurm_refusals.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
         """Return ``squeue`` for these jobs, with those that ended a short while ago."""
         ids = ",".join(job.id for job in jobs)
         return ["squeue", *_on(jobs[0].cluster), "--noheader", "--states=all", f"--jobs={ids}", f"--format={_FIELDS}"]
 
+    def query_own(self, cluster: str | None) -> list[str]:
+        """Return ``squeue`` for all of one's own jobs, for which slurmctld answers two questions (RPCs).
+
+        ``--local``: without it, squeue first asks whether there is a federation, which is a third one.
+        """
+        where = _on(cluster) or ["--local"]
+        return ["squeue", *where, "--noheader", "--states=all", "--me", f"--format={_FIELDS}"]
+
+    def query_alone(self, job: JobRef) -> list[str]:
+        """Return ``scontrol`` for one job: one question (RPC), where squeue asks for the partitions as well."""
+        return ["scontrol", *(_on(job.cluster) or ["--local"]), "--oneliner", "show", "job", job.id]
+
     def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
-        """Read the rows of ``query``. A job that Slurm has forgotten is left out; a failing squeue gives ``None``."""
+        """Read what squeue or scontrol tells of these jobs.
+
+        A job that Slurm has forgotten is left out; a failing command gives ``None``.
+        """
         if answer.exit_code != 0:
             return {} if _GONE.search(answer.stderr) else None
         cluster = jobs[0].cluster if jobs else None
         wanted = {job.id for job in jobs}
         found = {}
-        for row in _rows(answer.stdout, 5):
-            if row[0] in wanted:
-                found[row[0]] = JobStatus(
-                    JobRef(row[0], cluster),
-                    State.read(row[1]),
-                    node=_known(row[2]),
-                    start=_known(row[3]),
-                    reason=_known(row[4]),
+        for job_id, state, partition, node, start, reason in (*_rows(answer.stdout, 6), *_records(answer.stdout)):
+            if job_id in wanted:
+                found[job_id] = JobStatus(
+                    JobRef(job_id, cluster),
+                    State.read(state),
+                    reason=_known(reason),
+                    node=_known(node),
+                    start=_known(start),
+                    partition=_known(partition),
                 )
         return found
 
@@ -258,14 +201,16 @@ def _rows(text: str, count: int) -> Iterator[list[str]]:
             yield fields
 
 
+def _records(text: str) -> Iterator[list[str]]:
+    """Yield the same fields as ``_rows`` from lines of ``scontrol --oneliner show job``."""
+    for match in _RECORD.finditer(text):
+        job_id, state, reason, start, partition, node = match.groups()
+        yield [job_id, state, partition, node, start, reason.replace("_", " ")]
+
+
 def _known(value: str) -> str | None:
     return None if value in ("", "N/A", "None", "Unknown", "None assigned", "(null)") else value
 
 
 def _number(value: str) -> int | None:
     return int(value) if value.isdecimal() else None
-
-
-def _without_prefix(stderr: str) -> str:
-    lines = [re.sub(r"^sbatch: (error: )?", "", line).strip() for line in stderr.splitlines()]
-    return " ".join(line for line in lines if line)
