@@ -466,6 +466,6 @@ def test_json_prints_events_and_nothing_else(cluster: PracticeCluster) -> None:
 def test_json_tells_an_error_as_an_event(cluster: PracticeCluster) -> None:
     done = cluster.run("laptop", "alice", ["launch-notebook", "--json", "-p", "nowhere"])
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert done.returncode == 20
+    assert done.returncode == 51
     assert events[-1]["event"] == "error"
     assert events[-1]["kind"] == "PartitionRefused"
