@@ -8,7 +8,7 @@ VENV := .venv
 PYTHON ?= python3
 SCRIPTS := $(wildcard jobscripts/*.sh tests/*.sh tests/cluster/*.sh) .ci/run
 
-.PHONY: help run test check unit cluster cluster-down bench bench-tunnel bench-faults clean
+.PHONY: help run test check unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -23,8 +23,8 @@ ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3
-	$(VENV)/bin/python -m pytest -m cluster
-	$(VENV)/bin/python -m pytest -m each_slurm --slurm 22.05
+	$(VENV)/bin/python -m pytest -m cluster -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -m each_slurm --slurm 22.05 -n 2 --dist loadfile
 endif
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
@@ -52,6 +52,9 @@ bench-tunnel: $(VENV)/with-tests ## time the tunnel beside ssh -L, on the practi
 
 bench-faults: $(VENV)/with-tests ## measure how soon JupyterLab is usable again after each fault (half an hour)
 	tests/as-root.sh $(VENV)/bin/python benchmarks/faults.py $(ARGS)
+
+bench-politeness: $(VENV)/with-tests ## count what waiting sessions ask of the scheduler, beside other ways to wait (an hour)
+	tests/as-root.sh $(VENV)/bin/python benchmarks/politeness.py $(ARGS)
 
 clean: ## remove the virtual environment
 	rm -rf $(VENV)

@@ -7,7 +7,6 @@
 #                  gone started (endpoint, exit)                it was removed: the job went back into the queue
 #                  deleted                                      the session directory is gone; nothing more will come
 #                  .                                            every 2 s: still here
-# Lines it reads:  pace SECONDS                                 look that often from now on; `pace auto`: as at first
 #
 # Ends when standard input ends or standard output breaks, so a lost connection leaves nothing on the login node. Its
 # loop starts no process: to wait is to read from standard input, and the shell reads files itself.
@@ -17,16 +16,18 @@ set -u
 readonly HEARTBEAT_SECONDS=2
 
 # Twenty looks a second are for the moments between the job's start and JupyterLab's. When these get long, the file
-# server deserves some rest.
+# server deserves some rest; and more of it where nothing has changed for long, as with a job that waits for hours.
 readonly EAGER_SECONDS=30
+readonly QUIET_SECONDS=600 REST_SECONDS=5
 
 main() {
   dir=${1%/}
   declare -gA content=([started]='' [endpoint]='' [exit]='')
-  wished_pace=auto
   eager_until=0
+  changed_at=0
+  look_due=0
   heartbeat_at=0
-  while look; do
+  while ((SECONDS < look_due)) || look; do
     beat
     choose_pace
     hear || return 0
@@ -42,6 +43,8 @@ look() {
   local listing=("$dir"/*)
   [[ -d $dir ]] || return 1
   for name in started endpoint exit; do look_at "$name"; done
+  look_due=0
+  ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))
 }
 
 look_at() {
@@ -49,6 +52,7 @@ look_at() {
   { IFS= read -r line <"$dir/$name.json"; } 2>/dev/null
   [[ $line != "${content[$name]}" ]] || return 0
   content[$name]=$line
+  changed_at=$SECONDS
   if [[ -z $line ]]; then
     say "gone $name"
   else
@@ -68,24 +72,18 @@ beat() {
 
 choose_pace() {
   pace=1
-  if [[ $wished_pace != auto ]]; then
-    pace=$wished_pace
-  elif [[ -n ${content[started]} && -z ${content[endpoint]}${content[exit]} ]]; then
+  if [[ -n ${content[started]} && -z ${content[endpoint]}${content[exit]} ]]; then
     pace=0.25
     ((SECONDS >= eager_until)) || pace=0.05
   fi
 }
 
-# Wait for one pace, or for a word from the launcher. Return 1 when it has gone away.
+# Wait for one pace. Return 1 when the launcher has gone away; it says nothing as long as it is there.
 hear() {
-  local line='' code
-  read -r -t "$pace" line
+  local code
+  read -r -t "$pace"
   code=$?
-  ((code == 0 || code > 128)) || return 1
-  [[ $line =~ ^pace\ (auto|[0-9]+(\.[0-9]+)?)$ ]] && wished_pace=${BASH_REMATCH[1]}
-  # A pace of zero would be a busy loop.
-  [[ $wished_pace =~ ^[0.]+$ ]] && wished_pace=0.05
-  return 0
+  ((code == 0 || code > 128))
 }
 
 main "$@"

@@ -7,7 +7,16 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parent
 
 # what a session directory gets a copy of, so that the cluster needs nothing installed
-JOB_FILES = ("jupyterlab.sh", "lib.sh", "submit.sh", "sshd.sh", "watch.sh", "local.sh", "jupyter_server_config.py")
+JOB_FILES = (
+    "jupyterlab.sh",
+    "lib.sh",
+    "submit.sh",
+    "sshd.sh",
+    "watch.sh",
+    "asked.sh",
+    "local.sh",
+    "jupyter_server_config.py",
+)
 
 
 def folder(name: str) -> Path:

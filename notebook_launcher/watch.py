@@ -8,23 +8,34 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import queue
+import random
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from notebook_launcher.answer import Answer
+from notebook_launcher.asked import SharingHost, Together
 from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError
+from notebook_launcher.evidence import gather
+from notebook_launcher.explain import needs
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
+from notebook_launcher.pace import LONGEST, QUESTION, Pace
 from notebook_launcher.request import Request
-from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
+from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.outlook import Evidence
 
-#: seconds between two questions to the scheduler: soon at first, then ever more rarely
-PACE_WAITING = (1.0, 2.0, 4.0, 8.0, 10.0)
-PACE_RUNNING = 30.0
+#: RPCs at Slurm's controller (measured, see docs/politeness.md): for the question about this job while nobody else
+#: asks; for the one that is not shared; for each part of the evidence on why it waits, at most, and for all of it
+ALONE, OWN, PART, EVIDENCE = 1, 3, 2, 4
+EVIDENCE_EVERY = 1200.0  # seconds after which the evidence for the same reason is read again
+EVIDENCE_AGE = 300.0  # seconds for which several sessions share it
+#: seconds that a job has waited when it is worth counting those ahead of it, by a list of all that wait: most jobs have
+#: started by then
+SETTLED = 10.0
 #: watch.sh gives a sign of life every 2 s; after this many seconds without one the user is told, and a new connection
 #: is begun
 SILENCE = 5.0
@@ -75,7 +86,12 @@ class DirectoryGone:
 
 
 class Watch:
-    """Follows one session into ``inbox``, from ``start`` until it is closed."""
+    """Follows one session into ``inbox``, from ``start`` until it is closed.
+
+    ``request`` and ``user``: for the evidence on why the job waits; without a request none is read. ``submitted_ago``:
+    seconds since the job was queued, ``None``: long ago. ``pace``: that of an earlier watch of the same session, so
+    that a connection that breaks often does not begin anew with many questions.
+    """
 
     def __init__(
         self,
@@ -88,16 +104,23 @@ class Watch:
         request: Request | None = None,
         user: str = "",
         submitted_ago: float | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self._host, self._scheduler, self._job, self._directory = host, scheduler, job, directory
-        self._inbox = inbox
+        self._inbox, self._request, self._user = inbox, request, user
+        self.pace = pace or Pace(time.monotonic, random.SystemRandom())
         self._stream: LineStream | None = None
-        self._over = threading.Event()
+        self._wake = threading.Event()
         self._closed = False
-        self._running = False
-        self._started_at = 0.0
         self._heard = time.monotonic()
         self._directory_gone = False
+        # moments before which an answer is not to be believed: it may miss the job, or call it waiting
+        self._queued_at = -math.inf if submitted_ago is None else time.monotonic() - submitted_ago
+        self._started_at = -math.inf
+        self._together = Together(host, directory)
+        self._told: StatusChanged | None = None  # last
+        self._mute = False
+        self._evidence: dict[str | None, tuple[float, Evidence]] = {}  # and when it was read, by reason
 
     def start(self) -> None:
         """Begin. Raises ``ConnectionLost``."""
@@ -107,10 +130,14 @@ class Watch:
         )
         threading.Thread(target=self._poll, name="poll", daemon=True).start()
 
+    def ask_soon(self) -> None:
+        """Ask the scheduler at once: something has happened that it may know more about."""
+        self._wake.set()
+
     def close(self) -> None:
         """Stop; may be called twice, and without having started."""
         self._closed = True
-        self._over.set()
+        self._wake.set()
         if self._stream:
             self._stream.close()
 
@@ -118,6 +145,8 @@ class Watch:
     def silent_for(self) -> float:
         """Seconds since the last sign of life over the stream; none where it has nothing to watch any more."""
         return 0.0 if self._directory_gone else time.monotonic() - self._heard
+
+    # --- the job's files
 
     def _read_line(self, line: str) -> None:
         self._heard = time.monotonic()
@@ -131,39 +160,129 @@ class Watch:
             data = json.loads(text)
             if isinstance(data, dict):
                 if name == "started":
-                    self._running, self._started_at = True, time.monotonic()
+                    self._started_at = time.monotonic()
                 self._inbox.put(FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:
         if not self._directory_gone:
             self._inbox.put(WatchBroke(self, reason))
 
+    # --- the scheduler
+
     def _poll(self) -> None:
-        last: object = self
-        turn = 0
-        while not self._closed:
-            asked_at = time.monotonic()
+        max_age = LONGEST
+        try:
+            while not self._closed:
+                max_age = min(LONGEST, self._wait(self._ask(max_age)))
+        except Exception as error:  # a thread that dies must not die in silence
+            if not self._closed:
+                reason = error.what if isinstance(error, LauncherError) else repr(error)
+                self._inbox.put(WatchBroke(self, reason, isinstance(error, ConnectionLost)))
+
+    def _wait(self, pause: float) -> float:
+        """Wait, until somebody urges at most, and return the age in seconds up to which an answer is news then."""
+        began = time.monotonic()
+        until, urged = began + pause, False
+        while not self._closed and (left := until - time.monotonic()) > 0:
+            if self._wake.wait(left):
+                self._wake.clear()
+                urged, until = True, min(until, time.monotonic() + self.pace.when_urged())
+        return 0.0 if urged else time.monotonic() - began
+
+    def _ask(self, max_age: float) -> float:
+        """Ask once, tell what is new, and return the pause in seconds."""
+        try:
+            told = self._question(max_age)
+        except NoAnswer as silence:
+            if not self._mute and not self._closed:
+                self._mute = True
+                self._inbox.put(SchedulerMute(silence.reason))
+            return self.pace.after_silence()
+        if told.asked_at < self._started_at and told.status and told.status.state.waits:
+            return self.pace.after_answer()  # the job has started since: an old answer, no requeue
+        self._tell(told)
+        return self.pace.after_answer(told.start_in)
+
+    def _question(self, max_age: float) -> _Told:
+        """Ask together with the other launchers, where that is of use. Raises ``NoAnswer``."""
+        began, began_utc = time.monotonic(), datetime.now(timezone.utc)
+        own = self._scheduler.query_own(self._job.cluster)
+        shared = None
+        if own is not None:
+            max_age = min(max_age, began - self._queued_at, began - self._started_at)
+            alone = self._scheduler.query_alone(self._job)
             try:
-                status = ask(self._host, self._scheduler, self._job)
-            except NoAnswer:
-                status = last  # type: ignore[assignment]  # told by nobody: as before
-            except Exception as error:  # a thread that dies must not die in silence
-                if not self._closed:
-                    reason = error.what if isinstance(error, LauncherError) else repr(error)
-                    self._inbox.put(WatchBroke(self, reason, isinstance(error, ConnectionLost)))
-                return
-            if asked_at < self._started_at and isinstance(status, JobStatus) and status.state.waits:
-                status = last  # type: ignore[assignment]  # the job has started since: an old answer, no requeue
-            if status != last and not self._closed:
-                last, turn = status, 0
-                self._inbox.put(StatusChanged(status))
-            pause = PACE_RUNNING if self._running else PACE_WAITING[min(turn, len(PACE_WAITING) - 1)]
-            turn += 1
-            self._over.wait(pause)
+                shared = self._together.ask(own, max_age, alone=alone)
+            except HostCommandFailed as error:  # it took too long
+                raise NoAnswer(error.what) from None
+        if shared is None:
+            return self._own_question()
+        answers = self._scheduler.read_query([self._job], shared.answer)
+        if answers is None:
+            raise NoAnswer(_said(shared.answer))
+        if shared.age == 0:
+            self.pace.spend(ALONE if shared.alone else QUESTION)
+        status = answers.get(self._job.id)
+        if status is None or status.state is State.REVOKED:
+            # one's own list may be shorter than all that is known; and of a federation, it is of one cluster only
+            return self._own_question()
+        age = timedelta(seconds=shared.age)
+        return _Told(status, began - shared.age, began_utc - age, _seconds_until(status.start, shared.clock))
+
+    def _own_question(self) -> _Told:
+        """Ask for this job by itself, and in the history. Raises ``NoAnswer``."""
+        began, began_utc = time.monotonic(), datetime.now(timezone.utc)
+        status = ask(self._host, self._scheduler, self._job)
+        if self._scheduler.query_own(self._job.cluster) is not None:  # else it costs nobody
+            self.pace.spend(OWN)
+        return _Told(status, began, began_utc)
+
+    def _tell(self, told: _Told) -> None:
+        before, status = self._told, told.status
+        if self._mute or before is None or _state_and_reason(before.status) != _state_and_reason(status):
+            self.pace.news()
+        evidence = self._evidence_on(status) if status and status.state.waits else None
+        is_new = self._mute or before is None or (before.status, before.evidence) != (status, evidence)
+        if is_new and not self._closed:
+            self._mute, self._told = False, StatusChanged(status, evidence, told.read_at)
+            self._inbox.put(self._told)
+
+    def _evidence_on(self, status: JobStatus) -> Evidence | None:
+        """Return what else is known of why the job waits, read for each new reason, and again from time to time."""
+        now, outlook = time.monotonic(), self._scheduler.outlook
+        read_at, evidence = self._evidence.get(status.reason, (-math.inf, None))
+        is_due = now - read_at >= EVIDENCE_EVERY and self.pace.left >= EVIDENCE
+        if now - self._queued_at < SETTLED and needs(status.reason) == {"ahead"}:
+            is_due = False
+        if outlook is None or self._request is None or not is_due or self._closed:
+            return evidence
+        host = SharingHost(self._host, self._together, min(EVIDENCE_AGE, now - self._queued_at))
+        evidence = gather(host, outlook, status, self._request, self._user)
+        self.pace.spend(PART * host.asked)
+        self._evidence[status.reason] = now, evidence
+        return evidence
+
+
+@dataclass(frozen=True)
+class _Told:
+    """One answer, ``None`` where the job is forgotten.
+
+    ``asked_at``: when it was asked, at the earliest (monotonic); ``read_at``: the same in UTC. ``start_in``: seconds
+    until the scheduler expects the job to start.
+    """
+
+    status: JobStatus | None
+    asked_at: float
+    read_at: datetime
+    start_in: float | None = None
 
 
 class NoAnswer(Exception):
     """The scheduler did not answer; nothing is known, which is not the same as "no such job"."""
+
+    def __init__(self, reason: str = "it said nothing") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 def ask(host: Host, scheduler: Scheduler, job: JobRef, timeout: float = RUN_TIMEOUT) -> JobStatus | None:
@@ -172,16 +291,36 @@ def ask(host: Host, scheduler: Scheduler, job: JobRef, timeout: float = RUN_TIME
     ``timeout``: seconds for each of the two.
     """
     try:
-        answers = scheduler.read_query([job], _run(host, scheduler.query([job]), timeout))
+        answer = _run(host, scheduler.query([job]), timeout)
+        answers = scheduler.read_query([job], answer)
         if answers is None:
-            raise NoAnswer
+            raise NoAnswer(_said(answer))
         if job.id in answers:
             return answers[job.id]
         history = scheduler.history(job)
         return scheduler.read_history(job, _run(host, history, timeout)) if history else None
-    except HostCommandFailed:  # it took too long
-        raise NoAnswer from None
+    except HostCommandFailed as error:  # it took too long
+        raise NoAnswer(error.what) from None
 
 
 def _run(host: Host, argv: list[str], timeout: float) -> Answer:
     return host.run(argv, login_shell=True, timeout=timeout)
+
+
+def _said(answer: Answer) -> str:
+    """Return the last words of a command that failed; what start-up files say comes before them."""
+    lines = [line.strip() for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit code {answer.exit_code}"
+
+
+def _state_and_reason(status: JobStatus | None) -> tuple[State, str | None] | None:
+    return (status.state, status.reason) if status else None
+
+
+def _seconds_until(start: str | None, now: datetime) -> float | None:
+    """Return how long it is until a time on the clock that shows ``now``; ``None`` for what is no time."""
+    try:
+        at = datetime.fromisoformat(start or "")
+    except ValueError:
+        return None
+    return ((at if at.tzinfo else at.replace(tzinfo=now.tzinfo)) - now).total_seconds()

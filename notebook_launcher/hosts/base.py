@@ -116,6 +116,15 @@ OnLine = Callable[[str], None]
 OnEnd = Callable[[str], None]
 
 
+class Runs(Protocol):
+    """Whatever runs commands to their end: a host, or something that stands before one."""
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> Answer:
+        """Run a command, as ``Host.run``."""
+
+
 class Host(ABC):
     """A place where commands run. Commands are argument lists; nothing that a user typed reaches a shell unquoted."""
 

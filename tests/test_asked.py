@@ -1,0 +1,526 @@
+"""asked.sh with real processes: who asks, who waits, what is shared and what is not; and its near side, asked.py.
+
+The scheduler's command is a small script that notes each of its runs. Set NBL_TEST_BASH to try another bash; the
+scripts promise to run with 4.2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notebook_launcher import asked
+from notebook_launcher.answer import Answer
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.local import LocalHost
+
+SCRIPT = Path(__file__).parent.parent / "jobscripts" / "asked.sh"
+BASH = os.environ.get("NBL_TEST_BASH", "bash")
+SOMEBODY = 1  # another user's number: "daemon" on every Unix
+
+# notes the run, waits for a file where it is told to, and says what it is told to
+COMMAND = """\
+#!/bin/sh
+echo "$$" >>"$0.ran"
+[ ! -e "$0.wait" ] || while [ ! -e "$0.go" ]; do sleep 0.02; done
+cat "$0.says"
+[ ! -e "$0.fails" ] || { cat "$0.fails" >&2; exit 3; }
+"""
+
+
+@dataclass
+class Asked:
+    """What one call printed."""
+
+    exit_code: int
+    age: float
+    asked_for: str
+    clock: datetime
+    said: str
+    errors: str
+
+
+class Login:
+    """A login node's home: sessions, their scripts, and a scheduler's command that counts."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.root = home / "sessions"
+        self.folder = self.root / ".asked"
+        self.command = home / "squeue"
+        self.constants: dict[str, int] = {}  # of asked.sh, where a test does not wait that long
+        self.root.mkdir()
+        self.command.write_text(COMMAND)
+        self.command.chmod(0o755)
+        self.says("7|PENDING\n")
+
+    def session(self, name: str) -> Path:
+        directory = self.root / name
+        directory.mkdir(exist_ok=True)
+        text = SCRIPT.read_text()
+        for name, value in self.constants.items():
+            text, found = re.subn(rf"^readonly {name}=\d+$", f"readonly {name}={value}", text, flags=re.M)
+            assert found == 1
+        (directory / "asked.sh").write_text(text)
+        return directory
+
+    # --- the scheduler
+
+    def _about(self, what: str) -> Path:
+        return self.command.with_name(f"squeue.{what}")
+
+    def says(self, text: str) -> None:
+        self._about("says").write_text(text)
+
+    def fails(self, text: str) -> None:
+        self._about("fails").write_text(text)
+
+    def works(self) -> None:
+        self._about("fails").unlink()
+
+    def is_slow(self) -> None:
+        self._about("wait").touch()
+
+    def answers(self) -> None:
+        """Let those that wait for it, and all later ones, have their answer."""
+        self._about("go").touch()
+
+    @property
+    def runs(self) -> list[int]:
+        """The process of each run so far."""
+        ran = self._about("ran")
+        return [int(line) for line in ran.read_text().splitlines()] if ran.exists() else []
+
+    # --- those who ask
+
+    def begin(self, *, max_age: float = 0, session: str = "one", alone: bool = False) -> subprocess.Popen[str]:
+        small = [str(self.command), "alone", "--together"] if alone else []
+        script = self.session(session) / "asked.sh"
+        return subprocess.Popen(
+            [BASH, str(script), str(self.folder / "squeue-1"), f"{max_age:.2f}", *small, str(self.command), "a b", "*"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def ask(self, *, max_age: float = 0, session: str = "one", alone: bool = False) -> Asked:
+        return finish(self.begin(max_age=max_age, session=session, alone=alone))
+
+    # --- the files
+
+    def file(self, end: str = "") -> Path:
+        """The one file with this ending; without one, that of the answer."""
+        machine = Path("/proc/sys/kernel/hostname").read_text().strip()
+        return self.folder / f"squeue-1.{machine}{end}"
+
+    def grows_older(self, seconds: float) -> None:
+        """Let the answer, and the marks of those who asked, have been written so much earlier."""
+        for path in [self.file(), *self.folder.glob("*.by.*")]:
+            if path.exists():
+                boot, moment, *rest = path.read_text().split(" ", 2)
+                path.write_text(" ".join([boot, f"{int(moment) - int(100 * seconds)}", *rest]) + ("\n" * (not rest)))
+
+
+def finish(process: subprocess.Popen[str]) -> Asked:
+    stdout, stderr = process.communicate(timeout=30)
+    first, _, said = stdout.partition("\n")
+    age, clock, asked_for = first.split()
+    at = datetime.strptime(clock, "%Y-%m-%dT%H:%M:%S%z")
+    return Asked(process.returncode, float(age), asked_for, at, said, stderr)
+
+
+def waits(process: subprocess.Popen[str]) -> bool:
+    """Whether it has a child, which is the ``sleep`` of one whose turn it is not."""
+    return bool(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def login(tmp_path: Path) -> Iterator[Login]:
+    made = Login(tmp_path)
+    yield made
+    made.answers()
+
+
+# --- what is printed -----------------------------------------------------------------------------------------
+
+
+def test_the_first_answer_is_ours(login: Login) -> None:
+    login.says("7|PENDING\n8|a * b\n\n")
+    told = login.ask()
+    assert (told.exit_code, told.age, told.asked_for, told.errors) == (0, 0, "together", "")
+    assert told.said.rstrip("\n") == "7|PENDING\n8|a * b"
+    assert abs(datetime.now(timezone.utc) - told.clock) < timedelta(seconds=5)
+
+
+def test_nothing_said_is_an_answer(login: Login) -> None:
+    login.says("")
+    assert login.ask().said == login.ask(max_age=60).said == ""
+    assert len(login.runs) == 1
+
+
+def test_everything_stays_private(login: Login) -> None:
+    login.ask(alone=True)
+    login.ask(alone=True, session="two")
+    assert stat.S_IMODE(login.folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in login.folder.iterdir()} == {0o600}
+    kept = {path.name.removeprefix(login.file().name) for path in login.folder.iterdir()}
+    assert kept == {"", ".by.one", ".by.two"}, "no turn and no half answer is left"
+
+
+# --- who asks ------------------------------------------------------------------------------------------------
+
+
+def test_of_twenty_at_once_one_asks(login: Login) -> None:
+    login.is_slow()
+    callers = [login.begin(max_age=5, session=f"s{number}") for number in range(20)]
+    wait_until(lambda: login.runs)
+    login.answers()
+    told = [finish(caller) for caller in callers]
+    assert len(login.runs) == 1
+    assert [answer.said for answer in told] == ["7|PENDING\n"] * 20
+    assert sorted(answer.age > 0 for answer in told) == [False] + [True] * 19
+
+
+def test_a_young_answer_is_shared_and_an_old_one_is_not(login: Login) -> None:
+    login.ask()
+    login.says("7|RUNNING\n")
+    login.grows_older(30)
+    shared = login.ask(max_age=60, session="two")
+    assert shared.said == "7|PENDING\n"
+    assert 30 <= shared.age <= 33
+    assert login.ask(max_age=29.9, session="two").said == "7|RUNNING\n"
+    assert len(login.runs) == 2
+
+
+def test_what_was_asked_before_is_not_taken_for_what_is_asked_now(login: Login) -> None:
+    """A question that is on its way may have left before our job was queued."""
+    login.is_slow()
+    earlier = login.begin()
+    wait_until(lambda: len(login.runs) == 1)
+    later = login.begin(session="two")
+    wait_until(lambda: waits(later))
+    login.says("7|RUNNING\n")
+    login.answers()
+    assert finish(earlier).age == finish(later).age == 0
+    assert len(login.runs) == 2
+
+
+def test_who_waited_for_another_ones_answer_is_told_that_it_is_not_theirs(login: Login) -> None:
+    """Both want an answer from after their call; one has the turn, and the other one's call was before that."""
+    login.folder.mkdir(mode=0o700)
+    login.file(".turn").write_text(f"{os.getpid()}\n")  # somebody who lives has it
+    login.is_slow()
+    callers = [login.begin(session=name) for name in ("one", "two")]
+    wait_until(lambda: all(map(waits, callers)))
+    assert not login.runs
+    login.file(".turn").unlink()
+    wait_until(lambda: login.runs)
+    login.answers()
+    assert sorted(finish(caller).age for caller in callers) == [0, 0.01]
+    assert len(login.runs) == 1
+
+
+# --- one alone -----------------------------------------------------------------------------------------------
+
+
+def test_one_alone_asks_the_smaller_question_and_keeps_nothing(login: Login) -> None:
+    told = [login.ask(alone=True) for _ in range(2)]
+    assert [(answer.asked_for, answer.age) for answer in told] == [("alone", 0)] * 2
+    assert not login.file().exists()
+
+
+def test_two_ask_together_until_one_has_been_gone_for_minutes(login: Login) -> None:
+    login.ask(alone=True)
+    assert login.ask(alone=True, session="two").asked_for == "together"
+    shared = login.ask(alone=True, max_age=20)
+    assert (shared.asked_for, shared.age > 0) == ("together", True)
+    login.grows_older(400)
+    assert login.ask(alone=True, session="two").asked_for == "alone"
+    assert not login.file(".by.one").exists()
+
+
+def test_one_alone_passes_on_a_failure(login: Login) -> None:
+    login.fails("Socket timed out\n")
+    told = login.ask(alone=True)
+    assert (told.exit_code, told.errors) == (3, "Socket timed out\n")
+
+
+# --- failures ------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_is_passed_on_and_shared_for_a_moment(login: Login) -> None:
+    login.fails("slurm_load_jobs error: Unable to contact slurm controller\n")
+    told = [login.ask(max_age=max_age, session=name) for name, max_age in (("one", 60), ("two", 60), ("three", 0))]
+    assert [(answer.exit_code, answer.age > 0) for answer in told] == [(3, False), (3, True), (3, True)]
+    assert {answer.errors for answer in told} == {"slurm_load_jobs error: Unable to contact slurm controller\n"}
+    assert {answer.said for answer in told} == {""}
+    assert len(login.runs) == 1
+
+
+def test_a_failure_is_no_answer(login: Login) -> None:
+    login.fails("Socket timed out\n")
+    login.ask()
+    login.grows_older(15)
+    login.works()
+    told = login.ask(max_age=60)
+    assert (told.exit_code, told.age, told.said) == (0, 0, "7|PENDING\n")
+
+
+def test_a_failure_after_an_answer_takes_its_place(login: Login) -> None:
+    login.ask()
+    login.fails("Socket timed out\n")
+    login.ask()
+    assert login.ask(max_age=5).exit_code == 3
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_command_that_hangs_is_ended(login: Login, alone: bool) -> None:
+    login.constants["COMMAND_SECONDS"] = 1
+    login.is_slow()
+    told = login.ask(alone=alone)
+    assert (told.exit_code, told.said) == (124, "")
+    assert told.errors == f"{login.command} gave no answer within 1 s\n"
+
+
+# --- those who are killed ------------------------------------------------------------------------------------
+
+
+def test_when_the_one_who_asks_is_killed_one_other_asks(login: Login) -> None:
+    login.is_slow()
+    victim = login.begin(max_age=5)
+    wait_until(lambda: len(login.runs) == 1)
+    others = [login.begin(max_age=0, session=f"s{number}") for number in range(8)]
+    os.killpg(victim.pid, signal.SIGKILL)
+    victim.wait()
+    wait_until(lambda: len(login.runs) == 2)
+    login.answers()
+    assert [finish(other).said for other in others] == ["7|PENDING\n"] * 8
+    assert len(login.runs) == 2
+    assert not login.file(".turn").exists()
+
+
+@pytest.mark.parametrize("left", ["", "0", "-1", "x y", "99999999"])
+def test_a_turn_that_nobody_has_is_not_waited_for_for_ever(login: Login, left: str) -> None:
+    """It is given up after a while, which is a short one here."""
+    login.constants["PATIENCE_SECONDS"] = 1
+    login.folder.mkdir(mode=0o700)
+    login.file(".turn").write_text(left)
+    assert login.ask().said == "7|PENDING\n"
+    assert not login.file(".turn").exists()
+
+
+def test_one_that_hangs_is_not_waited_for_for_ever(login: Login) -> None:
+    login.constants["PATIENCE_SECONDS"] = 1
+    login.is_slow()
+    hanging = login.begin()
+    wait_until(lambda: login.runs)
+    os.kill(hanging.pid, signal.SIGSTOP)
+    login.answers()
+    assert login.ask(session="two").said == "7|PENDING\n"
+    os.kill(hanging.pid, signal.SIGCONT)
+    assert finish(hanging).said == "7|PENDING\n"
+    assert login.ask(max_age=60).age > 0
+
+
+# --- clocks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hours", [-1, -24 * 400])
+def test_an_answer_from_the_future_is_damaged(login: Login, hours: int) -> None:
+    login.ask()
+    login.grows_older(3600 * hours)
+    assert login.ask(max_age=10**6).age == 0
+    assert len(login.runs) == 2
+
+
+def test_an_answer_from_before_the_machine_was_started_anew_has_no_age(login: Login) -> None:
+    login.ask()
+    _, rest = login.file().read_text().split(" ", 1)
+    login.file().write_text(f"0e0e0e0e-6987-4792-82c8-fdfbef7d0728 {rest}")
+    assert login.ask(max_age=60).age == 0
+
+
+def test_the_time_of_files_means_nothing(login: Login) -> None:
+    login.ask()
+    login.grows_older(30)
+    os.utime(login.file(), (time.time() + 10**6, time.time() + 10**6))
+    assert login.ask(max_age=20).age == 0
+
+
+# --- what others have put there ------------------------------------------------------------------------------
+
+
+def foreign_folder(login: Login) -> None:
+    login.folder.mkdir(mode=0o777)
+    os.chown(login.folder, SOMEBODY, SOMEBODY)
+
+
+def linked_folder(login: Login) -> None:
+    (login.home / "elsewhere").mkdir()
+    login.folder.symlink_to(login.home / "elsewhere")
+
+
+def no_folder(login: Login) -> None:
+    login.folder.write_text("")
+
+
+needs_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="makes files of another user")
+
+
+@pytest.mark.parametrize("obstacle", [pytest.param(foreign_folder, marks=needs_root), linked_folder, no_folder])
+def test_where_nothing_can_be_kept_it_just_asks(login: Login, obstacle: Callable[[Login], None]) -> None:
+    obstacle(login)
+    told = [login.ask(max_age=60), login.ask(max_age=60, session="two", alone=True)]
+    assert [(answer.exit_code, answer.age, answer.said) for answer in told] == [(0, 0, "7|PENDING\n")] * 2
+    assert len(login.runs) == 2
+    assert login.folder.is_file() or list(login.folder.iterdir()) == []
+    login.fails("no\n")
+    assert login.ask().exit_code == 3
+
+
+@needs_root
+def test_a_folder_that_cannot_be_written_is_no_obstacle() -> None:
+    """As another user than root, who may write everywhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        login = Login(Path(folder))
+        script = login.session("one") / "asked.sh"
+        login.folder.mkdir(mode=0o500)
+        for path in (login.home, *login.home.rglob("*")):
+            os.chown(path, SOMEBODY, SOMEBODY)
+        told = subprocess.run(
+            [BASH, str(script), str(login.folder / "squeue-1"), "60.00", str(login.command)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            user=SOMEBODY,
+            group=SOMEBODY,
+            extra_groups=[],
+        )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.fullmatch(r"0 \S+ together\n7\|PENDING\n", told.stdout)
+
+
+def foreign(path: Path) -> None:
+    path.write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1 0\nfalse\n")
+    os.chown(path, SOMEBODY, SOMEBODY)
+
+
+def link(path: Path) -> None:
+    path.with_name("target").write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1 0\nfalse\n")
+    path.symlink_to("target")
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(b"\xff\x00 1 \n\n; rm -rf x\n")
+
+
+def no_numbers(path: Path) -> None:
+    path.write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 08 09\nfalse\n")
+
+
+def cut_off(path: Path) -> None:
+    path.write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1")
+
+
+@pytest.mark.parametrize("put", [pytest.param(foreign, marks=needs_root), link, damaged, no_numbers, cut_off])
+def test_an_answer_that_is_not_ours_is_not_believed(login: Login, put: Callable[[Path], None]) -> None:
+    login.folder.mkdir(mode=0o700)
+    put(login.file())
+    assert login.ask(max_age=10**6).said == "7|PENDING\n"
+    assert not login.file().is_symlink()
+    assert login.ask(max_age=60).age > 0, "and it was replaced, not written through"
+    target = login.folder / "target"
+    assert not target.exists() or target.read_text().endswith("false\n")
+
+
+def test_a_link_in_place_of_the_turn_is_not_written_through(login: Login) -> None:
+    login.folder.mkdir(mode=0o700)
+    login.file(".turn").symlink_to("nowhere")
+    assert login.ask().said == "7|PENDING\n"
+    assert not (login.folder / "nowhere").exists()
+
+
+# --- the near side -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def together(login: Login) -> tuple[Host, asked.Together]:
+    host = LocalHost()
+    return host, asked.Together(host, str(login.session("one")))
+
+
+def test_together_asks_through_the_script_of_the_session(login: Login, together: tuple[Host, asked.Together]) -> None:
+    first = together[1].ask([str(login.command), "a b"], 0.9)
+    again = together[1].ask([str(login.command), "a b"], 60.9)
+    other = together[1].ask([str(login.command), "other"], 60)
+    assert first and again and other
+    assert first.answer == Answer(0, "7|PENDING\n")
+    assert first.age == other.age == 0 < again.age < 5
+    assert again.answer == first.answer
+    assert first.clock.tzinfo is not None
+    assert len(login.runs) == 2
+
+
+def test_without_the_script_nothing_is_asked(tmp_path: Path) -> None:
+    """A session that an earlier version began, or whose directory was removed."""
+    assert asked.Together(LocalHost(), str(tmp_path / "gone")).ask(["touch", str(tmp_path / "x")], 5) is None
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_host_that_shares_counts_what_it_had_to_ask(login: Login, together: tuple[Host, asked.Together]) -> None:
+    sharing = asked.SharingHost(*together, 60)
+    command = [str(login.command)]
+    assert sharing.run(command) == sharing.run(command) == Answer(0, "7|PENDING\n")
+    assert sharing.asked == len(login.runs) == 1
+    assert sharing.run(["cat"], stdin=b"x") == Answer(0, "x")
+    assert sharing.asked == 2
+
+
+class Says:
+    """A host on which every command prints the same."""
+
+    def __init__(self, stdout: str) -> None:
+        self.stdout = stdout
+
+    def run(self, *_: object, **__: object) -> Answer:
+        return Answer(0, self.stdout)
+
+
+FIRST = "12.34 2026-11-21T18:28:25+0100 together"
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="0123456789"))), st.text())
+def test_the_first_line_is_found_after_what_a_shell_says(before: list[str], said: str) -> None:
+    noise = "".join(f"{line}\n" for line in before)
+    told = asked.Together(Says(f"{noise}{FIRST}\n{said}"), "/s/one").ask(["squeue"], 5)  # type: ignore[arg-type]
+    assert told is not None
+    assert (told.age, told.alone, told.answer.stdout) == (12.34, False, said)
+    assert told.clock.isoformat() == "2026-11-21T18:28:25+01:00"
+
+
+@given(st.one_of(st.text(), st.from_regex(r"\d+(\.\d+)? \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (alone|together)\n")))
+def test_no_text_makes_the_reader_stumble(text: str) -> None:
+    told = asked.Together(Says(text), "/s/one").ask(["squeue"], 5)  # type: ignore[arg-type]
+    assert told is None or told.age >= 0
