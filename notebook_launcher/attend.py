@@ -32,6 +32,7 @@ from notebook_launcher.errors import (
 from notebook_launcher.hosts.base import Link
 from notebook_launcher.interrupts import HungUp, Interrupt
 from notebook_launcher.mending import LONGEST_PAUSE, GivenUp, Mended, Mending
+from notebook_launcher.pace import Pace
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session import Session
@@ -68,7 +69,12 @@ def attend(stage: Stage, session: Session, access: Access, *, ours: bool, first:
     comes back to (``ours`` false) is ended only by a word of the user's while it is held. Raises a ``LauncherError``
     where it did not end well; ``HungUp`` where the terminal was closed, which leaves it running.
     """
-    attendance = _Attendance(stage, session, access, ours=ours)
+    try:
+        attendance = _Attendance(stage, session, access, ours=ours)
+    except Exception as error:
+        if ours:
+            end_after(stage, session, error)
+        raise
     try:
         stage.view.show(first)
         attendance.follow()
@@ -233,7 +239,7 @@ class _Attendance:
         if self._mending is not None:
             self._mending.stop()
 
-    def _new_watch(self) -> Watch:
+    def _new_watch(self, pace: Pace | None = None) -> Watch:
         stage = self._stage
         return Watch(
             stage.host,
@@ -244,6 +250,7 @@ class _Attendance:
             request=Request(self._session.record.flags),
             user=stage.site.user,
             submitted_ago=0.0 if self._ours else None,
+            pace=pace,
         )
 
     def _lost_or(self, act: Callable[[], None]) -> None:
@@ -358,7 +365,7 @@ class _Attendance:
             self._lost(reason)
             return
         self._watch.close()
-        self._watch = self._new_watch()
+        self._watch = self._new_watch(self._watch.pace)
         try:
             self._watch.start()
         except HostCommandFailed as error:
@@ -376,7 +383,7 @@ class _Attendance:
         """
         self._no_more_mending()
         self._watch.close()
-        self._watch = self._new_watch()
+        self._watch = self._new_watch(self._watch.pace)
         try:
             self._watch.start()
         except HostCommandFailed as error:  # a login node that is just starting up may not run commands yet

@@ -47,7 +47,12 @@ def end_job(stage: Stage, session: Session, text: str = "") -> None:
         if ending.silence:
             raise CancelFailed(f"Job {job} may still be there.", why=f"The scheduler does not answer: {ending.silence}",
                                mend=f"end it, once the scheduler answers again, with: {command}")  # fmt: skip
-        raise CancelFailed(f"Job {job} is still there.", why="It was cancelled, and is not gone yet.",
+        why = (
+            f"It could not be cancelled: {ending.refusal}"
+            if ending.refusal
+            else "It was cancelled, and is not gone yet."
+        )
+        raise CancelFailed(f"Job {job} is still there.", why=why,
                            mend=f"see whether it is; end it with: {command}")  # fmt: skip
     if ending.problem is not None:
         why = f"{ending.problem.what} {ending.problem.why}".strip()
@@ -59,8 +64,8 @@ def end_job(stage: Stage, session: Session, text: str = "") -> None:
 class _EndOfJob:
     """Cancels a job until it is gone.
 
-    ``problem``: why the cluster could not be asked, in the end. ``silence``: what the scheduler's command said where
-    the scheduler itself gave no answer.
+    ``problem``: why the cluster could not be asked, in the end. ``refusal``: why it could not be cancelled.
+    ``silence``: what the scheduler's command said where the scheduler itself gave no answer.
     """
 
     def __init__(self, stage: Stage, job: JobRef) -> None:
@@ -70,7 +75,7 @@ class _EndOfJob:
         self._began = time.monotonic()
         self._silence_told = False
         self.problem: LauncherError | None = None
-        self.silence = ""
+        self.silence = self.refusal = ""
 
     def is_seen(self) -> bool:
         """Wait for the job's end, at most ``GONE_WITHIN`` seconds, and tell whether it came."""
@@ -91,8 +96,12 @@ class _EndOfJob:
     def _is_gone(self) -> bool:
         host, scheduler = self._stage.host, self._stage.scheduler
         if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
-            host.run(scheduler.cancel(self._job), login_shell=True, timeout=ANSWER_WITHIN)
-            self._cancelled_at = time.monotonic()
+            answer = host.run(scheduler.cancel(self._job), login_shell=True, timeout=ANSWER_WITHIN)
+            self.refusal = (
+                "" if answer.exit_code == 0 else (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
+            )
+            if not self.refusal:
+                self._cancelled_at = time.monotonic()
         try:
             status = ask(host, scheduler, self._job, ANSWER_WITHIN)
         except NoAnswer as error:
@@ -169,8 +178,13 @@ def not_ready_yet(stage: Stage, session: Session, *, ours: bool) -> None:
 
 def say_left(stage: Stage, session: Session) -> None:
     """Say that the session goes on, how to come back to it, and how to end it."""
-    come_back, stop = (f"{_program()} {command} {_named(stage, session)}" for command in ("connect", "stop"))
+    come_back, stop = (typed(stage, session, command) for command in ("connect", "stop"))
     stage.view.show(events.Left(session.id, job_of(session).id, come_back, stop))
+
+
+def typed(stage: Stage, session: Session, command: str) -> str:
+    """Return a command of ours on this session, as the user can type it."""
+    return f"{_program()} {command} {_named(stage, session)}"
 
 
 def still_there(stage: Stage, session: Session, error: LauncherError) -> LauncherError:
@@ -178,7 +192,7 @@ def still_there(stage: Stage, session: Session, error: LauncherError) -> Launche
     return type(error)(
         error.what,
         why=f"{error.why} The session goes on: job {job_of(session)}.".strip(),
-        mend=f"come back with: {_program()} connect {_named(stage, session)}",
+        mend=f"come back with: {typed(stage, session, 'connect')}",
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from notebook_launcher import events
 from notebook_launcher.answer import Answer
+from notebook_launcher.ending import ANSWER_WITHIN, typed
 from notebook_launcher.errors import (
     AccountRefused,
     ConnectionLost,
@@ -52,7 +53,9 @@ def queue_job(stage: Stage, session: Session) -> JobRef:
     command = ["bash", f"{session.directory}/submit.sh", session.directory, *asked]
     try:
         return stage.scheduler.read_submit(_answer(stage, command))
-    except (ConnectionLost, HostCommandFailed, SubmitUncertain) as error:
+    except (ConnectionLost, HostCommandFailed) as error:
+        return _found(stage, session, error, patience=APPEARS_WITHIN)
+    except SubmitUncertain as error:
         return _found(stage, session, error)
     except SchedulerAway as error:
         if not error.may_have_heard:
@@ -115,7 +118,9 @@ def _answer(stage: Stage, command: list[str]) -> Answer:
                 continue
             if isinstance(item, _Done):
                 break
-            if isinstance(item, Interrupt) and item.kind == "end" and not later:
+            if item in later:
+                continue  # an impatient second Ctrl-C would later leave without waiting for the job's end
+            if isinstance(item, Interrupt) and item.kind == "end":
                 stage.view.show(events.Noted("The job is just being queued; it is cancelled as soon as that is done."))
             later.append(item)
     if isinstance(item.answer, Exception):
@@ -141,13 +146,19 @@ def _found(stage: Stage, session: Session, error: LauncherError, patience: float
     there is none, ``SubmitUncertain`` where nobody says.
     """
     find = stage.scheduler.find(session.id, Request(session.record.flags))
-    deadline, pause, sure = time.monotonic() + patience, 1.0, False
+    deadline, pause = time.monotonic() + patience, 1.0
+    if patience:
+        stage.view.show(events.Noted("Whether the job was queued was not heard; it is looked for."))
     while True:
+        sure = False
         with contextlib.suppress(LauncherError):
+            if not stage.host.alive:
+                stage.host.reconnect(timeout=5.0)
             noted = read_job(stage.host, session.directory)
             if noted is not None:
                 return noted
-            found = stage.scheduler.read_find(session.id, stage.host.run(find, login_shell=True))
+            answer = stage.host.run(find, login_shell=True, timeout=ANSWER_WITHIN)
+            found = stage.scheduler.read_find(session.id, answer)
             if found:
                 return found[0]
             sure = found is not None and isinstance(error, SchedulerAway)
@@ -160,5 +171,6 @@ def _found(stage: Stage, session: Session, error: LauncherError, patience: float
     raise SubmitUncertain(
         f"The job of session {session.id} may have been queued.",
         why=f"{error.what} {error.why}".strip(),
-        mend=f"look on {stage.host.label} with: {shlex.join(find)}",
+        mend=f"end it, if it was, with: {typed(stage, session, 'stop')}   or look on {stage.host.label} with: "
+        f"{shlex.join(find)}",
     )

@@ -7,7 +7,8 @@ import json
 import time
 from collections.abc import Mapping
 
-from notebook_launcher import explain
+from notebook_launcher import events, explain
+from notebook_launcher.ending import ANSWER_WITHIN, TOLD_AFTER
 from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError, SchedulerSilent
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
@@ -41,10 +42,14 @@ def final_status(stage: Stage, session: Session, record: Mapping[str, object]) -
     ``None``: it knows no more than the job's own word. Raises ``SchedulerSilent`` where nobody says how it ended: it
     may have been put back into the queue, and must not be called gone.
     """
-    deadline, pause, answered, silence = time.monotonic() + FINAL_WORD_WITHIN, 0.2, False, ""
-    while time.monotonic() < deadline:
+    began, pause, answered, silence, told = time.monotonic(), 0.2, False, "", False
+    wishes = stage.interrupts.wishes_to_end
+    while time.monotonic() < began + FINAL_WORD_WITHIN and stage.interrupts.wishes_to_end == wishes:
+        if not told and time.monotonic() > began + TOLD_AFTER:
+            told = True
+            stage.view.show(events.Noted("Waiting for the scheduler's word on what became of the job."))
         try:
-            status = ask(stage.host, stage.scheduler, job_of(session))
+            status = ask(stage.host, stage.scheduler, job_of(session), ANSWER_WITHIN)
             if status is None or status.state.ended or status.state.waits:
                 return status
             answered = True

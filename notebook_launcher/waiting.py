@@ -16,7 +16,10 @@ from notebook_launcher.stage import Stage
 def show_waiting(
     stage: Stage, session: Session, status: JobStatus, evidence: Evidence | None, read_at: datetime
 ) -> None:
-    """Show why the job waits. Raises ``JobNeverStarts`` where it can never start, whatever it is said to wait for."""
+    """Show why the job waits. Raises ``JobNeverStarts`` where the scheduler says that it can never start.
+
+    Where only the limits that were read say so, that is shown and nothing is ended: a site may have rules of its own.
+    """
     explanation = explain.pending(status.reason, evidence, job=status.job.id)
     if explanation.never:
         raise JobNeverStarts(
@@ -24,20 +27,18 @@ def show_waiting(
             why=f"The scheduler gives the reason {status.reason}.",
             mend=explanation.action,
         )
-    beyond = explain.beyond(Request(session.record.flags), evidence) if evidence else None
-    if beyond is not None:
-        raise JobNeverStarts(
-            f"Job {status.job} can never start: {beyond.summary}.",
-            why=f"The scheduler has not said so yet; its reason for now is {status.reason}.",
-            mend=beyond.action,
-        )
+    summary, action = explanation.summary, explanation.action
+    request = evidence.request if evidence and evidence.request else Request(session.record.flags)
+    if evidence is not None and (beyond := explain.beyond(request, evidence)):
+        summary += f"; and as far as the limits can be read, it can never start: {beyond.summary}"
+        action = beyond.action
     stage.view.show(
         events.Waiting(
             status.job.id,
             status.state.name,
             status.reason,
-            explanation.summary,
-            explanation.action,
+            summary,
+            action,
             evidence.ahead if evidence else None,
             _with_zone(status.start, stage.site.now),
             read_at.astimezone(timezone.utc).isoformat(timespec="seconds"),

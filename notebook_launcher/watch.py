@@ -193,7 +193,11 @@ class Watch:
         """Ask once, tell what is new, and return the pause in seconds."""
         try:
             told = self._question(max_age)
-        except NoAnswer as silence:
+        except ConnectionLost:
+            raise
+        except Exception as error:
+            # what cannot be made sense of is no answer either: a session is not given up for that
+            silence = error if isinstance(error, NoAnswer) else NoAnswer(repr(error))
             if not self._mute and not self._closed:
                 self._mute = True
                 self._inbox.put(SchedulerMute(silence.reason))
@@ -286,9 +290,10 @@ class NoAnswer(Exception):
 
 
 def ask(host: Host, scheduler: Scheduler, job: JobRef, timeout: float = RUN_TIMEOUT) -> JobStatus | None:
-    """Ask once for a job: the queue, then the history. ``None``: forgotten by both. Raises ``NoAnswer``.
+    """Ask once for a job: the queue, then the history. ``None``: forgotten by both.
 
-    ``timeout``: seconds for each of the two.
+    Raises ``NoAnswer``, also where the queue does not show the job and does not say that there is none. ``timeout``:
+    seconds for each of the two.
     """
     try:
         answer = _run(host, scheduler.query([job]), timeout)
@@ -298,7 +303,10 @@ def ask(host: Host, scheduler: Scheduler, job: JobRef, timeout: float = RUN_TIME
         if job.id in answers:
             return answers[job.id]
         history = scheduler.history(job)
-        return scheduler.read_history(job, _run(host, history, timeout)) if history else None
+        status = scheduler.read_history(job, _run(host, history, timeout)) if history else None
+        if status is None and not scheduler.has_forgotten(job, answer):
+            raise NoAnswer(f"it does not show job {job}, and does not say that there is none")
+        return status
     except HostCommandFailed as error:  # it took too long
         raise NoAnswer(error.what) from None
 

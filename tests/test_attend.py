@@ -53,6 +53,7 @@ from notebook_launcher.errors import (
     OutOfMemory,
     PartitionRefused,
     SchedulerAway,
+    SchedulerSilent,
     SubmitUncertain,
 )
 from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward, Prompts
@@ -316,6 +317,7 @@ class FakeHost(Host):
 
 
 def _kind(argv: Sequence[str]) -> str:
+    argv = _without_env(argv)
     if argv[0] == "bash" and argv[1].endswith("/submit.sh"):
         return "sbatch"
     if argv[0] == "bash" and argv[1].endswith("/asked.sh"):
@@ -325,6 +327,13 @@ def _kind(argv: Sequence[str]) -> str:
     if argv[0] == "sh":
         return {"write-files": "write", "list-sessions": "list"}.get(argv[3] if len(argv) > 3 else "", "site")
     return argv[0]
+
+
+def _without_env(argv: Sequence[str]) -> Sequence[str]:
+    """Return the command that ``env -u NAME NAME=value COMMAND`` runs."""
+    if argv[0] != "env":
+        return argv
+    return next(argv[n:] for n in range(1, len(argv)) if argv[n - 1] != "-u" and argv[n] != "-u" and "=" not in argv[n])
 
 
 class FakeLink(Link):
@@ -639,6 +648,7 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
     for after in ("after_answer", "after_silence"):
         monkeypatch.setattr(pace.Pace, after, lambda *_: 0.01)
     monkeypatch.setattr(verdict, "FINAL_WORD_WITHIN", 2.0)
+    monkeypatch.setattr(queueing, "APPEARS_WITHIN", 0.3)
     monkeypatch.setattr(mending, "FIRST_PAUSE", 0.01)
     for room in (attend, mending):
         monkeypatch.setattr(room, "LONGEST_PAUSE", 0.05)
@@ -847,7 +857,7 @@ def test_ctrl_c_while_the_scheduler_takes_its_time(story: Story, monkeypatch: py
     answers = story.blocks("sbatch")
     story.launch()
     story.noted("takes its time")
-    story.presses_ctrl_c(2)
+    story.presses_ctrl_c(4)
     story.noted("cancelled as soon as that is done")
     assert story.host.count("scancel") == 0
     answers.set()
@@ -863,6 +873,7 @@ def no_answer() -> Answer:
 def test_a_scheduler_that_took_the_job_and_did_not_say_so(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """slurmctld may have the job when sbatch gives up waiting for its answer; it shows a moment later."""
     monkeypatch.setattr(queueing.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(queueing, "APPEARS_WITHIN", 20.0)
     rows = [Answer(1, "", "Socket timed out"), Answer(0, ""), None]
     story.host.answers["sbatch"] = no_answer
     story.host.answers["find"] = lambda: (
@@ -1457,6 +1468,19 @@ def test_a_scheduler_without_a_final_word(story: Story, monkeypatch: pytest.Monk
     story.host.answers["squeue"] = lambda: Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
     story.host.says("exit", cause="jupyter-failed", message="JupyterLab ended with code 1.")
     assert story.fails(JupyterCrashed).what == "Job 7: JupyterLab ended with code 1."
+
+
+def test_ctrl_c_ends_the_wait_for_the_final_word(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdict, "FINAL_WORD_WITHIN", 60.0)
+    monkeypatch.setattr(verdict, "TOLD_AFTER", 0.0)
+    story.launch()
+    story.held()
+    story.host.answers["squeue"] = lambda: Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+    story.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    story.noted("Waiting for the scheduler's word")
+    story.presses_ctrl_c(1)
+    error = story.fails(SchedulerSilent)
+    assert "Unable to contact" in error.why and "connect" in error.mend
 
 
 def test_forgotten_by_everybody(story: Story) -> None:
@@ -2506,8 +2530,36 @@ def test_whether_it_is_queued_is_not_known(
     story.launch()
     error = story.fails(SubmitUncertain)
     assert "may have been queued" in error.what and "squeue" in error.mend and "--me" in error.mend
+    assert "launch-notebook stop" in error.mend
     assert story.host.count("rm") == story.host.count("scancel") == 0
-    assert story.names == []
+    assert {*story.names} <= {"note"}
+
+
+def test_a_connection_that_breaks_while_the_job_is_queued_is_made_anew_for_the_answer(story: Story) -> None:
+    def breaks() -> Answer:
+        story.host.drops()
+        raise ConnectionLost("The connection to login is lost.")
+
+    story.host.answers["sbatch"] = breaks
+    story.host.files["job"] = "7\n"
+    story.launch()
+    story.shown(events.Waiting)
+    assert story.host.connection == 1
+    story.presses_ctrl_c(1)
+    story.fails(Interrupted)
+    assert story.host.commands("scancel") == ["scancel 7"]
+
+
+def test_a_look_that_fails_takes_back_the_certainty_of_the_one_before(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queueing.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(queueing, "APPEARS_WITHIN", 1.5)
+    looks = iter([Answer(0, "")])
+    story.host.answers |= {"sbatch": no_answer, "find": lambda: next(looks, Answer(1, "", "Socket timed out"))}
+    story.launch()
+    story.fails(SubmitUncertain)
+    assert story.host.count("rm") == 0
 
 
 def test_files_that_cannot_be_written(story: Story) -> None:

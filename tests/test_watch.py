@@ -376,11 +376,10 @@ def test_a_connection_that_breaks_is_another_matter(following: Following) -> Non
     assert inbox.get(timeout=PATIENCE) == WatchBroke(followed, "The connection to login is lost.", connection=True)
 
 
-def test_a_thread_does_not_die_in_silence(following: Following) -> None:
-    _, inbox = following(FakeHost(ZeroDivisionError("ours")))
-    broke = inbox.get(timeout=PATIENCE)
-    assert isinstance(broke, WatchBroke)
-    assert "ZeroDivisionError" in broke.reason and not broke.connection
+def test_an_answer_that_cannot_be_made_sense_of_ends_no_session(following: Following) -> None:
+    _, inbox = following(FakeHost(ZeroDivisionError("ours"), shared(row("RUNNING"))), pace=NoPause())
+    assert inbox.get(timeout=PATIENCE) == SchedulerMute("ZeroDivisionError('ours')")
+    assert isinstance(inbox.get(timeout=PATIENCE), StatusChanged)
 
 
 # --- soon, and never more ------------------------------------------------------------------------------------
