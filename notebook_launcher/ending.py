@@ -7,6 +7,7 @@ import queue
 import shlex
 import shutil
 import sys
+import threading
 import time
 
 from notebook_launcher import events
@@ -73,14 +74,15 @@ class _EndOfJob:
         self._cancelled_at = -CANCEL_AGAIN
         self._interrupts = 0
         self._began = time.monotonic()
+        self._deadline = self._began + GONE_WITHIN
         self._silence_told = False
         self.problem: LauncherError | None = None
         self.silence = self.refusal = ""
 
     def is_seen(self) -> bool:
         """Wait for the job's end, at most ``GONE_WITHIN`` seconds, and tell whether it came."""
-        deadline, pause = time.monotonic() + GONE_WITHIN, 0.1
-        while time.monotonic() < deadline:
+        pause = 0.1
+        while time.monotonic() < self._deadline:
             try:
                 gone, self.problem = self._is_gone(), None
                 if gone:
@@ -97,11 +99,11 @@ class _EndOfJob:
         host, scheduler = self._stage.host, self._stage.scheduler
         if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
             answer = host.run(scheduler.cancel(self._job), login_shell=True, timeout=ANSWER_WITHIN)
-            self.refusal = (
-                "" if answer.exit_code == 0 else (answer.stderr.strip().splitlines() or ["no reason given"])[-1]
-            )
-            if not self.refusal:
+            self.refusal = ""
+            if answer.exit_code == 0:
                 self._cancelled_at = time.monotonic()
+            else:
+                self.refusal = (answer.stderr.strip() or "no reason given").splitlines()[-1]
         try:
             status = ask(host, scheduler, self._job, ANSWER_WITHIN)
         except NoAnswer as error:
@@ -123,6 +125,10 @@ class _EndOfJob:
             self._say(f"{error.what} The job is ended as soon as the cluster is reached again.")
         self.problem, self._cancelled_at = error, -CANCEL_AGAIN
         asked = self._stage.prompts.count
+        # a question that nobody answers must not hold up the end
+        patience = threading.Timer(max(0.0, self._deadline - time.monotonic()), self._stage.prompts.take_back)
+        patience.daemon = True
+        patience.start()
         try:
             self._stage.host.reconnect(timeout=5.0)
         except Exception as failed:
@@ -133,6 +139,8 @@ class _EndOfJob:
             if refused or isinstance(failed, HostKeyChanged | HostKeyUnknown):
                 self.problem = failed
                 return False
+        finally:
+            patience.cancel()
         return True
 
     def _user_leaves(self, seconds: float) -> bool:

@@ -17,20 +17,32 @@ REFUSED_TIMES = 5  # a login node that is just starting up refuses everybody for
 
 
 class CountedPrompts:
-    """Prompts that know how often somebody was asked for a secret."""
+    """Prompts that know how often somebody was asked for a secret.
+
+    ``unwanted``: whether a question that comes now is one that nobody needs an answer to any more.
+    """
 
     def __init__(self, prompts: Prompts) -> None:
         self._prompts = prompts
         self.count = 0
+        self.unwanted: Callable[[], bool] = lambda: False
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
-        """Pass the question on."""
+        """Pass the question on, unless it comes too late."""
+        if self.unwanted():
+            return None
         self.count += 1
         return self._prompts.secret(text, echo=echo)
 
     def confirm(self, text: str) -> bool:
         """Pass the question on."""
         return self._prompts.confirm(text)
+
+    def take_back(self) -> None:
+        """End the question that stands, if any, without an answer; not every way to ask can do that."""
+        dismiss = getattr(self._prompts, "dismiss", None)
+        if dismiss is not None:
+            dismiss()
 
 
 @dataclass(frozen=True)
@@ -74,11 +86,19 @@ class Mending:
         self._deadline, self._pause, self._is_lost = deadline, pause, is_lost
         self._over = threading.Event()
         self._replaced = False
-        threading.Thread(target=self._try, name="mending", daemon=True).start()
+        self._thread = threading.Thread(target=self._try, name="mending", daemon=True)
+        prompts.unwanted = self._is_stopping
+        self._thread.start()
 
     def stop(self) -> None:
-        """Begin no further attempt."""
+        """Begin no further attempt, and take back what is being asked for one: nobody needs the answer any more."""
         self._over.set()
+        if self._is_stopping():
+            self._prompts.take_back()
+
+    def _is_stopping(self) -> bool:
+        """Whether an attempt is still under way that nobody waits for."""
+        return self._over.is_set() and self._thread.is_alive()
 
     def _sleep(self, seconds: float) -> None:
         if self._over.wait(seconds):

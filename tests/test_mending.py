@@ -218,6 +218,51 @@ def test_questions_of_before_do_not_count(pauses: list[float]) -> None:
     assert len(host.timeouts) == 2
 
 
+class Patient(User):
+    """Is asked on a terminal, and thinks it over for ever; a question can be taken back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sees_a_question, self.taken_back = threading.Event(), threading.Event()
+
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
+        self.asked.append((text, echo))
+        self.sees_a_question.set()
+        assert self.taken_back.wait(PATIENCE), "the question stands, and nobody needs the answer"
+        return None
+
+    def dismiss(self) -> None:
+        self.taken_back.set()
+
+
+@pytest.mark.parametrize("when", ["while it stands", "before it comes"])
+def test_a_question_that_nobody_needs_any_more_is_taken_back(when: str) -> None:
+    """The old connection has come back while the new one asks for a code: keys are for the session again."""
+    user, inbox = Patient(), queue.SimpleQueue[object]()
+    prompts, connects, goes_on = CountedPrompts(user), threading.Event(), threading.Event()
+
+    def asks() -> None:
+        connects.set()
+        assert goes_on.wait(PATIENCE)
+        if prompts.secret("Code: ") is None:
+            raise REFUSED
+
+    mending = Mending(FakeHost([asks]), prompts, inbox, deadline=time.monotonic() + 1e6, pause=0.0, is_lost=bool)
+    assert connects.wait(PATIENCE)
+    if when == "while it stands":
+        goes_on.set()
+        assert user.sees_a_question.wait(PATIENCE)
+    mending.stop()
+    goes_on.set()
+    mending._thread.join(PATIENCE)
+    assert not mending._thread.is_alive()
+    assert len(user.asked) == (when == "while it stands")
+    assert inbox.empty()
+    user.taken_back.set()
+    prompts.secret("Password: ")
+    assert user.asked[-1] == ("Password: ", False), "what comes afterwards is asked"
+
+
 def test_prompts_are_passed_on() -> None:
     user = User()
     prompts = CountedPrompts(user)

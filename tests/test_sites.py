@@ -9,6 +9,7 @@ import contextlib
 import json
 import re
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -121,9 +122,27 @@ def test_every_site_is_reached(cluster: PracticeCluster, start: Start, site: Sit
     assert_nothing_left(cluster)
 
 
+@pytest.mark.parametrize("engine", ["paramiko", "openssh"])
+def test_after_a_short_cut_the_keys_are_for_the_session_again(
+    cluster: PracticeCluster, start: Start, engine: str
+) -> None:
+    """A new connection would need a code, and may ask for it just when the old one is heard again."""
+    session = start("-n", "1", "--engine", engine, user="heidi", columns=200)
+    assert answer_questions(session, "heidi") == ["code"]
+    session.read_along()
+    with cluster.unplugged("laptop"):
+        session.saw("(?i)network down, trying again")
+        time.sleep(2)  # 7 to 8 s in all: less than the old connection is given to come back
+    session.saw("Connected again")
+    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+    time.sleep(3)  # whatever was on its way to a question has got there
+    leave(session)
+    assert_nothing_left(cluster)
+
+
 REFUSALS = {
-    "by the scheduler": (("-A", "nobody"), 20, "account"),
-    "by the job": (("--", "no-jupyter"), 30, "no JupyterLab in the container"),
+    "by the scheduler": (("-A", "nobody"), 50, "account"),
+    "by the job": (("--", "no-jupyter"), 95, "no JupyterLab in the container"),
 }
 
 

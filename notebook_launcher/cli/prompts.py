@@ -37,6 +37,10 @@ class TerminalPrompts:
             except EOFError:
                 return None
 
+    def dismiss(self) -> None:
+        """End the question that stands, if any, without an answer."""
+        self._view.dismiss()
+
     def confirm(self, text: str) -> bool:
         """Ask for yes or no; the whole word, because the question is about trust."""
         if not self._interactive:
