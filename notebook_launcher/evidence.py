@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from notebook_launcher import explain
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import HostCommandFailed
+from notebook_launcher.errors import HostCommandFailed, UsageError
 from notebook_launcher.hosts.base import Host, Runs
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobStatus
@@ -21,19 +21,35 @@ SLOW = 20.0  # seconds; a scheduler that takes longer has other things to do
 def gather(host: Runs, outlook: Outlook, status: JobStatus, request: Request, user: str) -> Evidence:
     """Read what is needed to explain why a job waits, one command for each part.
 
-    ``user``: the user's name there. A part whose command fails or is slow stays ``None``. Raises ``ConnectionLost``.
+    ``user``: the user's name there. A part whose command fails or is slow stays ``None``, and so do the limits where it
+    was not told which account and QOS the job has. Raises ``ConnectionLost``.
     """
     needed = explain.needs(status.reason)
     cluster = status.job.cluster
-    partition = status.partition or request.flags.get("partition")
+    request = as_queued(request, status)
+    partition = request.flags.get("partition")
     partitions = limits = ahead = None
     if "partitions" in needed:
         partitions = outlook.read_partitions(ask(host, outlook.partitions(cluster)))
-    if "limits" in needed:
+    if "limits" in needed and status.account and status.qos:
         limits = outlook.read_limits(request, ask(host, outlook.limits(user, cluster)))
     if "ahead" in needed and partition:
         ahead = outlook.read_ahead(status.job.id, ask(host, outlook.ahead(partition, cluster)))
     return Evidence(request, partition, partitions, limits, ahead)
+
+
+def as_queued(request: Request, status: JobStatus) -> Request:
+    """Return a request as the scheduler has taken it: its account, QOS, partition and walltime are the job's.
+
+    An account or QOS that was not told is left out. A walltime or partition that was not told stays as asked for.
+    """
+    flags = {name: value for name, value in request.flags.items() if name not in ("account", "qos")}
+    told = {"account": status.account, "qos": status.qos, "partition": status.partition, "time": status.walltime}
+    flags |= {name: value for name, value in told.items() if value}
+    try:
+        return Request(flags)
+    except UsageError:  # a walltime in words that we do not know
+        return Request({**flags, "time": request.flags.get("time")})
 
 
 def ask(host: Runs, command: Sequence[str]) -> Answer:

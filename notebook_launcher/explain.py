@@ -43,6 +43,9 @@ _WORTH: dict[Topic, frozenset[Worth]] = {
     "later": frozenset({"partitions", "limits"}),
     "": frozenset(),
 }
+_LIMITED_BY = {"account": "account", "qos": "QOS"}
+# What Slurm itself calls the first QOS (sacctmgr's manual), which is hardly ever given rights of its own.
+_ORDINARY_QOS = "normal"
 # Reasons that are about one of the things that a partition allows; the others may be about any.
 _CHECKS: dict[str, tuple[Callable[[Request, Partition], fitting.Obstacle | None], ...]] = {
     "partitiontimelimit": (fitting.too_long,),
@@ -85,13 +88,14 @@ def _read(reason: str | None) -> Meaning | None:
 
 
 def beyond(request: Request, evidence: Evidence) -> Explanation | None:
-    """Return why a request can never start, judged from the evidence alone; ``None`` where that is not certain.
+    """Return why a request seems never to start, judged from the evidence alone; ``None`` where little speaks for it.
 
-    A QOS that is asked for may lift what a partition allows (sacctmgr's manual: PartitionTimeLimit and others; one that
-    is taken by default hardly does), and of several partitions each may have limits of its own.
+    A QOS may lift what a partition allows (sacctmgr's manual: PartitionTimeLimit and others), and of several partitions
+    each may have limits of its own.
     """
+    is_ordinary = request.flags.get("qos") in (None, _ORDINARY_QOS)
     known = Evidence(request, evidence.partition, evidence.partitions, evidence.limits, evidence.ahead)
-    if "qos" not in request.flags and (obstacles := _obstacles(known, (fitting.too_long, fitting.wrong_size))):
+    if is_ordinary and (obstacles := _obstacles(known, (fitting.too_long, fitting.wrong_size))):
         return _blocked(obstacles, known)
     if len(fitting.names(known)) > 1:
         return None
@@ -131,12 +135,14 @@ def _partition(meaning: Meaning, known: Evidence) -> Explanation:
         action += "; it is listed by: sinfo -o '%P %l'"
     # where the walltime is no longer than what was read, one of the two has just been changed
     is_contradicted = too_long and known.request is not None and fitting.places(known) is not None
+    # where it has no nodes now, they may come when they are needed
+    is_empty = meaning.word == "partitionconfig" and any(place.nodes == 0 for place in fitting.places(known) or ())
     if several:
         summary = f"one of its partitions does not take it: {summary}"
     elif named := fitting.names(known):
         for words in ("the partition", "this partition"):
             summary = summary.replace(words, f"partition {named[0]}")
-    return Explanation(summary, action, meaning.never and not several and not is_contradicted)
+    return Explanation(summary, action, meaning.never and not several and not is_contradicted and not is_empty)
 
 
 def _obstacles(
@@ -186,6 +192,8 @@ def _limit(meaning: Meaning, reason: LimitReason, known: Evidence) -> Explanatio
     meant = [limit for limit in known.limits or () if _is_meant(limit, reason)]
     if not meant:
         told = "was not read" if known.limits is None else "was not told"
+        if known.limits is None and (unknown := _whose_is_unknown(known.request)):
+            told += f": which {unknown} the job has was not told"
         depends = reason.per not in ("job", "node") and meaning.action.startswith("it starts")
         unless = ", unless it is over that limit by itself" if depends else ""
         shown = f"the limit is shown by: {slurm_limit_reasons.command(reason, account)}"
@@ -197,6 +205,13 @@ def _limit(meaning: Meaning, reason: LimitReason, known: Evidence) -> Explanatio
             return _too_much(request, too_much)
         meant = [limit for limit in meant if _is_reached(request, limit)] or meant
     return Explanation("; ".join(map(_told, meant[:2])), meaning.action, False)
+
+
+def _whose_is_unknown(request: Request | None) -> str:
+    """Return which of account and QOS, on which the limits depend, is not known of a job."""
+    return " and ".join(
+        word for flag, word in _LIMITED_BY.items() if request is not None and not request.flags.get(flag)
+    )
 
 
 def _is_meant(limit: Limit, reason: LimitReason) -> bool:

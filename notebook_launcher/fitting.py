@@ -62,7 +62,8 @@ def wrong_size(request: Request, partition: Partition) -> Obstacle | None:
     asks = f"it asks for {least} node{'' if least == 1 else 's'}, and"
     if partition.max_nodes is not None and least > partition.max_nodes:
         return Obstacle(asks, f"{name} allows {partition.max_nodes} at most", f"-N {partition.max_nodes}")
-    if partition.nodes is not None and least > partition.nodes:
+    # none at all tells nothing: nodes may come when they are needed
+    if partition.nodes and least > partition.nodes:
         return Obstacle(asks, f"{name} has {partition.nodes}", f"-N {partition.nodes}")
     if partition.min_nodes is not None and most is not None and most < partition.min_nodes:
         asks = f"it asks for {most} node{'' if most == 1 else 's'} at most, and"
@@ -77,11 +78,16 @@ def closed_to(request: Request, partition: Partition) -> Obstacle | None:
     explains what the scheduler says, and proves nothing.
     """
     account, qos = request.flags.get("account"), request.flags.get("qos")
-    if account and (account in partition.denied_accounts or account not in (partition.accounts or {account})):
+    if not may_use(account, partition.accounts, partition.denied_accounts):
         return Obstacle(f"account {account} may not use", f"partition {partition.name}", "another account: -A")
-    if qos and (qos in partition.denied_qos or qos not in (partition.qos or {qos})):
+    if not may_use(qos, partition.qos, partition.denied_qos):
         return Obstacle(f"QOS {qos} may not be used in", f"partition {partition.name}", "another QOS: -q")
     return None
+
+
+def may_use(own: str | None, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
+    """Return whether an account or a QOS may, or might: what is not known excludes nothing."""
+    return not own or (own not in denied and (allowed is None or own in allowed))
 
 
 def elsewhere(evidence: Evidence) -> Sequence[str]:
@@ -102,7 +108,7 @@ def elsewhere(evidence: Evidence) -> Sequence[str]:
 
 
 def _takes(partition: Partition, request: Request) -> bool:
-    if partition.walltime is None or partition.groups is not None:
+    if partition.walltime is None or partition.groups is not None or partition.nodes == 0:
         return False
     account, qos = request.flags.get("account"), request.flags.get("qos")
     if account is None and (partition.accounts is not None or partition.denied_accounts):

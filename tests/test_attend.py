@@ -191,7 +191,7 @@ class FakeHost(Host):
         """What squeue says; ``state`` "" is a job that it has forgotten."""
         if not self.state:
             return Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-        return Answer(0, f"7|{self.state}|core|{self.node}|N/A|{self.reason}\n")
+        return Answer(0, f"7|{self.state}|core|{self.node}|N/A|proj1|normal|59:00|{self.reason}\n")
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         self._reaches(argv)

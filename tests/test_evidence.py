@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -19,12 +20,15 @@ from notebook_launcher.schedulers.outlook import Evidence, Limit, Partition
 from notebook_launcher.schedulers.slurm import Slurm
 
 OUTLOOK = Slurm.outlook
-REQUEST = Request({"partition": "gpu", "account": "proj1"})
+REQUEST = Request({"partition": "gpu", "account": "proj1", "qos": "normal", "time": "1:00:00"})
+STATUS = JobStatus(
+    JobRef("7"), State.PENDING, "Priority", partition="gpu", account="proj1", qos="normal", walltime="1:00:00"
+)
 PARTITION = Partition("gpu", walltime=timedelta(days=2))
 TOLD = {  # by the command's first word of its own
     "scontrol": "PartitionName=gpu MaxTime=2-00:00:00",
     "sh": "UserName=alice(7) DefAccount=proj1\nClusterName=c Account=proj1 UserName=alice(7) Partition=\n MaxJobs=4(1)",
-    "squeue": "6|200|Resources\n7|100|Priority",
+    "squeue": "6|200|bob|Resources\n7|100|alice|Priority",
 }
 
 
@@ -48,7 +52,7 @@ class Told(LocalHost):
 
 
 def status(partition: str | None = "gpu", cluster: str | None = None) -> JobStatus:
-    return JobStatus(JobRef("7", cluster), State.PENDING, "Priority", partition=partition)
+    return replace(STATUS, job=JobRef("7", cluster), partition=partition)
 
 
 @pytest.fixture
@@ -87,6 +91,43 @@ def test_the_jobs_own_cluster_and_partition_are_asked_about(needs: set[str]) -> 
     assert host.asked == [
         OUTLOOK.partitions("snowy"), OUTLOOK.limits("alice", "snowy"), OUTLOOK.ahead("devcore", "snowy")
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "judged"),
+    [
+        ({}, {}, {"partition": "gpu", "account": "proj1", "qos": "normal", "time": "1:00:00"}),
+        ({"account": "proj2", "qos": "short", "partition": "core", "time": "9:00:00"}, {},
+         {"partition": "gpu", "account": "proj1", "qos": "normal", "time": "1:00:00"}),
+        ({"account": "proj2", "qos": "short", "time": "9:00:00"}, {"account": None, "qos": None, "walltime": None},
+         {"partition": "gpu", "time": "9:00:00"}),
+        ({"time": "9:00:00"}, {"walltime": "UNLIMITED", "qos": None},
+         {"partition": "gpu", "account": "proj1", "time": "UNLIMITED"}),
+        ({"time": "9:00:00", "gpus": "2"}, {"walltime": "sometimes"},
+         {"partition": "gpu", "account": "proj1", "qos": "normal", "time": "9:00:00", "gpus": "2"}),
+    ],
+)  # fmt: skip
+def test_it_judges_by_the_job_and_not_by_what_was_asked_for(
+    needs: set[str], asked: dict[str, str | None], told: dict[str, str | None], judged: dict[str, str | None]
+) -> None:
+    evidence = gather(Told(), OUTLOOK, replace(STATUS, **told), Request(asked), "alice")
+    assert evidence.request == Request(judged)
+
+
+@pytest.mark.parametrize("unknown", ["account", "qos"])
+def test_limits_of_an_account_or_qos_that_was_not_told_are_not_read(needs: set[str], unknown: str) -> None:
+    needs.add("limits")
+    host = Told()
+    evidence = gather(host, OUTLOOK, replace(STATUS, **{unknown: None}), REQUEST, "alice")
+    assert (evidence.limits, host.asked) == (None, [])
+
+
+def test_a_limit_is_no_proof_for_a_job_with_another_account() -> None:
+    """``SBATCH_ACCOUNT`` in a user's start-up files: the launcher's flags name no account, the job has another one."""
+    status = replace(STATUS, reason="AssocGrpGRES", account="proj2")
+    evidence = gather(Told(), OUTLOOK, status, Request({"gpus": "9"}), "alice")
+    assert evidence.limits is None  # of proj1 much is told, of proj2 nothing
+    assert not explain.pending(status.reason, evidence).never
 
 
 def test_a_partition_that_the_scheduler_did_not_tell_is_that_of_the_request(needs: set[str]) -> None:

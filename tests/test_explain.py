@@ -83,6 +83,9 @@ def evidence(asked: Request, **others: object) -> Evidence:
         ("PartitionTimeLimit", "longer than the partition allows", True),
         ("PartitionNodeLimit", "more or fewer nodes", False),
         ("DependencyNeverSatisfied", "did not end as asked", True),
+        ("InvalidAccount", "not valid, or the accounting database is away", False),
+        ("InvalidQOS", "not valid, or the accounting database is away", False),
+        ("Configuring", "its nodes are being prepared", False),
         ("QOSMaxJobsPerUserLimit", "as many jobs at once as the QOS allows", False),
         ("AssocMaxWallDurationPerJobLimit", "longer than your account allows", True),
         (None, "has not looked at it yet", False),
@@ -346,8 +349,12 @@ def test_a_limit_in_numbers(reason: str, asked: Request, limits: tuple[Limit, ..
     ("reason", "known", "told", "command"),
     [
         ("AssocGrpGRES", None, "was not read", "sacctmgr show assoc tree format=account,user,GrpTRES"),
-        ("AssocGrpGRES", evidence(request(account="proj1")), "was not read",
+        ("AssocGrpGRES", evidence(request(account="proj1", qos="normal")), "was not read",
          "sacctmgr show assoc account=proj1 format=account,user,GrpTRES"),
+        ("AssocGrpGRES", evidence(request(account="proj1")), "was not read: which QOS the job has was not told",
+         "sacctmgr show assoc account=proj1 format=account,user,GrpTRES"),
+        ("QOSMaxGRESPerUser", evidence(request(gpus="99")),
+         "was not read: which account and QOS the job has was not told", "sacctmgr show qos format=name,MaxTRESPU"),
         ("QOSMaxGRESPerUser", None, "was not read", "sacctmgr show qos format=name,MaxTRESPU"),
         ("QOSMinGRES", evidence(request(), limits=(SHORT_GPUS,)), "was not told",
          "sacctmgr show qos format=name,MinTRES"),
@@ -375,6 +382,15 @@ def test_a_limit_whose_size_is_not_known(reason: str, known: Evidence | None, to
 )  # fmt: skip
 def test_only_what_a_reason_calls_for_is_read(reason: str | None, worth: set[str]) -> None:
     assert needs(reason) == worth
+
+
+@pytest.mark.parametrize("reason", ["PartitionNodeLimit", "PartitionConfig"])
+def test_a_partition_without_nodes_may_get_some(reason: str) -> None:
+    dynamic = Partition("dyn", nodes=0, walltime=timedelta(days=1))
+    asked = request(partition="dyn", account="proj1", qos="normal")
+    assert not pending(reason, evidence(asked, partitions=(dynamic,))).never
+    assert beyond(asked, evidence(asked, partitions=(dynamic,))) is None
+    assert "dyn" not in pending("PartitionDown", evidence(request(partition="core"), partitions=(CORE, dynamic))).action
 
 
 # --- what can never start, whatever it is said to wait for ----------------------------------------------------

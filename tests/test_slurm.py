@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import LauncherError
+from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.request import Request, merge_flags
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
 from notebook_launcher.schedulers.slurm import Slurm
@@ -109,54 +113,123 @@ def test_the_jobs_number_is_read(stdout: str, job: JobRef) -> None:
 # --- the queue -----------------------------------------------------------------------------------------------
 
 
+def bare(command: Sequence[str], job: bool = True) -> list[str]:
+    """Return a command without what keeps a user's own variables from it, after a look at that."""
+    assert command[0] == "env"
+    assert "SLURM_TIME_FORMAT=standard" in command
+    own = next(n for n, word in enumerate(command) if word in ("squeue", "sacct", "scontrol"))
+    assert ("SLURM_CLUSTERS" in command[:own]) is job
+    return list(command[own:])
+
+
+FIELDS = "--format=%i|%T|%P|%N|%S|%a|%q|%l|%r"
+
+
 def test_query_asks_once_for_all() -> None:
-    assert SLURM.query([JobRef("7"), JobRef("8")]) == [
-        "squeue", "--noheader", "--states=all", "--jobs=7,8", "--format=%i|%T|%P|%N|%S|%r",
+    assert bare(SLURM.query([JobRef("7"), JobRef("8")])) == [
+        "squeue", "--noheader", "--states=all", "--jobs=7,8", FIELDS,
     ]  # fmt: skip
     assert "--clusters=snowy" in SLURM.query([JobRef("7", "snowy")])
 
 
 def test_all_of_ones_own_jobs_are_asked_for_without_a_look_at_the_federation() -> None:
     """Where ``--clusters`` names one, squeue looks only there by itself."""
-    fields = "--format=%i|%T|%P|%N|%S|%r"
-    assert SLURM.query_own(None) == ["squeue", "--local", "--noheader", "--states=all", "--me", fields]
-    assert SLURM.query_own("snowy") == ["squeue", "--clusters=snowy", "--noheader", "--states=all", "--me", fields]
+    assert bare(SLURM.query_own(None)) == ["squeue", "--local", "--noheader", "--states=all", "--me", FIELDS]
+    assert bare(SLURM.query_own("snowy"))[1] == "--clusters=snowy"
 
 
 def test_one_job_alone_is_asked_for_by_scontrol() -> None:
-    assert SLURM.query_alone(JobRef("7")) == ["scontrol", "--local", "--oneliner", "show", "job", "7"]
-    assert SLURM.query_alone(JobRef("7", "snowy"))[1] == "--clusters=snowy"
+    assert bare(SLURM.query_alone(JobRef("7"))) == ["scontrol", "--local", "--oneliner", "show", "job", "7"]
+    assert bare(SLURM.query_alone(JobRef("7", "snowy")))[1] == "--clusters=snowy"
 
 
+COMMANDS = {
+    "squeue": SLURM.query([JobRef("7")]),
+    "squeue --me": SLURM.query_own(None),
+    "find": SLURM.find(ID, Request()),
+    "ahead": SLURM.outlook.ahead("core", None),
+    "waiting": SLURM.outlook.waiting(None),
+    "scontrol": SLURM.query_alone(JobRef("7")),
+    "sacct": SLURM.history(JobRef("7")),
+    "sacct --duplicates": SLURM.runs(JobRef("7")),
+}
+
+
+# what a user's start-up files may hold, by the manuals of squeue, sacct and scontrol
+HARMFUL = [
+    *(f"SQUEUE_{what}" for what in ("PARTITION", "ACCOUNT", "QOS", "NAMES", "USERS", "STATES", "LICENSES")),
+    *(f"SQUEUE_{how}" for how in ("FORMAT", "FORMAT2", "SORT", "ARRAY", "PRIORITY", "FEDERATION", "LOCAL", "SIBLING")),
+    *("SACCT_FORMAT", "SACCT_LOCAL", "SACCT_FEDERATION"),
+    *("SCONTROL_LOCAL", "SCONTROL_FEDERATION", "SCONTROL_FUTURE", "SCONTROL_SIBLING"),
+]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_users_own_variables_take_no_rows_away(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands are run, in place of Slurm's with some that print what they were given."""
+    for word in ("squeue", "scontrol", "sacct"):
+        (tmp_path / word).write_text("#!/bin/sh\necho of ${0##*/}\nenv\n")
+        (tmp_path / word).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for variable in [*HARMFUL, "SLURM_TIME_FORMAT", "SLURM_CONF"]:
+        monkeypatch.setenv(variable, "x")
+    told = LocalHost().run(COMMANDS[name]).stdout.splitlines()
+    asked = next(line.removeprefix("of ").upper() for line in told if line.startswith("of "))
+    assert [line for line in told if line.startswith(f"{asked}_")] == []
+    assert {"SLURM_TIME_FORMAT=standard", "SLURM_CONF=x"} <= set(told)
+
+
+OWN = {"account": "proj1", "qos": "short", "walltime": "2:00:00"}
 ROWS = [
-    ("7|PENDING|core||N/A|Priority", JobStatus(JobRef("7"), State.PENDING, reason="Priority", partition="core")),
     (
-        "7|PENDING|core||2026-11-21T15:00:00|BeginTime",
-        JobStatus(JobRef("7"), State.PENDING, reason="BeginTime", start="2026-11-21T15:00:00", partition="core"),
+        "7|PENDING|core||N/A|proj1|short|2:00:00|Priority",
+        JobStatus(JobRef("7"), State.PENDING, reason="Priority", partition="core", **OWN),
     ),
     (
-        "7|PENDING|core||N/A|ReqNodeNotAvail, UnavailableNodes:node[1-2]",
-        JobStatus(JobRef("7"), State.PENDING, reason="ReqNodeNotAvail, UnavailableNodes:node[1-2]", partition="core"),
+        "7|PENDING|core||2026-11-21T15:00:00|proj1|short|2:00:00|BeginTime",
+        JobStatus(JobRef("7"), State.PENDING, reason="BeginTime", start="2026-11-21T15:00:00", partition="core", **OWN),
     ),
     (
-        "7|PENDING|core||N/A|a reason | with pipes | and ünïcode",
-        JobStatus(JobRef("7"), State.PENDING, reason="a reason | with pipes | and ünïcode", partition="core"),
+        "7|PENDING|core||N/A|proj1|short|2:00:00|ReqNodeNotAvail, UnavailableNodes:node[1-2]",
+        JobStatus(
+            JobRef("7"), State.PENDING, reason="ReqNodeNotAvail, UnavailableNodes:node[1-2]", partition="core", **OWN
+        ),
     ),
     (
-        "7|RUNNING|core|node1|2026-11-21T01:44:55|None",
-        JobStatus(JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T01:44:55", partition="core"),
+        "7|PENDING|core||N/A|proj1|short|2:00:00|a reason | with pipes | and ünïcode",
+        JobStatus(JobRef("7"), State.PENDING, reason="a reason | with pipes | and ünïcode", partition="core", **OWN),
     ),
-    ("7|CONFIGURING|core|node1|N/A|None", JobStatus(JobRef("7"), State.PENDING, node="node1", partition="core")),
     (
-        "7|COMPLETING|core|node1|N/A|TimeLimit",
-        JobStatus(JobRef("7"), State.COMPLETING, node="node1", reason="TimeLimit", partition="core"),
+        "7|RUNNING|core|node1|2026-11-21T01:44:55|proj1|short|2:00:00|None",
+        JobStatus(JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T01:44:55", partition="core", **OWN),
     ),
-    ("7|REQUEUE_HOLD|core||N/A|(null)", JobStatus(JobRef("7"), State.PENDING, partition="core")),
+    *(
+        (
+            f"7|{state}|core|node1|N/A|proj1|short|2:00:00|None",
+            JobStatus(JobRef("7"), State.PENDING, reason="Configuring", node="node1", partition="core", **OWN),
+        )
+        for state in ("CONFIGURING", "POWER_UP_NODE")
+    ),
     (
-        "7|TIMEOUT|core|node1|N/A|TimeLimit",
-        JobStatus(JobRef("7"), State.TIMEOUT, node="node1", reason="TimeLimit", partition="core"),
+        "7|COMPLETING|core|node1|N/A|proj1|short|2:00:00|TimeLimit",
+        JobStatus(JobRef("7"), State.COMPLETING, node="node1", reason="TimeLimit", partition="core", **OWN),
     ),
-    ("7|SHRUGGING|core|node1|N/A|None", JobStatus(JobRef("7"), State.UNKNOWN, node="node1", partition="core")),
+    (
+        "7|REQUEUE_HOLD|core||N/A|proj1|short|2:00:00|(null)",
+        JobStatus(JobRef("7"), State.PENDING, partition="core", **OWN),
+    ),
+    (
+        "7|TIMEOUT|core|node1|N/A|proj1|short|2:00:00|TimeLimit",
+        JobStatus(JobRef("7"), State.TIMEOUT, node="node1", reason="TimeLimit", partition="core", **OWN),
+    ),
+    (
+        "7|SHRUGGING|core|node1|N/A|proj1|short|2:00:00|None",
+        JobStatus(JobRef("7"), State.UNKNOWN, node="node1", partition="core", **OWN),
+    ),
+    (
+        "7|PENDING|core||N/A|(null)||NOT_SET|Priority",
+        JobStatus(JobRef("7"), State.PENDING, reason="Priority", partition="core"),
+    ),
 ]
 
 
@@ -165,40 +238,69 @@ def test_a_row_of_squeue(row: str, status: JobStatus) -> None:
     assert SLURM.read_query([JobRef("7")], Answer(0, f"{row}\n")) == {"7": status}
 
 
-# what scontrol of 24.11 and of 22.05 prints, without what does not matter here
+# what scontrol of 24.11 and of 22.05 prints, without most of what does not matter here
 RECORDS = [
     (
-        "JobId=7 JobName=a JobState=RUNNING b UserId=alice(2001) QOS=normal JobState=PENDING "
-        "Reason=Nodes_required_for_job_are_DOWN,_DRAINED Dependency=(null) ExitCode=0:0 "
+        "JobId=7 JobName=a Account=x QOS=y JobState=RUNNING b UserId=alice(2001) Account=proj1 QOS=short "
+        "JobState=PENDING Reason=Nodes_required_for_job_are_DOWN,_DRAINED Dependency=(null) ExitCode=0:0 "
+        "RunTime=00:00:00 TimeLimit=1-02:00:00 TimeMin=N/A "
         "SubmitTime=2026-11-21T18:39:03 StartTime=Unknown EndTime=Unknown Scheduler=Main Partition=core,devcore "
         "AllocNode:Sid=login:0 ReqNodeList=gpu1,node[1-2] ExcNodeList=(null) NodeList= "
         "NumNodes=3 ReqTRES=cpu=3 StdErr=/home/alice/my JobId=8 log \n",
         JobStatus(
-            JobRef("7"), State.PENDING, reason="Nodes required for job are DOWN, DRAINED", partition="core,devcore"
+            JobRef("7"), State.PENDING, reason="Nodes required for job are DOWN, DRAINED", partition="core,devcore",
+            account="proj1", qos="short", walltime="1-02:00:00",
         ),
     ),
     (
-        "JobId=7 JobName=wrap JobState=RUNNING Reason=None Dependency=(null) RunTime=00:00:01 "
+        "JobId=7 JobName=wrap UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A Priority=1 Nice=0 Account=proj2 "
+        "QOS=short JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 "
+        "ExitCode=0:0 RunTime=00:00:02 TimeLimit=00:30:00 TimeMin=N/A SubmitTime=2026-11-21T19:51:31 "
+        "EligibleTime=2026-11-21T19:51:31 AccrueTime=2026-11-21T19:51:31 StartTime=2026-11-21T19:51:32 "
+        "EndTime=2026-11-21T20:21:32 Deadline=N/A Scheduler=Main Partition=core AllocNode:Sid=login:0 "
+        "ReqNodeList=(null) ExcNodeList=(null) NodeList=node1 BatchHost=node1 NumNodes=1 NumCPUs=1 \n",
+        JobStatus(
+            JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T19:51:32", partition="core",
+            account="proj2", qos="short", walltime="30:00",
+        ),
+    ),
+    (
+        "JobId=7 JobName=wrap UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A Priority=0 Nice=0 Account=proj1 "
+        "QOS=normal WCKey=* JobState=CONFIGURING Reason=None Dependency=(null) Requeue=1 Restarts=0 "
+        "RunTime=00:00:00 TimeLimit=Partition_Limit TimeMin=N/A SubmitTime=2026-11-21T19:52:22 "
+        "StartTime=2026-11-21T19:52:24 EndTime=Unknown Partition=core AllocNode:Sid=login:0 ReqNodeList=(null) "
+        "ExcNodeList=(null) NodeList=node1 NumNodes=1 NumCPUs=1 TRES=cpu=1 Power= \n",
+        JobStatus(
+            JobRef("7"), State.PENDING, reason="Configuring", node="node1", start="2026-11-21T19:52:24",
+            partition="core", account="proj1", qos="normal",
+        ),
+    ),
+    (  # a site without accounting
+        "JobId=7 JobName=wrap Account=(null) QOS=(null) JobState=RUNNING Reason=None Dependency=(null) "
+        "RunTime=00:00:01 TimeLimit=UNLIMITED TimeMin=N/A "
         "StartTime=2026-11-21T18:22:30 EndTime=2026-11-21T19:22:30 Partition=node AllocNode:Sid=login:0 "
         "ReqNodeList=(null) ExcNodeList=(null) NodeList=node[1-2] BatchHost=node1 NumNodes=2 TRES=cpu=2 Power= \n",
-        JobStatus(JobRef("7"), State.RUNNING, node="node[1-2]", start="2026-11-21T18:22:30", partition="node"),
+        JobStatus(
+            JobRef("7"), State.RUNNING, node="node[1-2]", start="2026-11-21T18:22:30", partition="node",
+            walltime="UNLIMITED",
+        ),
     ),
-]
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("line", "status"), RECORDS, ids=["pending", "running"])
+@pytest.mark.parametrize(("line", "status"), RECORDS, ids=["pending", "running", "configuring", "no accounting"])
 def test_a_line_of_scontrol(line: str, status: JobStatus) -> None:
     assert SLURM.read_query([JobRef("7"), JobRef("8")], Answer(0, f"a note\n{line}")) == {"7": status}
 
 
 def test_rows_of_another_cluster_and_noise() -> None:
-    waiting = "7|PENDING|core||N/A|Priority\n9|PENDING|core||N/A|Priority\n"
-    text = f"squeue: note\nCLUSTER: snowy\n8|RUNNING|core|s1|N/A|None\n\n{waiting}"
+    waiting = "".join(f"{job}|PENDING|core||N/A|proj1|short|2:00:00|Priority\n" for job in (7, 9))
+    text = f"squeue: note\nCLUSTER: snowy\n8|RUNNING|core|s1|N/A|proj1|short|2:00:00|None\n\n{waiting}"
     jobs = [JobRef("7", "snowy"), JobRef("8", "snowy")]
     found = SLURM.read_query(jobs, Answer(0, text))
     assert found is not None
     assert found.keys() == {"7", "8"}
-    assert found["8"] == JobStatus(JobRef("8", "snowy"), State.RUNNING, node="s1", partition="core")
+    assert found["8"] == JobStatus(JobRef("8", "snowy"), State.RUNNING, node="s1", partition="core", **OWN)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +318,24 @@ def test_forgotten_is_not_the_same_as_no_answer(answer: Answer, found: dict[str,
     assert SLURM.read_query([JobRef("7")], answer) == found
 
 
+@pytest.mark.parametrize(
+    ("answer", "forgotten"),
+    [
+        (Answer(1, "", "slurm_load_jobs error: Invalid job id specified\n"), True),
+        (Answer(0, ""), False),
+        (Answer(0, "JOBID               \n"), False),
+        (Answer(1, "", "slurm_load_jobs error: Socket timed out on send/recv operation\n"), False),
+    ],
+)
+def test_only_slurms_word_makes_a_job_forgotten(answer: Answer, forgotten: bool) -> None:
+    assert SLURM.has_forgotten(JobRef("7"), answer) is forgotten
+
+
 # --- the history ---------------------------------------------------------------------------------------------
 
 
 def test_history_asks_for_one_job() -> None:
-    assert SLURM.history(JobRef("7", "snowy")) == [
+    assert bare(SLURM.history(JobRef("7", "snowy"))) == [
         "sacct", "--clusters=snowy", "--noheader", "--parsable2", "--allocations", "--jobs=7",
         "--format=JobIDRaw,State,ExitCode,NodeList,Start",
     ]  # fmt: skip
@@ -288,7 +403,8 @@ def test_cancel() -> None:
 
 
 def test_find_asks_for_ones_own_jobs_where_they_went() -> None:
-    assert SLURM.find(ID, Request()) == ["squeue", "--noheader", "--me", "--format=%i|%j|%o"]
+    words = ["squeue", "--noheader", "--me", "--format=%i|%j|%o"]
+    assert bare(SLURM.find(ID, Request()), job=False) == words  # without -M, where SLURM_CLUSTERS sends submissions
     assert "--clusters=snowy" in SLURM.find(ID, Request({"clusters": "snowy"}))
 
 

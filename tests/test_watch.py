@@ -119,7 +119,7 @@ class LongPause(NoPause):
 
 
 def row(state: str = "PENDING", reason: str = "Priority", start: str = "N/A", job: str = "7") -> str:
-    return f"{job}|{state}|core||{start}|{reason}\n"
+    return f"{job}|{state}|core||{start}|proj1|normal|1:00:00|{reason}\n"
 
 
 def shared(*rows: str, age: float = 0, code: int = 0, errors: str = "", asked_for: str = "together") -> Answer:
@@ -171,7 +171,9 @@ def statuses(news: Sequence[object]) -> list[JobStatus | None]:
     return [item.status for item in news if isinstance(item, StatusChanged)]
 
 
-PENDING = JobStatus(JOB, State.PENDING, reason="Priority", partition="core")
+PENDING = JobStatus(
+    JOB, State.PENDING, reason="Priority", partition="core", account="proj1", qos="normal", walltime="1:00:00"
+)
 
 Following = Callable[..., tuple[Watch, queue.SimpleQueue[object]]]
 
@@ -184,7 +186,7 @@ def test_it_asks_together_with_others_and_for_this_job_where_there_are_none(foll
     assert statuses(played(host, following)) == [PENDING]
     script, place, _, *commands = host.asked[0][1:]
     assert script == f"{DIRECTORY}/asked.sh"
-    assert re.fullmatch(r"/home/alice/sessions/\.asked/squeue-[0-9a-f]{12}", place)
+    assert re.fullmatch(r"/home/alice/sessions/\.asked/env-[0-9a-f]{12}", place)
     assert commands == [*Slurm().query_alone(JOB), "--together", *Slurm().query_own(None)]
 
 
@@ -369,6 +371,22 @@ def test_a_single_question_tells_why_there_is_no_answer() -> None:
     with pytest.raises(NoAnswer) as caught:
         watch.ask(FakeHost(HostCommandFailed("squeue did not answer within 90 s.")), Slurm(), JOB)
     assert "90 s" in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    "history", [Answer(0, ""), Answer(1, "", "Slurm accounting storage is disabled\n")], ids=["empty", "none"]
+)
+def test_a_job_that_is_only_not_shown_is_not_called_forgotten(history: Answer) -> None:
+    """A filter that nobody knows of takes rows away as well, and the job runs."""
+    with pytest.raises(NoAnswer) as caught:
+        watch.ask(FakeHost(Answer(0, ""), history), Slurm(), JOB)
+    assert "does not show job 7" in caught.value.reason
+    assert watch.ask(FakeHost(FORGOTTEN, history), Slurm(), JOB) is None
+
+
+def test_a_job_that_is_not_shown_has_ended_where_the_history_says_so() -> None:
+    status = watch.ask(FakeHost(Answer(0, ""), Answer(0, "7|TIMEOUT|0:0|n1|2026-11-21T11:00:00\n")), Slurm(), JOB)
+    assert status and status.state is State.TIMEOUT
 
 
 def test_a_connection_that_breaks_is_another_matter(following: Following) -> None:

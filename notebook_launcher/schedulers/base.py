@@ -85,7 +85,8 @@ class JobStatus:
 
     ``start``: when it started or, while it waits, the scheduler's estimate (the cluster's clock, ISO without zone).
     ``by``: who cancelled it, as the scheduler names them (Slurm: the user's number). ``partition``: where it waits or
-    runs.
+    runs. ``account``, ``qos``, ``walltime``: the job's own, whatever was asked for, in the scheduler's words (a
+    walltime as ``2:00:00`` or ``UNLIMITED``).
     """
 
     job: JobRef
@@ -97,6 +98,9 @@ class JobStatus:
     signal: int | None = None
     by: str | None = None
     partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    walltime: str | None = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,11 @@ class Scheduler(ABC):
 
     @abstractmethod
     def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
-        """Return states by job id, without those that the scheduler has forgotten; ``None``: it could not answer."""
+        """Return states by job id, without those that the scheduler does not show; ``None``: it could not answer."""
+
+    def has_forgotten(self, job: JobRef, answer: Answer) -> bool:
+        """Whether an answer that does not show a job says that there is none; ``answer``: to a question about it."""
+        return True
 
     @abstractmethod
     def history(self, job: JobRef) -> list[str] | None:

@@ -179,7 +179,9 @@ class Outlook(ABC):
 class Evidence:
     """What is known besides a job's own status, when it is to be explained. ``None``: not read; never a guess.
 
-    ``partition``: where the job waits. ``request``: what was asked for. ``ahead``: how many jobs go before it.
+    ``partition``: where the job waits. ``request``: what was asked for, with the account, QOS, partition and walltime
+    that the job has by the scheduler's word (without an account or QOS that was not told): the user's settings and a
+    site's plug-ins change them. ``ahead``: how many jobs go before it.
     """
 
     request: Request | None = None

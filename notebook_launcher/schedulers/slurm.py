@@ -15,20 +15,31 @@ from notebook_launcher.flags import FULFILLED
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers import patterns, slurm_refusals
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
+from notebook_launcher.schedulers.slurm_environment import plain
 from notebook_launcher.schedulers.slurm_outlook import SlurmOutlook
 
-# id, state, partition, nodes, start (or its estimate), reason; the reason last: it is free text
-_FIELDS = "%i|%T|%P|%N|%S|%r"
+# id, state, partition, nodes, start (or its estimate), account, QOS, walltime, reason; the reason last: it is free text
+_FIELDS = "%i|%T|%P|%N|%S|%a|%q|%l|%r"
+_FIELD_COUNT = 9
 # the same as ``scontrol --oneliner`` prints it, for which spaces in a reason are underscores
 _RECORD = re.compile(
-    r"^JobId=(\d+) .*? JobState=(\S+) Reason=(.*?) Dependency=.*? "
-    r"StartTime=(\S+) .*? Partition=(\S+) .*? NodeList=(\S*)",
+    r"^JobId=(?P<id>\d+) .*?(?: Account=(?P<account>\S*) QOS=(?P<qos>\S*)(?: WCKey=\S*)?)? "
+    r"JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*?(?: TimeLimit=(?P<walltime>\S+) .*?)? "
+    r"StartTime=(?P<start>\S+) .*? Partition=(?P<partition>\S+) .*? NodeList=(?P<node>\S*)",
     re.A | re.M,
 )
+_RECORDED = ("id", "state", "partition", "node", "start", "account", "qos", "walltime", "reason")
 _HISTORY = "JobIDRaw,State,ExitCode,NodeList,Start"
+
+# NOT_SET, Partition_Limit: a walltime that is the partition's
+_NOT_TOLD = frozenset(
+    {"", "N/A", "None", "Unknown", "None assigned", "(null)", "NOT_SET", "Partition_Limit", "INVALID"}
+)
 
 _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?", re.A)
 _GONE = re.compile(r"Invalid job id specified", re.I)
+# a pending job's state while the nodes that it was given are switched on or booted; Slurm tells no reason then
+_PREPARING = frozenset({"CONFIGURING", "CF", "POWER_UP_NODE"})
 
 
 class Slurm(Scheduler):
@@ -70,7 +81,8 @@ class Slurm(Scheduler):
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
         """Return ``squeue`` for these jobs, with those that ended a short while ago."""
         ids = ",".join(job.id for job in jobs)
-        return ["squeue", *_on(jobs[0].cluster), "--noheader", "--states=all", f"--jobs={ids}", f"--format={_FIELDS}"]
+        words = [*_on(jobs[0].cluster), "--noheader", "--states=all", f"--jobs={ids}", f"--format={_FIELDS}"]
+        return plain(["squeue", *words], of_a_job=True)
 
     def query_own(self, cluster: str | None) -> list[str]:
         """Return ``squeue`` for all of one's own jobs, for which slurmctld answers two questions (RPCs).
@@ -78,45 +90,36 @@ class Slurm(Scheduler):
         ``--local``: without it, squeue first asks whether there is a federation, which is a third one.
         """
         where = _on(cluster) or ["--local"]
-        return ["squeue", *where, "--noheader", "--states=all", "--me", f"--format={_FIELDS}"]
+        return plain(["squeue", *where, "--noheader", "--states=all", "--me", f"--format={_FIELDS}"], of_a_job=True)
 
     def query_alone(self, job: JobRef) -> list[str]:
         """Return ``scontrol`` for one job: one question (RPC), where squeue asks for the partitions as well."""
-        return ["scontrol", *(_on(job.cluster) or ["--local"]), "--oneliner", "show", "job", job.id]
+        where = _on(job.cluster) or ["--local"]
+        return plain(["scontrol", *where, "--oneliner", "show", "job", job.id], of_a_job=True)
 
     def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
         """Read what squeue or scontrol tells of these jobs.
 
-        A job that Slurm has forgotten is left out; a failing command gives ``None``.
+        A job that Slurm has forgotten, or only does not show, is left out; a failing command gives ``None``.
         """
         if answer.exit_code != 0:
             return {} if _GONE.search(answer.stderr) else None
         cluster = jobs[0].cluster if jobs else None
         wanted = {job.id for job in jobs}
         found = {}
-        for job_id, state, partition, node, start, reason in (*_rows(answer.stdout, 6), *_records(answer.stdout)):
-            if job_id in wanted:
-                found[job_id] = JobStatus(
-                    JobRef(job_id, cluster),
-                    State.read(state),
-                    reason=_known(reason),
-                    node=_known(node),
-                    start=_known(start),
-                    partition=_known(partition),
-                )
+        for fields in (*_rows(answer.stdout, _FIELD_COUNT), *_records(answer.stdout)):
+            if fields[0] in wanted:
+                found[fields[0]] = _present(cluster, *fields)
         return found
+
+    def has_forgotten(self, job: JobRef, answer: Answer) -> bool:
+        """Whether squeue or scontrol said that there is no such job; a list without it says no such thing."""
+        return answer.exit_code != 0 and _GONE.search(answer.stderr) is not None
 
     def history(self, job: JobRef) -> list[str]:
         """Return ``sacct`` for one job; the site may have accounting switched off."""
-        return [
-            "sacct",
-            *_on(job.cluster),
-            "--noheader",
-            "--parsable2",
-            "--allocations",
-            f"--jobs={job.id}",
-            f"--format={_HISTORY}",
-        ]
+        words = ["--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", f"--format={_HISTORY}"]
+        return plain(["sacct", *_on(job.cluster), *words], of_a_job=True)
 
     def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
         """Read the last row: a requeued job has one for each run."""
@@ -156,7 +159,7 @@ class Slurm(Scheduler):
 
     def find(self, session_id: str, request: Request) -> list[str]:
         """Return a ``squeue`` of one's own jobs; the command tells the session where the user chose the name."""
-        return ["squeue", *_on(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"]
+        return plain(["squeue", *_on(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"])
 
     def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
         """Return those whose name is the session's id, or whose script lies in its directory."""
@@ -172,6 +175,32 @@ class Slurm(Scheduler):
             if job_id.isdecimal() and (name == session_id or f"/{session_id}/" in command):
                 found.append(JobRef(job_id, cluster))
         return found
+
+
+def _present(
+    cluster: str | None,
+    job_id: str,
+    state: str,
+    partition: str,
+    node: str,
+    start: str,
+    account: str,
+    qos: str,
+    walltime: str,
+    reason: str,
+) -> JobStatus:
+    """Return one row of squeue."""
+    return JobStatus(
+        JobRef(job_id, cluster),
+        State.read(state),
+        reason=_known(reason) or ("Configuring" if state.upper() in _PREPARING else None),
+        node=_known(node),
+        start=_known(start),
+        partition=_known(partition),
+        account=_known(account),
+        qos=_known(qos),
+        walltime=_known(walltime),
+    )
 
 
 def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> JobStatus:
@@ -204,12 +233,14 @@ def _rows(text: str, count: int) -> Iterator[list[str]]:
 def _records(text: str) -> Iterator[list[str]]:
     """Yield the same fields as ``_rows`` from lines of ``scontrol --oneliner show job``."""
     for match in _RECORD.finditer(text):
-        job_id, state, reason, start, partition, node = match.groups()
-        yield [job_id, state, partition, node, start, reason.replace("_", " ")]
+        told = {name: value or "" for name, value in match.groupdict().items()}
+        told["reason"] = told["reason"].replace("_", " ")
+        told["walltime"] = told["walltime"].removeprefix("00:").lstrip("0")  # 00:30:00, where squeue has 30:00
+        yield [told[name] for name in _RECORDED]
 
 
 def _known(value: str) -> str | None:
-    return None if value in ("", "N/A", "None", "Unknown", "None assigned", "(null)") else value
+    return None if value in _NOT_TOLD else value
 
 
 def _number(value: str) -> int | None:

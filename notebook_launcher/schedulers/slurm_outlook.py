@@ -24,6 +24,7 @@ from notebook_launcher.schedulers.outlook import (
     QueuedJob,
     WouldStart,
 )
+from notebook_launcher.schedulers.slurm_environment import plain
 
 # On one line, for a csh. The exit code is the command's own, which a pipe would hide.
 _SQUEEZED = 'told=$("$@") || exit; printf "%s\\n" "$told" | tr -s " "'
@@ -34,7 +35,7 @@ _JOB_FIELDS = (
     "tres-per-job:256,tres-per-node:256,tres-per-task:256,Reason:128"
 )
 # The whole list of an array's tasks: squeue cuts it at 64 characters (squeue's manual, ENVIRONMENT VARIABLES).
-_WHOLE_ARRAYS = ("env", "SLURM_BITSTR_LEN=0")
+_WHOLE_ARRAYS = "SLURM_BITSTR_LEN=0"
 
 # Reasons of jobs that start as soon as there is room, and so compete with one that waits for room. All others wait for
 # something else (a hold, a job, a time, a limit) and let it pass (squeue's manual, JOB REASON CODES).
@@ -60,31 +61,32 @@ class SlurmOutlook(Outlook):
     def ahead(self, partition: str, cluster: str | None) -> list[str]:
         """Return ``squeue`` of those that wait in a partition, with their priorities and why they wait."""
         words = ["squeue", *(_on(cluster) or ["--local"]), "--noheader", "--states=PENDING", f"--partition={partition}"]
-        return [*_WHOLE_ARRAYS, *words, "--format=%i|%Q|%r"]
+        return plain([*words, "--format=%i|%Q|%u|%r"], _WHOLE_ARRAYS, of_a_job=True)
 
     def read_ahead(self, job_id: str, answer: Answer) -> int | None:
         """Count those that go first: a higher priority, or the same one and asked for earlier.
 
-        A job that waits for others although nobody is seen ahead is at a site that hides other people's jobs
-        (``PrivateData=jobs``): then nothing is known.
+        Where no job of somebody else is seen, the site may hide them (``PrivateData=jobs``, slurm.conf's manual): then
+        nothing is known. So it is where a job waits for others and nobody is seen ahead.
         """
         if answer.exit_code != 0:
             return None
-        rows = [(row[0], _number(row[1]), row[2]) for row in _fields(answer.stdout, "|", 3)]
-        own = next(((priority, reason) for job, priority, reason in rows if job == job_id), None)
-        if own is None or own[0] is None or not job_id.isdecimal():
+        told = _fields(answer.stdout, "|", 4)
+        rows = [(job, _number(priority), user, reason) for job, priority, user, reason in told]
+        own = next((row for row in rows if row[0] == job_id), None)
+        if own is None or own[1] is None or not job_id.isdecimal() or {user for _, _, user, _ in rows} == {own[2]}:
             return None
-        place = (-own[0], int(job_id))
+        place = (-own[1], int(job_id))
         ahead = sum(
             _tasks(job)
-            for job, priority, reason in rows
+            for job, priority, _, reason in rows
             if priority is not None and reason in _COMPETES and (-priority, _base_id(job)) < place
         )
-        return None if ahead == 0 and own[1] == "Priority" else ahead
+        return None if ahead == 0 and own[3] == "Priority" else ahead
 
     def partitions(self, cluster: str | None) -> list[str]:
         """Return ``scontrol show partition``."""
-        return ["scontrol", *_on(cluster), "--oneliner", "show", "partition"]
+        return plain(["scontrol", *_on(cluster), "--oneliner", "show", "partition"])
 
     def read_partitions(self, answer: Answer) -> tuple[Partition, ...] | None:
         """Read one line for each partition; none that this user may see is no answer."""
@@ -115,7 +117,7 @@ class SlurmOutlook(Outlook):
     def waiting(self, cluster: str | None) -> list[str]:
         """Return ``squeue`` of all that waits."""
         words = ["squeue", *_on(cluster), "--noheader", "--states=PENDING", f"--Format={_JOB_FIELDS}"]
-        return [*_WHOLE_ARRAYS, "sh", "-c", _SQUEEZED, "waiting", *words]
+        return ["sh", "-c", _SQUEEZED, "waiting", *plain(words, _WHOLE_ARRAYS)]
 
     def read_waiting(self, answer: Answer) -> tuple[QueuedJob, ...] | None:
         """Read the jobs; where nothing waits the tuple is empty."""
@@ -139,7 +141,7 @@ class SlurmOutlook(Outlook):
         """
         flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
         words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
-        return ["env", "SLURM_TIME_FORMAT=standard", "sbatch", "--test-only", *words, "--wrap=true"]
+        return plain(["sbatch", "--test-only", *words, "--wrap=true"])
 
     def read_would_start(self, answer: Answer) -> WouldStart:
         """Read ``Job 7 to start at 2026-11-21T14:20:00 using 4 processors on nodes gpu1 in partition gpu``."""

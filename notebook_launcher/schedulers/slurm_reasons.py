@@ -40,6 +40,8 @@ _RELEASE = "release it with: scontrol release JOB"
 _SUPPORT = "ask the cluster's support"
 _AGAIN = "cancel it and start again; if it happens twice, ask the cluster's support"
 _WAS_PUT_BACK = "and it was put back into the queue"
+_OR_PASSING = "or the accounting database is away for a moment"
+_ACCOUNTS = "sacctmgr show assoc where user=$USER format=account,qos"
 _SHORTER = "a shorter walltime (-t) may fit in before it"
 
 
@@ -104,8 +106,13 @@ _WORDS: dict[str, Meaning] = {
     # accounts and QOS
     "accountnotallowed": _ACCOUNT,
     "qosnotallowed": _QOS,
-    "invalidaccount": Meaning("the account is not valid", "another account: -A", never=True),
-    "invalidqos": Meaning("the QOS is not valid", "another QOS: -q", never=True),
+    # also for a moment, while the accounting database is away: not for ever
+    "invalidaccount": Meaning(
+        f"the account is not valid, {_OR_PASSING}", f"if it stays so, another account (-A); yours: {_ACCOUNTS}"
+    ),
+    "invalidqos": Meaning(
+        f"the QOS is not valid, {_OR_PASSING}", f"if it stays so, another QOS (-q); yours: {_ACCOUNTS}"
+    ),
     "accountingpolicy": Meaning("a limit of your account or QOS is reached", _LIMIT_REACHED, topic="limit"),
     "associationjoblimit": Meaning("your account runs as many jobs as it may", _LIMIT_REACHED, topic="limit"),
     "associationresourcelimit": Meaning("your account uses all that it may", _LIMIT_REACHED, topic="limit"),
@@ -139,6 +146,7 @@ _WORDS: dict[str, Meaning] = {
     "reservationinvalid": Meaning("its reservation is not valid any more", "ask without --reservation", never=True),
     # being prepared, or tidied up
     "prolog": Meaning("its node is being prepared"),
+    "configuring": Meaning("its nodes are being prepared (switched on, or booted)"),  # the state of that name
     "cleaning": Meaning("is being tidied up after an earlier run"),
     "burstbufferresources": Meaning("waits until there is room in the burst buffer"),
     "burstbufferstagein": Meaning("its files are being copied into the burst buffer"),

@@ -1,0 +1,35 @@
+"""Slurm's commands without what a user's start-up files make of them.
+
+A variable such as ``SQUEUE_PARTITION`` counts like the flag of that name: rows are left out, and a job that runs looks
+as if it were gone. Those are taken away that change which rows there are or how they are written, by the manuals of
+squeue, sacct and scontrol, ENVIRONMENT VARIABLES. ``SQUEUE_ALL`` and ``SCONTROL_ALL`` stay: they only add rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_TAKEN_AWAY = {
+    "squeue": (
+        *(f"SQUEUE_{what}" for what in ("ACCOUNT", "LICENSES", "NAMES", "PARTITION", "QOS", "STATES", "USERS")),
+        *(f"SQUEUE_{how}" for how in ("ARRAY", "FORMAT", "FORMAT2", "PRIORITY", "SORT")),
+        *(f"SQUEUE_{where}" for where in ("FEDERATION", "LOCAL", "SIB", "SIBLING")),
+    ),
+    "sacct": ("SACCT_FEDERATION", "SACCT_FORMAT", "SACCT_LOCAL"),
+    "scontrol": (
+        "SCONTROL_FEDERATION", "SCONTROL_FUTURE", "SCONTROL_LOCAL", "SCONTROL_SIB", "SCONTROL_SIBLING",
+    ),
+}  # fmt: skip
+# where Slurm's commands go without -M
+_ELSEWHERE = "SLURM_CLUSTERS"
+_TIMES = "SLURM_TIME_FORMAT=standard"
+
+
+def plain(command: Sequence[str], *more: str, of_a_job: bool = False) -> list[str]:
+    """Return a command that prints what its flags ask for and nothing else, times as ISO without a zone.
+
+    ``more``: variables that it needs (``NAME=value``). ``of_a_job``: it is about a job whose cluster is known, which is
+    this one where the command names none; any other goes where the user's submissions go.
+    """
+    taken = [*_TAKEN_AWAY.get(command[0], ()), *([_ELSEWHERE] if of_a_job else [])]
+    return ["env", *(word for name in taken for word in ("-u", name)), _TIMES, *more, *command]
