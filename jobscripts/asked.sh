@@ -13,9 +13,10 @@
 #          of use to one session only, so it is for a launcher that has been the only one here for some minutes; else
 #          `together`
 #
-# Of several launchers that need a new answer one asks, and the others wait for it. A failure is not kept as an answer,
-# but it is shared for a moment: a scheduler that is down is not asked by all of them. Where nothing can be shared (the
-# directory cannot be written, or is not ours) the command is simply run.
+# Of several launchers that need a new answer one asks, and the others wait for it. While they wait they print empty
+# lines (before that first one), and end when nobody listens any more. A failure is not kept as an answer, but it is
+# shared for a moment: a scheduler that is down is not asked by all of them. Where nothing can be shared (the directory
+# cannot be written or is not ours, the disk is full) the command is simply run.
 
 set -u
 
@@ -23,9 +24,14 @@ set -u
 readonly COMMAND_SECONDS=50
 # Whoever waited that long for another one's answer need not wait for it any longer.
 readonly PATIENCE_SECONDS=60
+# Whoever could not take the turn from them by then asks for itself.
+readonly TAKING_OVER_SECONDS=5
 readonly FAILURE_SECONDS=10
 # A launcher whose session waits asks at least that often.
 readonly PRESENT_SECONDS=300
+# What nobody has written to for so long is of no use to anybody; of so many files it is found out at once.
+readonly KEPT_SECONDS=3600
+readonly MOST_FILES=200
 
 main() {
   place=$1
@@ -34,10 +40,13 @@ main() {
   shift 2
   split_commands "$@"
   umask 077
+  # A limit on the size of files is a write that fails, and not our end.
+  trap '' XFSZ
   find_files || just_run together "${together[@]}"
   called=$now
   look_around
   until find_answer; do
+    is_patient || just_run together "${together[@]}"
     ((others)) || just_run alone "${alone[@]}"
     if take_turn; then
       # Somebody may have answered just before it was our turn.
@@ -49,6 +58,13 @@ main() {
   done
   tell
 }
+
+# The rounds are counted as well, should the clock no longer be told.
+is_patient() {
+  local -r most=$((PATIENCE_SECONDS + TAKING_OVER_SECONDS))
+  ((rounds++ < most && now <= called + 100 * most))
+}
+rounds=0
 
 split_commands() {
   local word
@@ -103,7 +119,8 @@ look_around() {
   us=$answer.by.${us##*/} others=1
   ((${#alone[@]})) || return 0
   others=0
-  [[ -L $us ]] || { printf '%s %s\n' "$boot" "$now" >"$us"; } 2>/dev/null
+  [[ -e $us ]] || tidy_up
+  [[ -L $us ]] || { printf '%s %s\n' "$boot" "$now" >"$us" || rm -f -- "$us"; } 2>/dev/null
   for mark in "$answer".by.*; do
     [[ $mark != "$us" ]] || continue
     if is_fresh "$mark"; then others=1; else rm -f -- "$mark"; fi
@@ -128,23 +145,50 @@ find_answer() {
 } 2>/dev/null
 
 read_answer() {
-  local boot_then asked
-  read -r boot_then asked code && [[ $boot_then == "$boot" && $code =~ ^(0|[1-9][0-9]{0,2})$ ]] || return 1
+  local boot_then asked bytes
+  read -r boot_then asked code bytes && [[ $boot_then == "$boot" && $code =~ ^(0|[1-9][0-9]{0,2})$ ]] || return 1
   is_within "$((code ? 100 * FAILURE_SECONDS : max_age))" "$asked" || return 1
   IFS= read -r -d '' text
   text=${text%$'\n'}
+  count_bytes "$text"
+  [[ $bytes == "$REPLY" ]] || return 1
   # What was asked while we waited counts as asked just before.
   age=$((asked < called ? called - asked : 1))
   printf -v age '%d.%02d' "$((age / 100))" "$((age % 100))"
 }
+
+# Set REPLY to their number, in any language's characters.
+count_bytes() {
+  local LC_ALL=C
+  REPLY=${#1}
+}
+
+# Remove what was left in the directory an hour ago or earlier: answers, marks, and what those who were killed left.
+# That is done when there will be one file more, so there are never many. Its age is told by the file system, whose
+# clock may be another one: who loses an answer, a mark or a turn by that asks once more.
+tidy_up() {
+  local file at seconds files=() old=()
+  local -r ours='/[[:alnum:]_.-]+-[0-9a-f]+\.[^/]+$'
+  for file in "${place%/*}"/*; do
+    [[ $file =~ $ours ]] && is_ours "$file" && files+=("$file")
+    ((${#files[@]} < MOST_FILES)) || break
+  done
+  ((${#files[@]})) || return 0
+  printf -v seconds '%(%s)T' -1
+  while read -r at file; do
+    ((at >= seconds - KEPT_SECONDS)) || old+=("$file")
+  done < <(stat -c '%Y %n' -- "${files[@]}")
+  ((${#old[@]} == 0)) || rm -f -- "${old[@]}"
+} 2>/dev/null
 
 # ---------------------------------------------------------------------------------------------------- taking turns
 
 # Return 1 while another one asks.
 take_turn() {
   grab_turn && return
+  ((!full)) || just_run together "${together[@]}"
   if [[ ! -e $turn ]]; then
-    # Given back just now, or it cannot be made: the disk is full.
+    # Given back just now, or it cannot be made: no more files fit.
     ((++vain < 5)) || just_run together "${together[@]}"
     return 1
   fi
@@ -153,15 +197,21 @@ take_turn() {
 }
 vain=0
 
-# Whoever makes the file has the turn: with noclobber, bash never opens one that is there.
+# Whoever makes the file has the turn: with noclobber, bash never opens one that is there. Where it can be made and not
+# written (the disk is full, a quota is used up, which some file systems tell only later), set full.
 grab_turn() {
-  local code
+  local made='' holder=''
   set -C
-  printf '%s\n' "$$" >"$turn"
-  code=$?
+  { made=1 && printf '%s\n' "$$"; } >"$turn"
   set +C
-  return "$code"
+  [[ -n $made ]] || return 1
+  read -r holder <"$turn"
+  [[ $holder != "$$" ]] || return 0
+  end_turn
+  full=1
+  return 1
 } 2>/dev/null
+full=0
 
 # Whether the one whose turn it is was killed, or hangs.
 is_forsaken() {
@@ -175,20 +225,23 @@ pass_on() {
   local still='' mark=$turn.of.$holder
   # The one who wanted to may have been killed just then.
   ((now <= called + 100 * PATIENCE_SECONDS)) || rm -f -- "$mark"
-  (set -C && : >"$mark") || return 1
+  # Where no more files fit, nobody can leave a mark.
+  (set -C && : >"$mark") || { [[ -e $mark ]] || full=1; return 1; }
   read -r still <"$turn"
   [[ $still != "$holder" ]] || rm -f -- "$turn"
   rm -f -- "$mark"
 } 2>/dev/null
 
+# Also where a full disk has cut off our number.
 end_turn() {
   local holder=''
   { read -r holder <"$turn"; } 2>/dev/null
-  [[ $holder != "$$" ]] || rm -f -- "$turn"
+  [[ $$ != "$holder"* ]] || rm -f -- "$turn"
 }
 
-# Ever longer: where the scheduler is slow, there may be many of us.
+# Ever longer: where the scheduler is slow, there may be many of us. The empty line finds out whether anybody listens.
 wait_a_moment() {
+  printf '\n' || exit
   sleep "$pause"
   case $pause in
     0.1) pause=0.2 ;;
@@ -202,7 +255,8 @@ pause=0.1
 
 # Ask, and leave the answer for the others, whole or not at all.
 ask() {
-  { : >"$errors"; } 2>/dev/null || just_run together "${together[@]}"
+  [[ -e $answer ]] || tidy_up
+  { : >"$errors"; } 2>/dev/null || { end_turn; just_run together "${together[@]}"; }
   look_at_clock
   local asked=$now
   age=0
@@ -210,7 +264,8 @@ ask() {
   code=$?
   ((code == 0)) || text=$(<"$errors")
   ((code != 124)) || text="${together[0]} gave no answer within $COMMAND_SECONDS s"
-  { printf '%s %s %s\n%s\n' "$boot" "$asked" "$code" "$text" >"$answer.new.$$" &&
+  count_bytes "$text"
+  { printf '%s %s %s %s\n%s\n' "$boot" "$asked" "$code" "$REPLY" "$text" >"$answer.new.$$" &&
     mv -f -- "$answer.new.$$" "$answer"; } 2>/dev/null
   rm -f -- "$errors" "$answer.new.$$"
 }

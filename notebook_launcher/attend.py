@@ -576,6 +576,8 @@ class _Attendance:
 
     def _mute(self, reason: str) -> None:
         """The scheduler says nothing; the job's own files, and the way to it, do not depend on that."""
+        if self._mending is not None or self._watch.silent_for > SILENCE:
+            return  # it was not even asked: the network is away, and that is told
         self._unanswered = True
         self._stage.view.show(events.Unanswered(self._job.id, reason))
 

@@ -274,7 +274,8 @@ class Load:
 class PartitionLoad:
     """One partition: ``walltime`` is its limit as it is typed, ``None``: not told; ``waiting`` and ``yours`` are jobs.
 
-    ``cores``: of its nodes without GPUs. ``waiting_gpus``: how many GPUs those that wait ask for, as far as told.
+    ``cores``: of its nodes without GPUs. ``waiting_gpus``: how many GPUs those that wait ask for. These three are
+    ``None`` where that is not told.
     """
 
     name: str
@@ -283,9 +284,9 @@ class PartitionLoad:
     walltime: str | None
     gpus: tuple[Load, ...]
     cores: Load
-    waiting: int
-    waiting_gpus: int
-    yours: int
+    waiting: int | None
+    waiting_gpus: int | None
+    yours: int | None
 
 
 @dataclass(frozen=True)

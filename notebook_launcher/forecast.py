@@ -20,6 +20,7 @@ from notebook_launcher.errors import (
     LicenceRefused,
     LimitRefused,
     NoRoom,
+    PartitionRefused,
     QosRefused,
     ReservationRefused,
     SchedulerAway,
@@ -38,7 +39,7 @@ from notebook_launcher.schedulers.outlook import Node, Outlook, Partition
 from notebook_launcher.stage import Stage, View
 
 NOW = timedelta(minutes=1)  # what starts within this starts now; so much sooner is worth being told
-MOST_PARTITIONS = 4  # of several asked for at once, so many are asked about
+MOST_PARTITIONS = 4  # of several, so many are asked about at once; more only where these refuse
 
 _WORTH = (
     "This is the scheduler's estimate as of now: jobs that end early or late, and new ones that go first, change it."
@@ -46,6 +47,7 @@ _WORTH = (
 _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
 _MAKES_ROOM = "A job there may have to make room for others."
 _TAKES_ROOM = "Other people's jobs would have to make room for it."
+_NOTHING_READ = Rules(None, lambda _: None)
 _LEFT_OUT = {  # flags that hold a job back, of which a test knows nothing
     "hold": "It is queued on hold, and starts only once it is released.",
     "dependency": "The estimate does not wait for what --dependency names.",
@@ -156,7 +158,8 @@ class _Inquiry:
         self._looked = time.monotonic()
         self._partitions: tuple[Partition, ...] | None = None
         self._nodes: tuple[Node, ...] | None = None
-        self._rules = Rules(None, lambda _: None)
+        self._rules = _NOTHING_READ
+        self._unasked: Sequence[Request] = ()
 
     @property
     def _now(self) -> datetime:
@@ -166,7 +169,7 @@ class _Inquiry:
     def tell(self) -> int:
         """Show the request's start, then those of its variations; return the exit code."""
         asked = self._ask_for_the_request()
-        start = min(asked, key=lambda one: one.order)
+        start = next(filter(self._is_mistyped, asked), min(asked, key=lambda one: one.order))
         self._stage.view.show(self._forecast(start))
         others: list[_Start] = []
         if not isinstance(start.refusal, _HOPELESS) and start.is_after(
@@ -187,21 +190,39 @@ class _Inquiry:
     # --- asking ---
 
     def _ask_for_the_request(self) -> list[_Start]:
-        """Ask for it in each of its partitions, and for what there is besides.
+        """Ask for it in each of its partitions until one takes it, and for what there is besides.
 
         Raises ``SchedulerSilent``, ``SchedulerMissing`` or ``SchedulerAway`` where there was no answer to it.
         """
         requests, cluster, outlook = _one_partition_each(self._request), self._request.clusters, self._outlook
         self._stage.view.show(events.Asking("asking the scheduler when this would start"))
-        tests = [outlook.would_start(request) for request in requests]
+        tests = [outlook.would_start(request) for request in requests[:MOST_PARTITIONS]]
         *told, partitions, nodes = ask_together(
             self._stage.host, [*tests, outlook.partitions(cluster), outlook.nodes(cluster)]
         )
         self._partitions, self._nodes = outlook.read_partitions(partitions), outlook.read_nodes(nodes)
+        starts = self._judged(requests[: len(told)], told)
+        left = sorted(requests[len(told) :], key=self._is_known)
+        while left and (not self._is_known(left[0]) or all(start.refusal for start in starts)):
+            more, left = left[:MOST_PARTITIONS], left[MOST_PARTITIONS:]
+            starts += self._judged(more, ask_together(self._stage.host, [outlook.would_start(one) for one in more]))
+        self._unasked = left
+        return starts
+
+    def _is_known(self, request: Request) -> bool:
+        """Whether its one partition is among those that were read, if any were."""
+        name = request.flags.get("partition")
+        return self._partitions is None or any(partition.name == name for partition in self._partitions)
+
+    def _is_mistyped(self, start: _Start) -> bool:
+        """Whether there is no such partition: Slurm then refuses the request in all the others, too."""
+        return isinstance(start.refusal, PartitionRefused) and not self._is_known(start.request)
+
+    def _judged(self, requests: Sequence[Request], told: Sequence[Answer]) -> list[_Start]:
+        """Return what the scheduler said, with what its test does not look at."""
         starts = [self._read(request, answer) for request, answer in zip(requests, told, strict=True)]
-        if all(isinstance(start.refusal, _HOPELESS) for start in starts):
-            return starts
-        self._rules = self._read_rules()
+        if self._rules is _NOTHING_READ and not all(isinstance(start.refusal, _HOPELESS) for start in starts):
+            self._rules = self._read_rules()
         return [self._checked(start) for start in starts]
 
     def _read_rules(self) -> Rules:
@@ -218,7 +239,8 @@ class _Inquiry:
         never = self._rules.never(start.request, start.partition)
         if never is None:
             return replace(start, held_up=self._rules.held_up(start.request, start.partition))
-        refusal = JobNeverStarts(f"It could be queued, and would never start: {never.summary}.", mend=never.action)
+        what = f"It could be queued; as far as its limits can be read, it would never start: {never.summary}."
+        refusal = JobNeverStarts(what, mend=never.action)
         return replace(start, at=None, refusal=refusal)
 
     def _ask_for_variations(self, start: _Start, asked: Sequence[Request]) -> list[_Start]:
@@ -264,7 +286,7 @@ class _Inquiry:
 
     def _forecast(self, start: _Start) -> events.Forecast:
         left_out = [note for flag, note in _LEFT_OUT.items() if flag in self._request.flags]
-        note = " ".join(filter(None, [self._preemption(start), *left_out]))
+        note = " ".join(filter(None, [self._preemption(start), self._unasked_note(start), *left_out]))
         event = events.Forecast(
             _flags(self._request), *self._at(start), start.partition, start.nodes, start.held_up, note
         )
@@ -278,6 +300,13 @@ class _Inquiry:
         note = "" if self._preemption(start) == self._preemption(other) else self._preemption(other)
         what = other.refusal.what if other.refusal else ""
         return events.Variation(other.flags, *self._at(other), other.partition, other.nodes, sooner, note, what)
+
+    def _unasked_note(self, start: _Start) -> str:
+        names = [request.flags["partition"] or "" for request in self._unasked]
+        if not names or start.at is None:
+            return ""
+        which = f"Partition {names[0]} was" if len(names) == 1 else f"Partitions {', '.join(names)} were"
+        return f"{which} not asked about{': it may start sooner there' if start.is_after(self._now) else ''}."
 
     def _at(self, start: _Start) -> tuple[str | None, int | None]:
         return (_iso(start.at), _seconds(start.at, self._now)) if start.at else (None, None)
@@ -297,7 +326,8 @@ def _differs_in_time_alone(one: Request, other: Request) -> bool:
 
 def _one_partition_each(request: Request) -> list[Request]:
     """Return the request for each of its partitions: a test answers for one alone."""
-    names = [name for name in re.split(r"\s*,\s*", request.flags.get("partition") or "") if name]
+    asked = re.split(r"\s*,\s*", request.flags.get("partition") or "")
+    names = list(dict.fromkeys(name for name in asked if name))
     if len(names) < 2:
         return [request]
-    return [Request({**request.flags, "partition": name}) for name in names[:MOST_PARTITIONS]]
+    return [Request({**request.flags, "partition": name}) for name in names]

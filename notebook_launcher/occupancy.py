@@ -24,21 +24,19 @@ def counted(
     names = list(described) or list(dict.fromkeys(node.partition for node in nodes))
     each_once = list({node.name: node for node in nodes}.values())
     return events.Queue(
-        tuple(_partition(name, described.get(name), nodes, waiting or (), user) for name in names),
+        tuple(_partition(name, described.get(name), nodes, waiting, user) for name in names),
         _gpu_loads(each_once),
         _core_load(each_once),
-        None if waiting is None else sum(job.tasks for job in waiting),
-        None if waiting is None else _gpus_of(waiting),
-        None if waiting is None else sum(job.tasks for job in waiting if job.user == user),
+        *_waiting(waiting, user),
         hidden,
     )
 
 
 def _partition(
-    name: str, partition: Partition | None, nodes: Iterable[Node], waiting: Iterable[QueuedJob], user: str
+    name: str, partition: Partition | None, nodes: Iterable[Node], waiting: Sequence[QueuedJob] | None, user: str
 ) -> events.PartitionLoad:
     theirs = [node for node in nodes if node.partition == name]
-    jobs = [job for job in waiting if name in job.partition.split(",")]
+    jobs = None if waiting is None else [job for job in waiting if name in job.partition.split(",")]
     longest = partition.walltime if partition else None
     return events.PartitionLoad(
         name,
@@ -47,14 +45,22 @@ def _partition(
         None if longest is None else "UNLIMITED" if longest == UNLIMITED else as_flag(longest),
         _gpu_loads(theirs),
         _core_load([node for node in theirs if not node.gpus]),
-        sum(job.tasks for job in jobs),
-        _gpus_of(jobs),
-        sum(job.tasks for job in jobs if job.user == user),
+        *_waiting(jobs, user),
     )
 
 
-def _gpus_of(jobs: Iterable[QueuedJob]) -> int:
-    return sum((job.gpus or 0) * job.tasks for job in jobs)
+def _waiting(jobs: Sequence[QueuedJob] | None, user: str) -> tuple[int | None, int | None, int | None]:
+    """Return how many wait, how many GPUs they ask for, and how many are the user's; ``None``: not told."""
+    if jobs is None:
+        return None, None, None
+    yours = sum(job.tasks for job in jobs if job.user == user)
+    return sum(job.tasks for job in jobs), _gpus_of(jobs), yours
+
+
+def _gpus_of(jobs: Iterable[QueuedJob]) -> int | None:
+    gpus = [None if job.gpus is None else job.gpus * job.tasks for job in jobs]
+    told = [count for count in gpus if count is not None]
+    return sum(told) if len(told) == len(gpus) else None
 
 
 def _gpu_loads(nodes: Sequence[Node]) -> tuple[events.Load, ...]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from notebook_launcher import explain
+from notebook_launcher.fitting import may_use
 from notebook_launcher.measures import amount, asked, in_words
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.outlook import Evidence, Limit, Partition
-from notebook_launcher.variations import may_use
 
 _FOR = {"user": "for you", "account": "for your account", "group": "for all who share it"}
 
@@ -28,7 +28,7 @@ class Rules:
     qos: str | None = None
 
     def never(self, request: Request, partition: str | None) -> explain.Explanation | None:
-        """Return why a request can never start in a partition (``None``: the one it names), where that is certain."""
+        """Return why a request can never start in a partition (``None``: the one it names), by what was read."""
         return explain.beyond(request, Evidence(request, partition, self.partitions, self.limits(request)))
 
     def held_up(self, request: Request, partition: str | None) -> str:

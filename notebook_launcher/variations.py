@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, zip_longest
 
+from notebook_launcher.fitting import may_use
 from notebook_launcher.flags import BY_NAME
 from notebook_launcher.measures import as_flag, least_nodes
 from notebook_launcher.request import GPU_FLAGS, Request, merge_flags, parse_gres
@@ -135,11 +136,6 @@ class _Cluster:
         account = partition.accounts is None or self.account is not None
         qos = partition.qos is None or self.qos is not None
         return account and qos and partition.groups is None
-
-
-def may_use(own: str | None, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
-    """Return whether an account or a QOS may, or might: what is not known excludes nothing."""
-    return own is None or (own not in denied and (allowed is None or own in allowed))
 
 
 def _gpus(request: Request) -> _Gpus | None:

@@ -6,6 +6,7 @@ scripts promise to run with 4.2.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -137,8 +138,12 @@ class Login:
 
 
 def finish(process: subprocess.Popen[str]) -> Asked:
-    stdout, stderr = process.communicate(timeout=30)
-    first, _, said = stdout.partition("\n")
+    try:
+        stdout, stderr = process.communicate(timeout=30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    first, _, said = stdout.lstrip("\n").partition("\n")  # one who waits prints empty lines
     age, clock, asked_for = first.split()
     at = datetime.strptime(clock, "%Y-%m-%dT%H:%M:%S%z")
     return Asked(process.returncode, float(age), asked_for, at, said, stderr)
@@ -344,6 +349,136 @@ def test_one_that_hangs_is_not_waited_for_for_ever(login: Login) -> None:
     assert login.ask(max_age=60).age > 0
 
 
+# --- a full disk ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(login: Login) -> Iterator[None]:
+    """The folder has a file system of its own, of some pages and some files."""
+    login.folder.mkdir(mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=20,mode=700", "tmpfs", str(login.folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    yield
+    subprocess.run(["umount", "--lazy", str(login.folder)], check=True)
+
+
+def no_bytes(login: Login) -> None:
+    with contextlib.suppress(OSError), (login.folder / "full").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x")
+    (login.folder / "empty").touch()
+    with pytest.raises(OSError):
+        (login.folder / "empty").write_text("x")
+
+
+def no_files(login: Login) -> None:
+    with contextlib.suppress(OSError):
+        for number in range(1000):
+            (login.folder / f"full-{number}").touch()
+    with pytest.raises(OSError):
+        (login.folder / "more").touch()
+
+
+def nothing_left(_: Login) -> None:
+    """There was nobody before."""
+
+
+def turn_of_one_who_died(login: Login) -> None:
+    login.file(".turn").write_text("99999999\n")
+
+
+def empty_turn(login: Login) -> None:
+    login.file(".turn").touch()
+
+
+@pytest.mark.usefixtures("small_disk")
+@pytest.mark.parametrize("left", [nothing_left, turn_of_one_who_died, empty_turn])
+@pytest.mark.parametrize("full", [no_bytes, no_files])
+def test_on_a_full_disk_each_asks_for_itself(
+    login: Login, full: Callable[[Login], None], left: Callable[[Login], None]
+) -> None:
+    login.constants["PATIENCE_SECONDS"] = 1
+    left(login)
+    full(login)
+    told = [login.ask(max_age=60), login.ask(max_age=60, session="two", alone=True)]
+    assert [(answer.exit_code, answer.age, answer.said) for answer in told] == [(0, 0, "7|PENDING\n")] * 2
+    assert len(login.runs) == 2
+    if full is no_bytes:  # what one who died left may have made room for a mark
+        assert [path.name for path in login.folder.glob("squeue*") if not path.stat().st_size] == []
+        assert not login.file(".turn").exists()
+    assert not login.file().exists()
+
+
+def test_where_nothing_may_be_written_each_asks_for_itself(login: Login) -> None:
+    """A limit on the size of files does as a quota does: they can be made, and stay empty."""
+    script = login.session("one") / "asked.sh"
+    told = subprocess.run(
+        [BASH, "-c", 'ulimit -f 0 && exec "$@"', "-", BASH, str(script), str(login.folder / "squeue-1"), "60.00",
+         "echo", "7"],
+        capture_output=True, text=True, timeout=20,
+    )  # fmt: skip
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.fullmatch(r"0 \S+ together\n7\n", told.stdout)
+    assert list(login.folder.iterdir()) == []
+
+
+def test_a_turn_that_cannot_be_taken_over_is_not_waited_for_for_ever(login: Login) -> None:
+    """Somebody, who lives, has put a directory there."""
+    login.constants.update(PATIENCE_SECONDS=1, TAKING_OVER_SECONDS=1)
+    login.file(".turn").mkdir(parents=True, mode=0o700)
+    login.folder.chmod(0o700)
+    assert login.ask().said == "7|PENDING\n"
+
+
+def test_one_who_waits_ends_when_nobody_listens(login: Login) -> None:
+    login.folder.mkdir(mode=0o700)
+    login.file(".turn").write_text(f"{os.getpid()}\n")  # somebody who lives has it
+    waiting = login.begin()
+    wait_until(lambda: waits(waiting))
+    assert waiting.stdout is not None
+    waiting.stdout.close()
+    assert waiting.wait(timeout=10) != 0
+    assert not login.runs
+
+
+# --- what is left --------------------------------------------------------------------------------------------
+
+
+def test_what_was_left_long_ago_is_removed_in_passing(login: Login) -> None:
+    login.ask(alone=True, session="ended")
+    login.ask(session="ended")
+    ours = [f"squeue-0a1b.{place}{end}" for place in ("here", "other.node")
+            for end in ("", ".turn", ".new.7", ".errors.7", ".by.one", ".turn.of.7")]  # fmt: skip
+    others = ["notes", "notes.txt", "x-1"]
+    for name in ours + others:
+        (login.folder / name).touch()
+    (login.folder / "squeue-2.here").mkdir()
+    (login.folder / "squeue-3.here").symlink_to("notes")
+    young = login.folder / "squeue-0a1c.here"
+    young.touch()
+    for path in login.folder.iterdir():
+        if path != young:
+            os.utime(path, (time.time() - 4000,) * 2, follow_symlinks=False)
+    login.ask(alone=True, session="new")
+    kept = {path.name for path in login.folder.iterdir()}
+    assert kept == {*others, young.name, "squeue-2.here", "squeue-3.here", login.file(".by.new").name}
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_folder_does_not_grow(login: Login, alone: bool) -> None:
+    """With each new session, and with each new question."""
+    for number in range(5):
+        told = subprocess.run(
+            [BASH, str(login.session(f"s{number}") / "asked.sh"), str(login.folder / f"squeue-{number}"), "5.00",
+             *(["true", "--together"] if alone else []), "true"],
+            capture_output=True, check=True,
+        )  # fmt: skip
+        assert told.stderr == b""
+        [path] = login.folder.iterdir()
+        os.utime(path, (time.time() - 4000,) * 2)
+
+
 # --- clocks --------------------------------------------------------------------------------------------------
 
 
@@ -423,12 +558,12 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle() -> None:
 
 
 def foreign(path: Path) -> None:
-    path.write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1 0\nfalse\n")
+    path.write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1 0 5\nfalse\n")
     os.chown(path, SOMEBODY, SOMEBODY)
 
 
 def link(path: Path) -> None:
-    path.with_name("target").write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1 0\nfalse\n")
+    path.with_name("target").write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1 0 5\nfalse\n")
     path.symlink_to("target")
 
 
@@ -444,7 +579,11 @@ def cut_off(path: Path) -> None:
     path.write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1")
 
 
-@pytest.mark.parametrize("put", [pytest.param(foreign, marks=needs_root), link, damaged, no_numbers, cut_off])
+def half(path: Path) -> None:
+    path.write_text(f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} 1 0 14\n7|PEN")
+
+
+@pytest.mark.parametrize("put", [pytest.param(foreign, marks=needs_root), link, damaged, no_numbers, cut_off, half])
 def test_an_answer_that_is_not_ours_is_not_believed(login: Login, put: Callable[[Path], None]) -> None:
     login.folder.mkdir(mode=0o700)
     put(login.file())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -186,7 +186,7 @@ def test_what_is_free_busy_and_out_of_service() -> None:
     waiting = [
         QueuedJob("7", "alice", "gpu", gpus=2),
         QueuedJob("8_[1-3]", "bob", "core,gpu", gpus=1, tasks=3),
-        QueuedJob("9", "bob", "core"),
+        QueuedJob("9", "bob", "core", gpus=0),
     ]
     partitions = [Partition("core", True, True, UNLIMITED), Partition("gpu", False, False, timedelta(days=2))]
     found = occupancy.counted(nodes, partitions, waiting, False, "alice")
@@ -206,7 +206,17 @@ def test_what_is_not_told_is_not_counted_as_none() -> None:
     found = occupancy.counted(nodes, None, None, None, "alice")
     assert found.gpus == (events.Load("t4", None, None, 0),)
     assert [partition.name for partition in found.partitions] == ["gpu"]
-    assert (found.waiting, found.yours, found.hidden) == (None, None, None)
+    assert (found.waiting, found.waiting_gpus, found.yours, found.hidden) == (None, None, None, None)
+    [gpu] = found.partitions
+    assert (gpu.waiting, gpu.waiting_gpus, gpu.yours) == (None, None, None)
+
+
+def test_gpus_are_not_counted_where_one_job_does_not_tell_them() -> None:
+    waiting = [QueuedJob("7", "alice", "gpu", gpus=2), QueuedJob("8", "bob", "core,gpu", gpus=None)]
+    found = occupancy.counted([], [Partition("gpu"), Partition("core"), Partition("fat")], waiting, False, "alice")
+    assert (found.waiting, found.waiting_gpus, found.yours) == (2, None, 1)
+    counts = {load.name: (load.waiting, load.waiting_gpus, load.yours) for load in found.partitions}
+    assert counts == {"gpu": (2, None, 1), "core": (1, None, 0), "fat": (0, 0, 0)}
 
 
 # --- limits that are used up -----------------------------------------------------------------------------------
@@ -388,6 +398,43 @@ def test_of_several_partitions_each_is_asked_about(slurm: Doubles, told: Told) -
     assert "--partition=gpu,core" not in slurm.asked.read_text()
 
 
+@pytest.mark.parametrize(
+    ("starts", "code", "asked", "says"),
+    [
+        pytest.param({}, 0, "abcd", "Partitions core, x were not asked about: it may start sooner", id="not all"),
+        pytest.param({"=": minutes(0)}, 0, "abcd", "Partitions core, x were not asked about.", id="now"),
+        pytest.param(
+            {f"={name}?--time": refused("Requested node configuration is not available") for name in "abcd"},
+            0, ["a", "b", "c", "d", "core", "x"], "on g1 in partition core, with ", id="the first four refuse",
+        ),
+        pytest.param(
+            {"=": refused("Requested node configuration is not available")},
+            57, ["a", "b", "c", "d", "core", "x"], "configuration is not available", id="all refuse",
+        ),
+    ],
+)  # fmt: skip
+def test_of_many_partitions_more_are_asked_about_until_one_takes_it(
+    slurm: Doubles, told: Told, starts: dict[str, str], code: int, asked: Sequence[str], says: str
+) -> None:
+    slurm.start(**{f"partition{key}": value for key, value in starts.items()}, _=minutes(50))
+    slurm.put("scontrol", scontrol_with(*"abcdx"))
+    found, text = told("when", "-t", "0:10:00", "-p", "a,b,c,d,core,x", "-n", "1")
+    assert found == code, text
+    assert says in text
+    tests = [re.findall(r"--partition=(\S+)", line)[0] for line in slurm.tests()]
+    assert tests[: len(asked)] == list(asked)
+    assert ("not asked about" in text) is (len(asked) == 4)
+
+
+@pytest.mark.parametrize("asked", ["core,nope", "nope,core", "core,devcore,gpu,a,b,nope"])
+def test_one_partition_that_does_not_exist_is_a_refusal_in_all(slurm: Doubles, told: Told, asked: str) -> None:
+    slurm.put("scontrol", scontrol_with("a", "b"))
+    slurm.start(nope=refused("Invalid partition name specified"), _=minutes(0))
+    code, text = told("when", "-t", "0:10:00", "-p", asked)
+    assert code == 51
+    assert "Now on" not in text
+
+
 def test_nothing_is_sooner_than_the_begin_time(slurm: Doubles, told: Told) -> None:
     slurm.start(_=minutes(600))
     code, text = told("when", "-t", "2:00:00", "--begin", "now+10hours")
@@ -436,7 +483,7 @@ def test_what_the_test_does_not_see_and_can_never_start_is_told(
     monkeypatch.setattr(explain, "beyond", beyond)
     code, text = told("when", "-t", "3-0", "-p", "gpu", "--gpus", "1")
     assert code == 23
-    assert "would never start: partition gpu allows 2 days." in text
+    assert "as far as its limits can be read, it would never start: partition gpu allows 2 days." in text
     assert "→ try -t 2-00:00:00" in text
     assert re.search(r"now +-t 2-00:00:00 ", text)
     assert not [line for line in slurm.tests()[1:] if "--time=3-0" in line]
@@ -552,6 +599,14 @@ def test_the_queue_fits_eighty_columns_and_is_plain_text_in_a_pipe(slurm: Double
         "GPUs in all: a100 1 of 4 free, t4 0 of 2 free.",
         "Waiting: 13 jobs (18 GPUs asked for), none of them yours.",
     ]
+
+
+def test_a_queue_that_is_not_told_is_no_empty_queue(slurm: Doubles, told: Told) -> None:
+    slurm.put("squeue", "echo 'slurm_load_jobs error: Access/permission denied' >&2; exit 1\n")
+    _, text = told("queue")
+    rows = [line.split() for line in text.splitlines() if line.startswith(("core ", "devcore ", "gpu "))]
+    assert [row[-2:] for row in rows] == [["?", "?"]] * 3
+    assert text.splitlines()[-1] == "The scheduler does not tell what waits."
 
 
 def test_hidden_jobs_are_said_to_be_hidden(slurm: Doubles, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

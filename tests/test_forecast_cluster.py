@@ -150,8 +150,9 @@ def test_evidence_of_a_job_that_waits(
 ) -> None:
     needed = frozenset({"partitions", "limits", "ahead"})
     monkeypatch.setattr(explain, "needs", lambda _: needed)
-    status = JobStatus(JobRef(crowd["alices"]), State.PENDING, "Priority", partition="gpu")
-    request = Request({"account": "proj2", "partition": "gpu", "qos": "short"})
+    job = JobRef(crowd["alices"])
+    status = JobStatus(job, State.PENDING, "Priority", partition="gpu", account="proj2", qos="short")
+    request = Request({"partition": "gpu"})
     evidence = gather(Login(cluster), Slurm.outlook, status, request, "alice")
     assert evidence.ahead == 3
     assert {partition.name for partition in evidence.partitions or ()} >= {"core", "node", "devcore", "gpu"}

@@ -32,6 +32,8 @@ def waiting(**changes: object) -> events.Waiting:
     ("event", "parts"),
     [
         (waiting(), ["job 7 waits: 12 jobs are ahead in partition gpu"]),
+        (waiting(explanation="waits for its begin time"), ["job 7 waits for its begin time"]),
+        (waiting(explanation="is held"), ["job 7 is held"]),
         (waiting(state="SUSPENDED", explanation="for a while"), ["job 7 is suspended: for a while"]),
         (waiting(estimate=at(minutes=80), as_of=at(seconds=-20)), [..., "≈ 14:20"]),
         (waiting(estimate=at(minutes=80), as_of=at(seconds=-140)), [..., "≈ 14:20, as of 2 min ago"]),

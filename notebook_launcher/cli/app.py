@@ -90,9 +90,16 @@ _TAKES_VALUE = {spelling for flag in FLAGS if flag.argument == "required"
 
 
 def _unknown_flag(error: click.NoSuchOption) -> UsageError:
-    near = closest(error.option_name, OUR_FLAGS)
+    name = error.option_name.removesuffix(_WITH_VALUE)
+    command = error.ctx.command.name if error.ctx else None
+    if command not in (None, "launch"):  # a launch knows more flags than the others
+        known = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
+        near = closest(name, tuple(known)) if name not in OUR_FLAGS else None
+        mend = f"did you mean {near}?" if near in known else f"see: launch-notebook {command} --help"
+        return UsageError(f"“{command}” has no flag {name}.", mend=mend)
+    near = closest(name, OUR_FLAGS)
     return UsageError(
-        f"There is no flag {error.option_name.removesuffix(_WITH_VALUE)}.",
+        f"There is no flag {name}.",
         mend=f"did you mean {near}?" if near else "see: launch-notebook --help, and sbatch's own flags",
     )
 
@@ -139,12 +146,11 @@ class _Commands(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            words = "launch-notebook" if near == ["launch"] else f"launch-notebook {near[0]}" if near else ""
             raise UsageError(
                 f"There is no command “{args[0]}”.",
                 why="An environment or an image comes after two dashes.",
-                mend=f"did you mean: launch-notebook {near[0]}?"
-                if near
-                else f"did you mean: launch-notebook -- {args[0]}?",
+                mend=f"did you mean: {words}?" if words else f"did you mean: launch-notebook -- {args[0]}?",
             ) from None
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -62,7 +62,8 @@ def _in_colour(error: LauncherError) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = Console(stderr=True, highlight=False)
     for line in error_lines(error):
         style = "bold red" if line.startswith("launch-notebook") else "dim" if line.startswith("  |") else ""
-        console.print(Text(line, style=style))
+        # what may be copied is folded by the terminal alone, which knows that it is one line; sentences between words
+        console.print(Text(line, style=style), soft_wrap=line.startswith(("  |", "  →")))

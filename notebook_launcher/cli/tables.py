@@ -160,7 +160,7 @@ def _partition_rows(partition: events.PartitionLoad) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for load in loads:
         first = (name, limit) if not rows else ("", "")
-        last = (str(partition.waiting), str(partition.waiting_gpus)) if not rows else ("", "")
+        last = (_told(partition.waiting), _told(partition.waiting_gpus)) if not rows else ("", "")
         rows.append((*first, _kind(load), _told(load.free), _told(load.busy), str(load.out), *last))
     return rows
 

@@ -233,7 +233,7 @@ class TextView(BaseView):
         elif isinstance(event, events.Ready):
             self._ready(event)
         elif isinstance(event, events.Forwarded):
-            self._say(f"Port {event.port} of {event.node}: http://127.0.0.1:{event.local_port}")
+            self._say(f"Port {event.port} of {event.node}: http://127.0.0.1:{event.local_port}", whole=True)
         elif isinstance(event, events.Disconnected):
             self._wait(f"network down, trying again ({event.reason}); job {event.job} goes on")
         elif isinstance(event, events.Reconnected):
@@ -245,7 +245,7 @@ class TextView(BaseView):
             self._say(event.text, style="green")
         elif isinstance(event, events.Left):
             self._say(f"Session {event.session} goes on without this terminal (job {event.job}).")
-            self._say(f"  come back:  {event.come_back}\n  end it:     {event.stop}")
+            self._say(f"  come back:  {event.come_back}\n  end it:     {event.stop}", whole=True)
         elif isinstance(event, events.Planned):
             self._planned(event)
         elif isinstance(event, events.Asking):
@@ -276,11 +276,13 @@ class TextView(BaseView):
         ):
             self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
-    def _say(self, text: str, style: str = "") -> None:
+    def _say(self, text: str, style: str = "", *, whole: bool = False) -> None:
+        """Print a sentence, folded between words; ``whole``: one to copy from, which only the terminal may fold."""
         text = printable(text)
         self._stop_status()
         stamp = f"[{elapsed():6.2f} s] " if self._verbose else ""
-        self._console.print(stamp + text, style=style, soft_wrap=True, highlight=False, markup=False)
+        soft = whole or not self._console.is_terminal
+        self._console.print(stamp + text, style=style, soft_wrap=soft, highlight=False, markup=False)
 
     def _waits(self, event: events.Waiting) -> None:
         if self._in_place:

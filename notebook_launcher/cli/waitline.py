@@ -21,8 +21,11 @@ _MOVED = timedelta(minutes=2)  # by how much an estimate has to move to be told 
 
 def waiting_parts(event: events.Waiting, now: datetime) -> list[str]:
     """Return what there is to say of a job that waits, the most important first. ``now`` has a zone."""
-    verb = "is suspended" if event.state == "SUSPENDED" else "waits"
-    parts = [f"job {event.job} {verb}: {event.explanation}"]
+    if event.explanation.startswith(("waits ", "is ")):
+        parts = [f"job {event.job} {event.explanation}"]
+    else:
+        verb = "is suspended" if event.state == "SUSPENDED" else "waits"
+        parts = [f"job {event.job} {verb}: {event.explanation}"]
     if event.estimate:
         parts.append(_estimate(event, now))
     if event.action:
