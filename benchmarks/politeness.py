@@ -48,7 +48,7 @@ JUPYTER_FORWARD = """\
 ssh -M -S /tmp/forward -N login & trap 'kill $!' EXIT; while [ ! -S /tmp/forward ]; do sleep 0.1; done
 job=$(ssh -S /tmp/forward login sbatch --parsable --output=forward.log "$@" --wrap=hostname) || exit
 end=$((SECONDS + 60))
-while [ "$SECONDS" -lt "$end" ]; do ssh -S /tmp/forward login cat forward.log >/dev/null 2>&1; echo; done
+while [ "$SECONDS" -lt "$end" ]; do ssh -S /tmp/forward login "bash -lc 'cat forward.log'" >/dev/null 2>&1; echo; done
 """
 
 
@@ -171,7 +171,7 @@ def main() -> None:
                 gone = [process for process in way.processes if process.poll() is not None]
                 if gone:
                     sys.exit(f"{way.name}: {len(gone)} of {way.sessions} have ended")
-        forward = forward_for_a_minute(cluster, "bob")
+        forward = forward_for_a_minute(cluster, "grace")
         show(ways, arguments.minutes, forward)
 
 
