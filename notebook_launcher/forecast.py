@@ -45,6 +45,7 @@ _WORTH = (
     "This is the scheduler's estimate as of now: jobs that end early or late, and new ones that go first, change it."
 )
 _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
+_LATER = "try again in a minute"
 _MAKES_ROOM = "A job there may have to make room for others."
 _TAKES_ROOM = "Other people's jobs would have to make room for it."
 _NOTHING_READ = Rules(None, lambda _: None)
@@ -85,7 +86,8 @@ def queue(place: Place, cluster: str | None, view: View, prompts: Prompts, inter
                                             outlook.waiting(cluster), outlook.hiding(cluster)])  # fmt: skip
         nodes = outlook.read_nodes(answers[0])
         if nodes is None:
-            raise SchedulerSilent("The scheduler tells nothing of its nodes.", why=answers[0].stderr.strip())
+            said = answers[0].stderr.strip()
+            raise SchedulerSilent("The scheduler tells nothing of its nodes.", why=said, mend=_LATER)
         partitions, waiting = outlook.read_partitions(answers[1]), outlook.read_waiting(answers[2])
         view.show(occupancy.counted(nodes, partitions, waiting, outlook.read_hiding(answers[3]), stage.site.user))
 
@@ -268,7 +270,9 @@ class _Inquiry:
 
     def _read(self, request: Request, answer: Answer) -> _Start:
         would = self._outlook.read_would_start(answer)
-        if isinstance(would.refusal, SchedulerMissing | SchedulerAway):
+        if isinstance(would.refusal, SchedulerAway):
+            raise SchedulerAway("The scheduler does not answer at the moment.", why=would.refusal.why, mend=_LATER)
+        if isinstance(would.refusal, SchedulerMissing):
             raise would.refusal
         at = self._time(would.start)
         if at is None and would.refusal is None:
