@@ -240,7 +240,7 @@ def test_why_a_job_was_refused_is_found_between_other_lines(before: list[str], a
 def test_the_state_of_a_job_is_found_between_other_lines(before: list[str], after: list[str]) -> None:
     job = JobRef("123456789")
     assume(not any(line.strip().startswith(job.id) for line in (*before, *after)))
-    row = f"{job.id}|PENDING|core|(null)|2026-11-22T09:00:00|Resources"
+    row = f"{job.id}|PENDING|core|(null)|2026-11-22T09:00:00|proj1|normal|1:00:00|Resources"
     found = Slurm().read_query([job], Answer(0, "\n".join([*before, row, *after])))
     assert found is not None
     assert (found[job.id].state, found[job.id].reason) == (State.PENDING, "Resources")
@@ -475,13 +475,21 @@ def type_into(view: BaseView, line: str) -> None:
 # --- what is shown -------------------------------------------------------------------------------------------------
 
 
-def filled(kind: type[events.Event], text: str) -> events.Event:
-    """Return an event of a kind with the same text wherever there is room for one."""
+def filled(kind: type[Any], text: str) -> Any:
+    """Return an event of a kind, or a part of one, with the same text wherever there is room for one."""
     hints = typing.get_type_hints(kind)
-    fields = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-    values: dict[type, object] = {int: 8888, float: 1.5}
-    others = {"log": (text, text)}
-    return kind(**{name: others.get(name, values.get(hint, text)) for name, hint in fields.items()})
+    return kind(**{field.name: value_of(hints[field.name], text) for field in dataclasses.fields(kind)})
+
+
+def value_of(hint: Any, text: str) -> Any:
+    kinds = [kind for kind in typing.get_args(hint) if kind not in (type(None), ...)]
+    if typing.get_origin(hint) is tuple:
+        return (value_of(kinds[0], text),) * 2
+    if len(kinds) == 1:  # or None
+        return value_of(kinds[0], text)
+    if dataclasses.is_dataclass(hint):
+        return filled(hint, text)  # type: ignore[arg-type]
+    return {int: 8888, float: 1.5, bool: True}.get(hint, text)
 
 
 # dry runs show the user's own words, to be copied as they are

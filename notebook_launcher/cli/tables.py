@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from notebook_launcher import events
-from notebook_launcher.cli.times import clock
+from notebook_launcher.cli.times import clock, moment
+from notebook_launcher.errors import UsageError
 from notebook_launcher.request import format_walltime, parse_walltime
 from notebook_launcher.text import printable
 
@@ -123,15 +124,14 @@ def start_of(start: str | None, seconds: int | None, now: datetime, whose: str =
     """
     if not start or not seconds:
         return "now"
-    return f"≈ {clock(datetime.fromisoformat(start), now)}{whose} (in {_span(seconds)})"
+    at = moment(start)
+    return f"≈ {clock(at, now) if at else printable(start)}{whose} (in {_span(seconds)})"
 
 
 def _is_elsewhere(time: str | None, now: datetime) -> bool:
     """Whether the cluster's clock shows another hour than the reader's."""
-    if time is None:
-        return False
-    at = datetime.fromisoformat(time)
-    return at.utcoffset() != at.astimezone(now.tzinfo).utcoffset()
+    at = moment(time)
+    return at is not None and at.utcoffset() != at.astimezone(now.tzinfo).utcoffset()
 
 
 def _span(seconds: int) -> str:
@@ -150,11 +150,18 @@ def _where(event: events.Variation) -> str:
     return f"{event.partition} ({event.nodes})" if event.partition and event.nodes else event.partition or ""
 
 
+def _walltime(text: str) -> str:
+    try:
+        return format_walltime(parse_walltime(text))
+    except UsageError:  # in words of the scheduler's own
+        return text
+
+
 def _partition_rows(partition: events.PartitionLoad) -> list[tuple[str, ...]]:
     """Return a row for each kind of GPU, and one for cores where nodes have none."""
     state = "closed" if partition.up is False else "default" if partition.default else ""
     name = f"{partition.name} ({state})" if state else partition.name
-    limit = format_walltime(parse_walltime(partition.walltime)) if partition.walltime else ""
+    limit = _walltime(partition.walltime) if partition.walltime else ""
     has_cores = _all(partition.cores) != "0" or not partition.gpus
     loads = [*partition.gpus, *([partition.cores] if has_cores else [])]
     rows: list[tuple[str, ...]] = []

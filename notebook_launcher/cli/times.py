@@ -5,6 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 
+def moment(text: str | None) -> datetime | None:
+    """Return a time in ISO with its zone; ``None`` for what is no such time."""
+    try:
+        at = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return at if at.tzinfo else None
+
+
 def clock(at: datetime, now: datetime) -> str:
     """Return a time as short as it can be understood at ``now``: ``14:20``, ``Mon 14:20``, ``2026-12-01 14:20``.
 

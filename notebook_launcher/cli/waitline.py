@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher import events
 from notebook_launcher.cli.report import elapsed
-from notebook_launcher.cli.times import ago, clock, stopwatch
+from notebook_launcher.cli.times import ago, clock, moment, stopwatch
 from notebook_launcher.text import printable
 
 if TYPE_CHECKING:
@@ -34,28 +34,19 @@ def waiting_parts(event: events.Waiting, now: datetime) -> list[str]:
 
 
 def _estimate(event: events.Waiting, now: datetime) -> str:
-    at = _time(event.estimate)
+    at = moment(event.estimate)
     if at is None:
         return f"≈ {event.estimate}"
     text = f"≈ {clock(at, now)}" if at > now - _FRESH else f"it was expected to start at {clock(at, now)}"
-    read = _time(event.as_of) or now
+    read = moment(event.as_of) or now
     return f"{text}, as of {ago(read, now)}" if now - read >= _FRESH else text
-
-
-def _time(text: str | None) -> datetime | None:
-    """Return a time with its zone; ``None`` for what is no such time."""
-    try:
-        at = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return at if at.tzinfo else None
 
 
 def is_news(event: events.Waiting, last: events.Waiting | None, now: datetime) -> bool:
     """Whether an event says something that the last one did not; an estimate that shifts a little is no news."""
     if last is None or (event.state, event.explanation, event.action) != (last.state, last.explanation, last.action):
         return True
-    at, before = _time(event.estimate), _time(last.estimate)
+    at, before = moment(event.estimate), moment(last.estimate)
     if at is None or before is None:
         return event.estimate != last.estimate
     return abs(at - before) >= max(_MOVED, abs(at - now) / 10)
