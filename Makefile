@@ -23,7 +23,8 @@ ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3
-	$(VENV)/bin/python -m pytest -m cluster -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest tests/test_healing.py
+	$(VENV)/bin/python -m pytest -m cluster -n 2 --dist loadfile --ignore=tests/test_healing.py
 	$(VENV)/bin/python -m pytest -m each_slurm --slurm 22.05 -n 2 --dist loadfile
 endif
 
