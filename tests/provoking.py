@@ -45,7 +45,8 @@ class Situation:
     arrangement gives; ``sees``: a regular expression for each sentence that the user must have seen; ``ends``: the
     error that the launch ends with, ``None`` where it ends well; ``arranged``: the circumstances; ``acts``: what is
     done meanwhile, one after the other; ``each_slurm``: whether generations of Slurm differ in it; ``killed``: whether
-    the launcher is.
+    the launcher is; ``alone``: whether other sessions would be disturbed, or would disturb it; ``long``: whether
+    it takes a minute or more.
     """
 
     part: Part
@@ -60,6 +61,8 @@ class Situation:
     box: str = "laptop"
     each_slurm: bool = False
     killed: bool = False
+    alone: bool = False
+    long: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -138,21 +141,40 @@ def job_of(user: str, *words: str, comes_to: str = "RUNNING", runs: str = "exec 
 @contextlib.contextmanager
 def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
     """Make a reservation ``past`` for a minute, and wait until it is over."""
-    words = ["ReservationName=past", "StartTime=now", "Duration=1", "Users=bob", "Licenses=matlab:1", "Flags=ANY_NODES"]
-    cluster.root("ctl", ["scontrol", "create", "reservation", *words], check=True)  # of no nodes: others need them
+    words = ["ReservationName=past", "StartTime=now", "Duration=1", "Users=bob", "Nodes=node1", "CoreCnt=1"]
+    cluster.root("ctl", ["scontrol", "create", "reservation", *words], check=True)
     wait_until(lambda: cluster.root("ctl", ["scontrol", "show", "reservation", "past"]).returncode != 0, 120, "its end")
     yield
 
 
-def venv(jupyterlab: str) -> Arrangement:
-    """Give alice a virtual environment ``~/venv`` whose ``jupyter-lab`` is this shell script."""
+def venv(name: str, jupyterlab: str) -> Arrangement:
+    """Give alice a virtual environment, a folder in her home, whose ``jupyter-lab`` is this shell script."""
+    folder = f"/home/alice/{name}"
     make = (
-        "mkdir -p /home/alice/venv/bin; cd /home/alice/venv/bin; ln -s /usr/bin/python3 python; "
-        "echo 'PATH=~/venv/bin:$PATH' >activate; "
+        f"mkdir -p {folder}/bin; cd {folder}/bin; ln -s /usr/bin/python3 python; "
+        f"echo 'PATH={folder}/bin:$PATH' >activate; "
         f"cat >jupyter-lab <<'END'\n#!/bin/bash\n{jupyterlab}\nEND\n"
-        "chmod 755 jupyter-lab; chown -R alice: /home/alice/venv"
+        f"chmod 755 jupyter-lab; chown -R alice: {folder}"
     )
-    return root_does("login", make, "rm -rf /home/alice/venv")
+    return root_does("login", make, f"rm -rf {folder}")
+
+
+def slow_container_of(user: str, seconds: int) -> Arrangement:
+    """Let a user's containers on node1 take so long before they start."""
+    return _for_one("node1", "apptainer", user, f"sleep {seconds}")
+
+
+def failing_squeue_of(user: str) -> Arrangement:
+    """Let a user's squeue fail."""
+    words = "slurm_load_jobs error: Socket timed out on send/recv operation"
+    return _for_one("login", "squeue", user, f"echo {words} >&2; exit 1")
+
+
+def _for_one(box: str, program: str, user: str, first: str) -> Arrangement:
+    """Let a program of a box do something else first when this user runs it."""
+    script = f'#!/bin/sh\ntest "$(id -un)" != {user} || {{ {first}; }}\nexec /usr/bin/{program} "$@"\n'
+    path = f"/usr/local/bin/{program}"
+    return root_does(box, f"cat >{path} <<'END'\n{script}END\nchmod 755 {path}", f"rm {path}")
 
 
 # --- what is done meanwhile ----------------------------------------------------------------------------------------
@@ -194,6 +216,14 @@ def killed_and_stopped(cluster: PracticeCluster, _session: Session) -> str:
     cluster.root("laptop", ["pkill", "-KILL", "-u", "alice", "-f", "/launch-notebook"], check=True)
     stopped = cluster.run("laptop", "alice", ["launch-notebook", "stop"])
     return f"{stopped.stdout}\n{stopped.stderr}"
+
+
+def killed_and_forgotten(cluster: PracticeCluster, session: Session) -> None:
+    """Kill all that runs of the job, and let nobody ask for it until the controller has forgotten it."""
+    with cluster.failing_squeue():
+        cluster.root("node1", ["pkill", "-KILL", "-u", "alice"], check=True)
+        look = ["scontrol", "show", "job", session.job_id]
+        wait_until(lambda: cluster.root("ctl", look).returncode != 0, 90, f"job {session.job_id} is forgotten")
 
 
 def still_answers(arrangement: Arrangement) -> Act:

@@ -19,7 +19,7 @@ BEGIN, END = "<!-- tables: python -m tests.situations --write -->", "<!-- end of
 # What is another one at each run, and what stands in its place.
 _CHANGING = (
     (r"\b([Jj]ob|JOB) \d+\b", r"\1 7"),
-    (r"(scontrol release|StepId=) ?\d+", r"\1 7"),
+    (r"(?<=scontrol release )\d+|(?<=StepId=)\d+|(?<=sacct -j )\d+", "7"),
     (r"\d{8}-\d{6}-[a-z2-7]{4}", "SESSION"),
     (r"\^C", ""),
 )
@@ -68,8 +68,13 @@ def left_behind(situation: Situation) -> str:
 
 
 def shortened(paragraph: str) -> list[str]:
-    """Return a paragraph's lines without the job's log, and without what is another one at each run."""
+    """Return a paragraph's lines without the job's log, and without what is another one at each run.
+
+    Where a program has said the same of many files, its first two lines are kept.
+    """
     kept = [line for line in paragraph.splitlines() if not re.match(r"  (\||The end of the job's log:)", line)]
+    if len(kept) > 5:
+        kept[3:-1] = ["…"]
     for pattern, replacement in _CHANGING:
         kept = [re.sub(pattern, replacement, line) for line in kept]
     return [line.strip() for line in kept]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from tests.cluster import PracticeCluster
 from tests.cluster.layout import USERS
-from tests.conftest import PROFILE, Session, assert_nothing_left, write_profile
+from tests.conftest import PROFILE, Session, assert_nothing_left, clear, launch, wait_until, write_profile
 from tests.provoking import Situation, matching, shown
-from tests.situations import SIDE_BY_SIDE, SITUATIONS, WHOLE_PROFILE
+from tests.situations import SITUATIONS, WHOLE_PROFILE
 from tests.situations_table import RECORD
 
 Start = Callable[..., Session]
 Record = Callable[[Situation, list[str]], None]
+each_slurm = pytest.mark.each_slurm
+QUIET = [one for one in SITUATIONS if not one.alone]
+AT_ONCE = 4  # of these, besides the long ones
 # Where somebody's files could be left: homes (the cluster's and the laptop's) and what every box has of its own.
 OWN = "/tmp /var/tmp /dev/shm"
 PLACES = {"login": f"/home {OWN}", "laptop": f"/home {OWN}", "login2": OWN, "node1": OWN, "node2": OWN, "gpu1": OWN}
@@ -29,7 +34,7 @@ KEPT = (
 @pytest.fixture(scope="module", autouse=True)
 def _profiles(cluster: PracticeCluster) -> Iterator[None]:
     """Every laptop has the profile with all environments, and every home the folder for sessions already."""
-    people = {situation.user for situation in (*SITUATIONS, *SIDE_BY_SIDE)}
+    people = {situation.user for situation in SITUATIONS}
     for user in people:
         write_profile(cluster, "laptop", user, WHOLE_PROFILE)
         cluster.run("login", user, ["mkdir", "-p", ".notebook-launcher/sessions"], check=True)
@@ -38,7 +43,7 @@ def _profiles(cluster: PracticeCluster) -> Iterator[None]:
         write_profile(cluster, "laptop", user, PROFILE)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def record(request: pytest.FixtureRequest) -> Record:
     """Keep what was seen where ``python -m tests.situations --write`` finds it."""
     cache = getattr(request.config, "cache", None)  # pytest may be told to have none
@@ -72,14 +77,20 @@ def play(cluster: PracticeCluster, start: Start, record: Record, situation: Situ
         for when in situation.acts:
             session.expect(when.printed, when.seconds)
             elsewhere += when.then(cluster, session) or ""
-        code = session.end()
+        code = session.end(timeout=150 if situation.long else 60)
     paragraphs = shown(f"{session.printed}\n{elsewhere}")
     seen = {pattern: matching(pattern, paragraphs) for pattern in situation.sees}
     told = "\n\n".join(paragraphs)
     assert None not in seen.values(), f"{seen}\n\n{told}"
     assert (code if code >= 0 else 128 - code) == situation.exit_code, told
     assert "Traceback" not in told
+    for job in re.findall(r"Job (\d+) is queued", told):
+        wait_until(lambda job=job: job not in queued(cluster), 15, f"job {job} is gone")
     record(situation, [paragraph for paragraph in paragraphs if paragraph in seen.values()])
+
+
+def queued(cluster: PracticeCluster) -> list[str]:
+    return cluster.root("ctl", ["squeue", "-h", "-o", "%i"], check=True).stdout.split()
 
 
 def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int) -> None:
@@ -90,22 +101,69 @@ def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders
     assert len(left) == folders, left
 
 
-@pytest.mark.parametrize(
-    "situation",
-    [pytest.param(one, id=one.name, marks=[pytest.mark.each_slurm] if one.each_slurm else []) for one in SITUATIONS],
-)
-def test_a_situation_is_told_and_leaves_nothing(
+def parameters(situations: Iterable[Situation]) -> list[object]:
+    return [pytest.param(one, id=one.name, marks=[each_slurm] if one.each_slurm else []) for one in situations]
+
+
+class SideBySide:
+    """Situations that do not disturb each other, played while the tests wait for one after the other."""
+
+    def __init__(self, cluster: PracticeCluster, record: Record, situations: Sequence[Situation]) -> None:
+        self._cluster, self._record, self.situations = cluster, record, situations
+        self._before = files_of_people(cluster)
+        self._sessions: list[Session] = []
+        long_first = sorted(situations, key=lambda one: not one.long)
+        self._pool = ThreadPoolExecutor(sum(one.long for one in situations) + AT_ONCE)
+        self._played = {one: self._pool.submit(play, cluster, self._start, record, one) for one in long_first}
+
+    def _start(self, *arguments: str, **options: Any) -> Session:
+        self._sessions.append(launch(self._cluster, options.pop("box"), *arguments, **options))
+        return self._sessions[-1]
+
+    def result(self, situation: Situation) -> None:
+        """Wait for one of them; raises what went wrong."""
+        self._played[situation].result()
+
+    def assert_nothing_left(self) -> None:
+        """Wait for all of them, and look what they left."""
+        folders = sum(one.folders for one in self.situations)
+        for future in self._played.values():
+            future.exception()
+        assert_only_folders_left(self._cluster, self._before, folders)
+
+    def close(self) -> None:
+        for future in self._played.values():
+            future.cancel()
+        for session in self._sessions:
+            session.child.close(force=True)
+        self._pool.shutdown()
+        clear(self._cluster)
+
+
+@pytest.fixture(scope="module")
+def side_by_side(request: pytest.FixtureRequest, cluster: PracticeCluster, record: Record) -> Iterator[SideBySide]:
+    """All of them that were asked for, begun at once."""
+    here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
+    asked = [item.callspec.params["quiet"] for item in here if "quiet" in item.fixturenames]
+    playing = SideBySide(cluster, record, asked)
+    yield playing
+    playing.close()
+
+
+@pytest.mark.parametrize("quiet", parameters(QUIET))
+def test_a_situation_is_told(side_by_side: SideBySide, quiet: Situation) -> None:
+    side_by_side.result(quiet)
+
+
+@each_slurm
+def test_nothing_is_left_of_those(side_by_side: SideBySide) -> None:
+    side_by_side.assert_nothing_left()
+
+
+@pytest.mark.parametrize("situation", parameters(one for one in SITUATIONS if one.alone))
+def test_a_situation_that_concerns_everybody_is_told_and_leaves_nothing(
     cluster: PracticeCluster, start: Start, record: Record, situation: Situation
 ) -> None:
     before = files_of_people(cluster)
     play(cluster, start, record, situation)
     assert_only_folders_left(cluster, before, situation.folders)
-
-
-def test_situations_that_take_a_minute(cluster: PracticeCluster, start: Start, record: Record) -> None:
-    before = files_of_people(cluster)
-    with ThreadPoolExecutor(len(SIDE_BY_SIDE)) as pool:
-        played = [pool.submit(play, cluster, start, record, situation) for situation in SIDE_BY_SIDE]
-    for future in played:
-        future.result()
-    assert_only_folders_left(cluster, before, sum(situation.folders for situation in SIDE_BY_SIDE))

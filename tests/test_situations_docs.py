@@ -7,23 +7,22 @@ import re
 import pytest
 
 from tests.provoking import Part, Situation, shown
-from tests.situations import SIDE_BY_SIDE, SITUATIONS
+from tests.situations import SITUATIONS
 from tests.situations_table import DOCS, cells, code, exit_code, left_behind, read, row, shortened
 
-ALL = (*SITUATIONS, *SIDE_BY_SIDE)
 ROWS = read()
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
-    assert len({one.name for one in ALL}) == len(ALL) >= 30
-    assert {one.part for one in ALL} == set(Part)
+    assert len({one.name for one in SITUATIONS}) == len(SITUATIONS) >= 30
+    assert {one.part for one in SITUATIONS} == set(Part)
 
 
 def test_every_situation_is_in_the_document_and_no_other() -> None:
-    assert sorted(ROWS) == sorted(one.name for one in ALL)
+    assert sorted(ROWS) == sorted(one.name for one in SITUATIONS)
 
 
-@pytest.mark.parametrize("situation", ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_the_document_tells_what_is_tested(situation: Situation) -> None:
     _, provoked, seen, ended, left = ROWS[situation.name]
     assert provoked == situation.provoked
@@ -31,7 +30,7 @@ def test_the_document_tells_what_is_tested(situation: Situation) -> None:
     assert (ended, left) == (exit_code(situation), left_behind(situation))
 
 
-@pytest.mark.parametrize("situation", ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda one: one.name)
 def test_the_exit_code_is_that_of_the_list_of_errors(situation: Situation) -> None:
     documented = (DOCS.parent / "errors.md").read_text()
     if situation.ends is not None:
@@ -64,7 +63,7 @@ def test_a_row_has_no_log_and_nothing_of_the_day() -> None:
         "launch-notebook: Job 12 broke, 20260101-120000-abcd.\n  The end of the job's log:\n  | a\n  → this | that"
     )
     assert shortened(paragraph) == ["launch-notebook: Job 7 broke, SESSION.", "→ this | that"]
-    situation = ALL[0]
+    situation = SITUATIONS[0]
     written = row(cells(situation, [paragraph]))
     assert written.count(r"\|") == 1
     assert written.split(" | ")[0] == f"| {situation.name}"
