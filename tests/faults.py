@@ -130,8 +130,11 @@ QUICK = (
 LONG = (link_down(60), link_down(600), launcher_stopped(60))
 
 
-def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fault, patience: float = 60.0) -> float:
-    """Let a fault strike, and return the seconds from its end until a cell has found the kernel's variable."""
+def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fault, patience: float = 150.0) -> float:
+    """Let a fault strike, and return the seconds from its end until a cell has found the kernel's variable.
+
+    ``patience``: JupyterLab itself lets more than a minute pass between two attempts once some have failed.
+    """
     with fault.strikes(cluster, session):
         began = time.monotonic()
         if fault.noticed:
