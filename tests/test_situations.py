@@ -84,13 +84,13 @@ def play(cluster: PracticeCluster, start: Start, record: Record, situation: Situ
     assert None not in seen.values(), f"{seen}\n\n{told}"
     assert (code if code >= 0 else 128 - code) == situation.exit_code, told
     assert "Traceback" not in told
-    for job in re.findall(r"Job (\d+) is queued", told):
-        wait_until(lambda job=job: job not in queued(cluster), 15, f"job {job} is gone")
+    jobs = set(re.findall(r"Job (\d+) is queued", told))
+    wait_until(lambda: not jobs & queued(cluster), 15, f"no job of {jobs} is left")
     record(situation, [paragraph for paragraph in paragraphs if paragraph in seen.values()])
 
 
-def queued(cluster: PracticeCluster) -> list[str]:
-    return cluster.root("ctl", ["squeue", "-h", "-o", "%i"], check=True).stdout.split()
+def queued(cluster: PracticeCluster) -> set[str]:
+    return set(cluster.root("ctl", ["squeue", "-h", "-o", "%i"], check=True).stdout.split())
 
 
 def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int) -> None:
@@ -125,18 +125,18 @@ class SideBySide:
         self._played[situation].result()
 
     def assert_nothing_left(self) -> None:
-        """Wait for all of them, and look what they left."""
-        folders = sum(one.folders for one in self.situations)
-        for future in self._played.values():
-            future.exception()
-        assert_only_folders_left(self._cluster, self._before, folders)
+        """Wait for all of them, and look what they left; afterwards there is nothing in any case."""
+        self._pool.shutdown()
+        try:
+            assert_only_folders_left(self._cluster, self._before, sum(one.folders for one in self.situations))
+        finally:
+            self.close()
 
     def close(self) -> None:
-        for future in self._played.values():
-            future.cancel()
+        """End what still goes on."""
+        self._pool.shutdown(cancel_futures=True)
         for session in self._sessions:
             session.child.close(force=True)
-        self._pool.shutdown()
         clear(self._cluster)
 
 
@@ -144,7 +144,7 @@ class SideBySide:
 def side_by_side(request: pytest.FixtureRequest, cluster: PracticeCluster, record: Record) -> Iterator[SideBySide]:
     """All of them that were asked for, begun at once."""
     here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
-    asked = [item.callspec.params["quiet"] for item in here if "quiet" in item.fixturenames]
+    asked: list[Situation] = [item.callspec.params["quiet"] for item in here if "quiet" in item.fixturenames]  # type: ignore[misc]
     playing = SideBySide(cluster, record, asked)
     yield playing
     playing.close()

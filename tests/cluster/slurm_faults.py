@@ -36,7 +36,7 @@ class _Limited:
     @classmethod
     def of(cls, kind: str, name: str) -> _Limited:
         account, _, user = name.partition("/")
-        where = ("where", f"cluster={MAIN}")
+        where: tuple[str, ...] = ("where", f"cluster={MAIN}")
         if kind == "qos":
             return cls(("qos", name), ("qos", name))
         if kind == "account" and not user:
