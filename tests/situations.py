@@ -69,7 +69,7 @@ activate = [
 """
 WHOLE_PROFILE = f"{PROFILE}\n{ENVIRONMENTS}"
 
-ONE = ("-n", "1")
+ONE = ("-n", "1", "-x", "node2")  # node2 is where a slurmd is killed meanwhile
 ON_NODE1 = (*ONE, "-w", "node1")
 
 REFUSED = (
@@ -270,7 +270,8 @@ WAITS = (
 ENDS = (
     Situation(Part.ENDS, "Slurm controller away while JupyterLab runs, and again when it is ended",
               "`slurmctld` of `-M snowy` is stopped and started again; stopped, ENTER, and started again",
-              (*ONE, "-M", "snowy"), (r"scheduler does not answer", r"Job \d+ on snowy is gone"), None, each_slurm=True,
+              ("-n", "1", "-M", "snowy"), (r"scheduler does not answer", r"Job \d+ on snowy is gone"), None,
+              each_slurm=True,
               acts=(When(READY, still_answers(lambda cluster: cluster.no_slurmctld("snowy"))),
                     When("", during(lambda cluster: cluster.no_slurmctld("snowy"), "does not answer",
                                     press("\n"), seconds=60)))),
@@ -314,7 +315,7 @@ ENDS = (
               (*ON_NODE1, "-t", "1", "--", "module"), (r"walltime", r"→ .*-t"), errors.JobTimedOut, user="bob",
               long=True),
     Situation(Part.ENDS, "slurmd and all its processes killed", "`kill -KILL` on node2, `--no-requeue`",
-              (*ONE, "-w", "node2", "--no-requeue", "--", "module"), (r"node.* failed",), errors.NodeFailed,
+              ("-n", "1", "-w", "node2", "--no-requeue", "--", "module"), (r"node.* failed",), errors.NodeFailed,
               acts=(When(READY, during(lambda cluster: cluster.no_slurmd("node2", kill_steps=True), ERROR,
                                        seconds=120)),), long=True),
     Situation(Part.ENDS, "deadline passes while the job waits", "`--hold -t 1 --deadline=now+65seconds`",
