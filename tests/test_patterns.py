@@ -43,7 +43,7 @@ def test_no_name_is_too_odd(pattern: str) -> None:
         ({"output": "/d/job.log", "error": "err-%j"}, None, ["err-7", "/d/job.log"]),
         ({"output": "o-%N", "error": "e-%N"}, "gpu1.uni.example", ["e-gpu1", "o-gpu1"]),
         ({"output": "o-%N", "error": "/d/e"}, None, ["/d/e"]),
-        ({"output": "o-%j", "chdir": "/work/%j"}, None, ["/work/%j/o-7"]),
+        ({"output": "o-%j", "chdir": "/scratch/%j"}, None, ["/scratch/%j/o-7"]),
         ({"output": "/dev/null", "error": "same"}, None, ["same"]),
         ({"output": "same", "error": "same"}, None, ["same"]),
         ({}, None, []),
