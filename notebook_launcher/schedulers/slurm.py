@@ -15,7 +15,7 @@ from notebook_launcher.flags import FULFILLED
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers import patterns, slurm_refusals
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
-from notebook_launcher.schedulers.slurm_environment import plain
+from notebook_launcher.schedulers.slurm_environment import on_cluster, plain
 from notebook_launcher.schedulers.slurm_outlook import SlurmOutlook
 
 # id, state, partition, nodes, start (or its estimate), account, QOS, walltime, reason; the reason last: it is free text
@@ -81,7 +81,7 @@ class Slurm(Scheduler):
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
         """Return ``squeue`` for these jobs, with those that ended a short while ago."""
         ids = ",".join(job.id for job in jobs)
-        words = [*_on(jobs[0].cluster), "--noheader", "--states=all", f"--jobs={ids}", f"--format={_FIELDS}"]
+        words = [*on_cluster(jobs[0].cluster), "--noheader", "--states=all", f"--jobs={ids}", f"--format={_FIELDS}"]
         return plain(["squeue", *words], of_a_job=True)
 
     def query_own(self, cluster: str | None) -> list[str]:
@@ -89,12 +89,12 @@ class Slurm(Scheduler):
 
         ``--local``: without it, squeue first asks whether there is a federation, which is a third one.
         """
-        where = _on(cluster) or ["--local"]
+        where = on_cluster(cluster) or ["--local"]
         return plain(["squeue", *where, "--noheader", "--states=all", "--me", f"--format={_FIELDS}"], of_a_job=True)
 
     def query_alone(self, job: JobRef) -> list[str]:
         """Return ``scontrol`` for one job: one question (RPC), where squeue asks for the partitions as well."""
-        where = _on(job.cluster) or ["--local"]
+        where = on_cluster(job.cluster) or ["--local"]
         return plain(["scontrol", *where, "--oneliner", "show", "job", job.id], of_a_job=True)
 
     def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
@@ -119,7 +119,7 @@ class Slurm(Scheduler):
     def history(self, job: JobRef) -> list[str]:
         """Return ``sacct`` for one job; the site may have accounting switched off."""
         words = ["--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", f"--format={_HISTORY}"]
-        return plain(["sacct", *_on(job.cluster), *words], of_a_job=True)
+        return plain(["sacct", *on_cluster(job.cluster), *words], of_a_job=True)
 
     def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
         """Read the last row: a requeued job has one for each run."""
@@ -145,7 +145,7 @@ class Slurm(Scheduler):
 
     def cancel(self, job: JobRef) -> list[str]:
         """Return ``scancel``."""
-        return ["scancel", *_on(job.cluster), job.id]
+        return ["scancel", *on_cluster(job.cluster), job.id]
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
         """Return an ``srun`` that shares the job's resources.
@@ -154,12 +154,12 @@ class Slurm(Scheduler):
         ``--relative=0``: of several nodes the one on which the job script runs. What ``--mpi`` and the CPU binding of a
         site's defaults would do here is of no use.
         """
-        words = ["srun", *_on(job.cluster), f"--jobid={job.id}", "--overlap", "--unbuffered", "--quiet", "--mpi=none"]
-        return [*words, "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command]
+        words = ["srun", *on_cluster(job.cluster), f"--jobid={job.id}", "--overlap", "--unbuffered", "--quiet"]
+        return [*words, "--mpi=none", "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command]
 
     def find(self, session_id: str, request: Request) -> list[str]:
         """Return a ``squeue`` of one's own jobs; the command tells the session where the user chose the name."""
-        return plain(["squeue", *_on(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"])
+        return plain(["squeue", *on_cluster(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"])
 
     def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
         """Return those whose name is the session's id, or whose script lies in its directory."""
@@ -216,10 +216,6 @@ def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> Job
         signal=_number(signal) or None,
         by=by[1] if by else None,
     )
-
-
-def _on(cluster: str | None) -> list[str]:
-    return [f"--clusters={cluster}"] if cluster else []
 
 
 def _rows(text: str, count: int) -> Iterator[list[str]]:

@@ -33,3 +33,8 @@ def plain(command: Sequence[str], *more: str, of_a_job: bool = False) -> list[st
     """
     taken = [*_TAKEN_AWAY.get(command[0], ()), *([_ELSEWHERE] if of_a_job else [])]
     return ["env", *(word for name in taken for word in ("-u", name)), _TIMES, *more, *command]
+
+
+def on_cluster(cluster: str | None) -> list[str]:
+    """Return the flag that sends a command to another cluster, as ``-M`` does; none for the own one."""
+    return [f"--clusters={cluster}"] if cluster else []

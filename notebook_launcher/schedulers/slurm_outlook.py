@@ -24,7 +24,7 @@ from notebook_launcher.schedulers.outlook import (
     QueuedJob,
     WouldStart,
 )
-from notebook_launcher.schedulers.slurm_environment import plain
+from notebook_launcher.schedulers.slurm_environment import on_cluster, plain
 
 # On one line, for a csh. The exit code is the command's own, which a pipe would hide.
 _SQUEEZED = 'told=$("$@") || exit; printf "%s\\n" "$told" | tr -s " "'
@@ -60,8 +60,8 @@ class SlurmOutlook(Outlook):
 
     def ahead(self, partition: str, cluster: str | None) -> list[str]:
         """Return ``squeue`` of those that wait in a partition, with their priorities and why they wait."""
-        words = ["squeue", *(_on(cluster) or ["--local"]), "--noheader", "--states=PENDING", f"--partition={partition}"]
-        return plain([*words, "--format=%i|%Q|%u|%r"], _WHOLE_ARRAYS, of_a_job=True)
+        words = ["squeue", *(on_cluster(cluster) or ["--local"]), "--noheader", "--states=PENDING"]
+        return plain([*words, f"--partition={partition}", "--format=%i|%Q|%u|%r"], _WHOLE_ARRAYS, of_a_job=True)
 
     def read_ahead(self, job_id: str, answer: Answer) -> int | None:
         """Count those that go first: a higher priority, or the same one and asked for earlier.
@@ -86,7 +86,7 @@ class SlurmOutlook(Outlook):
 
     def partitions(self, cluster: str | None) -> list[str]:
         """Return ``scontrol show partition``."""
-        return plain(["scontrol", *_on(cluster), "--oneliner", "show", "partition"])
+        return plain(["scontrol", *on_cluster(cluster), "--oneliner", "show", "partition"])
 
     def read_partitions(self, answer: Answer) -> tuple[Partition, ...] | None:
         """Read one line for each partition; none that this user may see is no answer."""
@@ -107,7 +107,7 @@ class SlurmOutlook(Outlook):
 
     def nodes(self, cluster: str | None) -> list[str]:
         """Return ``sinfo``, a line for each node and partition."""
-        words = ["sinfo", *_on(cluster), "--noheader", "--Node", f"--Format={_NODE_FIELDS}"]
+        words = ["sinfo", *on_cluster(cluster), "--noheader", "--Node", f"--Format={_NODE_FIELDS}"]
         return ["sh", "-c", _SQUEEZED, "nodes", *words]
 
     def read_nodes(self, answer: Answer) -> tuple[Node, ...] | None:
@@ -116,7 +116,7 @@ class SlurmOutlook(Outlook):
 
     def waiting(self, cluster: str | None) -> list[str]:
         """Return ``squeue`` of all that waits."""
-        words = ["squeue", *_on(cluster), "--noheader", "--states=PENDING", f"--Format={_JOB_FIELDS}"]
+        words = ["squeue", *on_cluster(cluster), "--noheader", "--states=PENDING", f"--Format={_JOB_FIELDS}"]
         return ["sh", "-c", _SQUEEZED, "waiting", *plain(words, _WHOLE_ARRAYS)]
 
     def read_waiting(self, answer: Answer) -> tuple[QueuedJob, ...] | None:
@@ -127,7 +127,7 @@ class SlurmOutlook(Outlook):
 
     def hiding(self, cluster: str | None) -> list[str]:
         """Return the command that tells what ordinary users do not see of others."""
-        return ["scontrol", *_on(cluster), "show", "config"]
+        return ["scontrol", *on_cluster(cluster), "show", "config"]
 
     def read_hiding(self, answer: Answer) -> bool | None:
         """Whether ``PrivateData`` names ``jobs`` (slurm.conf's manual)."""
@@ -154,10 +154,6 @@ class SlurmOutlook(Outlook):
         others = re.search(r"^(?:sbatch: )?\s*Preempts: ([\d,]+)", said, re.M | re.A)
         preempts = tuple(others[1].strip(",").split(",")) if others else ()
         return WouldStart(match["start"], match["partition"], match["nodes"], said=said, preempts=preempts)
-
-
-def _on(cluster: str | None) -> list[str]:
-    return [f"--clusters={cluster}"] if cluster else []
 
 
 def _fields(text: str, separator: str, count: int) -> Iterator[list[str]]:
