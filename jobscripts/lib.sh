@@ -17,7 +17,7 @@ log() { printf '%s notebook-launcher: %s\n' "$(date +%H:%M:%S)" "$*" >&"$log_fd"
 # The file is data. Its values are taken literally, whatever they contain; it is never sourced.
 read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
-  want_sshd=no want_listen=local
+  want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -40,6 +40,10 @@ read_settings() {
       start_timeout)     want_start_timeout=$value ;;
       sshd)              want_sshd=$value ;;
       listen)            want_listen=$value ;;
+      usage)             want_usage=$value ;;
+      idle_stop)         want_idle_stop=$value ;;
+      gpu_idle)          want_gpu_idle=$value ;;
+      program)           want_program=$value ;;
       '')                log "ignoring a line of session.env that is not key=value" ;;
       *)                 log "ignoring the unknown key '$key' of session.env" ;;
     esac

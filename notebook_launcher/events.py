@@ -304,3 +304,243 @@ class Queue(Event):
     waiting_gpus: int | None
     yours: int | None
     hidden: bool | None
+
+
+# --- sessions that there are ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SessionSeen(Event):
+    """One session of a list. ``state``: waiting, starting, running, suspended, ending, ended, gone or unknown.
+
+    ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it never said how it ended, and the scheduler
+    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab or shell. ``created``: ISO,
+    with the cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None``
+    where it has no limit or does not run. ``about``: why it waits, or how it ended, in a few words; may be empty.
+    """
+
+    name: ClassVar[str] = "session"
+    session: str
+    state: str
+    job: str | None
+    cluster: str | None
+    node: str | None
+    environment: str | None
+    program: str
+    created: str | None
+    ends: str | None
+    seconds_left: int | None
+    walltime: str | None
+    launched_from: str | None
+    directory: str
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Listed(Event):
+    """A list is complete. ``where``: the place in words. ``live``: how many have not ended.
+
+    ``damaged``: directories whose record could not be made sense of. ``as_of``: ISO with the cluster's zone.
+    ``hidden``: how many ended sessions were left out of the list.
+    """
+
+    name: ClassVar[str] = "listed"
+    where: str
+    live: int
+    ended: int
+    hidden: int
+    damaged: tuple[str, ...]
+    as_of: str
+
+
+# --- while a session is held ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """One GPU at one moment; ``None``: not told. Percent of the time, MiB, W."""
+
+    index: str
+    name: str
+    percent: float | None
+    memory_mib: float | None
+    memory_total_mib: float | None
+    watts: float | None
+
+
+@dataclass(frozen=True)
+class Holding(Event):
+    """A session is held. Comes when its end is known or has changed, and with new samples of what it uses.
+
+    ``ends``: ISO with zone, ``seconds_left`` until then; ``None``: no limit, or not known yet. ``sampled``: when the
+    sample was taken (UTC), ``None``: there is none yet; the fields behind it are of that sample, ``None``: not told.
+    """
+
+    name: ClassVar[str] = "holding"
+    session: str
+    job: str
+    ends: str | None
+    seconds_left: int | None
+    sampled: str | None = None
+    cpu_cores: float | None = None
+    memory_mib: float | None = None
+    gpus: tuple[GpuUse, ...] = ()
+
+
+@dataclass(frozen=True)
+class TimeLeft(Event):
+    """The walltime is over soon: 15, 5 and 1 minute before it. ``go_on``: the command that starts the same again."""
+
+    name: ClassVar[str] = "time-left"
+    session: str
+    job: str
+    ends: str
+    seconds_left: int
+    go_on: str
+
+
+@dataclass(frozen=True)
+class Idle(Event):
+    """Nobody uses the session, or its GPU. ``ends``: when it is ended for that (ISO with zone), ``None``: it is not."""
+
+    name: ClassVar[str] = "idle"
+    session: str
+    job: str
+    text: str
+    ends: str | None
+
+
+# --- what a session used -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Series:
+    """One measured quantity over the time of a session, for a graph.
+
+    ``label``: what it is, ``unit``: ``%``, ``GiB``, ``W``, ``cores``; ``values``: evenly spaced in time, the newest
+    last, ``None`` where nothing was told; ``most``: what there is of it, ``None``: not known.
+    """
+
+    label: str
+    unit: str
+    values: tuple[float | None, ...]
+    most: float | None
+    mean: float | None
+    peak: float | None
+
+
+@dataclass(frozen=True)
+class Status(Event):
+    """One session in full: what ``session`` tells of it, and what it uses.
+
+    ``flags``: as it was queued. ``log``: the job's log on the cluster. ``launcher``: the version that launched it.
+    ``idle_stop``: seconds without use after which it ends, 0: never. ``since`` and ``until``: which time the series
+    cover (ISO, UTC), ``None``: there are no samples.
+    """
+
+    name: ClassVar[str] = "status"
+    seen: SessionSeen
+    flags: str
+    log: str
+    launcher: str
+    idle_stop: int
+    since: str | None
+    until: str | None
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Logged(Event):
+    """One line of a session's log."""
+
+    name: ClassVar[str] = "log"
+    text: str
+
+
+@dataclass(frozen=True)
+class Drawn(Event):
+    """A file was written here: a plot, or the samples themselves."""
+
+    name: ClassVar[str] = "drawn"
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Bill(Event):
+    """What a session asked for and what it used, once it is over; ``None``: not known.
+
+    Times are seconds, memory is MiB, energy is watt-hours. ``wall``: from its start to its end; ``cpu_used``: seconds
+    in which a core was busy for it (Slurm's TotalCPU), ``cpu_reserved``: wall time times cores (Slurm's CPUTime, which
+    says nothing about use). ``gpu_percent``: the mean over its time, of all its GPUs. ``energy_of``: ``GPUs`` or
+    ``node``. ``cost`` in ``unit``. ``measured``: where the figures come from, in words. ``advice``: what to ask for
+    next time, each a flag as it is typed and why.
+    """
+
+    name: ClassVar[str] = "bill"
+    session: str
+    job: str
+    wall: int | None
+    walltime: int | None
+    cores: int | None
+    cpu_used: float | None
+    cpu_reserved: int | None
+    memory_peak: float | None
+    memory_asked: float | None
+    gpus: int
+    gpu_percent: float | None
+    gpu_memory_peak: float | None
+    gpu_memory_total: float | None
+    energy: float | None
+    energy_of: str
+    cost: float | None
+    unit: str
+    measured: str
+    advice: tuple[tuple[str, str], ...]
+
+
+# --- files ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copying(Event):
+    """A copy has come so far: of all files together, bytes that are there already included."""
+
+    name: ClassVar[str] = "copying"
+    file: str
+    files: int
+    files_done: int
+    bytes: int
+    bytes_done: int
+
+
+@dataclass(frozen=True)
+class Copied(Event):
+    """A copy is complete, and every file's checksum (SHA-256) is the same at both ends.
+
+    ``skipped``: files that were there already, equal. ``resumed``: bytes that an earlier attempt had left.
+    """
+
+    name: ClassVar[str] = "copied"
+    source: str
+    destination: str
+    files: int
+    skipped: int
+    bytes: int
+    resumed: int
+    seconds: float
+
+
+# --- a terminal ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ShellOpening(Event):
+    """A terminal on a node is about to open. ``inside``: in the session's environment, or outside its container."""
+
+    name: ClassVar[str] = "shell"
+    session: str
+    job: str
+    node: str
+    inside: bool
+    environment: str | None

@@ -1,10 +1,14 @@
-"""Every flag of ``sbatch``, as its manual (22.05 to 25.05) lists them: data, and the search for the closest one."""
+"""Every flag of ``sbatch``, as its manual (22.05 to 25.05) lists them, the closest one, and how flags are typed."""
 
 from __future__ import annotations
 
 import difflib
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
+
+from notebook_launcher.request import GPU_FLAGS
 
 Argument = Literal["none", "required", "optional"]
 
@@ -73,3 +77,21 @@ def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
     starts = [known for known in names if len(name) > 2 and known.startswith(name)]
     near = sorted(starts, key=len) or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     return f"--{near[0]}" if near else None
+
+
+_FIRST = ("time", "partition", "gpus", "gres")  # what people look at first, as they type it
+
+
+def as_typed(flags: Mapping[str, str | None]) -> str:
+    """Return flags as people type them: ``-t 1:00:00 --gpus a100:1``."""
+    names = sorted(flags, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    return " ".join(_typed(name, flags[name]) for name in names)
+
+
+def _typed(name: str, value: str | None) -> str:
+    flag = BY_NAME.get(name)
+    if value is None:
+        return f"--{name}"
+    if flag is not None and flag.letter and flag.argument == "required" and name not in GPU_FLAGS:
+        return f"-{flag.letter} {shlex.quote(value)}"
+    return f"--{name}{' ' if flag is None or flag.argument == 'required' else '='}{shlex.quote(value)}"

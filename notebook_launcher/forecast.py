@@ -29,6 +29,7 @@ from notebook_launcher.errors import (
     WalltimeRefused,
 )
 from notebook_launcher.evidence import ask, ask_together
+from notebook_launcher.flags import as_typed
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.opening import open_stage
@@ -111,7 +112,7 @@ def _begin(request: Request, now: datetime) -> datetime:
 
 
 def _flags(request: Request) -> str:
-    return variations.as_typed(request.flags)
+    return as_typed(request.flags)
 
 
 def _iso(at: datetime) -> str:

@@ -1,18 +1,17 @@
-"""The stories: launch a session, come back to one, stop one. Read top-down, this is the whole product."""
+"""The story of a launch: from a plan to a JupyterLab that is held. Read top-down, this is the product."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Iterator
 from datetime import datetime
 
 from notebook_launcher import events
 from notebook_launcher.attend import attend
-from notebook_launcher.ending import end_job
 from notebook_launcher.errors import (
     ConnectionLost,
     LauncherError,
@@ -26,18 +25,14 @@ from notebook_launcher.opening import make_scheduler, open_stage
 from notebook_launcher.plan import Place, Plan, begin_note, open_port_note, useless_flags_note
 from notebook_launcher.queueing import profile_named, queue_job
 from notebook_launcher.request import format_walltime
-from notebook_launcher.schedulers.base import JobRef, Scheduler
+from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session import (
-    Listed,
     Session,
     Site,
-    choose_session,
     discard_session,
     environment_lines,
-    list_sessions,
     look_at,
     new_session,
-    read_session,
     write_session,
 )
 from notebook_launcher.stage import Access, Stage, View, job_of
@@ -59,27 +54,6 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
             access = _write(plan, stage, session)
             session = dataclasses.replace(session, job=queue_job(stage, session))
         attend(stage, session, access, ours=True, first=_submitted(plan, stage, session))
-
-
-def connect(
-    place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
-) -> None:
-    """Come back to a session that was left running, and hold it as ``launch`` does."""
-    with open_stage(place, view, prompts, interrupts, forwards) as stage:
-        session = _find(stage, prefix)
-        token = (stage.host.read_file(f"{session.directory}/token") or b"").decode(errors="replace").strip()
-        access = Access(token, functools.cache(lambda: join_keys(stage.host, session.directory)))
-        found = events.Noted(f"Session {session.id}: job {job_of(session)}.")
-        interrupts.defer()
-        attend(stage, session, access, ours=False, first=found)
-
-
-def stop(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """End a session from anywhere, and wait until its job is gone."""
-    with open_stage(place, view, prompts, interrupts) as stage:
-        session = _find(stage, prefix)
-        interrupts.defer()
-        end_job(stage, session)
 
 
 def doctor(place: Place, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -138,7 +112,8 @@ def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
 def _new_session(plan: Plan, scheduler: Scheduler, site: Site, root: str) -> Session:
     return new_session(root, plan.request, scheduler=scheduler.name, cluster=plan.place.cluster, host=plan.place.host,
                        environment=plan.environment_name, now=site.now,
-                       stream="direct" if _listens_openly(plan, scheduler) else None)  # fmt: skip
+                       stream="direct" if _listens_openly(plan, scheduler) else None, command=plan.command,
+                       launched_from=socket.gethostname(), idle_stop=plan.idle_stop)  # fmt: skip
 
 
 def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
@@ -163,6 +138,13 @@ def _reaching(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
     return {"sshd": "yes"} if may_need_sshd(plan.place.profile.stream, plan.place.name) else {}
 
 
+def _watching(plan: Plan) -> dict[str, str]:
+    """Return what the job has to watch: the use of the node, and for how long nobody has used the session."""
+    profile = plan.place.profile
+    said = {"usage": str(profile.usage_seconds)}
+    return {**said, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else said
+
+
 def _session_env(plan: Plan, scheduler: Scheduler, site: Site) -> str:
     asked = plan.environment
     environment = asked.model_copy(
@@ -174,7 +156,7 @@ def _session_env(plan: Plan, scheduler: Scheduler, site: Site) -> str:
         }
     )
     container = site.expand(plan.container) if plan.container else None
-    others = _reaching(plan, scheduler)
+    others = {**_reaching(plan, scheduler), **_watching(plan)}
     return environment_lines(environment, container=container, path=plan.path, others=others)
 
 
@@ -194,31 +176,3 @@ def _discarded_if_not_queued(stage: Stage, session: Session) -> Iterator[None]:
 def _submitted(plan: Plan, stage: Stage, session: Session) -> events.Submitted:
     job, walltime = job_of(session), format_walltime(plan.request.walltime)
     return events.Submitted(session.id, job.id, job.cluster, stage.scheduler.name, walltime, session.directory)
-
-
-# --- an old session ------------------------------------------------------------------------------------------
-
-
-def _find(stage: Stage, prefix: str) -> Session:
-    """Return the session that the user means, and play on with the scheduler that it was queued with."""
-    sessions = list_sessions(stage.host, stage.root)
-    chosen = choose_session(sessions, prefix, _live(stage, sessions), stage.host.label)
-    session = read_session(stage.host, f"{stage.root}/{chosen.id}")
-    stage.scheduler = make_scheduler(session.record.scheduler, stage.root)
-    return session
-
-
-def _live(stage: Stage, sessions: Sequence[Listed]) -> set[str]:
-    """Return the ids of those that have not ended: a job that never started leaves no word, the scheduler knows."""
-    candidates = [session for session in sessions if not session.ended and session.job]
-    live = set()
-    for cluster in {session.job.cluster for session in candidates if session.job}:
-        there = {session.job.id: session for session in candidates if session.job and session.job.cluster == cluster}
-        jobs = [JobRef(job_id, cluster) for job_id in there]
-        answer = stage.host.run(stage.scheduler.query(jobs), login_shell=True)
-        states = stage.scheduler.read_query(jobs, answer)
-        if states is None:  # nobody tells: then none is known to have ended
-            live |= {session.id for session in there.values()}
-        else:
-            live |= {there[job_id].id for job_id, status in states.items() if not status.state.ended}
-    return live

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import shutil
 import socket
 import sys
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import Literal
 
 from notebook_launcher.errors import EnvironmentUnknown, UsageError
-from notebook_launcher.flags import REFUSED
+from notebook_launcher.flags import REFUSED, as_typed
 from notebook_launcher.hosts.ssh_settings import Destination
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile
 from notebook_launcher.profiles.store import default_flags
-from notebook_launcher.request import Request, merge_flags, parse_begin
+from notebook_launcher.request import Request, merge_flags, parse_begin, parse_idle
 from notebook_launcher.schedulers.local import HONOURED
 
 SchedulerName = Literal["slurm", "local", "auto"]
@@ -39,6 +40,8 @@ class Ask:
     engine: str | None = None
     stream: str | None = None
     forwards: tuple[int, ...] = ()
+    idle_stop: str | None = None
+    always_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a launch needs to know before it contacts anything. ``asked``: the names of the user's own flags."""
+    """All that a launch needs to know before it contacts anything. ``asked``: the names of the user's own flags.
+
+    ``command``: what asks for the same again as it is typed, without the program's name. ``idle_stop``: seconds without
+    use after which the session ends by itself, 0: never. ``always_new``: whether a session that runs already is of no
+    interest.
+    """
 
     place: Place
     request: Request
@@ -93,6 +101,9 @@ class Plan:
     path: tuple[str, ...] = ()
     asked: frozenset[str] = frozenset()
     forwards: tuple[int, ...] = ()
+    command: str = ""
+    idle_stop: int = 0
+    always_new: bool = False
 
 
 def find_place(ask: Ask, here: Here) -> Place:
@@ -145,7 +156,32 @@ def make_plan(ask: Ask, here: Here) -> Plan:
     request = Request(merge_flags(default_flags(place.profile), ask.flags))
     chosen, environment, container = _environment(ask, place)
     path = _own_path(place) if environment.is_plain and not container else ()
-    return Plan(place, request, chosen, environment, container, path, frozenset(ask.flags), ask.forwards)
+    idle = place.profile.idle_stop if ask.idle_stop is None else ask.idle_stop
+    return Plan(
+        place,
+        request,
+        chosen,
+        environment,
+        container,
+        path,
+        frozenset(ask.flags),
+        ask.forwards,
+        _same_again(ask, place),
+        parse_idle(idle) if idle else 0,
+        ask.always_new,
+    )
+
+
+def _same_again(ask: Ask, place: Place) -> str:
+    """Return what asks for the same once more, for a shell; a begin time has passed by then, and is left out."""
+    flags = as_typed({name: value for name, value in ask.flags.items() if name != "begin"})
+    words: list[str] = []
+    for name, value in (("stream", ask.stream), ("idle-stop", ask.idle_stop), ("conda", ask.conda), ("venv", ask.venv)):
+        words += [f"--{name}", value] if value else []
+    words += [word for name in ask.modules for word in ("--module", name)]
+    words += [word for port in ask.forwards for word in ("--forward", str(port))]
+    words += ["--", *ask.words] if ask.words else []
+    return " ".join(filter(None, (shlex.join(place.arguments()), flags, shlex.join(words))))
 
 
 def _values(ask: Ask) -> list[tuple[str, str]]:

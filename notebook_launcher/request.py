@@ -58,6 +58,30 @@ def parse_walltime(text: str) -> timedelta | None:
     )
 
 
+def parse_idle(text: str) -> int:
+    """Return the seconds of a time without use: ``30m``, ``2h``, ``90s`` or a walltime's forms; 0 for ``0``: never.
+
+    Raises ``UsageError`` for anything else, and for less than a minute, in which nobody can answer a warning.
+    """
+    value = text.strip().lower()
+    match = re.fullmatch(r"([0-9]{1,6})\s*(s|sec|m|min|h)", value)
+    if value in ("0", "never", "off") or (match and int(match[1]) == 0):
+        return 0
+    try:
+        if match:
+            seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
+        else:
+            walltime = parse_walltime(value)
+            seconds = int(walltime.total_seconds()) if walltime else 0
+    except UsageError:
+        seconds = -1
+    if seconds and seconds < 60:
+        raise UsageError(
+            f"“{text}” is not a time without use.", why="It is a minute at least.", mend="for example: --idle-stop 30m"
+        )
+    return seconds
+
+
 def format_walltime(walltime: timedelta | None) -> str:
     """Return a walltime as people say it: ``59 minutes``, ``2 hours``, ``1 day 3 hours``, ``no limit``."""
     if walltime is None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -63,7 +64,11 @@ def look_at(host: Host) -> Site:
 
 
 class SessionRecord(BaseModel):
-    """``session.json``: what was asked, by which version. Unknown keys of a later version are kept out of the way."""
+    """``session.json``: what was asked, by which version. Unknown keys of a later version are kept out of the way.
+
+    ``command``: what asks for the same again, as it is typed after the program's name. ``launched_from``: the name of
+    the machine that the user sat at. ``idle_stop``: seconds without use after which it ends by itself, 0: never.
+    """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
@@ -78,6 +83,10 @@ class SessionRecord(BaseModel):
     environment: str | None = None
     stream: str | None = None
     log: str
+    program: Literal["jupyterlab", "shell"] = "jupyterlab"
+    command: str | None = None
+    launched_from: str | None = None
+    idle_stop: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,10 @@ def new_session(
     environment: str | None,
     now: datetime,
     stream: str | None = None,
+    program: Literal["jupyterlab", "shell"] = "jupyterlab",
+    command: str | None = None,
+    launched_from: str | None = None,
+    idle_stop: int = 0,
 ) -> Session:
     """Return a new session under ``root``; nothing is written yet."""
     session_id = new_id(now)
@@ -128,6 +141,10 @@ def new_session(
         environment=environment,
         stream=stream,
         log=request.flags.get("output") or f"{directory}/job.log",
+        program=program,
+        command=command,
+        launched_from=launched_from,
+        idle_stop=idle_stop,
     )
     return Session(record, directory)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from notebook_launcher import events
@@ -51,6 +53,11 @@ class Stage:
     prompts: CountedPrompts
     interrupts: Interrupts
     forwards: tuple[int, ...] = ()
+    opened_at: float = field(default_factory=time.monotonic)
+
+    def clock(self) -> datetime:
+        """Return the time on the cluster's clock, with its zone: what it said when it was looked at, and since then."""
+        return self.site.now + timedelta(seconds=time.monotonic() - self.opened_at)
 
 
 @dataclass(frozen=True)

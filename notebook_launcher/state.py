@@ -26,8 +26,11 @@ def remembered(what: str, about: str) -> str | None:
 def remember(what: str, about: str, word: str) -> None:
     """Keep a word; where that cannot be done, it is found out again next time."""
     known = _read(what)
-    if known.get(about) == word:
-        return
+    if known.get(about) != word:
+        _write(what, known | {about: word})
+
+
+def _write(what: str, words: dict[str, str]) -> None:
     with contextlib.suppress(OSError):
         folder = state_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,10 +38,21 @@ def remember(what: str, about: str, word: str) -> None:
         descriptor, path = tempfile.mkstemp(dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(known | {about: word}, file, indent=1, sort_keys=True)
+                json.dump(words, file, indent=1, sort_keys=True)
             Path(path).replace(_file(what))
         except OSError:
             Path(path).unlink()
+
+
+def seen_sessions() -> list[tuple[str, str]]:
+    """Return the names of the sessions that were seen last, the newest first, each with a word about it."""
+    return sorted(_read("sessions").items(), reverse=True)
+
+
+def replace_seen_sessions(about: dict[str, str]) -> None:
+    """Keep the sessions that are there now, with a word about each, for completion on TAB."""
+    if _read("sessions") != about:
+        _write("sessions", about)
 
 
 def _file(what: str) -> Path:

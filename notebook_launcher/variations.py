@@ -6,14 +6,13 @@ Each variation costs the scheduler a test, so there are few. None is longer or b
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain, zip_longest
 
 from notebook_launcher.fitting import may_use
-from notebook_launcher.flags import BY_NAME
+from notebook_launcher.flags import as_typed
 from notebook_launcher.measures import as_flag, least_nodes
 from notebook_launcher.request import GPU_FLAGS, Request, merge_flags, parse_gres
 from notebook_launcher.schedulers.outlook import UNLIMITED, Node, Partition
@@ -25,7 +24,6 @@ Changes = dict[str, str | None]
 _ROUND = tuple(timedelta(minutes=n) for n in (10, 15, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200))
 _LONG_ENOUGH = timedelta(days=2)  # what an unlimited walltime is shortened from
 _OF_ONE_NODE = GPU_FLAGS - {"gpus"}  # flags whose count, or more, has to be found on one node
-_FIRST = ("time", "partition", "gpus", "gres")  # what people look at first, as they type it
 
 
 @dataclass(frozen=True)
@@ -57,21 +55,6 @@ def of(
         if all(changed != other.request for other in found) and possible(changed):
             found.append(Variation(changed, as_typed(changes)))
     return found[:MOST]
-
-
-def as_typed(flags: Mapping[str, str | None]) -> str:
-    """Return flags as people type them: ``-t 1:00:00 --gpus a100:1``."""
-    names = sorted(flags, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
-    return " ".join(_typed(name, flags[name]) for name in names)
-
-
-def _typed(name: str, value: str | None) -> str:
-    flag = BY_NAME.get(name)
-    if value is None:
-        return f"--{name}"
-    if flag is not None and flag.letter and flag.argument == "required" and name not in GPU_FLAGS:
-        return f"-{flag.letter} {shlex.quote(value)}"
-    return f"--{name}{' ' if flag is None or flag.argument == 'required' else '='}{shlex.quote(value)}"
 
 
 # --- what is asked for, and where --------------------------------------------------------------------------------

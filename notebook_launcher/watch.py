@@ -25,6 +25,7 @@ from notebook_launcher.explain import needs
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
 from notebook_launcher.pace import LONGEST, QUESTION, Pace
 from notebook_launcher.request import Request
+from notebook_launcher.samples import Sample
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.outlook import Evidence
 
@@ -83,6 +84,20 @@ class WatchBroke:
 @dataclass(frozen=True)
 class DirectoryGone:
     """The session's directory was removed: from now on only the scheduler tells."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """The newest sample of what the job uses."""
+
+    sample: Sample
+
+
+@dataclass(frozen=True)
+class IdleTold:
+    """The job's word on nobody using it, ``idle.json`` (see ``docs/job-script.md``); ``None``: it is used again."""
+
+    data: Mapping[str, object] | None
 
 
 class Watch:

@@ -17,13 +17,37 @@ PACKAGE = Path(notebook_launcher.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
 
 FLOORS = {
-    1: ("errors", "request", "flags", "events", "answer", "resources", "interrupts", "profiles", "state", "text"),
+    1: (
+        "errors",
+        "request",
+        "flags",
+        "events",
+        "answer",
+        "resources",
+        "interrupts",
+        "profiles",
+        "state",
+        "text",
+        "samples",
+    ),
     2: ("schedulers", "hosts"),
     3: (
-        *("session", "watch", "asked", "pace", "tunnel", "ways", "keys", "mending"),
+        *("session", "watch", "asked", "pace", "tunnel", "ways", "keys", "mending", "remaining"),
         *("measures", "fitting", "causes", "explain", "evidence", "rules", "variations", "occupancy"),
     ),
-    4: ("plan", "stage", "opening", "queueing", "ending", "verdict", "waiting", "attend", "launch", "forecast"),
+    4: (
+        "plan",
+        "stage",
+        "opening",
+        "queueing",
+        "ending",
+        "verdict",
+        "waiting",
+        "attend",
+        "launch",
+        "forecast",
+        "sessions",
+    ),
     5: ("cli", "__main__"),
 }
 FLOOR = {room: floor for floor, rooms in FLOORS.items() for room in rooms}

@@ -26,7 +26,20 @@ from typing import Any, TypeVar
 
 import pytest
 
-from notebook_launcher import attend, ending, events, launch, mending, opening, pace, queueing, tunnel, verdict, watch
+from notebook_launcher import (
+    attend,
+    ending,
+    events,
+    launch,
+    mending,
+    opening,
+    pace,
+    queueing,
+    sessions,
+    tunnel,
+    verdict,
+    watch,
+)
 from notebook_launcher.answer import Answer
 from notebook_launcher.cli.signals import signals
 from notebook_launcher.cli.views import BaseView, JsonView
@@ -459,11 +472,11 @@ class Story:
     def connect(self) -> None:
         """Come back to a session whose job, 7, is queued or runs already."""
         self._old_session()
-        self._begin(lambda: launch.connect(PLACE, "", self.view, self.prompts, self.interrupts))
+        self._begin(lambda: sessions.connect(PLACE, "", self.view, self.prompts, self.interrupts))
 
     def stop(self) -> None:
         self._old_session()
-        self._begin(lambda: launch.stop(PLACE, "", self.view, self.prompts, self.interrupts))
+        self._begin(lambda: sessions.stop(PLACE, "", self.view, self.prompts, self.interrupts))
 
     def open_host(self, place: Place, view: View, prompts: Prompts) -> FakeHost:
         """In place of ``opening.open_host``."""

@@ -19,6 +19,7 @@ from notebook_launcher import events, explain, occupancy, variations
 from notebook_launcher.cli.app import run
 from notebook_launcher.cli.tables import Tables
 from notebook_launcher.explain import Explanation
+from notebook_launcher.flags import as_typed
 from notebook_launcher.request import Request, merge_flags
 from notebook_launcher.rules import Rules
 from notebook_launcher.schedulers.outlook import UNLIMITED, Limit, Node, Partition, QueuedJob
@@ -168,7 +169,7 @@ def test_no_variation_is_longer_or_bigger(time: str, gpus: str | None, flag: str
     ],
 )
 def test_flags_as_they_are_typed(flags: Flags, typed: str) -> None:
-    assert variations.as_typed(flags) == typed
+    assert as_typed(flags) == typed
 
 
 # --- what is free ----------------------------------------------------------------------------------------------

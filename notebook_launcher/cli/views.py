@@ -31,10 +31,10 @@ class BaseView:
 
     exit_code = 0
 
-    def __init__(self, *, open_browser: bool = False) -> None:
+    def __init__(self, *, open_browser: bool = False, notify: bool = False) -> None:
         self.interrupts = Interrupts()
         self.listening = False
-        self._open_browser = open_browser
+        self._open_browser, self._notify = open_browser, notify
         self._browser: Browser | None = None
         self._silent = False
         self._answers: queue.SimpleQueue[str | None] | None = None
@@ -176,9 +176,15 @@ class TextView(BaseView):
     """Sentences; in a terminal the last one updates in place while something is waited for."""
 
     def __init__(
-        self, console: Console, *, open_browser: bool = False, verbose: bool = False, interactive: bool = False
+        self,
+        console: Console,
+        *,
+        open_browser: bool = False,
+        verbose: bool = False,
+        notify: bool = False,
+        interactive: bool = False,
     ) -> None:
-        super().__init__(open_browser=open_browser)
+        super().__init__(open_browser=open_browser, notify=notify)
         self._interactive = interactive
         self._console = console
         self._verbose = verbose
@@ -331,10 +337,12 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def make_view(*, as_json: bool, open_browser: bool = False, verbose: bool = False) -> BaseView:
+def make_view(*, as_json: bool, open_browser: bool = False, verbose: bool = False, notify: bool = False) -> BaseView:
     """Return the view for this output."""
     if as_json:
-        return JsonView(open_browser=open_browser)
+        return JsonView(open_browser=open_browser, notify=notify)
     from rich.console import Console
 
-    return TextView(Console(), open_browser=open_browser, verbose=verbose, interactive=sys.stdin.isatty())
+    return TextView(
+        Console(), open_browser=open_browser, verbose=verbose, notify=notify, interactive=sys.stdin.isatty()
+    )

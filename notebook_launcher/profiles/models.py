@@ -7,6 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from notebook_launcher.errors import UsageError
+from notebook_launcher.request import parse_idle
+
 # Values travel to the job script as lines of text: one line each.
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\n\r\x00]*$")]
 
@@ -51,6 +54,18 @@ class Environment(_Strict):
         return not (self.container or self.modules or self.conda or self.venv or self.activate)
 
 
+class Price(_Strict):
+    """What an hour costs, in the site's own unit; what is absent costs nothing.
+
+    ``gpu_hour``: of one GPU, or by type. ``core_hour``: of one core. ``node_hour``: of one node.
+    """
+
+    unit: Line
+    gpu_hour: float | dict[str, float] = 0.0
+    core_hour: float = Field(default=0.0, ge=0)
+    node_hour: float = Field(default=0.0, ge=0)
+
+
 class ClusterProfile(_Strict):
     """How one cluster wants to be asked; see ``docs/profiles.md`` for every key."""
 
@@ -66,8 +81,23 @@ class ClusterProfile(_Strict):
     session_root: Line = "~/.notebook-launcher/sessions"
     environment: Line | None = None
     image_dir: Line | None = None
+    idle_stop: Line | None = Field(default=None, description="a time without use that ends a session: 30m")
+    gpu_idle: Literal["warn", "end"] = "warn"
+    usage_seconds: int = Field(default=5, ge=0, le=3600, description="seconds between two samples of use; 0: none")
+    keep_days: int = Field(default=30, ge=1, description="days for which the record of an ended session is kept")
+    price: Price | None = None
     defaults: dict[str, str | int | bool] = Field(default_factory=dict)
     environments: dict[str, Environment] = Field(default_factory=dict)
+
+    @field_validator("idle_stop")
+    @classmethod
+    def _is_a_time(cls, text: str | None) -> str | None:
+        if text is not None:
+            try:
+                parse_idle(text)
+            except UsageError as error:
+                raise ValueError(f"{error.what} {error.why}") from None
+        return text
 
     @field_validator("host")
     @classmethod

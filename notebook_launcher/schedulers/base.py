@@ -113,6 +113,27 @@ class Submission:
     log: str
 
 
+@dataclass(frozen=True)
+class Accounted:
+    """What the scheduler's accounting tells of a job that is over; ``None``: not told.
+
+    Seconds, MiB, joules. ``cpu_used``: in which its processes kept a core busy. ``memory_peak``: the largest of any
+    of its steps. ``gpus`` and ``cores``: what it was given.
+    """
+
+    job: JobRef
+    wall: int | None = None
+    walltime: int | None = None
+    cores: int | None = None
+    nodes: int | None = None
+    gpus: int | None = None
+    gpu_type: str | None = None
+    cpu_used: float | None = None
+    memory_peak: float | None = None
+    memory_asked: float | None = None
+    joules: float | None = None
+
+
 class Scheduler(ABC):
     """One kind of scheduler. Commands are argument lists; readings never raise on odd text, except where said."""
 
@@ -181,6 +202,21 @@ class Scheduler(ABC):
 
         Both must pass any byte at once. ``None``: the scheduler has no such thing.
         """
+        return None
+
+    def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
+        """Return the command that runs another one inside a running job with a terminal of its own.
+
+        ``None``: the scheduler has no such thing.
+        """
+        return None
+
+    def accounting(self, job: JobRef) -> list[str] | None:
+        """Return the command that tells what a job used that is over, ``None`` where there is none."""
+        return None
+
+    def read_accounting(self, job: JobRef, answer: Answer) -> Accounted | None:
+        """Return what the job was given and used, ``None`` where nothing is known."""
         return None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:

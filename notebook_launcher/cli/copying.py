@@ -1,0 +1,7 @@
+"""The command ``copy``: files to and from the cluster."""
+
+from __future__ import annotations
+
+import click
+
+COMMANDS: tuple[click.Command, ...] = ()

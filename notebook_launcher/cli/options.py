@@ -1,0 +1,159 @@
+"""Options that several commands share, and what they are played with."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from notebook_launcher.errors import UsageError
+from notebook_launcher.flags import FLAGS, Flag
+
+if TYPE_CHECKING:
+    from notebook_launcher.cli.prompts import TerminalPrompts
+    from notebook_launcher.cli.views import BaseView
+    from notebook_launcher.interrupts import Interrupts
+    from notebook_launcher.plan import Place
+
+ENGINES = ("auto", "paramiko", "openssh")
+STREAMS = ("auto", "node-ssh", "step", "job-sshd", "direct")
+WORDS = "words"  # key in click's context: what stood after --
+ASKED_FLAGS = "flags"  # key in click's context: the scheduler's flags as they were given
+WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a command goes, and whether it speaks JSON: the options that every command has."""
+
+    cluster: str | None = None
+    host: str | None = None
+    ssh_config: str | None = None
+    engine: str | None = None
+    as_json: bool = False
+
+    def place(self, stream: str | None = None) -> Place:
+        """Return the place that is meant. Raises ``ProfileError`` or ``UsageError``."""
+        from notebook_launcher.plan import Ask, Here, find_place
+
+        ask = Ask(cluster=self.cluster, host=self.host, ssh_config=self.ssh_config, engine=self.engine, stream=stream)
+        return find_place(ask, Here.look())
+
+
+def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that lead to a place, as one parameter ``where``."""
+
+    @functools.wraps(command)
+    def with_where(
+        *words: Any,
+        cluster: str | None,
+        host: str | None,
+        ssh_config: str | None,
+        engine: str | None,
+        as_json: bool,
+        **others: Any,
+    ) -> Any:
+        return command(*words, where=Where(cluster, host, ssh_config, engine, as_json), **others)
+
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line."),
+        click.option(
+            "--engine",
+            metavar="NAME",
+            type=click.Choice(ENGINES),
+            help="What makes the SSH connection: auto, paramiko or openssh.",
+        ),
+        click.option("--ssh-config", metavar="FILE", help="Another ssh configuration than ~/.ssh/config."),
+        click.option("--host", metavar="[USER@]LOGIN", help="A login node, without a profile."),
+        click.option("--cluster", metavar="NAME", help="A cluster profile."),
+    ):
+        with_where = option(with_where)
+    return with_where
+
+
+def _port(ctx: click.Context, _parameter: click.Parameter, values: tuple[int, ...]) -> tuple[int, ...]:
+    for value in values:
+        if not 0 < value < 65536:
+            raise UsageError(f"“{value}” is not a port.", mend="for example: --forward 6006")
+    return values
+
+
+def way_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of the way to the node: ``stream`` and ``forwards``."""
+    for option in (
+        click.option(
+            "--stream", metavar="NAME", type=click.Choice(STREAMS),
+            help="How the node is reached: auto, node-ssh, step, job-sshd or direct.",
+        ),
+        click.option(
+            "--forward", "forwards", type=int, multiple=True, callback=_port, metavar="PORT",
+            help="Another port of the node to open here (repeatable).",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _scheduler_option(flag: Flag) -> Callable[[Any], Any]:
+    """Return a click option that puts a scheduler's flag, as it was given, into the context."""
+
+    def keep(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
+        if value is not None and value is not False:
+            ctx.obj[ASKED_FLAGS][flag.name] = None if value is True else str(value)
+
+    def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
+        hidden, text = flag.name not in _SHOWN, _SHOWN.get(flag.name)
+        return click.option(*names, expose_value=False, callback=keep, hidden=hidden, help=text, **settings)
+
+    names = [f"--{flag.name}", *([f"-{flag.letter}"] if flag.letter else [])]
+    key = f"_{flag.name.replace('-', '_')}"
+    if flag.argument == "required":
+        return option(*names, key)
+    bare = option(*names, key, is_flag=True, default=None)
+    if flag.argument == "none":
+        return bare
+    with_value = option(f"--{flag.name}{WITH_VALUE}", f"{key}_value")
+    return lambda command: bare(with_value(command))
+
+
+# The flags that most users need, for --help; all others of sbatch work as well.
+_SHOWN = {
+    "account": "The account (project) that pays.",
+    "begin": "When to start: 15:00, now+2hours, 2026-11-22T09:00.",
+    "clusters": "Another cluster of the same Slurm.",
+    "constraint": "Features that the node must have.",
+    "cpus-per-task": "Cores.",
+    "gpus": "GPUs: 1, or with a type a100:1; 0 for none.",
+    "gres": "GPUs in the older words: gpu:t4:1.",
+    "mem": "Memory: 16G.",
+    "ntasks": "Tasks; on many sites: cores.",
+    "partition": "The partition (queue).",
+    "qos": "The quality of service.",
+    "reservation": "A reservation, for example of a course.",
+    "time": "Walltime: 2:00:00 is two hours, 30 is thirty minutes. Without it: 59 minutes.",
+}
+
+
+def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command every flag of the scheduler; what was given lands in the context, under ``ASKED_FLAGS``."""
+    for flag in reversed(FLAGS):
+        command = _scheduler_option(flag)(command)
+    return command
+
+
+@contextlib.contextmanager
+def played(
+    where: Where, *, open_browser: bool = False, verbose: bool = False, notify: bool = False
+) -> Iterator[tuple[BaseView, TerminalPrompts, Interrupts]]:
+    """What a story is played with: a view, questions on its terminal, and signals as interrupts."""
+    from notebook_launcher.cli.prompts import TerminalPrompts
+    from notebook_launcher.cli.signals import signals
+    from notebook_launcher.cli.views import make_view
+
+    view = make_view(as_json=where.as_json, open_browser=open_browser, verbose=verbose, notify=notify)
+    with view, signals(view) as interrupts:
+        yield view, TerminalPrompts(view, interactive=not where.as_json), interrupts

@@ -1,0 +1,86 @@
+"""``usage.csv``: what a session uses, as its job samples it. Reading only; nothing here runs or asks anything.
+
+One row for each GPU of each sample, or one without a GPU; the columns are ``COLUMNS``. What a node does not tell is an
+empty field.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+#: ``time``: UTC, ``2026-11-21T01:44:55Z``; ``seconds``: since the job's script began; ``cpu_cores``: cores kept busy
+#: since the sample before, 1.00 is one whole core; ``memory_mib``: of all processes of the job; ``gpu``: its index on
+#: the node; ``gpu_percent``: share of the time in which something ran on it; ``gpu_watts``: power drawn
+COLUMNS = (
+    "time",
+    "seconds",
+    "cpu_cores",
+    "memory_mib",
+    "gpu",
+    "gpu_name",
+    "gpu_percent",
+    "gpu_memory_mib",
+    "gpu_memory_total_mib",
+    "gpu_watts",
+)
+
+
+@dataclass(frozen=True)
+class GpuSample:
+    """One GPU at one moment; ``None``: not told."""
+
+    index: str
+    name: str
+    percent: float | None
+    memory_mib: float | None
+    memory_total_mib: float | None
+    watts: float | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One moment of a job; ``None``: not told."""
+
+    time: datetime
+    seconds: float
+    cpu_cores: float | None
+    memory_mib: float | None
+    gpus: tuple[GpuSample, ...] = ()
+
+
+def read_samples(lines: Iterable[str]) -> list[Sample]:
+    """Return the samples in the rows of a ``usage.csv``; the heading, and what is damaged, is passed over."""
+    found: list[Sample] = []
+    for row in csv.reader(line.replace("\0", "") for line in lines):
+        sample = _sample(row)
+        if sample is None:
+            continue
+        if found and found[-1].time == sample.time and found[-1].seconds == sample.seconds:
+            before = found.pop()
+            sample = Sample(sample.time, sample.seconds, before.cpu_cores, before.memory_mib, before.gpus + sample.gpus)
+        found.append(sample)
+    return found
+
+
+def _sample(row: Sequence[str]) -> Sample | None:
+    if len(row) != len(COLUMNS):
+        return None
+    try:
+        time = datetime.strptime(row[0], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
+        seconds = float(row[1])
+    except ValueError:
+        return None
+    gpus = (GpuSample(row[4], row[5], *map(_number, row[6:10])),) if row[4] else ()
+    return Sample(time, seconds, _number(row[2]), _number(row[3]), gpus)
+
+
+def _number(text: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        number = float(text)
+        if 0 <= number < 1e12:  # neither "nan" nor "inf"
+            return number
+    return None
