@@ -391,7 +391,7 @@ class Holding(Event):
 class TimeLeft(Event):
     """The walltime is over soon: 15, 5 and 1 minute before it. ``go_on``: the command that starts the same again."""
 
-    name: ClassVar[str] = "time-left"
+    name: ClassVar[str] = "time_left"
     session: str
     job: str
     ends: str

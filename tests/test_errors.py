@@ -7,12 +7,14 @@ import json
 import re
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from notebook_launcher import errors, events
 from notebook_launcher.cli.report import error_lines, report
 from notebook_launcher.cli.views import JsonView
 from notebook_launcher.errors import JobFailed, LauncherError
+from tests.event_schema import schema
 
 DOCS = Path(__file__).parent.parent / "docs"
 ALL_ERRORS = [
@@ -25,7 +27,7 @@ ALL_EVENTS = [
     for kind in vars(events).values()
     if isinstance(kind, type) and issubclass(kind, events.Event) and kind is not events.Event
 ]
-HEAD = ["event", "time", "elapsed"]
+HEAD = ["event", "version", "time", "elapsed"]
 
 
 # --- errors --------------------------------------------------------------------------------------------------
@@ -137,10 +139,17 @@ def test_the_example_stream_is_one() -> None:
 
 
 def sample(kind: type[events.Event]) -> events.Event:
-    values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "float": 1.5}
-    values |= {"str | None": None, "int | None": None, "bool": True, "bool | None": None}
-    values |= {"Load": events.Load("t4", 1, 0, 0), "tuple[Load, ...]": (), "tuple[PartitionLoad, ...]": ()}
-    return kind(**{field.name: values[str(field.type)] for field in dataclasses.fields(kind)})
+    values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "float": 1.5, "bool": True}
+    values |= {"Load": events.Load("t4", 1, 0, 0), "SessionSeen": sample(events.SessionSeen)} if nests(kind) else {}
+
+    def value(name: str) -> object:
+        return values[name] if name in values else () if name.startswith("tuple") else None
+
+    return kind(**{field.name: value(str(field.type)) for field in dataclasses.fields(kind)})
+
+
+def nests(kind: type[events.Event]) -> bool:
+    return kind in (events.Queue, events.Status)
 
 
 @pytest.mark.parametrize("kind", ALL_EVENTS, ids=lambda kind: kind.name)
@@ -154,6 +163,13 @@ def test_an_event_is_printed_on_one_line_as_documented(
     data = json.loads(lines[0])
     assert list(data) == HEAD + [field.name for field in dataclasses.fields(kind)]
     assert data["event"] == kind.name
+    jsonschema.validate(data, json.loads((DOCS / "events.schema.json").read_text()))
+
+
+def test_the_schema_is_that_of_the_events() -> None:
+    """Written anew with: python -m tests.event_schema."""
+    assert json.loads((DOCS / "events.schema.json").read_text()) == schema()
+
 
 
 def test_an_error_is_printed_as_the_documented_event(capsys: pytest.CaptureFixture[str]) -> None:

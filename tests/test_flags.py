@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import pytest
 
 from notebook_launcher.cli import app
+from notebook_launcher.cli.options import Where
 from notebook_launcher.flags import BY_NAME, FLAGS, FULFILLED, OWN_MEANING, REFUSED, Flag, closest
 from notebook_launcher.plan import Ask
 
@@ -79,7 +80,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Ask]:
     """What a launch was asked for, instead of the launch."""
     caught: list[Ask] = []
 
-    def catch(ask: Ask, **_others: bool) -> int:
+    def catch(ask: Ask, _where: Where, **_others: bool) -> int:
         caught.append(ask)
         return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,6 +22,9 @@ from notebook_launcher.cli.options import (
 )
 from notebook_launcher.errors import LauncherError, UsageError
 from notebook_launcher.flags import FLAGS, closest
+
+if TYPE_CHECKING:
+    from notebook_launcher.plan import Ask
 
 REPORT_TO = "the project's issue tracker"
 
@@ -217,8 +221,7 @@ def launch(
     forwards: tuple[int, ...],
 ) -> int:
     """Start a session: queue a job with JupyterLab in it, open the tunnel, print the address, hold it."""
-    from notebook_launcher import launch as stories
-    from notebook_launcher.plan import Ask, Here, make_plan
+    from notebook_launcher.plan import Ask
 
     ask = Ask(
         ctx.obj[ASKED_FLAGS],
@@ -235,8 +238,15 @@ def launch(
         idle_stop=idle_stop,
         always_new=always_new,
     )
+    return _launch(ask, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
+
+
+def _launch(ask: Ask, where: Where, *, dry_run: bool, **shown: bool) -> int:
+    from notebook_launcher import launch as stories
+    from notebook_launcher.plan import Here, make_plan
+
     plan = make_plan(ask, Here.look())
-    with played(where, open_browser=open_browser, verbose=verbose, notify=notify) as (view, prompts, interrupts):
+    with played(where, **shown) as (view, prompts, interrupts):
         if dry_run:
             stories.dry_run(plan, view)
         else:

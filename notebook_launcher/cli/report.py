@@ -12,6 +12,8 @@ from notebook_launcher.errors import LauncherError
 from notebook_launcher.events import Event, Problem
 from notebook_launcher.text import printable
 
+EVENTS_VERSION = 1  # of the schema of --json: it changes when a field changes its meaning or goes away
+
 _BEGAN = time.monotonic()  # imported as soon as the command begins to run
 
 
@@ -23,7 +25,8 @@ def elapsed() -> float:
 def json_line(event: Event) -> str:
     """Return an event as one line of ``--json``."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return json.dumps({"event": event.name, "time": now, "elapsed": round(elapsed(), 3), **event.data()})
+    head = {"event": event.name, "version": EVENTS_VERSION, "time": now, "elapsed": round(elapsed(), 3)}
+    return json.dumps({**head, **event.data()})
 
 
 def report(error: LauncherError, *, as_json: bool) -> int:
