@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
-from notebook_launcher.cli import asking, copying, looking, sessions, shelling
+from notebook_launcher.cli import asking, completing, copying, looking, sessions, shelling
+from notebook_launcher.cli.completing import TYPED, TakesEnvironment
 from notebook_launcher.cli.options import (
     ASKED_FLAGS,
     WITH_VALUE,
@@ -131,13 +133,23 @@ def _interrupted() -> LauncherError:
     return Interrupted("Interrupted.", why="Nothing was queued.")
 
 
+_OF_ALL = ("--help", "-h", "--version", "-V", "--usage")  # options that are not those of a launch
+
+
 class _Commands(click.Group):
     """A group whose first command is meant where none is named: ``launch-notebook -t 2:00:00``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] not in ("--help", "-h", "--version", "-V", "--usage")):
-            args = ["launch", *args]
-        return super().parse_args(ctx, args)
+        ctx.meta[TYPED] = tuple(args)
+        completing = ctx.resilient_parsing  # then no word means: any
+        is_launch = args[0].startswith("-") and args[0] not in _OF_ALL if args else not completing
+        return super().parse_args(ctx, ["launch", *args] if is_launch else args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the commands, and the options of a launch, for which no command need be named."""
+        launch = self.get_command(ctx, "launch")
+        options = launch.shell_complete(ctx, incomplete) if launch and incomplete.startswith("-") else []
+        return super().shell_complete(ctx, incomplete) + options
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -186,7 +198,9 @@ def cli() -> None:
     """  # \b is click's mark for lines to be left alone
 
 
-@cli.command(hidden=True, short_help="Start a session (what launch-notebook does without a command).")
+@cli.command(
+    cls=TakesEnvironment, hidden=True, short_help="Start a session (what launch-notebook does without a command)."
+)
 @place_options
 @click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
 @click.option("--new", "always_new", is_flag=True, help="Start another session without asking where one runs already.")
@@ -265,7 +279,7 @@ def doctor(*, where: Where) -> int:
     return view.exit_code
 
 
-for _room in (sessions, looking, copying, shelling, asking):
+for _room in (sessions, looking, copying, shelling, asking, completing):
     for _command in _room.COMMANDS:
         cli.add_command(_command)
 

@@ -1,9 +1,14 @@
-"""What a shell is offered on TAB: names that this machine remembers. Nothing is contacted."""
+"""What a shell is offered on TAB: names that this machine knows. Nothing is contacted."""
 
 from __future__ import annotations
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
+
+from notebook_launcher.errors import UsageError
+
+SHELLS = ("bash", "zsh", "fish")
+TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one that is completed
 
 
 def complete_session(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -18,3 +23,53 @@ def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplet
     from notebook_launcher.profiles.store import profile_names
 
     return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
+
+
+class TakesEnvironment(click.Command):
+    """A command that takes an environment after two dashes."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the options; behind the two dashes the profile's environments."""
+        if "--" in ctx.meta.get(TYPED, ()):
+            return _environments(ctx.params.get("cluster"), incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
+def _environments(cluster: str | None, incomplete: str) -> list[CompletionItem]:
+    from notebook_launcher.errors import LauncherError
+    from notebook_launcher.profiles.store import load_configuration, load_profile
+
+    try:
+        name = cluster or load_configuration().cluster
+        environments = load_profile(name).environments if name else {}
+    except LauncherError:  # a launch will say what is wrong
+        return []
+    return [
+        CompletionItem(name, help=environment.description)
+        for name, environment in environments.items()
+        if name.startswith(incomplete)
+    ]
+
+
+@click.command(short_help="Print what makes TAB complete in your shell.")
+@click.argument("shell", type=click.Choice(SHELLS), default="bash")
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> int:
+    """Print what makes TAB complete commands, flags, sessions, profiles and environments in your shell.
+
+    \b
+      bash:  eval "$(launch-notebook completion bash)"            in ~/.bashrc
+      zsh:   eval "$(launch-notebook completion zsh)"             in ~/.zshrc
+      fish:  launch-notebook completion fish | source             in ~/.config/fish/config.fish
+    """  # \b is click's mark for lines to be left alone
+    root = ctx.find_root()
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise UsageError(f"There is no completion for {shell}.")
+    program = root.info_name or "launch-notebook"
+    source = kind(root.command, {}, program, f"_{program.replace('-', '_').upper()}_COMPLETE").source()
+    click.echo(source)
+    return 0
+
+
+COMMANDS = (completion,)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from notebook_launcher.cli.completing import complete_cluster
 from notebook_launcher.errors import UsageError
 from notebook_launcher.flags import FLAGS, Flag
 
@@ -69,7 +70,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--ssh-config", metavar="FILE", help="Another ssh configuration than ~/.ssh/config."),
         click.option("--host", metavar="[USER@]LOGIN", help="A login node, without a profile."),
-        click.option("--cluster", metavar="NAME", help="A cluster profile."),
+        click.option("--cluster", metavar="NAME", shell_complete=complete_cluster, help="A cluster profile."),
     ):
         with_where = option(with_where)
     return with_where

@@ -1,0 +1,78 @@
+"""TAB in a real shell: commands, flags, sessions, profiles and environments, without contacting anything."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from notebook_launcher import state
+
+BIN = Path(sys.executable).parent
+PROFILE = """
+environment = "tf-gpu"
+[environments.tf-gpu]
+description = "TensorFlow on the GPU"
+[environments.tf-mkl]
+"""
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A profile ``uni``, a broken one, and two sessions that were seen."""
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(tmp_path / "state"))
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters" / "uni.toml").write_text(PROFILE)
+    (tmp_path / "clusters" / "broken.toml").write_text("[")
+    state.replace_seen_sessions({"20261121-014455-k3f9": "running on gpu1", "20261120-090000-zz22": "ended"})
+    return tmp_path
+
+
+@pytest.fixture
+def bash(folders: Path) -> Iterator[pexpect.spawn]:
+    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "TERM": "dumb", "INPUTRC": "/dev/null"}
+    shell = pexpect.spawn("bash", ["--norc", "--noprofile"], env=environment, encoding="utf-8", timeout=20)
+    shell.sendline(
+        'PS1=; bind "set bell-style none"; eval "$(launch-notebook completion bash)"; echo is-$((1 + 1))-loaded'
+    )
+    shell.expect_exact("is-2-loaded")
+    yield shell
+    shell.close(force=True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("launch-notebook conn", "ect "),
+        ("launch-notebook --parti", "tion "),
+        ("launch-notebook -p gpu --reserv", "ation "),
+        ("launch-notebook connect --cluster u", "ni "),
+        ("launch-notebook stop 20261121", "-014455-k3f9 "),
+        ("launch-notebook --cluster uni -- tf-m", "kl "),
+        ("launch-notebook completion z", "sh "),
+    ],
+)
+def test_tab_completes_in_bash(bash: pexpect.spawn, typed: str, completed: str) -> None:
+    bash.send(f"{typed}\t")
+    bash.expect_exact(f"{typed}{completed}")
+
+
+def test_a_broken_profile_completes_nothing_and_says_nothing(bash: pexpect.spawn) -> None:
+    bash.send("launch-notebook --cluster broken -- tf\t")
+    bash.send("END")
+    bash.expect_exact("launch-notebook --cluster broken -- tfEND")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there they are installed for the tests")
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_take_it(shell: str, folders: Path) -> None:
+    source, code = pexpect.run(f"{BIN}/launch-notebook completion {shell}", withexitstatus=True, encoding="utf-8")
+    assert code == 0
+    (folders / "source").write_text(source.replace("\r\n", "\n"))
+    _, code = pexpect.run(f"{shell} -n {folders}/source", withexitstatus=True, encoding="utf-8")
+    assert code == 0
