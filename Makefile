@@ -8,7 +8,7 @@ VENV := .venv
 PYTHON ?= python3
 SCRIPTS := $(wildcard jobscripts/*.sh tests/*.sh tests/cluster/*.sh) .ci/run
 
-.PHONY: help run test check unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness clean
+.PHONY: help run test check unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -56,6 +56,12 @@ bench-faults: $(VENV)/with-tests ## measure how soon JupyterLab is usable again 
 
 bench-politeness: $(VENV)/with-tests ## count what waiting sessions ask of the scheduler, beside other ways to wait (an hour)
 	tests/as-root.sh $(VENV)/bin/python benchmarks/politeness.py $(ARGS)
+
+bench-sampling: $(VENV)/with-tests ## measure what sampling a job's use costs (two minutes)
+	tests/as-root.sh $(VENV)/bin/python benchmarks/sampling.py $(ARGS)
+
+bench-copy: $(VENV)/with-tests ## time copies of a large file beside scp, on the practice cluster
+	tests/as-root.sh $(VENV)/bin/python benchmarks/copying.py $(ARGS)
 
 clean: ## remove the virtual environment
 	rm -rf $(VENV)

@@ -13,8 +13,8 @@ import ipaddress
 import os
 import socket
 import sys
+import types
 from pathlib import Path
-from typing import Any
 
 import jupyter_server
 from jupyterlab.labapp import LabApp
@@ -49,11 +49,13 @@ def free_port(address: str) -> int:
     Not 0: with that, older servers listen on some port and say that it is 0. Should somebody else take the port
     meanwhile, the server takes another, and its runtime file says which.
     """
-    with socket.create_server((address, 0)) as probe:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((address, 0))
         return int(probe.getsockname()[1])
 
 
-def outdo_old_sections(server: dict[str, object]) -> None:
+def outdo_old_sections(server: dict) -> None:
     """Repeat ``server`` in the sections that JupyterLab still moves to ServerApp.
 
     A ``NotebookApp`` or ``LabApp`` section of the user's ``jupyter_config.json`` would otherwise win over ours. It is
@@ -64,17 +66,33 @@ def outdo_old_sections(server: dict[str, object]) -> None:
             c[section][name] = server[name]
 
 
-def leave_out_announcements(_handler: object, page: dict[str, Any]) -> dict[str, Any]:
+def leave_out_announcements(_handler: object, page: dict) -> dict:
     """Leave out the part of JupyterLab's page that asks whether it may fetch news, which `news_url` does not stop."""
     disabled = [*page.get("disabledExtensions", []), "@jupyterlab/apputils-extension:announcements"]
     return {**page, "disabledExtensions": disabled}
+
+
+def guard_against_idleness() -> None:
+    """Have this server watched, and ended when nobody uses it, where that is asked for. It starts in any case."""
+    idle_stop = int(os.environ.get("NBL_IDLE_STOP") or 0)
+    if not idle_stop:
+        return
+    folder = os.environ["NBL_SESSION_DIR"]
+    try:
+        # Neither an import, which kernels could see on their path, nor a compiled file in the session's directory.
+        path = Path(folder, "idle_guard.py")
+        guard = types.ModuleType("notebook_launcher_idle_guard")
+        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), guard.__dict__)  # noqa: S102
+        guard.watch(app, folder, idle_stop, os.environ.get("NBL_GPU_IDLE"), int(os.environ.get("NBL_USAGE") or 0))
+    except Exception as problem:
+        app.log.warning("notebook-launcher: this session does not end when nobody uses it: %r", problem)
 
 
 app = Application.instance()  # the server, which reads this file
 token = session_token()
 address = listening_address()
 
-server: dict[str, object] = {
+server: dict = {
     "ip": address,
     "port": free_port(address),
     "port_retries": 50,
@@ -117,10 +135,12 @@ app.write_browser_open_files = lambda: None
 
 # A compute node often has no way to the internet, and a course no use for the question about news. JupyterLab 3 knows
 # only some of these, and refuses to start with the others.
-lab: dict[str, object] = {
+lab: dict = {
     "open_browser": False,
     "news_url": None,
     "check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
     "extension_manager": "readonly",
 }
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
+
+guard_against_idleness()

@@ -16,7 +16,7 @@
 
 main() {
   case ${1-} in
-    --inside)   enter_container "$2" "$3" ;;
+    --inside)   run_in_container "$2" "$3" ;;
     '' | -*)    printf 'usage: jupyterlab.sh SESSION_DIR\n' >&2; exit 2 ;;
     *)          run_job "$1" ;;
   esac
@@ -27,11 +27,14 @@ main() {
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
 
+# Seconds for which the job of a shell waits for one: at first, and when all have gone.
+readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SHELL=5
+
 # The exit code where the session directory cannot hold exit.json (EX_CANTCREAT): the log then has the reason.
 readonly EXIT_UNUSABLE=73
 
 run_job() {
-  concluded='' jupyterlab='' ssh_server=''
+  concluded='' jupyterlab='' ssh_server='' sampler=''
   answer_signals
   users_umask=$(umask)
   umask 077
@@ -43,12 +46,14 @@ run_job() {
   find_node_names
   trap 'leave_unforeseen $?' EXIT
   prepare_session_dir
+  if [[ $want_program == shell ]]; then wait_on_shells; fi
   find_listen_address
   start_sshd
   start_jupyterlab
   # After the launch, which must not wait for the SSH server; the tunnel is still made while JupyterLab starts.
   await_ssh_port
   report_started
+  start_sampler
   await_jupyterlab && report_endpoint
   await_end
 }
@@ -63,7 +68,7 @@ unusable() {
 open_session_dir() {
   NBL_SESSION_DIR=${1%/}
   [[ $NBL_SESSION_DIR == /* ]] || NBL_SESSION_DIR=$PWD/$NBL_SESSION_DIR
-  export NBL_SESSION_DIR
+  export NBL_SESSION_DIR NBL_CAUSE_FILE=$NBL_SESSION_DIR/runtime/cause
   mkdir -p -- "$NBL_SESSION_DIR" || unusable "The session directory $NBL_SESSION_DIR cannot be made on $(uname -n)."
   # Scripts are read from it, so it must be nobody else's.
   [[ -O $NBL_SESSION_DIR ]] || unusable "The session directory $NBL_SESSION_DIR belongs to somebody else."
@@ -94,8 +99,10 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{started,endpoint,exit}.json "$NBL_SESSION_DIR/runtime"
+  rm -rf -- "$NBL_SESSION_DIR"/{started,endpoint,exit,idle}.json "$NBL_SESSION_DIR/runtime"
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
+  # For a shell (shell.sh), which is started from elsewhere.
+  write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
   read_settings "$NBL_SESSION_DIR/session.env"
   [[ -n $want_container && $NBL_SESSION_DIR == *[:,]* ]] || return 0
   leave session-unusable "$EXIT_UNUSABLE" "The session directory's name, $NBL_SESSION_DIR, holds a ':' or ',', which\
@@ -111,6 +118,7 @@ leave_unwritable() {
 copy_scripts() {
   copy_script "$scripts/lib.sh" lib.sh &&
     copy_script "$scripts/jupyter_server_config.py" jupyter_server_config.py &&
+    { [[ ! -r $scripts/idle_guard.py ]] || copy_script "$scripts/idle_guard.py" idle_guard.py; } &&
     copy_script "${BASH_SOURCE[0]}" jupyterlab.sh
 }
 
@@ -178,6 +186,7 @@ conclude() {
   message=$REPLY
   report exit '"cause":%s,"message":%s,"exit_code":%d,"ended":"%s"' "$cause" "$message" "$2" "$(utc_now)" ||
     log "exit.json could not be written"
+  rm -f -- "$NBL_SESSION_DIR/idle.json"
 }
 
 # leave CAUSE EXIT_CODE SENTENCE: end the job, JupyterLab first if it runs.
@@ -187,6 +196,7 @@ leave() {
   conclude "$@"
   # From here on bash would report in its own words how JupyterLab dies: "Bus error", when the container goes first.
   exec {log_fd}>&2 2>/dev/null
+  end_sampler
   end_sshd
   end_jupyterlab
   exit "$2"
@@ -261,6 +271,38 @@ end_sshd() {
   if is_sshd_running; then kill -KILL "$ssh_server"; fi
   end_writers "$NBL_SESSION_DIR/runtime/sshd.log"
   ssh_server=''
+}
+
+# ------------------------------------------------------------------------------------------------ what the job uses
+
+# Sample it, where session.env asks for that. In a process group of its own, and behind everything else that wants to
+# run. A SIGPIPE is a signal again there: it ends an nvidia-smi to which nobody listens any more.
+start_sampler() {
+  ((want_usage)) || return 0
+  if [[ ! -r $scripts/usage.sh ]]; then
+    log "usage.sh is not in $scripts, so what the job uses is not sampled"
+    return
+  fi
+  set -m
+  (
+    trap - PIPE
+    exec nice -n 10 "$BASH" "$scripts/usage.sh" "$NBL_SESSION_DIR" "$want_usage" "$$"
+  ) </dev/null >&2 &
+  sampler=$!
+  set +m
+}
+
+end_sampler() {
+  local looks
+  [[ -n $sampler ]] || return 0
+  # Asked, so that it can say what it has cost.
+  kill -TERM "$sampler"
+  for ((looks = 0; looks < 50; looks++)); do
+    [[ $'\n'$(jobs -rp)$'\n' == *$'\n'"$sampler"$'\n'* ]] || break
+    pause 0.02
+  done
+  kill -KILL -- "-$sampler"
+  sampler=''
 }
 
 # ----------------------------------------------------------------------------------------------------- JupyterLab
@@ -395,10 +437,11 @@ wait_for_jupyterlab() {
 
 # Wait for JupyterLab to end, and say why it did.
 await_end() {
-  local code cause_file=$NBL_SESSION_DIR/runtime/cause
+  local code
   wait_for_jupyterlab
   code=$?
-  if read_line "$cause_file"; then
+  if read_line "$NBL_CAUSE_FILE"; then
+    [[ ${REPLY%% *} != idle ]] || leave idle 0 "${REPLY#* }"
     leave "${REPLY%% *}" "$((code ? code : 1))" "${REPLY#* }"
   elif ((code == 0)); then
     leave finished 0 "JupyterLab was ended by its user."
@@ -412,58 +455,71 @@ await_end() {
   fi
 }
 
+# --------------------------------------------------------------------------------------------------------- shells
+
+# With program=shell there is no JupyterLab: the job holds its node while somebody has a shell there (shell.sh), and ends
+# by itself soon after the last one, so that no lost connection keeps a node.
+wait_on_shells() {
+  local come='' without=0
+  ssh_port=''
+  report_started
+  start_sampler
+  while ((without < (${#come} ? AFTER_THE_LAST_SHELL : UNTIL_THE_FIRST_SHELL))); do
+    [[ -z $signal ]] || leave_on_signal
+    pause 1
+    without=$((without + 1))
+    if is_any_shell_open; then without=0; fi
+    # One may have come and gone meanwhile.
+    if [[ -z $come && -e $NBL_SESSION_DIR/runtime/first-shell ]]; then come=yes without=0; fi
+  done
+  [[ -z $signal ]] || leave_on_signal
+  [[ -n $come ]] || leave finished 0 "Nobody opened a shell within $UNTIL_THE_FIRST_SHELL seconds."
+  leave finished 0 "The last shell was closed."
+}
+
+# Each shell leaves a file with its number as its name's end, and takes it away again if it can.
+is_any_shell_open() {
+  local file
+  for file in "$NBL_SESSION_DIR"/runtime/shell-*; do
+    [[ -e $file ]] && kill -0 "${file##*-}" 2>/dev/null && return
+  done
+  return 1
+}
+
 # ================================================================================================= the inner part
 
-# On the node: everything up to the container's door, or up to JupyterLab where there is no container.
 enter() {
-  clean_environment
-  apply_env
-  load_modules
-  apply_paths
+  set_up_node
   if [[ -n $want_container ]]; then
-    exec_container
+    enter_container
   else
     exec_jupyterlab
   fi
 }
 
-exec_container() {
-  local spec binds=()
-  check_image
-  check_binds
-  find_container_command
-  find_gpu_flags
-  for spec in "${want_binds[@]}"; do binds+=(--bind "$spec"); done
+enter_container() {
+  prepare_container
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
-  exec "$container_command" exec "${gpu_flags[@]}" --bind "$NBL_SESSION_DIR" "${binds[@]}" --pwd "$PWD" \
-    "$want_container" /bin/bash "$NBL_SESSION_DIR/jupyterlab.sh" --inside "$NBL_SESSION_DIR" "$listen_address"
+  exec "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/jupyterlab.sh" --inside "$NBL_SESSION_DIR" "$listen_address"
 }
 
-enter_container() {
-  export NBL_SESSION_DIR=$1
+run_in_container() {
+  export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause
   listen_address=$2
   # shellcheck source=jobscripts/lib.sh
   source "$NBL_SESSION_DIR/lib.sh"
   write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
     printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
   read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
-  clean_environment
-  apply_env
-  if [[ -n ${TMPDIR-} && ! -d $TMPDIR ]]; then
-    log "TMPDIR=$TMPDIR is not there in the container, leaving it out"
-    unset TMPDIR
-  fi
+  set_up_container
   exec_jupyterlab
 }
 
 exec_jupyterlab() {
-  activate_conda
-  activate_venv
-  activate_code
+  activate
   find_jupyterlab
-  # Once more, after modules and activation: nobody's variable may take JupyterLab elsewhere.
-  clean_environment
   export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_LISTEN=$listen_address
+  export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage
   exec "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
 }
 

@@ -60,6 +60,18 @@ read_settings() {
     log "listen='$want_listen' is neither local nor node; JupyterLab will listen on 127.0.0.1 only"
     want_listen=local
   fi
+  if [[ ! $want_idle_stop =~ ^(0|[1-9][0-9]{0,7})$ ]]; then
+    log "idle_stop='$want_idle_stop' is not a number of seconds; the session does not end when nobody uses it"
+    want_idle_stop=0
+  fi
+  if [[ $want_gpu_idle != warn && $want_gpu_idle != end ]]; then
+    log "gpu_idle='$want_gpu_idle' is neither warn nor end; an unused GPU is only warned about"
+    want_gpu_idle=warn
+  fi
+  if [[ ! $want_usage =~ ^(0|[1-9][0-9]{0,3})$ ]] || ((want_usage > 3600)); then
+    log "usage='$want_usage' is neither 0 nor a number of seconds up to 3600; using 5"
+    want_usage=5
+  fi
 }
 
 # Export every setenv=NAME=VALUE.
@@ -95,6 +107,24 @@ clean_environment() {
       *) unset "$name" ;;
     esac
   done
+}
+
+# On the node: everything up to the container's door, or up to the activation where there is no container.
+set_up_node() {
+  clean_environment
+  apply_env
+  load_modules
+  apply_paths
+}
+
+# In the container: what comes through its door from outside is not all of use there.
+set_up_container() {
+  clean_environment
+  apply_env
+  if [[ -n ${TMPDIR-} && ! -d $TMPDIR ]]; then
+    log "TMPDIR=$TMPDIR is not there in the container, leaving it out"
+    unset TMPDIR
+  fi
 }
 
 # --------------------------------------------------------------------------------------------------- JSON, files
@@ -146,10 +176,10 @@ utc_now() { date -u +%Y-%m-%dT%H:%M:%SZ; }
 
 # ----------------------------------------------------------------------------------------------------- failures
 
-# fail CAUSE SENTENCE: leave the cause where the job script's outer part finds it, and end this part.
+# fail CAUSE SENTENCE: leave the cause where the script's outer part finds it, and end this part.
 fail() {
   # shellcheck disable=SC2154  # the scripts that use this export it
-  write_file "$NBL_SESSION_DIR/runtime/cause" "$1 $2"
+  write_file "$NBL_CAUSE_FILE" "$1 $2"
   exit 1
 }
 
@@ -339,9 +369,29 @@ check_binds() {
   done
 }
 
+# Set into_container to the words that run what follows them in the image, with the session's directory visible, or fail.
+prepare_container() {
+  local spec binds=()
+  check_image
+  check_binds
+  find_container_command
+  find_gpu_flags
+  for spec in "${want_binds[@]}"; do binds+=(--bind "$spec"); done
+  into_container=("$container_command" exec "${gpu_flags[@]}" --bind "$NBL_SESSION_DIR" "${binds[@]}" --pwd "$PWD"
+    "$want_container")
+}
+
 # ----------------------------------------------------------------------------------------- conda, venv, activation
 
 # Everything from here to the end of the section runs where JupyterLab will run: inside the container, if there is one.
+
+activate() {
+  activate_conda
+  activate_venv
+  activate_code
+  # Once more, after modules and activation: nobody's variable may take JupyterLab elsewhere.
+  clean_environment
+}
 
 activate_conda() {
   [[ -n $want_conda ]] || return 0
@@ -399,7 +449,7 @@ activate_code() {
   local code status
   for code in "${want_activate[@]}"; do
     # Said beforehand, and taken back afterwards: the code may end this shell.
-    write_file "$NBL_SESSION_DIR/runtime/cause" \
+    write_file "$NBL_CAUSE_FILE" \
       "activate-failed The activation code '${code:0:80}' ended the job's shell on $(uname -n)."
     eval "$code"   # not in an `if` or before `||`, where its own `set -e` would mean nothing
     status=$?
@@ -407,7 +457,7 @@ activate_code() {
     ((status == 0)) || fail activate-failed \
       "The activation code '${code:0:80}' failed with exit code $status on $(uname -n): see the job's log."
   done
-  rm -f -- "$NBL_SESSION_DIR/runtime/cause"
+  rm -f -- "$NBL_CAUSE_FILE"
 }
 
 # ----------------------------------------------------------------------------------------------------- processes

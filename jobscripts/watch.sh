@@ -5,6 +5,8 @@
 #
 # Printed lines:   started JSON   endpoint JSON   exit JSON     one of the job's files is there, or has changed
 #                  gone started (endpoint, exit)                it was removed: the job went back into the queue
+#                  idle JSON   gone idle                        nobody uses the session; it is used again
+#                  usage ROW|ROW                                the newest sample of usage.csv, a row for each GPU
 #                  deleted                                      the session directory is gone; nothing more will come
 #                  .                                            every 2 s: still here
 #
@@ -20,13 +22,21 @@ readonly HEARTBEAT_SECONDS=2
 readonly EAGER_SECONDS=30
 readonly QUIET_SECONDS=600 REST_SECONDS=5
 
+# usage.csv is read on so often: soon after a new sample, and ever more rarely while there is none.
+readonly USAGE_SECONDS=2 USAGE_REST_SECONDS=10
+# A file that has told nothing new for so long is opened anew: it may have been cut short.
+readonly USAGE_PATIENCE_SECONDS=60
+# No node has more GPUs, and so no sample more rows.
+readonly USAGE_ROWS=64
+
 main() {
   dir=${1%/}
-  declare -gA content=([started]='' [endpoint]='' [exit]='')
+  declare -gA content=([started]='' [endpoint]='' [exit]='' [idle]='')
   eager_until=0
   changed_at=0
   look_due=0
   heartbeat_at=0
+  usage_fd='' usage_due=0 usage_pause=$USAGE_SECONDS usage_told=''
   while ((SECONDS < look_due)) || look; do
     beat
     choose_pace
@@ -42,7 +52,8 @@ look() {
   # shellcheck disable=SC2034
   local listing=("$dir"/*)
   [[ -d $dir ]] || return 1
-  for name in started endpoint exit; do look_at "$name"; done
+  for name in started endpoint exit idle; do look_at "$name"; done
+  ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))
 }
@@ -59,6 +70,53 @@ look_at() {
     say "$name $line"
     [[ $name != started ]] || eager_until=$((SECONDS + EAGER_SECONDS))
   fi
+}
+
+# Tell the newest sample, if it is new. What was read once is not read again: the file stays open.
+look_at_usage() {
+  local rows row sample=''
+  open_usage
+  if [[ -n $usage_fd ]]; then
+    mapfile -u "$usage_fd" rows
+    # At the first time that may be a day's; the newest sample is at the end.
+    ((${#rows[@]} <= USAGE_ROWS)) || rows=("${rows[@]: -USAGE_ROWS}") usage_half=''
+    for row in ${rows[@]+"${rows[@]}"}; do take_row "$row"; done
+  fi
+  for row in ${usage_rows[@]+"${usage_rows[@]}"}; do sample+=${sample:+|}$row; done
+  if [[ -z $sample || $sample == "$usage_told" ]]; then
+    ((usage_pause >= USAGE_REST_SECONDS)) || ((usage_pause++))
+  else
+    say "usage $sample"
+    usage_told=$sample usage_pause=$USAGE_SECONDS usage_news_at=$SECONDS
+  fi
+  usage_due=$((SECONDS + usage_pause))
+}
+
+# Open usage.csv where it is not the file that is open already. An NFS client asks anew for a file's end when the file is
+# opened, and so it is, each time.
+open_usage() {
+  local file=$dir/usage.csv
+  if { : <"$file"; } 2>/dev/null; then
+    [[ -n $usage_fd && $file -ef /dev/fd/$usage_fd ]] &&
+      ((SECONDS < usage_news_at + USAGE_PATIENCE_SECONDS)) && return
+  fi
+  [[ -z $usage_fd ]] || exec {usage_fd}<&-
+  usage_fd='' usage_half='' usage_rows=() usage_news_at=$SECONDS
+  { exec {usage_fd}<"$file"; } 2>/dev/null || usage_fd=''
+}
+
+# take_row LINE: keep the rows of the newest sample in usage_rows; they begin with the same two fields.
+take_row() {
+  local row=$usage_half$1
+  usage_half=''
+  if [[ $row != *$'\n' ]]; then
+    usage_half=$row   # still being written
+    return
+  fi
+  row=${row%$'\n'}
+  [[ $row =~ ^[0-9]{4}-[^,]*,[0-9.]+, ]] || return 0
+  [[ ${usage_rows[0]-} == "${BASH_REMATCH[0]}"* ]] || usage_rows=()
+  usage_rows+=("$row")
 }
 
 # Nobody listens any more when this fails.

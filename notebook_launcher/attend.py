@@ -6,19 +6,28 @@ the node, what the user types, signals. The loop takes one thing after the other
 
 from __future__ import annotations
 
+import dataclasses
 import queue
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
-from notebook_launcher import events, explain
-from notebook_launcher.ending import ANSWER_WITHIN, end_after, end_job, not_ready_yet, say_left, still_there
+from notebook_launcher import events, explain, state
+from notebook_launcher.billing import show_bill
+from notebook_launcher.ending import (
+    ANSWER_WITHIN,
+    end_after,
+    end_job,
+    ended_from,
+    not_ready_yet,
+    say_left,
+    still_there,
+)
 from notebook_launcher.errors import (
     ConnectionLost,
     HostCommandFailed,
     HostKeyChanged,
     HostKeyUnknown,
+    Interrupted,
     JobCancelled,
     JobFailed,
     JobLost,
@@ -29,23 +38,26 @@ from notebook_launcher.errors import (
     NodeUnreachable,
     SchedulerSilent,
 )
-from notebook_launcher.hosts.base import Link
+from notebook_launcher.holding import Holding
 from notebook_launcher.interrupts import HungUp, Interrupt
 from notebook_launcher.mending import LONGEST_PAUSE, GivenUp, Mended, Mending
 from notebook_launcher.pace import Pace
+from notebook_launcher.passage import Failed, Opened, Reached, Way
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session import Session
-from notebook_launcher.stage import Access, Stage, Typed, job_of
-from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel, check_jupyter
-from notebook_launcher.verdict import exit_record, final_status, how_it_ended, why_requeued
+from notebook_launcher.stage import Access, Stage, Typed, View, job_of
+from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel
+from notebook_launcher.verdict import ended_idle, exit_record, final_status, how_it_ended, why_requeued
 from notebook_launcher.waiting import show_suspended, show_waiting
 from notebook_launcher.watch import (
     LAST_CHANCE,
     SILENCE,
     DirectoryGone,
     FileAppeared,
+    IdleTold,
     NoAnswer,
+    Sampled,
     SchedulerMute,
     StatusChanged,
     Watch,
@@ -59,18 +71,29 @@ PATIENCE_WAITING = 24 * 3600.0  # seconds for which a lost connection is tried a
 KEYS_HELD = "ENTER alone ends the session and its job; d and ENTER leaves it running."
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C ends the job; d and ENTER leaves it, for you to come back to."
 KEYS_COMING_BACK = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, leaves the session as it is."
+KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f and a number opens another one."
 FIRST_WORD_WITHIN = 180.0  # seconds that a running job's script may take to its first line: a prolog, a slow mount
 
 
-def attend(stage: Stage, session: Session, access: Access, *, ours: bool, first: events.Event) -> None:
+def attend(
+    stage: Stage,
+    session: Session,
+    access: Access,
+    *,
+    ours: bool,
+    first: events.Event,
+    ports: Sequence[tuple[int, int]] = (),
+) -> None:
     """Show the ``first`` event, and hold a session until something ends that.
 
-    ``ours``: we have just queued it, so that what goes wrong before it is of use ends its job. A session that somebody
-    comes back to (``ours`` false) is ended only by a word of the user's while it is held. Raises a ``LauncherError``
-    where it did not end well; ``HungUp`` where the terminal was closed, which leaves it running.
+    ``ports``: hold only these ports of its node (and the numbers that they should have here, 0: the same), whether
+    JupyterLab runs there or not; whatever the user does then leaves the session running. ``ours``: we have just queued
+    it, so that what goes wrong before it is of use ends its job. A session that somebody comes back to (``ours`` false)
+    is ended only by a word of the user's while it is held. Raises a ``LauncherError`` where it did not end well;
+    ``HungUp`` where the terminal was closed, which leaves it running.
     """
     try:
-        attendance = _Attendance(stage, session, access, ours=ours)
+        attendance = _Attendance(stage, session, access, ours=ours, ports=ports)
     except Exception as error:
         if ours:
             end_after(stage, session, error)
@@ -84,10 +107,13 @@ def attend(stage: Stage, session: Session, access: Access, *, ours: bool, first:
             end_job(stage, session)
         if not attendance.held:
             not_ready_yet(stage, session, ours=ours)
+        else:
+            show_bill(stage, session)
     except _Leave:
         say_left(stage, session)
-    except _Over:
-        end_job(stage, session, "JupyterLab was shut down, and its job is gone.")
+    except _Over as over:
+        end_job(stage, session, str(over))
+        show_bill(stage, session)
     except _GaveUp as gave_up:
         if isinstance(gave_up.error, HostKeyChanged | HostKeyUnknown):  # coming back would end the same way
             gave_up.error.why += f" The session goes on: job {job_of(session)}."
@@ -98,6 +124,8 @@ def attend(stage: Stage, session: Session, access: Access, *, ours: bool, first:
     except SchedulerSilent as error:
         raise still_there(stage, session, error) from None
     except (JobCancelled, JobFailed, JobLost, JobTimedOut):
+        if attendance.held:
+            show_bill(stage, session)
         raise
     except Exception as error:  # an error of ours, too: a job that is of no use to anybody is not left behind
         if attendance.held:
@@ -125,88 +153,33 @@ class _GaveUp(Exception):
 
 
 class _Over(Exception):
-    """The session has ended by itself, in a way that is no failure: shut down from the browser."""
-
-
-@dataclass(frozen=True)
-class _Opened:
-    way: _Way
-
-
-@dataclass(frozen=True)
-class _Reached:
-    way: _Way
-    local_port: int
-
-
-@dataclass(frozen=True)
-class _Failed:
-    way: _Way
-    error: Exception
+    """The session has ended in a way that is no failure: shut down from the browser, ended from elsewhere."""
 
 
 class _Tick:
     """Nothing has happened for a second."""
 
 
-class _Way:
-    """A way to one node, made on a thread while Jupyter still starts; what becomes of it arrives in the inbox."""
-
-    def __init__(self, inbox: queue.SimpleQueue[object], find: Callable[[], tuple[str, Link]], pause: float) -> None:
-        self._inbox, self._find = inbox, find
-        self._over = threading.Event()
-        self.link: Link | None = None
-        self.stream = ""
-        threading.Thread(target=self._open, args=(pause,), daemon=True).start()
-
-    def _open(self, pause: float) -> None:
-        if self._over.wait(pause):
-            return
-        try:
-            self.stream, self.link = self._find()
-        except Exception as error:
-            self._inbox.put(_Failed(self, error))
-            return
-        self._inbox.put(_Opened(self))
-        if self._over.is_set():
-            self.link.close()
-
-    def use(self, local_port: int, endpoint: Endpoint, token: str) -> None:
-        """Ask Jupyter through the tunnel until it answers."""
-
-        def reach() -> None:
-            try:
-                check_jupyter(local_port, endpoint, token)
-            except Exception as error:
-                self._inbox.put(_Failed(self, error))
-            else:
-                self._inbox.put(_Reached(self, local_port))
-
-        threading.Thread(target=reach, daemon=True).start()
-
-    def close(self) -> None:
-        self._over.set()
-        if self.link is not None:
-            self.link.close()
-
-
 class _Attendance:
     """The loop, and what is known so far."""
 
-    def __init__(self, stage: Stage, session: Session, access: Access, *, ours: bool) -> None:
+    def __init__(
+        self, stage: Stage, session: Session, access: Access, *, ours: bool, ports: Sequence[tuple[int, int]] = ()
+    ) -> None:
         self._stage, self._session, self._access, self._ours = stage, session, access, ours
         self._inbox = stage.interrupts.inbox
         self._job = job_of(session)
         self._watch = self._new_watch()
         here = stage.scheduler.same_machine and not stage.host.remote
         self._tunnel = SameMachine() if here else Tunnel()
-        self._way: _Way | None = None
+        self._way: Way | None = None
         self._run: Mapping[str, object] = {}  # what the job wrote when it started: of a requeued one this differs
-        self._running_since: float | None = None
+        self._holding = Holding(stage, session)
         self._endpoint: Endpoint | None = None
         self._asked = False  # whether the way is being used already
         self._reached = False
-        self._forwards = list(stage.forwards)
+        self._only_ports = bool(ports)
+        self._forwards = [*ports, *((port, 0) for port in stage.forwards)]
         self._mending: Mending | None = None
         self._broken_since: float | None = None
         self._pause = 0.0  # before the next attempt to mend something that did not last
@@ -225,11 +198,13 @@ class _Attendance:
         while True:
             item = self._next()
             self._lost_or(lambda item=item: self._act_on(item))  # type: ignore[misc]
+            self._holding.look()
 
     def close(self) -> None:
         """Leave nothing open here."""
         self.stop_mending()
         self._watch.close()
+        state.forget_held(self._session.id)
         if self._way is not None:
             self._way.close()
         self._tunnel.close()
@@ -268,7 +243,7 @@ class _Attendance:
 
     def _act_on(self, item: object) -> None:
         if isinstance(item, Interrupt):
-            raise HungUp if item.kind == "leave" else _End
+            raise HungUp if item.kind == "leave" else _Leave if self._only_ports else _End
         if isinstance(item, Typed):
             self._typed(item.line)
         elif isinstance(item, FileAppeared):
@@ -277,11 +252,15 @@ class _Attendance:
             self._status(item)
         elif isinstance(item, SchedulerMute):
             self._mute(item.reason)
-        elif isinstance(item, _Opened | _Reached | _Failed):
+        elif isinstance(item, Opened | Reached | Failed):
             self._way_news(item)
         elif isinstance(item, WatchBroke):
             if item.watch is self._watch:
                 self._lost(item.reason) if item.connection else self._watch_broke(item.reason)
+        elif isinstance(item, Sampled):
+            self._holding.sampled(item.sample)
+        elif isinstance(item, IdleTold):
+            self._holding.idle(item.data)
         elif isinstance(item, DirectoryGone):
             directory = self._session.directory
             self._stage.view.show(events.Noted(f"The session's directory {directory} was removed; its job goes on."))
@@ -294,7 +273,7 @@ class _Attendance:
 
     def _typed(self, line: str) -> None:
         words = line.lower().split()
-        if words == ["d"]:
+        if words == ["d"] or (not words and self._only_ports):
             raise _Leave
         if not words and self.held:
             raise _End
@@ -303,7 +282,8 @@ class _Attendance:
             return
         # an impatient ENTER must not cost a place in the queue
         not_held = KEYS_WAITING if self._ours else KEYS_COMING_BACK
-        self._stage.view.show(events.Noted(KEYS_HELD if self.held else not_held))
+        keys = KEYS_PORTS if self._only_ports else KEYS_HELD if self.held else not_held
+        self._stage.view.show(events.Noted(keys))
 
     def _forward_typed(self, word: str) -> None:
         if not word.isdecimal() or not 0 < int(word) < 65536:
@@ -311,11 +291,13 @@ class _Attendance:
         elif self.held:
             self._forward(int(word))
         else:
-            self._forwards.append(int(word))
+            self._forwards.append((int(word), 0))
             self._stage.view.show(events.Noted(f"Port {word} will be forwarded as soon as JupyterLab is ready."))
 
-    def _forward(self, port: int) -> None:
-        local_port = self._tunnel.forward(port)
+    def _forward(self, port: int, wish: int = 0) -> None:
+        local_port = self._tunnel.forward(port, wish)
+        if wish not in (0, local_port):
+            self._stage.view.show(events.Noted(f"Port {wish} of this machine is taken."))
         self._stage.view.show(events.Forwarded(str(self._node), port, local_port))
 
     def _look_around(self) -> None:
@@ -443,11 +425,8 @@ class _Attendance:
 
     def _tried_until(self) -> float:
         """Until when mending makes sense: while the job can still be there."""
-        now = time.monotonic()
-        if self._running_since is None:
-            return now + PATIENCE_WAITING
-        walltime = Request(self._session.record.flags).walltime
-        return self._running_since + walltime.total_seconds() + 60.0 if walltime else now + PATIENCE_WAITING
+        patience = self._holding.patience()
+        return time.monotonic() + (PATIENCE_WAITING if patience is None else patience)
 
     # --- what the job says
 
@@ -457,7 +436,8 @@ class _Attendance:
         if self._run:
             self._forget_run(f"Job {self._job} was put back into the queue, and has started again.")
         self._silent_since = None
-        self._run, self._running_since = data, time.monotonic()
+        self._run = data
+        self._holding.runs(data)
         self._node = Node.from_started(data)
         self._show_running(str(self._node))
         self._make_way(0.0)
@@ -480,14 +460,14 @@ class _Attendance:
         crossing = Crossing(stage.host, stage.scheduler, self._session, self._job, self._node, self._access.keys)
         stream = "direct" if self._session.record.stream == "direct" else place.profile.stream
         self._asked = self._reached = False
-        self._way = _Way(self._inbox, lambda: find_way(crossing, stream, place.name), pause)
+        self._way = Way(self._inbox, lambda: find_way(crossing, stream, place.name), pause)
 
-    def _way_news(self, item: _Opened | _Reached | _Failed) -> None:
+    def _way_news(self, item: Opened | Reached | Failed) -> None:
         if item.way is not self._way:
             return  # of an earlier run of the job, or an earlier connection
-        if isinstance(item, _Failed):
+        if isinstance(item, Failed):
             self._way_failed(item.error)
-        elif isinstance(item, _Opened):
+        elif isinstance(item, Opened):
             if item.way.link is not None:
                 self._tunnel.lead_over(item.way.link)
             self._stage.view.show(events.Tunnelled(str(self._node), item.way.stream))
@@ -498,7 +478,12 @@ class _Attendance:
             self._answers(item.local_port)
 
     def _use_way(self) -> None:
-        if self._way and self._way.link and self._endpoint and not self._asked:
+        if not self._way or not self._way.link or self._asked:
+            return
+        if self._only_ports and self._session.record.stream != "direct":  # where the endpoint tells the address
+            self._asked = True
+            self._answers(0)
+        elif self._endpoint:
             if self._way.stream == "direct" and not self._stage.scheduler.same_machine and self._endpoint.is_private:
                 # that address of the login node is somebody else's, and would be sent the token
                 raise NodeUnreachable(
@@ -507,18 +492,30 @@ class _Attendance:
                     mend="take another stream, or none",
                 )
             self._asked = True
-            self._way.use(self._tunnel.jupyter(self._endpoint), self._endpoint, self._access.token)
+            if self._only_ports:
+                self._tunnel.address = self._endpoint.address
+                self._answers(0)
+                return
+            local_port = self._tunnel.jupyter(self._endpoint, state.last_port(self._session.id))
+            self._way.use(local_port, self._endpoint, self._access.token)
 
     def _answers(self, local_port: int) -> None:
-        """Jupyter answers through the tunnel: for the first time, or again."""
+        """Jupyter answers through the tunnel, or the ports lead to the node: for the first time, or again."""
         self._reached = True
         self._whole_again()
-        if not self.held and self._endpoint is not None:
-            self.held = True
+        if local_port:
+            state.note_held(self._session.id, local_port)
+        if self.held:
+            return
+        self.held = True
+        if local_port and self._endpoint is not None:
             url = self._endpoint.url(local_port, self._access.token)
             self._stage.view.show(events.Ready(self._session.id, self._job.id, str(self._node), url, local_port))
-            for port in self._forwards:
-                self._forward(port)
+        for port, wish in self._forwards:
+            self._forward(port, wish)
+        if self._only_ports:
+            self._stage.view.show(events.Noted(KEYS_PORTS))
+        self._holding.begins()
 
     def _way_failed(self, error: Exception) -> None:
         """A first way that fails is an error; one that has been there is tried again, as long as the job may run."""
@@ -564,7 +561,12 @@ class _Attendance:
                 self._forget_run(why_requeued(self._stage, self._session))
             self._silent_since, self._shown_node = None, ""
             show_waiting(self._stage, self._session, status, item.evidence, item.read_at)
-        elif status.state is State.SUSPENDED:
+        else:
+            self._holding.status(status)
+            self._runs(status)
+
+    def _runs(self, status: JobStatus) -> None:
+        if status.state is State.SUSPENDED:
             self._suspended, self._shown_node = True, ""
             show_suspended(self._stage, status)
         elif status.state is State.RUNNING and self._suspended:
@@ -599,7 +601,8 @@ class _Attendance:
         if self._way is not None:
             self._way.close()
         self._tunnel.interrupt()
-        self._way = self._endpoint = self._silent_since = self._running_since = None
+        self._way = self._endpoint = self._silent_since = None
+        self._holding.waits_again()
         self._run = {}
         self._asked = self._reached = self.held = False
         self._shown_node = ""
@@ -613,11 +616,85 @@ class _Attendance:
         """Tell how the job ended; only where the scheduler will run it again, go on."""
         record = record or exit_record(self._stage, self._session)
         if record.get("cause") == "finished" and self.held:
-            raise _Over
+            raise _Over("JupyterLab was shut down, and its job is gone.")
+        if sentence := ended_idle(record):
+            raise _Over(sentence)
         if status is None and record.get("cause") in explain.ASK_THE_SCHEDULER:
             status = final_status(self._stage, self._session, record)
         if status is not None and status.state.waits:
             self._status(StatusChanged(status))
             return
+        is_cancelled = status is None or status.state is State.CANCELLED
+        if self.held and is_cancelled and (machine := ended_from(self._stage, self._session)):
+            raise _Over(f"The session was ended by another launch-notebook, on {machine}; job {self._job} is gone.")
         node = str(self._node) if self._run else status.node if status else None
-        raise how_it_ended(self._stage, self._session, record, status, node)
+        error = how_it_ended(self._stage, self._session, record, status, node)
+        if self.held and isinstance(error, JobCancelled) and error.by_user:
+            raise _Over(f"Job {self._job} was ended by you, from elsewhere.")
+        raise error
+
+
+# --- only until it starts ----------------------------------------------------------------------------------------
+
+
+def await_start(stage: Stage, session: Session, access: Access, first: events.Event) -> str:
+    """Show the ``first`` event, wait until the job that we have just queued has started, and return its node's name.
+
+    The keyboard is left alone. Where it does not come to that the job is ended. Raises a ``LauncherError``, also
+    ``Interrupted``, or ``HungUp``.
+    """
+    waiting: _UntilStarted | None = None
+    node = ""
+    try:
+        deaf = dataclasses.replace(stage, view=_NoKeyboard(stage.view))
+        waiting = _UntilStarted(deaf, session, access, ours=True, ports=())
+        stage.view.show(first)
+        waiting.follow()
+    except _Started as started:
+        node = started.node
+    except _End:
+        end_job(stage, session)
+        raise Interrupted("Interrupted before the job had started.", why=f"Job {job_of(session)} is gone.") from None
+    except _GaveUp as gave_up:
+        end_after(stage, session, gave_up.error)
+        raise gave_up.error from None
+    except (JobCancelled, JobFailed, JobLost, JobTimedOut):
+        raise
+    except HungUp:  # nobody will come back to it
+        end_job(stage, session)
+        raise
+    except Exception as error:
+        end_after(stage, session, error)
+        raise
+    finally:
+        if waiting is not None:
+            waiting.close()
+    return node
+
+
+class _Started(Exception):
+    """The job has started."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+
+class _UntilStarted(_Attendance):
+    """The same, up to the job's first word."""
+
+    def _started(self, data: Mapping[str, object]) -> None:
+        self._no_more_mending()
+        raise _Started(str(Node.from_started(data)))
+
+    def _show_running(self, node: str) -> None:
+        self._stage.view.show(events.Asking(f"job {self._job} runs on {node}; its script is starting"))
+
+
+class _NoKeyboard:
+    """A view that leaves the keyboard to somebody else."""
+
+    def __init__(self, view: View) -> None:
+        self.show = view.show
+
+    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
+        """Do nothing."""

@@ -105,6 +105,9 @@ BY_REASON: dict[str, Cause] = {
     "JobLaunchFailure": Cause(JobFailed, _TO_START, "was killed, or could not be started"),
 }
 
+#: the cause of an end that is no failure whoever was there: what the job says of it is all there is to say
+IDLE = "idle"
+
 UNUSABLE = Cause(HomeUnusable, _ROOM, "could not write into its session's directory")
 #: Slurm's way to say that it could not open the job's output: not a signal that anything sends
 NO_OUTPUT_SIGNAL = 53

@@ -6,6 +6,7 @@ import contextlib
 import queue
 import shlex
 import shutil
+import socket
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from notebook_launcher.errors import (
     Interrupted,
     LauncherError,
 )
+from notebook_launcher.flags import as_typed
 from notebook_launcher.interrupts import Interrupt
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session import Session
@@ -42,8 +44,10 @@ def end_job(stage: Stage, session: Session, text: str = "") -> None:
     """
     job = job_of(session)
     stage.view.show(events.Ending(str(job)))
-    ending = _EndOfJob(stage, job)
-    command = shlex.join(stage.scheduler.cancel(job))
+    if not text:
+        _leave_word(stage, session)
+    ending = EndOfJob(stage, job)
+    command = shlex.join(stage.scheduler.cancel_typed(job))
     if not ending.is_seen() and ending.problem is None:
         if ending.silence:
             raise CancelFailed(f"Job {job} may still be there.", why=f"The scheduler does not answer: {ending.silence}",
@@ -59,10 +63,35 @@ def end_job(stage: Stage, session: Session, text: str = "") -> None:
         why = f"{ending.problem.what} {ending.problem.why}".strip()
         raise CancelFailed(f"Job {job} may still be there.", why=why,
                            mend=f"end it on the login node with: {command}")  # fmt: skip
-    stage.view.show(events.Ended(session.id, job.id, text or f"Job {job} is gone."))
+    stage.view.show(events.Ended(session.id, job.id, text or f"Job {job} is gone.", by_itself=bool(text)))
 
 
-class _EndOfJob:
+def _leave_word(stage: Stage, session: Session) -> None:
+    """Note in the session's directory, for another launcher that holds it too, from where its end was wanted.
+
+    On a thread: neither a slow file server nor a broken connection may hold up the end.
+    """
+
+    def note() -> None:
+        with contextlib.suppress(Exception):
+            stage.host.run(["sh", "-c", _NOTE, "ended-from", session.directory], stdin=socket.gethostname().encode())
+
+    threading.Thread(target=note, daemon=True).start()
+
+
+_NOTE = 'umask 077; cat >"$1/ended-from"'
+
+
+def ended_from(stage: Stage, session: Session) -> str | None:
+    """Return the machine on which a launcher was told to end the session; ``None`` where none was, or it is unknown."""
+    try:
+        data = stage.host.read_file(f"{session.directory}/ended-from")
+    except LauncherError:
+        return None
+    return data.decode(errors="replace").strip() or None if data else None
+
+
+class EndOfJob:
     """Cancels a job until it is gone.
 
     ``problem``: why the cluster could not be asked, in the end. ``refusal``: why it could not be cancelled.
@@ -193,6 +222,17 @@ def say_left(stage: Stage, session: Session) -> None:
 def typed(stage: Stage, session: Session, command: str) -> str:
     """Return a command of ours on this session, as the user can type it."""
     return f"{_program()} {command} {_named(stage, session)}"
+
+
+def same_again(stage: Stage, session: Session) -> str:
+    """Return the command that starts a session like this one, as the user can type it."""
+    record = session.record
+    if record.command is not None:
+        return f"{_program()} {record.command}".strip()
+    flags = {name: value for name, value in record.flags.items() if name != "begin"}  # an older launcher's session
+    words = [shlex.join(stage.place.arguments()), as_typed(flags)]
+    words += [shlex.join(["--", record.environment])] if record.environment else []
+    return " ".join(filter(None, [_program(), *words]))
 
 
 def still_there(stage: Stage, session: Session, error: LauncherError) -> LauncherError:

@@ -313,9 +313,10 @@ class HomeUnusable(JobFailed):
 
 
 class JobCancelled(LauncherError):
-    """Somebody cancelled the job: the user from elsewhere, an operator, the scheduler."""
+    """Somebody cancelled the job: the user from elsewhere (``by_user``), an operator, the scheduler."""
 
     exit_code = 31
+    by_user = False
 
 
 class JobTimedOut(LauncherError):
@@ -348,10 +349,31 @@ class SessionNotFound(LauncherError):
     exit_code = 40
 
 
+class NothingMeasured(LauncherError):
+    """There are no samples of what a session used."""
+
+    exit_code = 42
+
+
 class CancelFailed(LauncherError):
     """The job could not be cancelled, or is still there after it was; the message tells its id."""
 
     exit_code = 41
+
+
+class CopyRefused(LauncherError):
+    """Nothing was copied: a source is missing or unreadable, the destination is taken, or there is no room for it."""
+
+    exit_code = 100
+
+
+class CopyFailed(LauncherError):
+    """A copy broke off: a disk is full, a source changed or vanished, the connection stayed away.
+
+    What has come so far is kept, and the same command goes on from there.
+    """
+
+    exit_code = 101
 
 
 class Interrupted(LauncherError):

@@ -156,12 +156,13 @@ class Ending(Event):
 
 @dataclass(frozen=True)
 class Ended(Event):
-    """The session is over and the job is gone."""
+    """The session is over and the job is gone. ``by_itself``: not by a word to this command."""
 
     name: ClassVar[str] = "ended"
     session: str
     job: str
     text: str
+    by_itself: bool = False
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,8 @@ class SessionSeen(Event):
     ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it never said how it ended, and the scheduler
     has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab or shell. ``created``: ISO,
     with the cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None``
-    where it has no limit or does not run. ``about``: why it waits, or how it ended, in a few words; may be empty.
+    where it has no limit or does not run. ``walltime``: in words. ``about``: why it waits, or how it ended, in a few
+    words; may be empty. ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known.
     """
 
     name: ClassVar[str] = "session"
@@ -334,6 +336,8 @@ class SessionSeen(Event):
     launched_from: str | None
     directory: str
     about: str = ""
+    started: str | None = None
+    ended: str | None = None
 
 
 @dataclass(frozen=True)
@@ -388,6 +392,18 @@ class Holding(Event):
 
 
 @dataclass(frozen=True)
+class Opened(Event):
+    """The browser is led to a session over the tunnel that another command here holds. ``url`` holds the token."""
+
+    name: ClassVar[str] = "opened"
+    session: str
+    job: str
+    node: str
+    url: str
+    local_port: int
+
+
+@dataclass(frozen=True)
 class TimeLeft(Event):
     """The walltime is over soon: 15, 5 and 1 minute before it. ``go_on``: the command that starts the same again."""
 
@@ -418,7 +434,8 @@ class Series:
     """One measured quantity over the time of a session, for a graph.
 
     ``label``: what it is, ``unit``: ``%``, ``GiB``, ``W``, ``cores``; ``values``: evenly spaced in time, the newest
-    last, ``None`` where nothing was told; ``most``: what there is of it, ``None``: not known.
+    last, ``None`` where nothing was told; ``most``: what there is of it, ``None``: not known. ``now``: in the newest
+    sample. More than four GPUs are one series, of their mean.
     """
 
     label: str
@@ -427,6 +444,7 @@ class Series:
     most: float | None
     mean: float | None
     peak: float | None
+    now: float | None = None
 
 
 @dataclass(frozen=True)
@@ -435,7 +453,8 @@ class Status(Event):
 
     ``flags``: as it was queued. ``log``: the job's log on the cluster. ``launcher``: the version that launched it.
     ``idle_stop``: seconds without use after which it ends, 0: never. ``since`` and ``until``: which time the series
-    cover (ISO, UTC), ``None``: there are no samples.
+    cover (ISO, UTC), ``None``: there are no samples. ``whole``: whether that is all of the session's time (``usage``),
+    or its last hour (``status``). ``notes``: what should be known of its use, in sentences.
     """
 
     name: ClassVar[str] = "status"
@@ -447,6 +466,8 @@ class Status(Event):
     since: str | None
     until: str | None
     series: tuple[Series, ...]
+    whole: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -474,7 +495,7 @@ class Bill(Event):
     in which a core was busy for it (Slurm's TotalCPU), ``cpu_reserved``: wall time times cores (Slurm's CPUTime, which
     says nothing about use). ``gpu_percent``: the mean over its time, of all its GPUs. ``energy_of``: ``GPUs`` or
     ``node``. ``cost`` in ``unit``. ``measured``: where the figures come from, in words. ``advice``: what to ask for
-    next time, each a flag as it is typed and why.
+    next time, each a flag as it is typed and why. ``node``: where it ran. ``gpu_type``: of all its GPUs.
     """
 
     name: ClassVar[str] = "bill"
@@ -497,6 +518,8 @@ class Bill(Event):
     unit: str
     measured: str
     advice: tuple[tuple[str, str], ...]
+    node: str | None = None
+    gpu_type: str | None = None
 
 
 # --- files ---------------------------------------------------------------------------------------------------
@@ -536,7 +559,11 @@ class Copied(Event):
 
 @dataclass(frozen=True)
 class ShellOpening(Event):
-    """A terminal on a node is about to open. ``inside``: in the session's environment, or outside its container."""
+    """A terminal on a node is about to open. ``inside``: in the session's environment, or outside its container.
+
+    ``ends_job``: whether the job was queued for it alone, and ends with it. ``command``: what is run there in place of
+    a shell, without a terminal.
+    """
 
     name: ClassVar[str] = "shell"
     session: str
@@ -544,3 +571,5 @@ class ShellOpening(Event):
     node: str
     inside: bool
     environment: str | None
+    ends_job: bool = False
+    command: str | None = None

@@ -375,7 +375,9 @@ class _End:
         if shortage := causes.of_memory(self.log):
             return self._error(shortage[0], why=f"The log says “{shortage[1]}”.")
         by, mend = self._by()
-        return JobCancelled(f"Job {self.job} was cancelled{by}.", mend=mend, log=self.log[-5:])
+        error = JobCancelled(f"Job {self.job} was cancelled{by}.", mend=mend, log=self.log[-5:])
+        error.by_user = bool(self.who) and self.who == self.user
+        return error
 
     def _by(self) -> tuple[str, str]:
         """Return by whom it was cancelled, and what to do then."""

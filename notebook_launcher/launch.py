@@ -27,6 +27,7 @@ from notebook_launcher.queueing import profile_named, queue_job
 from notebook_launcher.request import format_walltime
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session import (
+    Program,
     Session,
     Site,
     discard_session,
@@ -35,6 +36,7 @@ from notebook_launcher.session import (
     new_session,
     write_session,
 )
+from notebook_launcher.sessions import come_back_instead
 from notebook_launcher.stage import Access, Stage, View, job_of
 from notebook_launcher.ways import may_need_sshd, told_of
 
@@ -46,14 +48,22 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     ending the job; ``HungUp`` (a closed terminal) leaves it running.
     """
     with open_stage(plan.place, view, prompts, interrupts, plan.forwards) as stage:
-        _tell_notes(plan, stage)
-        session = _new_session(plan, stage.scheduler, stage.site, stage.root)
-        stage.scheduler.submit(plan.request, session.submission)  # what cannot be asked for is told before all else
-        interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
-        with _discarded_if_not_queued(stage, session), profile_named(plan):
-            access = _write(plan, stage, session)
-            session = dataclasses.replace(session, job=queue_job(stage, session))
-        attend(stage, session, access, ours=True, first=_submitted(plan, stage, session))
+        if come_back_instead(plan, stage):
+            return
+        for note in _notes(plan, stage.scheduler, stage.site):
+            view.show(events.Noted(note))
+        session, access = queue_session(plan, stage)
+        attend(stage, session, access, ours=True, first=submitted(plan, stage, session))
+
+
+def queue_session(plan: Plan, stage: Stage, program: Program = "jupyterlab") -> tuple[Session, Access]:
+    """Make a session and queue its job; from then on interrupts are deferred. Raises what ``queue_job`` raises."""
+    session = _new_session(plan, stage.scheduler, stage.site, stage.root, program)
+    stage.scheduler.submit(plan.request, session.submission)  # what cannot be asked for is told before all else
+    stage.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
+    with _discarded_if_not_queued(stage, session), profile_named(plan):
+        access = _write(plan, stage, session)
+        return dataclasses.replace(session, job=queue_job(stage, session)), access
 
 
 def doctor(place: Place, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -95,11 +105,6 @@ def _as_typed(command: list[str]) -> str:
 # --- what is said first -------------------------------------------------------------------------------------
 
 
-def _tell_notes(plan: Plan, stage: Stage) -> None:
-    for note in _notes(plan, stage.scheduler, stage.site):
-        stage.view.show(events.Noted(note))
-
-
 def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
     useless = useless_flags_note(plan.asked) if scheduler.same_machine else None
     open_port = None if scheduler.same_machine else open_port_note(plan.place.profile)
@@ -109,11 +114,12 @@ def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
 # --- a new session -------------------------------------------------------------------------------------------
 
 
-def _new_session(plan: Plan, scheduler: Scheduler, site: Site, root: str) -> Session:
+def _new_session(plan: Plan, scheduler: Scheduler, site: Site, root: str, program: Program = "jupyterlab") -> Session:
     return new_session(root, plan.request, scheduler=scheduler.name, cluster=plan.place.cluster, host=plan.place.host,
                        environment=plan.environment_name, now=site.now,
-                       stream="direct" if _listens_openly(plan, scheduler) else None, command=plan.command,
-                       launched_from=socket.gethostname(), idle_stop=plan.idle_stop)  # fmt: skip
+                       stream="direct" if _listens_openly(plan, scheduler) else None, program=program,
+                       command=plan.command, launched_from=socket.gethostname(),
+                       idle_stop=plan.idle_stop if program == "jupyterlab" else 0)  # fmt: skip
 
 
 def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
@@ -122,7 +128,7 @@ def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
 
 def _write(plan: Plan, stage: Stage, session: Session) -> Access:
     """Write the session's directory, with a token and keys that are its own."""
-    env = _session_env(plan, stage.scheduler, stage.site)
+    env = _session_env(plan, stage.scheduler, stage.site, session.record.program)
     if stage.scheduler.same_machine:  # no server of ours has to be entered
         return Access(write_session(stage.host, session, env, {}), lambda: join_keys(stage.host, session.directory))
     keys, files = new_keys()
@@ -145,7 +151,7 @@ def _watching(plan: Plan) -> dict[str, str]:
     return {**said, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else said
 
 
-def _session_env(plan: Plan, scheduler: Scheduler, site: Site) -> str:
+def _session_env(plan: Plan, scheduler: Scheduler, site: Site, program: Program = "jupyterlab") -> str:
     asked = plan.environment
     environment = asked.model_copy(
         update={
@@ -156,7 +162,10 @@ def _session_env(plan: Plan, scheduler: Scheduler, site: Site) -> str:
         }
     )
     container = site.expand(plan.container) if plan.container else None
-    others = {**_reaching(plan, scheduler), **_watching(plan)}
+    if program == "shell":
+        others = {"program": program, "usage": str(plan.place.profile.usage_seconds)}
+    else:
+        others = {**_reaching(plan, scheduler), **_watching(plan)}
     return environment_lines(environment, container=container, path=plan.path, others=others)
 
 
@@ -173,6 +182,7 @@ def _discarded_if_not_queued(stage: Stage, session: Session) -> Iterator[None]:
         raise
 
 
-def _submitted(plan: Plan, stage: Stage, session: Session) -> events.Submitted:
+def submitted(plan: Plan, stage: Stage, session: Session) -> events.Submitted:
+    """Return what there is to tell of a session that was just queued."""
     job, walltime = job_of(session), format_walltime(plan.request.walltime)
     return events.Submitted(session.id, job.id, job.cluster, stage.scheduler.name, walltime, session.directory)

@@ -34,6 +34,11 @@ class CountedPrompts:
         self.count += 1
         return self._prompts.secret(text, echo=echo)
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is somebody to ask; not every way to ask can tell."""
+        return getattr(self._prompts, "asks", False)
+
     def confirm(self, text: str) -> bool:
         """Pass the question on."""
         return self._prompts.confirm(text)

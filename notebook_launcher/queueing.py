@@ -32,6 +32,7 @@ from notebook_launcher.errors import (
 )
 from notebook_launcher.interrupts import Interrupt
 from notebook_launcher.plan import Plan
+from notebook_launcher.profiles.store import default_flags
 from notebook_launcher.request import GPU_FLAGS, Request
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session import Session, read_job
@@ -83,7 +84,9 @@ def profile_named(plan: Plan) -> Iterator[None]:
         yield
     except SubmitRefused as error:
         flags = plan.request.flags
-        theirs = sorted((_ABOUT.get(type(error), frozenset()) & flags.keys()) - plan.asked)
+        # the launcher's own walltime is not among them
+        wishes = default_flags(plan.place.profile).keys() & flags.keys()
+        theirs = sorted((_ABOUT.get(type(error), frozenset()) & wishes) - plan.asked)
         if theirs and plan.place.cluster:
             named = ", ".join(f"--{name}={flags[name]}" for name in theirs)
             error.why = f"{error.why} The profile “{plan.place.cluster}” asks for it: {named}.".strip()

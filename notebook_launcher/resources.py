@@ -12,10 +12,13 @@ JOB_FILES = (
     "lib.sh",
     "submit.sh",
     "sshd.sh",
+    "shell.sh",
     "watch.sh",
+    "usage.sh",
     "asked.sh",
     "local.sh",
     "jupyter_server_config.py",
+    "idle_guard.py",
 )
 
 

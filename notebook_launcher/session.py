@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from notebook_launcher import __version__
-from notebook_launcher.errors import HostCommandFailed, SessionNotFound
+from notebook_launcher.errors import HostCommandFailed
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.request import Request
@@ -28,6 +28,8 @@ from notebook_launcher.schedulers.base import JobRef, Submission
 
 SESSION_ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+Program = Literal["jupyterlab", "shell"]
 
 _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%M:%S%z)"'
 
@@ -83,7 +85,7 @@ class SessionRecord(BaseModel):
     environment: str | None = None
     stream: str | None = None
     log: str
-    program: Literal["jupyterlab", "shell"] = "jupyterlab"
+    program: Program = "jupyterlab"
     command: str | None = None
     launched_from: str | None = None
     idle_stop: int = 0
@@ -123,7 +125,7 @@ def new_session(
     environment: str | None,
     now: datetime,
     stream: str | None = None,
-    program: Literal["jupyterlab", "shell"] = "jupyterlab",
+    program: Program = "jupyterlab",
     command: str | None = None,
     launched_from: str | None = None,
     idle_stop: int = 0,
@@ -200,78 +202,25 @@ def environment_lines(
     return "".join(f"{key}={value}\n" for key, values in pairs for value in values if value)
 
 
-@dataclass(frozen=True)
-class Listed:
-    """One session as its folder's listing tells it: ``ended`` by the job's own word, ``job`` where one is noted."""
-
-    id: str
-    ended: bool
-    job: JobRef | None = None
-
-
-def list_sessions(host: Host, root: str) -> list[Listed]:
-    """Return all sessions under ``root``, the oldest first, with one command; what is no session is passed over."""
-    answer = host.run(["sh", "-c", _LIST, "list-sessions", root])
-    found = []
-    for line in answer.stdout.splitlines():
-        session_id, _, rest = line.partition(" ")
-        state, _, noted = rest.partition(" ")
-        if SESSION_ID.fullmatch(session_id):
-            found.append(Listed(session_id, state == "ended", _job_of(noted)))
-    return found
-
-
-# only a line that looks like a job counts: a site's plug-in may print sentences around it
-_LIST = (
-    'cd -- "$1" 2>/dev/null || exit 0; for id in *; do [ -f "$id/session.json" ] || continue; state=open; '
-    '[ -f "$id/exit.json" ] && state=ended; '
-    "job=$(grep -xE '[0-9][0-9A-Za-z._-]*(;[0-9A-Za-z._-]+)?' \"$id/job\" 2>/dev/null | tail -n 1); "
-    'printf \'%s %s %s\\n\' "$id" "$state" "$job"; done'
-)
-
-
-def choose_session(sessions: Sequence[Listed], prefix: str, live: Collection[str], where: str) -> Listed:
-    """Return the one session whose id is ``prefix``, or the one live session whose id starts with it.
-
-    ``live``: the ids of those that have not ended. Raises ``SessionNotFound``, naming those that could be meant.
-    """
-    whole = [session for session in sessions if session.id == prefix]
-    matches = whole or [session for session in sessions if session.id in live and session.id.startswith(prefix)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise SessionNotFound(
-            f"{len(matches)} sessions match “{prefix}”." if prefix else "There are several sessions.",
-            why=f"They are: {', '.join(session.id for session in matches)}.",
-            mend="name one of them, or its beginning",
-        )
-    raise SessionNotFound(
-        f"There is no session “{prefix}” on {where}." if prefix else f"There is no session on {where}.",
-        why=f"Live sessions there: {', '.join(sorted(live)) or 'none'}.",
-        mend="start one: launch-notebook",
-    )
-
-
-def read_session(host: Host, directory: str) -> Session:
-    """Read a session's record and job. Raises ``SessionNotFound`` where they cannot be made sense of."""
-    try:
-        record = SessionRecord.model_validate_json(host.read_file(f"{directory}/session.json") or b"")
-    except ValidationError as error:
-        raise SessionNotFound(f"The record in {directory} is damaged.", why=str(error.errors()[0]["msg"])) from None
-    return Session(record, directory, read_job(host, directory))
-
-
 def read_job(host: Host, directory: str) -> JobRef | None:
     """Return the job that ``submit.sh`` noted, or that the job noted itself; ``None`` where neither did."""
-    lines = (host.read_file(f"{directory}/job") or b"").decode(errors="replace").splitlines()
-    for line in reversed(lines):  # a site's plug-in may print sentences around it
-        if job := _job_of(line):
-            return job
+    noted = (host.read_file(f"{directory}/job") or b"").decode(errors="replace")
+    if job := job_in(noted, None):
+        return job
     try:
         started = json.loads(host.read_file(f"{directory}/started.json") or b"{}")
     except ValueError:
         return None
-    return JobRef(str(started["job"])) if isinstance(started, dict) and started.get("job") else None
+    return job_in("", started) if isinstance(started, dict) else None
+
+
+def job_in(noted: str, started: Mapping[str, object] | None) -> JobRef | None:
+    """Return the job in what a submit command printed, else the one in what the job noted when it started.
+
+    Only what looks like a job counts: a site's plug-in may print sentences around it, and it goes into commands.
+    """
+    words = [*reversed(noted.splitlines()), str((started or {}).get("job") or "")]
+    return next((job for job in map(_job_of, words) if job), None)
 
 
 def _job_of(line: str) -> JobRef | None:

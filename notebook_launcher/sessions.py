@@ -1,21 +1,52 @@
-"""The stories of sessions that there are: come back to one, open it, end it."""
+"""The stories of sessions that there are: list them, come back to one, open it, end them."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 from collections.abc import Sequence
+from datetime import timedelta
 
-from notebook_launcher import events
+from notebook_launcher import events, state
 from notebook_launcher.attend import attend
-from notebook_launcher.ending import end_job
+from notebook_launcher.billing import show_bill
+from notebook_launcher.catalogue import Catalogue, Entry, choose, in_words, list_apart
+from notebook_launcher.ending import end_job, typed
+from notebook_launcher.errors import HostCommandFailed, LauncherError
+from notebook_launcher.finding import find_session as find_session
+from notebook_launcher.finding import look, play_on, tidy_up
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys
-from notebook_launcher.opening import make_scheduler, open_stage
-from notebook_launcher.plan import Place
-from notebook_launcher.schedulers.base import JobRef
-from notebook_launcher.session import Listed, Session, choose_session, list_sessions, read_session
+from notebook_launcher.opening import open_stage
+from notebook_launcher.plan import Place, Plan
+from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, View, job_of
+from notebook_launcher.state import replace_seen_sessions
+from notebook_launcher.stopping import end_jobs
+from notebook_launcher.tunnel import Endpoint, check_jupyter
+
+RECENTLY = timedelta(hours=24)  # for so long a session that has ended is listed without --all
+LOOK_WITHIN = 10.0  # seconds for a look around before a launch; it goes on without
+
+
+def list_sessions(place: Place, view: View, prompts: Prompts, interrupts: Interrupts, *, every: bool = False) -> None:
+    """Show the sessions of a place: those that live, then those that have ended, each the newest first.
+
+    ``every``: also those that ended more than a day ago. Tidies up after those that are over.
+    """
+    with open_stage(place, view, prompts, interrupts) as stage:
+        catalogue = look(stage, tidy=True)
+        live, ended = catalogue.live, catalogue.ended
+        recent = [entry for entry in ended if every or _is_recent(entry, catalogue)]
+        for entry in (*live, *recent):
+            view.show(entry.seen)
+        hidden = len(ended) - len(recent)
+        now = catalogue.now.isoformat(timespec="seconds")
+        view.show(events.Listed(stage.host.label, len(live), len(ended), hidden, catalogue.damaged, now))
+        replace_seen_sessions({entry.session.id: in_words(entry, catalogue.now) for entry in (*live, *recent)})
+        tidy_up(stage, catalogue)
 
 
 def connect(
@@ -23,47 +54,149 @@ def connect(
 ) -> None:
     """Come back to a session that was left running, and hold it as ``launch`` does."""
     with open_stage(place, view, prompts, interrupts, forwards) as stage:
-        session = find_session(stage, prefix)
-        token = (stage.host.read_file(f"{session.directory}/token") or b"").decode(errors="replace").strip()
-        access = Access(token, functools.cache(lambda: join_keys(stage.host, session.directory)))
-        found = events.Noted(f"Session {session.id}: job {job_of(session)}.")
-        interrupts.defer()
-        attend(stage, session, access, ours=False, first=found)
+        session, _ = find_session(stage, prefix)
+        come_back(stage, session)
 
 
-def stop(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """End a session from anywhere, and wait until its job is gone."""
+def come_back(stage: Stage, session: Session) -> None:
+    """Hold a session that is there already."""
+    stage.interrupts.defer()
+    attend(stage, session, _access(stage, session), ours=False, first=_found(session))
+
+
+def _access(stage: Stage, session: Session) -> Access:
+    token = (stage.host.read_file(f"{session.directory}/token") or b"").decode(errors="replace").strip()
+    return Access(token, functools.cache(lambda: join_keys(stage.host, session.directory)))
+
+
+def _found(session: Session) -> events.Event:
+    return events.Noted(f"Session {session.id}: job {job_of(session)}.")
+
+
+def forward(
+    place: Place, ports: Sequence[tuple[int, int]], prefix: str, view: View, prompts: Prompts, interrupts: Interrupts
+) -> None:
+    """Hold ports of a session's node open here, each with the number that it should have here (0: the same).
+
+    The session is left as it is, whatever ends this.
+    """
     with open_stage(place, view, prompts, interrupts) as stage:
-        session = find_session(stage, prefix)
+        session, _ = find_session(stage, prefix)
         interrupts.defer()
-        end_job(stage, session)
+        attend(stage, session, _access(stage, session), ours=False, first=_found(session), ports=ports)
+
+
+def stop(
+    place: Place,
+    names: Sequence[str],
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    *,
+    every: bool = False,
+    sure: bool = False,
+) -> None:
+    """End sessions from anywhere, and wait until their jobs are gone; without a name the one that there is.
+
+    ``every``: all that live. ``sure``: do not ask before several are ended. One that has ended already is no error.
+    """
+    with open_stage(place, view, prompts, interrupts) as stage:
+        meant = _meant_to_end(stage, names, every=every)
+        sessions = [play_on(stage, entry) for entry in meant if entry.seen.state != "ended"]
+        for entry in meant:
+            if entry.seen.state == "ended":
+                view.show(events.Noted(f"Session {entry.session.id} has ended already."))
+        if len(sessions) > 1 and not sure and not _is_wanted(stage, meant):
+            view.show(events.Noted("Nothing was ended."))
+            return
+        interrupts.defer()
+        if len(sessions) == 1:
+            end_job(stage, sessions[0])
+            show_bill(stage, sessions[0])
+        elif sessions:
+            end_jobs(stage, sessions)
+
+
+def _meant_to_end(stage: Stage, names: Sequence[str], *, every: bool) -> list[Entry]:
+    catalogue, where = look(stage), stage.host.label
+    if every:
+        if not catalogue.live:
+            stage.view.show(events.Noted(f"There is no live session on {where}."))
+        return catalogue.live
+    meant = [choose(catalogue, name, where, ended_too=True) for name in names if name]
+    meant = meant or [choose(catalogue, "", where)]
+    return list({entry.session.id: entry for entry in meant}.values())
+
+
+def _is_wanted(stage: Stage, entries: Sequence[Entry]) -> bool:
+    """Ask, where there is somebody to ask."""
+    live = [entry for entry in entries if entry.seen.state != "ended"]
+    question = f"{list_apart(live, stage.clock())}\nEnd these {len(live)} sessions?"
+    return not stage.prompts.asks or stage.prompts.confirm(question)
 
 
 def open_session(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Open a session in the browser: over the tunnel that this machine has to it already, else as ``connect``."""
-    connect(place, prefix, view, prompts, interrupts)
+    with open_stage(place, view, prompts, interrupts) as stage:
+        session, entry = find_session(stage, prefix)
+        if not _is_open_here(stage, session, entry.seen.node or "its node"):
+            come_back(stage, session)
 
 
-def find_session(stage: Stage, prefix: str) -> Session:
-    """Return the session that the user means, and play on with the scheduler that it was queued with."""
-    sessions = list_sessions(stage.host, stage.root)
-    chosen = choose_session(sessions, prefix, _live(stage, sessions), stage.host.label)
-    session = read_session(stage.host, f"{stage.root}/{chosen.id}")
-    stage.scheduler = make_scheduler(session.record.scheduler, stage.root)
-    return session
+def _is_open_here(stage: Stage, session: Session, node: str) -> bool:
+    """Lead the browser over the tunnel of another launcher on this machine; tell whether there is one that works."""
+    token = _access(stage, session).token
+    for port in state.held_ports(session.id):
+        with contextlib.suppress(LauncherError, ValueError):
+            data = json.loads(stage.host.read_file(f"{session.directory}/endpoint.json") or b"{}")
+            endpoint = Endpoint.from_file(data if isinstance(data, dict) else {})
+            check_jupyter(port, endpoint, token, patience=0.0)
+            url = endpoint.url(port, token)
+            stage.view.show(events.Opened(session.id, job_of(session).id, node, url, port))
+            return True
+        state.forget_port(session.id, port)
+    return False
 
 
-def _live(stage: Stage, sessions: Sequence[Listed]) -> set[str]:
-    """Return the ids of those that have not ended: a job that never started leaves no word, the scheduler knows."""
-    candidates = [session for session in sessions if not session.ended and session.job]
-    live = set()
-    for cluster in {session.job.cluster for session in candidates if session.job}:
-        there = {session.job.id: session for session in candidates if session.job and session.job.cluster == cluster}
-        jobs = [JobRef(job_id, cluster) for job_id in there]
-        answer = stage.host.run(stage.scheduler.query(jobs), login_shell=True)
-        states = stage.scheduler.read_query(jobs, answer)
-        if states is None:  # nobody tells: then none is known to have ended
-            live |= {session.id for session in there.values()}
-        else:
-            live |= {there[job_id].id for job_id, status in states.items() if not status.state.ended}
-    return live
+def _is_recent(entry: Entry, catalogue: Catalogue) -> bool:
+    return entry.ended is None or catalogue.now - entry.ended < RECENTLY
+
+
+# --- before another one is launched --------------------------------------------------------------------------
+
+
+def come_back_instead(plan: Plan, stage: Stage) -> bool:
+    """Where a session is there already: offer to connect to it, and hold it then; return whether that was wanted.
+
+    Where nobody can be asked, or another one is wanted in any case, it is only told. Costs one command where there is
+    no session, and one question to the scheduler where there may be.
+    """
+    there = _there_already(stage)
+    if not there:
+        return False
+    entry = there[0]
+    text = f"Session {entry.session.id} {in_words(entry, stage.clock())}{_left(entry)}"
+    text += f" ({len(there) - 1} more: launch-notebook list)" if len(there) > 1 else ""
+    if plan.always_new or not stage.prompts.asks:
+        stage.view.show(events.Noted(f"{text}. Come back to it with: {typed(stage, entry.session, 'connect')}"))
+        return False
+    if not stage.prompts.confirm(f"{text}.\nConnect to it instead of starting another?"):
+        return False
+    come_back(stage, play_on(stage, entry))
+    return True
+
+
+def _there_already(stage: Stage) -> list[Entry]:
+    """Return the sessions with JupyterLab that run, start or wait, in this order; none where nobody tells in time."""
+    order = ("running", "starting", "waiting")
+    try:
+        live = look(stage, sure=False, timeout=LOOK_WITHIN).live
+    except HostCommandFailed:
+        return []
+    found = [entry for entry in live if entry.seen.state in order and entry.seen.program == "jupyterlab"]
+    return sorted(found, key=lambda entry: order.index(entry.seen.state))
+
+
+def _left(entry: Entry) -> str:
+    minutes = (entry.seen.seconds_left or 0) // 60
+    return "" if entry.seen.seconds_left is None else f", {minutes // 60}:{minutes % 60:02d} left"

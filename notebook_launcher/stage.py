@@ -53,11 +53,14 @@ class Stage:
     prompts: CountedPrompts
     interrupts: Interrupts
     forwards: tuple[int, ...] = ()
-    opened_at: float = field(default_factory=time.monotonic)
+    opened_at: float = field(default_factory=time.time)
 
     def clock(self) -> datetime:
-        """Return the time on the cluster's clock, with its zone: what it said when it was looked at, and since then."""
-        return self.site.now + timedelta(seconds=time.monotonic() - self.opened_at)
+        """Return the time on the cluster's clock, with its zone: what it said when it was looked at, and since then.
+
+        Measured by this machine's clock, which goes on while a laptop sleeps; ``time.monotonic`` may not.
+        """
+        return self.site.now + timedelta(seconds=time.time() - self.opened_at)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import tempfile
 from pathlib import Path
 
@@ -23,11 +24,16 @@ def remembered(what: str, about: str) -> str | None:
     return _read(what).get(about)
 
 
-def remember(what: str, about: str, word: str) -> None:
-    """Keep a word; where that cannot be done, it is found out again next time."""
+def remember(what: str, about: str, word: str, at_most: int | None = None) -> None:
+    """Keep a word; where that cannot be done, it is found out again next time.
+
+    ``at_most``: how many words are kept under ``what``; those whose ``about`` is last in order stay.
+    """
     known = _read(what)
     if known.get(about) != word:
-        _write(what, known | {about: word})
+        words = known | {about: word}
+        kept = words if at_most is None else sorted(words)[-at_most:]
+        _write(what, {key: words[key] for key in kept})
 
 
 def _write(what: str, words: dict[str, str]) -> None:
@@ -53,6 +59,74 @@ def replace_seen_sessions(about: dict[str, str]) -> None:
     """Keep the sessions that are there now, with a word about each, for completion on TAB."""
     if _read("sessions") != about:
         _write("sessions", about)
+
+
+def last_port(session: str) -> int:
+    """Return the port of this machine that led to a session last; 0: none is known."""
+    word = remembered("ports", session) or ""
+    return int(word) if word.isdecimal() and int(word) < 65536 else 0
+
+
+def note_held(session: str, port: int) -> None:
+    """Keep for as long as this process holds a session that it does, and by which port of this machine."""
+    remember("ports", session, str(port), at_most=_PORTS)
+    _write(_held(session), {"machine": socket.gethostname(), "pid": str(os.getpid()), "port": str(port)})
+
+
+def forget_held(session: str) -> None:
+    """This process does not hold the session any more."""
+    with contextlib.suppress(OSError):
+        _file(_held(session)).unlink(missing_ok=True)
+
+
+def held_ports(session: str) -> list[int]:
+    """Return the ports by which other processes of this user on this machine hold a session, the newest first.
+
+    What a process has left behind that is gone is removed.
+    """
+    found = []
+    with contextlib.suppress(OSError):
+        for path in sorted(state_folder().glob(f"held-{session}-*.json"), key=_written_at, reverse=True):
+            told = _read(path.name.removesuffix(".json"))
+            pid, port, machine = (told.get(key, "") for key in ("pid", "port", "machine"))
+            if machine and machine != socket.gethostname():
+                continue  # the folder may be shared by several login nodes
+            if pid.isdecimal() and port.isdecimal() and _is_ours(int(pid)):
+                found.append(int(port))
+            else:
+                path.unlink(missing_ok=True)
+    return found
+
+
+def forget_port(session: str, port: int) -> None:
+    """Nothing of the session is behind a port of ``held_ports`` any more: forget who said so."""
+    with contextlib.suppress(OSError):
+        for path in state_folder().glob(f"held-{session}-*.json"):
+            told = _read(path.name.removesuffix(".json"))
+            if (told.get("port"), told.get("machine")) == (str(port), socket.gethostname()):
+                path.unlink(missing_ok=True)
+
+
+_PORTS = 200  # sessions whose ports are remembered
+
+
+def _held(session: str) -> str:
+    return f"held-{session}-{os.getpid()}"
+
+
+def _written_at(path: Path) -> float:
+    return path.stat().st_mtime
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether a process is alive, and this user's; on Windows, where a look would end it, that is taken for granted."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def _file(what: str) -> Path:

@@ -72,7 +72,7 @@ class Tunnel:
         self._changed = threading.Condition()
         self._link: Link | None = None
         self._servers: dict[object, Any] = {}
-        self._address = "127.0.0.1"
+        self.address = "127.0.0.1"  # of the node, on which forwarded ports are reached
         self._closed = False
 
     def lead_over(self, link: Link) -> None:
@@ -85,17 +85,20 @@ class Tunnel:
             if one is not None:
                 one.close()
 
-    def jupyter(self, endpoint: Endpoint) -> int:
-        """Return the port here that leads to Jupyter; the same one when Jupyter has moved to another node or port."""
-        self._address = endpoint.address
-        return self._open("jupyter", (endpoint.address, endpoint.port))
+    def jupyter(self, endpoint: Endpoint, wish: int = 0) -> int:
+        """Return the port here that leads to Jupyter; the same one when Jupyter has moved to another node or port.
 
-    def forward(self, port: int) -> int:
+        ``wish``: its number where that is free; 0: any.
+        """
+        self.address = endpoint.address
+        return self._open("jupyter", (endpoint.address, endpoint.port), wish)
+
+    def forward(self, port: int, local: int = 0) -> int:
         """Return a port here that leads to a port of the node, on the address where Jupyter listens.
 
-        It has the same number, where that is free.
+        It has the number ``local``, else (0) the same one, where that is free.
         """
-        return self._open(port, (self._address, port), wish=port)
+        return self._open((port, local or port), (self.address, port), local or port)
 
     def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
         server = self._servers.get(name)
@@ -162,10 +165,12 @@ class Tunnel:
 
 
 class SameMachine(Tunnel):
-    """The job runs on this very machine: its ports are our ports."""
+    """The job runs on this very machine: its ports are our ports, but for one that is to have another number."""
 
     def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
-        return target[1]
+        if name == "jupyter" or wish in (0, target[1]):
+            return target[1]
+        return super()._open(name, target, wish)
 
 
 def _listen(tunnel: Tunnel, wish: int) -> Any:

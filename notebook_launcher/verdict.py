@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Mapping
 
-from notebook_launcher import events, explain
+from notebook_launcher import causes, events, explain
 from notebook_launcher.ending import ANSWER_WITHIN, TOLD_AFTER
 from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError, SchedulerSilent
 from notebook_launcher.request import Request
@@ -34,6 +34,13 @@ def exit_record(stage: Stage, session: Session) -> Mapping[str, object]:
     except (ValueError, HostCommandFailed):
         return {}
     return data if isinstance(data, dict) else {}
+
+
+def ended_idle(record: Mapping[str, object]) -> str:
+    """Return the job's sentence where it has ended itself because nobody used it, as was asked; nothing elsewhere."""
+    if record.get("cause") != causes.IDLE:
+        return ""
+    return str(record.get("message") or "Nobody used the session, so it was ended.")
 
 
 def final_status(stage: Stage, session: Session, record: Mapping[str, object]) -> JobStatus | None:

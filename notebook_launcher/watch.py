@@ -25,7 +25,7 @@ from notebook_launcher.explain import needs
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
 from notebook_launcher.pace import LONGEST, QUESTION, Pace
 from notebook_launcher.request import Request
-from notebook_launcher.samples import Sample
+from notebook_launcher.samples import Sample, read_samples
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.outlook import Evidence
 
@@ -169,14 +169,19 @@ class Watch:
         if name == "deleted":
             self._directory_gone = True
             self._inbox.put(DirectoryGone())
-        if name not in ("started", "endpoint", "exit"):
+        elif name == "usage":
+            for sample in read_samples(text.split("|"))[-1:]:
+                self._inbox.put(Sampled(sample))
+        elif line == "gone idle":
+            self._inbox.put(IdleTold(None))
+        if name not in ("started", "endpoint", "exit", "idle"):
             return  # a sign of life
         with contextlib.suppress(ValueError):
             data = json.loads(text)
             if isinstance(data, dict):
                 if name == "started":
                     self._started_at = time.monotonic()
-                self._inbox.put(FileAppeared(name, data))
+                self._inbox.put(IdleTold(data) if name == "idle" else FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:
         if not self._directory_gone:

@@ -191,7 +191,9 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        return self._find(r"\d{8}-\d{6}-[a-z2-7]{4}")
+        # a launch may have told of another one before
+        own = re.search(r"\(session\s(\d{8}-\d{6}-[a-z2-7]{4})\)", self.printed)
+        return own[1] if own else self._find(r"\d{8}-\d{6}-[a-z2-7]{4}")
 
     @property
     def job_id(self) -> str:
@@ -226,8 +228,9 @@ def launch(cluster: PracticeCluster, box: str, *arguments: str, user: str = "ali
 
 
 def plain(text: str) -> str:
-    """Return text without a terminal's control sequences."""
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", text)
+    """Return text without a terminal's control sequences; a line that is drawn anew is one more line."""
+    text = text.replace("\x1b[1G", "\n")
+    return re.sub(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78])|\r", "", text)
 
 
 @pytest.fixture

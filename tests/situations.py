@@ -285,7 +285,7 @@ ENDS = (
               ONE, (r"cancelled by root",), errors.JobCancelled, each_slurm=True,
               acts=(When(READY, do("ctl", "scancel JOB")),)),
     Situation(Part.ENDS, "cancelled by the user elsewhere", "`scancel JOB` by alice on the login node, JupyterLab runs",
-              ONE, (r"cancelled by you",), errors.JobCancelled,
+              ONE, (r"ended by you, from elsewhere",), None,
               acts=(When(READY, do("login", "scancel JOB", "alice")),)),
     Situation(Part.ENDS, "cancelled, and the site keeps no accounts",
               "no accounting on the login nodes; `scancel JOB` by root, JupyterLab runs",

@@ -34,8 +34,10 @@ from notebook_launcher import (
     mending,
     opening,
     pace,
+    passage,
     queueing,
     sessions,
+    state,
     tunnel,
     verdict,
     watch,
@@ -68,12 +70,13 @@ from notebook_launcher.errors import (
     SchedulerAway,
     SchedulerSilent,
     SubmitUncertain,
+    WalltimeRefused,
 )
 from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward, Prompts
 from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts, Kind
 from notebook_launcher.plan import Place, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
-from notebook_launcher.request import Request
+from notebook_launcher.request import Request, merge_flags
 from notebook_launcher.stage import Typed
 from notebook_launcher.tunnel import Endpoint
 from notebook_launcher.ways import Crossing
@@ -163,7 +166,7 @@ class FakeHost(Host):
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
     ) -> Answer:
         kind = _kind(argv)
-        self.ran.append((kind, " ".join(argv)))
+        self.ran.append((kind, " ".join(_without_env(argv))))
         self.hooks.reached(kind)
         try:
             self._reaches(argv)
@@ -194,7 +197,11 @@ class FakeHost(Host):
         if kind == "scancel" and self.scancel_works and self.state in ("PENDING", "RUNNING", "SUSPENDED"):
             self.state = "CANCELLED"
         if kind == "list":
-            return Answer(0, f"{SESSION_ID} open 7\n")
+            record = self.files.get("session.json")
+            known = f"{SESSION_ID} session {record}\n{SESSION_ID} job 7\n" if record else ""
+            return Answer(0, f"sessions 1\n{known}end\n")
+        if kind == "own":
+            return self.row() if self.state else Answer(0)
         if kind == "head":
             name = argv[-1].rpartition("/")[2]
             return Answer(0, self.files[name]) if name in self.files else Answer(1)
@@ -336,9 +343,11 @@ def _kind(argv: Sequence[str]) -> str:
     if argv[0] == "bash" and argv[1].endswith("/asked.sh"):
         return "squeue" if "--me" in argv else _kind(argv[4:])
     if argv[0] == "squeue":
-        return "find" if "--me" in argv else "squeue"
+        return "squeue" if "--me" not in argv else "own" if "--states=all" in argv else "find"
+    if list(argv[:2]) == ["bash", "-s"]:
+        return "list"
     if argv[0] == "sh":
-        return {"write-files": "write", "list-sessions": "list"}.get(argv[3] if len(argv) > 3 else "", "site")
+        return {"write-files": "write", "read-bill": "bill"}.get(argv[3] if len(argv) > 3 else "", "site")
     return argv[0]
 
 
@@ -474,6 +483,11 @@ class Story:
         self._old_session()
         self._begin(lambda: sessions.connect(PLACE, "", self.view, self.prompts, self.interrupts))
 
+    def forward(self, *ports: tuple[int, int]) -> None:
+        """Hold ports of that session's node, and nothing else."""
+        self._old_session()
+        self._begin(lambda: sessions.forward(PLACE, ports, "", self.view, self.prompts, self.interrupts))
+
     def stop(self) -> None:
         self._old_session()
         self._begin(lambda: sessions.stop(PLACE, "", self.view, self.prompts, self.interrupts))
@@ -528,8 +542,9 @@ class Story:
 
     @property
     def names(self) -> list[str]:
-        """What was shown to everybody; the rest is for who asks for details."""
-        return [event.name for event in self.view.shown if not isinstance(event, events.Tunnelled)]
+        """What was shown to everybody, and stays; the rest is for who asks for details, or updates in place."""
+        passing = (events.Tunnelled, events.Holding)
+        return [event.name for event in self.view.shown if not isinstance(event, passing)]
 
     @property
     def notes(self) -> list[str]:
@@ -657,7 +672,7 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
     monkeypatch.setattr(opening, "open_host", story.open_host)
     monkeypatch.setattr(attend, "find_way", story.ways.find_way)
     monkeypatch.setattr(attend, "Tunnel", story.tunnel)
-    monkeypatch.setattr(attend, "check_jupyter", story.ways.check_jupyter)
+    monkeypatch.setattr(passage, "check_jupyter", story.ways.check_jupyter)
     for after in ("after_answer", "after_silence"):
         monkeypatch.setattr(pace.Pace, after, lambda *_: 0.01)
     monkeypatch.setattr(verdict, "FINAL_WORD_WITHIN", 2.0)
@@ -777,6 +792,21 @@ def test_the_scheduler_may_tell_first_that_it_was_shut_down(story: Story) -> Non
     story.host.state = "COMPLETED"
     story.well()
     assert "shut down" in story.shown(events.Ended).text
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_session_that_nobody_used_ends_well(story: Story, held: bool) -> None:
+    story.launch()
+    if held:
+        story.held()
+    else:
+        story.shown(events.Waiting)
+        story.host.starts()
+    story.host.state = "COMPLETED"
+    story.host.says("exit", cause="idle", message="Nobody used JupyterLab for 30 minutes, so the session was ended.")
+    story.well()
+    assert "problem" not in story.names
+    assert story.shown(events.Ended).text == "Nobody used JupyterLab for 30 minutes, so the session was ended."
 
 
 # --- interrupts at every step --------------------------------------------------------------------------------
@@ -918,9 +948,17 @@ def test_a_scheduler_that_did_not_hear(
 @pytest.mark.parametrize("asked", [frozenset(), frozenset({"partition"})], ids=["by the profile", "by the user"])
 def test_a_refusal_of_what_the_profile_asked_for_says_so(story: Story, asked: frozenset[str]) -> None:
     story.host.answers["sbatch"] = lambda: Answer(1, "", "sbatch: error: invalid partition specified: old\n")
-    story.launch(dataclasses.replace(PLAN, request=Request({"partition": "old"}), asked=asked))
+    profile = ClusterProfile(defaults={"partition": "old"})
+    plan = dataclasses.replace(PLAN, place=dataclasses.replace(PLACE, profile=profile))
+    story.launch(dataclasses.replace(plan, request=Request({"partition": "old"}), asked=asked))
     error = story.fails(PartitionRefused)
     assert ("The profile “uni” asks for it: --partition=old." in error.why) is not asked
+
+
+def test_the_launchers_own_walltime_is_no_wish_of_the_profiles(story: Story) -> None:
+    story.host.answers["sbatch"] = lambda: Answer(1, "", "sbatch: error: Requested time limit is invalid\n")
+    story.launch(dataclasses.replace(PLAN, request=Request(merge_flags({}, {}))))
+    assert "profile" not in story.fails(WalltimeRefused).why
 
 
 def test_an_interrupt_while_the_job_is_looked_for(story: Story) -> None:
@@ -2158,7 +2196,7 @@ def test_a_way_to_the_node_is_not_looked_for_for_ever(story: Story, monkeypatch:
     is_left_with_the_way_back(story, error)
 
 
-@pytest.mark.parametrize(("when", "seconds"), [("waiting", 24 * 3600), ("held", 2 * 3600)])
+@pytest.mark.parametrize(("when", "seconds"), [("waiting", 24 * 3600), ("held", 59 * 60)])
 def test_it_is_tried_for_as_long_as_the_job_can_be_there(
     story: Story, monkeypatch: pytest.MonkeyPatch, when: str, seconds: int
 ) -> None:
@@ -2421,6 +2459,162 @@ def test_ports_after_a_requeue(story: Story) -> None:
     story.shown(events.Forwarded, 4)
     assert forwarded(story)[2:] == [("n2", 6006, 6006), ("n2", 8787, 8787)]
     story.goes_on_to_a_good_end(ready=2)
+
+
+# --- ports and nothing else ----------------------------------------------------------------------------------
+
+
+def held_ports(story: Story) -> None:
+    """Play the good way as far as the ports; JupyterLab has not said a word."""
+    story.forward((6006, 0), (8787, 18787))
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.shown(events.Forwarded, 2)
+
+
+@pytest.mark.parametrize("how", ["ENTER", "d", "Ctrl-C"])
+def test_ports_of_a_running_session_need_no_jupyterlab_and_end_nothing(story: Story, how: str) -> None:
+    held_ports(story)
+    assert forwarded(story) == [("n1", 6006, 6006), ("n1", 8787, 18787)]
+    assert "ready" not in story.names
+    story.noted("the session goes on")
+    story.interrupts.arrive("end") if how == "Ctrl-C" else story.types(how.replace("ENTER", ""))
+    story.well()
+    assert story.names[-1] == "left"
+    assert story.host.count("scancel") == 0 and state.held_ports(SESSION_ID) == []
+
+
+def test_ports_stay_after_a_drop_and_are_told_once(story: Story) -> None:
+    held_ports(story)
+    story.host.drops()
+    story.is_mended()
+    story.ways.links[-1].standing = False
+    story.is_mended(2)
+    assert len(forwarded(story)) == 2
+    story.types("f 9000")
+    story.shown(events.Forwarded, 3)
+    story.types("")
+    story.well()
+
+
+def test_ports_of_a_job_that_is_put_back_into_the_queue(story: Story) -> None:
+    held_ports(story)
+    story.host.requeued()
+    story.shown(events.Waiting, 2)
+    story.host.starts("n2")
+    story.shown(events.Forwarded, 4)
+    assert forwarded(story)[2:] == [("n2", 6006, 6006), ("n2", 8787, 18787)]
+    story.types("")
+    story.well()
+
+
+def test_ports_of_a_session_that_ends(story: Story) -> None:
+    held_ports(story)
+    story.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    story.host.state = "TIMEOUT"
+    story.fails(JobTimedOut)
+
+
+def test_changing_one_s_mind_before_the_ports_are_open(story: Story) -> None:
+    story.forward((6006, 0))
+    story.shown(events.Waiting)
+    story.interrupts.arrive("end")
+    story.well()
+    assert story.names[-1] == "left" and story.host.count("scancel") == 0
+
+
+# --- several launchers on one session ------------------------------------------------------------------------
+
+
+def test_ended_by_another_launcher_is_a_good_end(story: Story) -> None:
+    story.connect()
+    story.held()
+    story.host.files["ended-from"] = "laptop2\n"  # it says so before it cancels
+    story.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    story.host.state = "CANCELLED"
+    story.well()
+    ended = story.shown(events.Ended)
+    assert "by another launch-notebook, on laptop2" in ended.text and ended.by_itself
+
+
+def test_cancelled_by_the_same_user_is_a_good_end(story: Story) -> None:
+    story.host.answers["id"] = lambda: Answer(0, "alice\n")
+    story.launch()
+    story.held()
+    story.host.history = "7|CANCELLED by 2001|0:15|n1|2026-11-21T12:00:00\n"
+    story.host.state = "CANCELLED"
+    story.well()
+    assert story.shown(events.Ended).text == "Job 7 was ended by you, from elsewhere."
+
+
+def test_a_word_left_by_a_launcher_does_not_hide_another_end(story: Story) -> None:
+    story.connect()
+    story.held()
+    story.host.files["ended-from"] = "laptop2\n"
+    story.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    story.host.state = "TIMEOUT"
+    story.fails(JobTimedOut)
+
+
+def test_before_it_is_held_its_end_is_no_good_one(story: Story) -> None:
+    story.connect()
+    story.shown(events.Waiting)
+    story.host.files["ended-from"] = "laptop2\n"
+    story.host.state = "CANCELLED"
+    story.fails(JobCancelled)
+
+
+def test_who_ends_a_session_leaves_word(story: Story) -> None:
+    story.launch()
+    story.held()
+    story.types("")
+    story.well()
+    assert any("ended-from" in command for _, command in story.host.ran)
+
+
+# --- what this machine keeps meanwhile -----------------------------------------------------------------------
+
+
+def test_a_session_is_held_here_for_as_long_as_it_is(story: Story) -> None:
+    story.connect()
+    story.held()
+    wait = time.monotonic() + PATIENCE
+    while state.last_port(SESSION_ID) == 0 and time.monotonic() < wait:
+        time.sleep(0.02)
+    assert state.held_ports(SESSION_ID) == [50001]
+    story.types("d")
+    story.well()
+    assert state.held_ports(SESSION_ID) == []
+
+
+def test_the_port_of_last_time_is_asked_for_again(story: Story) -> None:
+    state.note_held(SESSION_ID, 43817)
+    state.forget_held(SESSION_ID)
+    story.connect()
+    assert story.held().local_port == 43817
+    story.types("d")
+    story.well()
+
+
+# --- time left -----------------------------------------------------------------------------------------------
+
+
+def test_the_end_is_known_on_the_cluster_s_clock(story: Story) -> None:
+    """The login node's clock shows 12:00 in another zone than ours; the job has run for 50 of its 59 minutes."""
+    story.connect()
+    story.shown(events.Waiting)
+    row = "7|RUNNING|core|n1|2026-11-21T11:10:00|proj1|normal|59:00|None\n"
+    story.host.answers["squeue"] = lambda: Answer(0, row)
+    story.host.says("started", node_names=["n1"])
+    story.host.says("endpoint", port=4242)
+    holding, warning = story.shown(events.Holding), story.shown(events.TimeLeft)
+    assert holding.ends == warning.ends == "2026-11-21T12:09:00+01:00"
+    assert 530 < warning.seconds_left <= 540
+    row = row.replace("59:00", "2:00:00")
+    story.shown(events.Holding, 2)
+    assert story.shown(events.Holding, 2).ends == "2026-11-21T13:10:00+01:00"
+    story.types("d")
+    story.well()
 
 
 # --- trouble that is not the connection's --------------------------------------------------------------------
@@ -2881,3 +3075,70 @@ def test_a_job_on_another_cluster_is_named_and_cancelled_there(story: Story, mon
     error = story.fails(CancelFailed)
     assert "7 on snowy" in error.what
     assert "scancel --clusters=snowy 7" in error.mend
+
+
+# --- the bill ------------------------------------------------------------------------------------------------
+
+
+def accounted(state: str, step: str = "") -> Answer:
+    rows = f"7|{state}|2001|600|120|2|1|cpu=2,mem=4G,node=1|01:00.000|1200||4G|\n"
+    return Answer(0, rows + (f"7.batch|{step}||600||2|1|cpu=2|01:00.000|1200|1048576||0\n" if step else ""))
+
+
+def test_the_bill_comes_after_the_end(story: Story) -> None:
+    """The accounting is some seconds behind; that is waited for, and said."""
+    answers = iter([accounted("RUNNING"), accounted("CANCELLED by 2001", "CANCELLED")])
+    story.host.answers["sacct"] = lambda: next(answers)
+    story.launch()
+    story.held()
+    story.types("")
+    story.well()
+    assert story.names[-4:] == ["ending", "ended", "asking", "bill"]
+    bill = story.shown(events.Bill)
+    assert (bill.wall, bill.cores, bill.cpu_used) == (600, 2, 60)
+
+
+def test_who_does_not_wait_for_the_last_figures_sees_the_others(story: Story) -> None:
+    def not_yet() -> Answer:
+        story.presses_ctrl_c(1)
+        return accounted("RUNNING")
+
+    story.host.answers |= {"sacct": not_yet, "bill": lambda: Answer(0, 'started {"started": "2026-11-21T01:00:00Z"}\n')}
+    story.launch()
+    story.held()
+    story.types("")
+    story.well()
+    assert story.host.count("sacct") == 1
+    assert "have not come" in story.shown(events.Bill).measured
+
+
+@pytest.mark.parametrize(("error", "last"), [(ConnectionLost("It broke."), "ended"), (ValueError("odd"), "note")])
+def test_a_bill_that_cannot_be_made_is_no_error(story: Story, error: Exception, last: str) -> None:
+    def fail() -> Answer:
+        raise error
+
+    story.host.answers["bill"] = fail
+    story.launch()
+    story.held()
+    story.types("")
+    story.well()
+    assert story.names[-1] == last
+
+
+def test_a_session_that_goes_on_has_no_bill(story: Story) -> None:
+    story.host.answers["sacct"] = lambda: accounted("RUNNING", "RUNNING")
+    story.connect()
+    story.host.starts()
+    story.shown(events.Running)
+    story.presses_ctrl_c(1)
+    story.well()
+    assert story.names[-1] == "left"
+
+
+def test_a_job_that_somebody_cancelled_has_a_bill(story: Story) -> None:
+    story.host.answers["sacct"] = lambda: accounted("CANCELLED by 0", "CANCELLED")
+    story.launch()
+    story.held()
+    story.host.state = "CANCELLED"
+    story.fails(JobCancelled)
+    assert story.names[-1] == "bill"

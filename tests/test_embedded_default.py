@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -226,3 +227,21 @@ def test_a_wheel_holds_all_that_a_launch_needs(tmp_path: Path) -> None:
     folder, size = done.stdout.split()
     assert Path(folder).is_relative_to(installed)
     assert int(size) > 10_000
+
+
+def test_a_session_without_a_scheduler_has_a_bill(start: Start, environment: dict[str, str]) -> None:
+    """What was used by the job's own samples; nothing was reserved, and nothing is advised."""
+    session = start("-t", "10")
+    session.ready()
+    session.expect("CPU")  # the first sample has come
+    session.send("\n")
+    assert session.end() == 0
+    printed = session.printed.partition("is gone.")[2]
+    assert f"Session {session.session_id} on " in printed
+    assert re.search(r"CPU +\d+\.\d+ cores busy: \d+ s of CPU time", printed)
+    assert "Slurm" not in printed
+    told = subprocess.run([LAUNCH, "bill", "--json"], env=environment, capture_output=True, text=True, check=True)
+    bill = json.loads(told.stdout.splitlines()[-1])
+    assert bill["cpu_used"] > 0
+    assert bill["cores"] is None
+    assert bill["wall"] > 0

@@ -187,7 +187,8 @@ def test_every_event_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> No
     from notebook_launcher.cli.views import TextView
 
     for kind in ALL_EVENTS:
-        if kind in (events.Problem, events.Variation):  # shown by the report; with the others, when all are there
+        # shown by the report; with the others, when all are there; in place, in a terminal
+        if kind in (events.Problem, events.Variation, events.SessionSeen, events.Holding):
             continue
         detail = kind in (events.Connected, events.Tunnelled)  # for who asks for details
         with TextView(Console(width=80), verbose=detail) as view:

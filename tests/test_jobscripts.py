@@ -1648,6 +1648,36 @@ def test_watch_lets_the_file_server_rest_after_a_long_quiet_time(tmp_path: Path)
     watch.process.wait()
 
 
+def test_watch_tells_the_newest_sample(watched: tuple[Path, Watch]) -> None:
+    directory, watch = watched
+    file = directory / "usage.csv"
+    row = "2026-11-21T01:{:02}:00Z,{}.0,0.50,100,{},NVIDIA T4,5,6,7,8".format
+    file.write_text(f"time,seconds,cpu_cores\n{row(1, 60, 0)}\n{row(2, 120, 0)}\n{row(2, 120, 1)}\n")
+    assert watch.next() == f"usage {row(2, 120, 0)}|{row(2, 120, 1)}"
+    with file.open("a") as being_written:
+        being_written.write(f"{row(3, 180, 0)}\n{row(4, 240, 0)[:20]}")
+        being_written.flush()
+        assert watch.next() == f"usage {row(3, 180, 0)}", "half a line waits for its end"
+        being_written.write(f"{row(4, 240, 0)[20:]}\n")
+    assert watch.next() == f"usage {row(4, 240, 0)}"
+    replace(file, f"{row(4, 240, 0)}\n")  # made shorter: nothing new
+    replace(file, f"{row(4, 240, 0)}\n{row(5, 300, 0)}\n")
+    assert watch.next() == f"usage {row(5, 300, 0)}"
+    file.unlink()
+    replace(directory / "exit.json", "{}\n")
+    assert watch.next() == "exit {}"
+    children = Path(f"/proc/{watch.process.pid}/task/{watch.process.pid}/children")
+    assert not children.exists() or children.read_text() == "", "no process is started for it"
+
+
+def test_watch_tells_that_nobody_uses_it(watched: tuple[Path, Watch]) -> None:
+    directory, watch = watched
+    replace(directory / "idle.json", '{"version":1}\n')
+    assert watch.next() == 'idle {"version":1}'
+    (directory / "idle.json").unlink()
+    assert watch.next() == "gone idle"
+
+
 def test_watch_has_a_heartbeat(tmp_path: Path) -> None:
     watch = Watch(tmp_path)
     assert watch.process.stdout is not None

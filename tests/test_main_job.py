@@ -105,7 +105,7 @@ def test_every_flag_at_once_on_another_cluster(cluster: PracticeCluster, start: 
 
 
 def test_three_sessions_at_once(cluster: PracticeCluster, start: Start) -> None:
-    sessions = [start("-n", "1"), start("-n", "2"), start("-n", "1", box="login")]
+    sessions = [start("--new", "-n", "1"), start("--new", "-n", "2"), start("--new", "-n", "1", box="login")]
     for session in sessions:
         session.ready()
     assert len({session.session_id for session in sessions}) == 3

@@ -11,6 +11,7 @@ import pytest
 from notebook_launcher.errors import ProfileError
 from notebook_launcher.flags import FLAGS, REFUSED, Flag
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
+from notebook_launcher.profiles.models import Price
 from notebook_launcher.profiles.store import config_folder, default_flags
 
 Write = Callable[..., Path]
@@ -98,6 +99,10 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ('[environments.tf]\ncontaner = "x.sif"', "environments.tf.contaner", "container"),
         ('[environments.tf]\nmodule = ["x"]', "environments.tf.module", "modules"),
         ("xyzzy = 1", "xyzzy", ""),
+        ('[price]\nunit = "SBU"\ngpu_hours = 1', "price.gpu_hours", "gpu_hour?"),
+        ('[price]\nunit = "SBU"\ngpu_hour = "many"', "price.gpu_hour:", "valid number"),
+        ('[price]\nunit = "SBU"\ncore_hour = -1', "price.core_hour", "greater than or equal to 0"),
+        ("[price]\ncore_hour = 1", "price.unit", "required"),
         ('host = ""', "host", ""),
         ('host = "-oProxyCommand=touch /tmp/x"', "host", "not the name of a host"),
         ('host = "two words"', "host", "not the name of a host"),
@@ -237,9 +242,12 @@ DOCUMENTED = (Path(__file__).parent.parent / "docs" / "profiles.md").read_text()
 
 
 @pytest.mark.parametrize(
-    ("heading", "model"), [("The keys of a profile", ClusterProfile), ("`[environments.NAME]`", Environment)]
+    ("heading", "model"),
+    [("The keys of a profile", ClusterProfile), ("`[price]`", Price), ("`[environments.NAME]`", Environment)],
 )
-def test_every_key_is_documented_with_its_default(heading: str, model: type[ClusterProfile | Environment]) -> None:
+def test_every_key_is_documented_with_its_default(
+    heading: str, model: type[ClusterProfile | Price | Environment]
+) -> None:
     section = DOCUMENTED.partition(f"## {heading}")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", section, re.M))
     assert list(rows) == list(model.model_fields)
@@ -255,5 +263,5 @@ def test_the_documented_examples_are_profiles(write: Write) -> None:
     for example in examples:
         write(example)
         profile = load_profile("uni")
-        assert profile.environment in profile.environments
-        assert default_flags(profile)
+        assert profile.environment in profile.environments or profile.price
+        assert default_flags(profile) or profile.price

@@ -12,27 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import HostCommandFailed, SessionNotFound
+from notebook_launcher.catalogue import read
+from notebook_launcher.errors import HostCommandFailed
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.profiles import Environment
 from notebook_launcher.request import Request
-from notebook_launcher.resources import JOB_FILES
+from notebook_launcher.resources import JOB_FILES, folder
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session import (
     SESSION_ID,
-    Listed,
     Session,
     SessionRecord,
     Site,
-    choose_session,
     discard_session,
     environment_lines,
-    list_sessions,
     look_at,
     new_id,
     new_session,
     read_job,
-    read_session,
     write_session,
 )
 
@@ -219,7 +216,7 @@ def test_a_written_session(tmp_path: Path) -> None:
     assert token not in (directory / "session.json").read_text()
     assert (directory / "session.env").read_text() == "gpu=none\n"
     assert (directory / "job.log").read_text() == ""
-    assert read_session(HOST, session.directory).record == session.record
+    assert SessionRecord.model_validate_json((directory / "session.json").read_bytes()) == session.record
 
 
 def test_two_sessions_never_have_the_same_token(tmp_path: Path) -> None:
@@ -238,90 +235,31 @@ def test_only_a_sessions_directory_is_ever_removed(tmp_path: Path, root: Path) -
     assert (root / IDS[1]).exists()
 
 
-# --- finding one again ---------------------------------------------------------------------------------------
+# --- its record ----------------------------------------------------------------------------------------------
 
 
-def test_sessions_are_listed_with_what_they_tell(root: Path) -> None:
-    (root / IDS[0] / "job").write_text("Welcome!\n7;snowy\nlua: your job was charged to proj1\n")
-    (root / IDS[1] / "job").write_text("8\n")
-    assert list_sessions(HOST, str(root)) == [
-        Listed(IDS[0], ended=False, job=JobRef("7", "snowy")),
-        Listed(IDS[1], ended=False, job=JobRef("8")),
-        Listed(IDS[2], ended=True),
-    ]
-
-
-def test_what_is_no_session_is_not_listed(root: Path) -> None:
-    (root / "20261121-014455-dddd").mkdir()
-    (root / "other").mkdir()
-    (root / "other" / "session.json").write_text("{}")
-    (root / "20261121-014455-$(touch x)").mkdir()
-    (root / "20261121-014455-$(touch x)" / "session.json").write_text("{}")
-    (root / "notes.txt").write_text("x")
-    (root / IDS[0] / "job").write_bytes(bytes(range(256)) * 100)
-    (root / IDS[1] / "job").write_text("$(touch x)\n; touch x\n")
-    assert list_sessions(HOST, str(root)) == [Listed(IDS[0], False), Listed(IDS[1], False), Listed(IDS[2], True)]
-    assert not (root / "x").exists()
-
-
-@pytest.mark.parametrize("place", ["", "not there", "file"])
-def test_none_to_list(tmp_path: Path, place: str) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "empty").mkdir()
-    assert list_sessions(HOST, str(tmp_path / place) if place else str(tmp_path / "empty")) == []
-
-
-LISTED = [Listed(IDS[0], False, JobRef("7")), Listed(IDS[1], False, JobRef("8")), Listed(IDS[2], True)]
-
-
-@pytest.mark.parametrize(
-    ("prefix", "live", "chosen"),
-    [
-        ("20261121-014455-aab", IDS[:2], IDS[1]),
-        (IDS[0], IDS[:2], IDS[0]),
-        ("", [IDS[1]], IDS[1]),
-        ("2026", [IDS[0]], IDS[0]),
-        (IDS[2], IDS[:2], IDS[2]),  # one that has ended, by its whole name
-        (IDS[0], [], IDS[0]),
-    ],
-)
-def test_the_session_that_is_meant(prefix: str, live: list[str], chosen: str) -> None:
-    assert choose_session(LISTED, prefix, live, "login").id == chosen
-
-
-@pytest.mark.parametrize("prefix", ["", "2026", "20261121-014455-aa"])
-def test_several_could_be_meant(prefix: str) -> None:
-    with pytest.raises(SessionNotFound) as caught:
-        choose_session(LISTED, prefix, IDS[:2], "login")
-    assert f"{IDS[0]}, {IDS[1]}" in caught.value.why
-    assert IDS[2] not in caught.value.why
-    assert "name one of them" in caught.value.mend
-
-
-@pytest.mark.parametrize(
-    ("prefix", "live", "there"),
-    [(IDS[2][:-1], IDS[:2], f"{IDS[0]}, {IDS[1]}"), ("x", IDS[:1], IDS[0]), ("", [], "none"), ("../", [], "none")],
-)
-def test_none_is_meant(prefix: str, live: list[str], there: str) -> None:
-    with pytest.raises(SessionNotFound) as caught:
-        choose_session(LISTED, prefix, live, "login")
-    assert "login" in caught.value.what
-    assert prefix in caught.value.what
-    assert there in caught.value.why
+def test_what_was_written_is_listed(tmp_path: Path) -> None:
+    """The script that lists is the other half of what is written here; more of it is in test_catalogue.py."""
+    session = session_at(tmp_path, time="2:00:00")
+    write_session(HOST, session, "", {})
+    script = (folder("jobscripts") / "sessions.sh").read_bytes()
+    answer = HOST.run(["bash", "-s", "--", str(tmp_path)], stdin=script)
+    (record,) = read(answer.stdout, str(tmp_path), NOW).records
+    assert record.session == session
+    assert record.has_secrets and record.exited is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"id": 1}', "null", '{"id": "x", "created": "soon"}'])
-def test_a_damaged_record_is_told(root: Path, text: str) -> None:
-    (root / IDS[0] / "session.json").write_text(text)
-    with pytest.raises(SessionNotFound, match="damaged") as caught:
-        read_session(HOST, f"{root}/{IDS[0]}")
-    assert IDS[0] in caught.value.what
+def test_a_damaged_record_is_told(text: str) -> None:
+    told = f"sessions 1\n{IDS[0]} session {text}\nend\n"
+    assert read(told, "/root", NOW).damaged == (IDS[0],)
 
 
-def test_a_record_of_a_later_version_is_read(root: Path) -> None:
-    path = root / IDS[0] / "session.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 7, "mood": "sunny"}))
-    assert read_session(HOST, f"{root}/{IDS[0]}").record.version == 7
+def test_a_record_of_a_later_version_is_read(tmp_path: Path) -> None:
+    session = session_at(tmp_path)
+    text = json.dumps(json.loads(session.record.model_dump_json()) | {"version": 7, "mood": "sunny"})
+    (record,) = read(f"sessions 1\n{session.id} session {text}\nend\n", str(tmp_path), NOW).records
+    assert record.session.record.version == 7
 
 
 # --- its job -------------------------------------------------------------------------------------------------
@@ -337,6 +275,7 @@ def test_a_record_of_a_later_version_is_read(root: Path) -> None:
         ("1234.server\n", None, JobRef("1234.server")),
         ("6\n7\nThanks!\n", None, JobRef("7")),
         ("$(id);x\n", '{"job": "8"}', JobRef("8")),
+        (None, '{"job": "--user=alice"}', None),
         ("7;snowy\n", '{"job": "8"}', JobRef("7", "snowy")),
         (None, '{"version": 1, "job": "8", "node": "node1"}', JobRef("8")),
         ("", '{"job": "8"}', JobRef("8")),

@@ -117,7 +117,7 @@ def bare(command: Sequence[str], job: bool = True) -> list[str]:
     """Return a command without what keeps a user's own variables from it, after a look at that."""
     assert command[0] == "env"
     assert "SLURM_TIME_FORMAT=standard" in command
-    own = next(n for n, word in enumerate(command) if word in ("squeue", "sacct", "scontrol"))
+    own = next(n for n, word in enumerate(command) if word in ("squeue", "sacct", "scontrol", "scancel"))
     assert ("SLURM_CLUSTERS" in command[:own]) is job
     return list(command[own:])
 
@@ -152,22 +152,25 @@ COMMANDS = {
     "scontrol": SLURM.query_alone(JobRef("7")),
     "sacct": SLURM.history(JobRef("7")),
     "sacct --duplicates": SLURM.runs(JobRef("7")),
+    "sacct of what was used": SLURM.accounting(JobRef("7")),
+    "scancel": SLURM.cancel(JobRef("7")),
 }
 
 
-# what a user's start-up files may hold, by the manuals of squeue, sacct and scontrol
+# what a user's start-up files may hold, by the manuals of squeue, sacct, scontrol and scancel
 HARMFUL = [
     *(f"SQUEUE_{what}" for what in ("PARTITION", "ACCOUNT", "QOS", "NAMES", "USERS", "STATES", "LICENSES")),
     *(f"SQUEUE_{how}" for how in ("FORMAT", "FORMAT2", "SORT", "ARRAY", "PRIORITY", "FEDERATION", "LOCAL", "SIBLING")),
     *("SACCT_FORMAT", "SACCT_LOCAL", "SACCT_FEDERATION"),
     *("SCONTROL_LOCAL", "SCONTROL_FEDERATION", "SCONTROL_FUTURE", "SCONTROL_SIBLING"),
+    *(f"SCANCEL_{what}" for what in ("ACCOUNT", "NAME", "PARTITION", "QOS", "STATE", "USER", "WCKEY", "INTERACTIVE")),
 ]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_users_own_variables_take_no_rows_away(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands are run, in place of Slurm's with some that print what they were given."""
-    for word in ("squeue", "scontrol", "sacct"):
+    for word in ("squeue", "scontrol", "sacct", "scancel"):
         (tmp_path / word).write_text("#!/bin/sh\necho of ${0##*/}\nenv\n")
         (tmp_path / word).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -398,8 +401,12 @@ def test_no_history(answer: Answer) -> None:
 
 
 def test_cancel() -> None:
-    assert SLURM.cancel(JobRef("7")) == ["scancel", "7"]
-    assert SLURM.cancel(JobRef("7", "snowy")) == ["scancel", "--clusters=snowy", "7"]
+    assert bare(SLURM.cancel(JobRef("7"))) == ["scancel", "7"]
+    assert bare(SLURM.cancel(JobRef("7", "snowy"))) == ["scancel", "--clusters=snowy", "7"]
+
+
+def test_a_cancel_that_a_user_is_to_type_is_short() -> None:
+    assert SLURM.cancel_typed(JobRef("7", "snowy")) == ["scancel", "--clusters=snowy", "7"]
 
 
 def test_find_asks_for_ones_own_jobs_where_they_went() -> None:

@@ -27,7 +27,7 @@ from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.outlook import Evidence, Outlook
 from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.watch import NoAnswer, SchedulerMute, StatusChanged, Watch, WatchBroke
+from notebook_launcher.watch import IdleTold, NoAnswer, Sampled, SchedulerMute, StatusChanged, Watch, WatchBroke
 from tests.cluster import PracticeCluster
 from tests.conftest import Session
 
@@ -176,6 +176,27 @@ PENDING = JobStatus(
 )
 
 Following = Callable[..., tuple[Watch, queue.SimpleQueue[object]]]
+
+
+# --- what the files tell --------------------------------------------------------------------------------------
+
+
+def test_samples_and_idleness_come_over_the_stream(following: Following) -> None:
+    host = FakeHost()
+    _, inbox = following(host)
+    row = "2026-11-21T01:44:55Z,5.0,0.50,100,{},NVIDIA T4,97,6,7,8"
+    host.on_line(f"usage {row.format(0)}|{row.format(1)}")
+    host.on_line('idle {"version":1}')
+    host.on_line("gone idle")
+    for damaged in ("usage", "usage |", "usage time,seconds", f"usage {row[:40]}", 'usage "', "idle []", "gone"):
+        host.on_line(damaged)
+    host.on_line(f"usage {row.format(0)[:30]}|{row.format(1)}\r")
+    sampled, idle, used_again, late = all_of(inbox)
+    assert isinstance(sampled, Sampled)
+    assert (sampled.sample.cpu_cores, sampled.sample.memory_mib) == (0.5, 100)
+    assert [(gpu.index, gpu.percent) for gpu in sampled.sample.gpus] == [("0", 97), ("1", 97)]
+    assert isinstance(late, Sampled) and len(late.sample.gpus) == 1
+    assert (idle, used_again) == (IdleTold({"version": 1}), IdleTold(None))
 
 
 # --- what is asked -------------------------------------------------------------------------------------------

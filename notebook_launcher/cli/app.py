@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
-from notebook_launcher.cli import asking, completing, copying, looking, sessions, shelling
+from notebook_launcher.cli import asking, billing, completing, copying, looking, sessions, shelling
 from notebook_launcher.cli.completing import TYPED, TakesEnvironment
 from notebook_launcher.cli.options import (
     ASKED_FLAGS,
@@ -279,7 +279,7 @@ def doctor(*, where: Where) -> int:
     return view.exit_code
 
 
-for _room in (sessions, looking, copying, shelling, asking, completing):
+for _room in (sessions, looking, billing, copying, shelling, asking, completing):
     for _command in _room.COMMANDS:
         cli.add_command(_command)
 

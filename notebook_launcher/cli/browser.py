@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import os
 import tempfile
 import threading
+import time
 import webbrowser
 from pathlib import Path
+
+READ_WITHIN = 15.0  # seconds that a browser may take to read the page: one that is not running yet has to start
+#: seconds for which it stays after it was read once, and twice: the first reader may only look what kind of file it is
+AFTER_READING = (8.0, 1.0)
 
 _PAGE = """<!doctype html>
 <meta charset="utf-8"><title>JupyterLab</title>
@@ -25,12 +31,41 @@ class Browser:
         self._page = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8") as page:
             page.write(_PAGE.format(url=html.escape(url, quote=True)))
+        self._unread = self._mark_unread()
+        self._failed = False
         # on a thread: a browser in the terminal keeps its caller waiting
-        threading.Thread(target=webbrowser.open, args=(self._page.as_uri(),), daemon=True).start()
+        threading.Thread(target=self._open, daemon=True).start()
+
+    def _open(self) -> None:
+        self._failed = not webbrowser.open(self._page.as_uri())
+
+    def close_when_read(self) -> None:
+        """Take the page away as soon as a browser has read it; where that cannot be seen, after ``READ_WITHIN``."""
+        deadline, stays = time.monotonic() + READ_WITHIN, list(AFTER_READING)
+        with contextlib.suppress(KeyboardInterrupt):  # then at once
+            while time.monotonic() < deadline and not self._failed:
+                if stays and self._read_at() != self._unread:
+                    deadline = min(deadline, time.monotonic() + stays.pop(0))
+                    self._unread = self._mark_unread()
+                time.sleep(0.1)
+        self.close()
 
     def close(self) -> None:
         """Take the page away."""
         self._page.unlink(missing_ok=True)
+
+    def _mark_unread(self) -> int:
+        """Set the time of the last reading back, so that the next one shows although few file systems note each."""
+        with contextlib.suppress(OSError):
+            written = self._page.stat().st_mtime_ns
+            os.utime(self._page, ns=(written - 10**9, written))
+        return self._read_at()
+
+    def _read_at(self) -> int:
+        try:
+            return self._page.stat().st_atime_ns
+        except OSError:
+            return 0
 
 
 def _folder() -> Path:

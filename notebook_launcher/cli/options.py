@@ -148,13 +148,22 @@ def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def played(
-    where: Where, *, open_browser: bool = False, verbose: bool = False, notify: bool = False
+    where: Where,
+    *,
+    open_browser: bool = False,
+    verbose: bool = False,
+    notify: bool = False,
+    notes_apart: bool = False,
 ) -> Iterator[tuple[BaseView, TerminalPrompts, Interrupts]]:
-    """What a story is played with: a view, questions on its terminal, and signals as interrupts."""
+    """What a story is played with: a view, questions on its terminal, and signals as interrupts.
+
+    ``notes_apart``: what is said besides goes to standard error, because standard output is for a log.
+    """
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.signals import signals
     from notebook_launcher.cli.views import make_view
 
-    view = make_view(as_json=where.as_json, open_browser=open_browser, verbose=verbose, notify=notify)
+    view = make_view(as_json=where.as_json, open_browser=open_browser, verbose=verbose, notify=notify,
+                     notes_apart=notes_apart)  # fmt: skip
     with view, signals(view) as interrupts:
         yield view, TerminalPrompts(view, interactive=not where.as_json), interrupts

@@ -23,6 +23,11 @@ class TerminalPrompts:
         # next line would be taken for a word to the session
         self._one_at_a_time = threading.Lock()
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is a terminal to ask on."""
+        return self._interactive
+
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Ask for a secret; ``None`` where there is no terminal, or no answer. ``echo``: it is no secret after all."""
         if not self._interactive:

@@ -2,6 +2,99 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import MutableMapping
+
 import click
 
-COMMANDS: tuple[click.Command, ...] = ()
+from notebook_launcher.cli.completing import complete_session
+from notebook_launcher.cli.options import ASKED_FLAGS, WORDS, Where, place_options, played, scheduler_options
+from notebook_launcher.errors import UsageError
+
+_CORES = "cpus-per-task"
+
+
+@click.command(short_help="Open a terminal on the compute node: in a session, or in a job of its own.")
+@place_options
+@click.option("--outside", is_flag=True, help="On the node itself, outside of the container: sbatch is there.")
+@click.option("--command", metavar="COMMAND", help="Run one command without a terminal (-c COMMAND does so as well).")
+@click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable).")
+@click.option("--conda", metavar="ENV", help="Activate a conda environment.")
+@click.option("--venv", metavar="DIR", help="Activate a virtual environment.")
+@scheduler_options
+@click.argument("session", default="", shell_complete=complete_session)
+@click.pass_context
+def shell(
+    ctx: click.Context,
+    session: str,
+    *,
+    where: Where,
+    outside: bool,
+    command: str | None,
+    modules: tuple[str, ...],
+    conda: str | None,
+    venv: str | None,
+) -> int:
+    """Open a terminal on the compute node, in the environment that the notebooks see.
+
+    \b
+      launch-notebook shell                                  in the session that runs
+      launch-notebook shell SESSION                          in one of several
+      launch-notebook shell -t 0:10:00 --gpus 1 -- tf-gpu    in a job of its own
+      launch-notebook shell -c nvidia-smi                    one command, without a terminal
+
+    Flags of the scheduler, an environment after two dashes, or --module, --conda and --venv queue a job for this
+    terminal alone; it ends with the terminal.
+    """  # \b is click's mark for lines to be left alone
+    from notebook_launcher import trial
+    from notebook_launcher.plan import Ask, Here, make_plan
+
+    flags, words = ctx.obj[ASKED_FLAGS], ctx.obj[WORDS]
+    wish = trial.Wish(not outside, _command(flags, command))
+    if wish.command is None:
+        _check_terminal(where)
+    fresh = bool(flags or words or modules or conda or venv)
+    if fresh and session:
+        raise UsageError(
+            f"A job of its own, or session {session}: only one of the two.",
+            why="Flags of the scheduler, --module, --conda, --venv and what comes after -- are for a job of its own.",
+            mend=f"launch-notebook shell {session}",
+        )
+    code = 0
+    # standard output is the command's
+    apart = contextlib.redirect_stdout(sys.stderr) if wish.command is not None else contextlib.nullcontext()
+    with apart, played(where, notes_apart=wish.command is not None) as (view, prompts, interrupts):
+        if fresh:
+            ask = Ask(flags, where.cluster, where.host, where.ssh_config, words, modules, conda, venv, where.engine)
+            code = trial.trial(make_plan(ask, Here.look()), wish, view, prompts, interrupts)
+        else:
+            code = trial.shell_in_session(where.place(), session, wish, view, prompts, interrupts)
+    return code or view.exit_code
+
+
+def _command(flags: MutableMapping[str, str | None], command: str | None) -> str | None:
+    """Return the command to run. ``-c`` with a number means cores, as it does for the scheduler; else it is bash's."""
+    value = flags.get(_CORES)
+    if value is not None and not value.strip().isdecimal():
+        if command is not None:
+            raise UsageError("There are two commands.", mend="for several in one: --command 'hostname; nvidia-smi'")
+        command = value
+        del flags[_CORES]
+    if command is not None and not command.strip():
+        raise UsageError("The command is empty.", mend="for example: --command nvidia-smi")
+    return command
+
+
+def _check_terminal(where: Where) -> None:
+    from notebook_launcher.hosts.terminal import check_terminal
+
+    one_command = "run one command: launch-notebook shell --command '…'"
+    if where.as_json:
+        raise UsageError("A terminal speaks no JSON.", mend=one_command)
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        raise UsageError("A shell is opened in a terminal, not in a pipe.", mend=one_command)
+    check_terminal()
+
+
+COMMANDS: tuple[click.Command, ...] = (shell,)

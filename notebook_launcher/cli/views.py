@@ -12,8 +12,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from notebook_launcher import events
+from notebook_launcher.cli import notifying
+from notebook_launcher.cli.graphs import Looks
+from notebook_launcher.cli.held import HeldLine
+from notebook_launcher.cli.listing import Listing
+from notebook_launcher.cli.opening_words import opening_words
+from notebook_launcher.cli.progress import CopyView
+from notebook_launcher.cli.receipt import show_receipt
 from notebook_launcher.cli.report import elapsed, json_line
 from notebook_launcher.cli.tables import Tables
+from notebook_launcher.cli.times import clock, moment
 from notebook_launcher.cli.waitline import WaitingLine, is_news, waiting_parts
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.stage import Typed
@@ -34,7 +42,9 @@ class BaseView:
     def __init__(self, *, open_browser: bool = False, notify: bool = False) -> None:
         self.interrupts = Interrupts()
         self.listening = False
-        self._open_browser, self._notify = open_browser, notify
+        self._open_browser = open_browser
+        self._notifier = notifying.Notifier(self._say_of_notifying, self._terminal_writer()) if notify else None
+        self._has_session = self._opened = False
         self._browser: Browser | None = None
         self._silent = False
         self._answers: queue.SimpleQueue[str | None] | None = None
@@ -43,10 +53,14 @@ class BaseView:
     def __enter__(self) -> BaseView:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._terminal.restore()
+        if self._notifier is not None:
+            if self._has_session and (text := notifying.worth_telling_at_the_end(error)):
+                self._notifier.tell(text)
+            self._notifier.close()
         if self._browser:
-            self._browser.close()
+            self._browser.close_when_read() if self._opened and error is None else self._browser.close()
 
     def show(self, event: events.Event) -> None:
         """Show one event, and open the browser when it is time to."""
@@ -59,8 +73,19 @@ class BaseView:
                 self.interrupts.arrive("end")
             except OSError:  # the terminal is gone; a signal tells so as well
                 self.silence()
-        if isinstance(event, events.Ready) and self._open_browser and self._browser is None:
+        if isinstance(event, events.Ready | events.Opened) and self._open_browser and self._browser is None:
             self._open(event.url)
+        self._opened = self._opened or isinstance(event, events.Opened)
+        self._has_session = self._has_session or isinstance(event, events.Submitted | events.Ready)
+        if self._notifier is not None and (text := notifying.worth_telling(event)):
+            self._notifier.tell(text)
+
+    def _say_of_notifying(self, text: str) -> None:
+        self.show(events.Noted(text))
+
+    def _terminal_writer(self) -> Callable[[str], None] | None:
+        """Return what writes commands to the terminal, ``None`` where none shows what is printed."""
+        return None
 
     def _open(self, url: str) -> None:
         from notebook_launcher.cli.browser import Browser
@@ -95,7 +120,11 @@ class BaseView:
         if answers is not None:
             answers.put(line)
         else:
+            self._line_typed()
             inbox.put(Typed(line))
+
+    def _line_typed(self) -> None:
+        """The cursor has moved, because the user has typed a line."""
 
     def next_line(self, question: str, *, echo: bool) -> str | None:
         """Ask while listening: the next line is the answer.
@@ -184,23 +213,31 @@ class TextView(BaseView):
         notify: bool = False,
         interactive: bool = False,
     ) -> None:
+        self._console = console
         super().__init__(open_browser=open_browser, notify=notify)
         self._interactive = interactive
-        self._console = console
         self._verbose = verbose
         self._status: Status | None = None
         self._tables = Tables(console)
+        self._copies = CopyView(console)
+        self._listing = Listing(console)
+        self._looks = Looks(console)
         self._told: events.Waiting | None = None
         self._address_shown = False
         self._asking = False  # a question stands on the terminal: no waiting line over it
+        self._held: HeldLine | None = None
+        self._starts = False  # whether the job was seen before it ran, so that JupyterLab only starts
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._let_go()
         self._stop_status()
-        super().__exit__(*exception)
+        super().__exit__(kind, error, trace)
 
     def silence(self) -> None:
         """Show nothing from now on, not even a waiting line."""
         super().silence()
+        if self._held is not None:
+            self._held.abandon()
         with contextlib.suppress(OSError):
             self._stop_status()
 
@@ -213,9 +250,15 @@ class TextView(BaseView):
             yield
         finally:
             self._asking = False
+            self._show_held()
 
     def _show(self, event: events.Event) -> None:
-        if isinstance(event, events.Noted):
+        if isinstance(event, _NOT_HELD) or (isinstance(event, events.Waiting) and event.state != "SUSPENDED"):
+            self._let_go()
+        self._starts = self._starts or isinstance(event, events.Submitted | events.Waiting)
+        if isinstance(event, events.Holding | events.TimeLeft | events.Idle):
+            self._while_held(event)
+        elif isinstance(event, events.Noted):
             self._say(event.text, style="yellow")
         elif isinstance(event, events.Connecting):
             self._wait(f"connecting to {event.host}")
@@ -232,18 +275,20 @@ class TextView(BaseView):
         elif isinstance(event, events.Unanswered):
             self._unanswered(event)
         elif isinstance(event, events.Running):
-            self._wait(f"job {event.job} runs on {event.node}; JupyterLab is starting")
+            what = "JupyterLab is starting" if self._starts else "the way there is being opened"
+            self._wait(f"job {event.job} runs on {event.node}; {what}")
         elif isinstance(event, events.Tunnelled):
             if self._verbose:
                 self._say(f"There is a way to {event.node} ({event.stream})")
-        elif isinstance(event, events.Ready):
+        elif isinstance(event, events.Ready | events.Opened):
             self._ready(event)
         elif isinstance(event, events.Forwarded):
             self._say(f"Port {event.port} of {event.node}: http://127.0.0.1:{event.local_port}", whole=True)
         elif isinstance(event, events.Disconnected):
-            self._wait(f"network down, trying again ({event.reason}); job {event.job} goes on")
+            self._away(f"network down, trying again ({event.reason}); job {event.job} goes on")
         elif isinstance(event, events.Reconnected):
             same = " The address is the same." if self._address_shown else ""
+            self._away("")
             self._say(f"Connected again, after {event.seconds:.0f} s.{same}", style="green")
         elif isinstance(event, events.Ending):
             self._wait(f"ending job {event.job}")
@@ -252,20 +297,85 @@ class TextView(BaseView):
         elif isinstance(event, events.Left):
             self._say(f"Session {event.session} goes on without this terminal (job {event.job}).")
             self._say(f"  come back:  {event.come_back}\n  end it:     {event.stop}", whole=True)
+        elif isinstance(event, events.ShellOpening):
+            self._stop_status()  # it must not run over what the node prints
+            if event.command is None:
+                self._say(opening_words(event))
         elif isinstance(event, events.Planned):
             self._planned(event)
         elif isinstance(event, events.Asking):
             self._wait(event.text)
+        elif isinstance(event, events.Bill):
+            self._stop_status()
+            show_receipt(self._console, event)
+        elif isinstance(event, events.Copying | events.Copied):
+            self._stop_status(keep_bar=True)
+            self._copies.show(event)
         elif isinstance(event, events.Forecast | events.Variation | events.Compared | events.Queue):
             self._stop_status()
             self._tables.show(event, _now())
+        elif isinstance(event, events.SessionSeen | events.Listed):
+            self._stop_status()
+            self._listing.show(event, _now())
+        elif isinstance(event, events.Status | events.Logged | events.Drawn):
+            self._stop_waiting()
+            self._looks.show(event)
 
-    def _ready(self, event: events.Ready) -> None:
+    def _while_held(self, event: events.Holding | events.TimeLeft | events.Idle) -> None:
+        if isinstance(event, events.TimeLeft):
+            ends, left = _at(event.ends), notifying.in_words(event.seconds_left)
+            self._say(f"{left} left: job {event.job} ends at {ends}. Save what you need.", style="yellow")
+            self._say(f"  start the same again:  {event.go_on}", whole=True)
+            self._ring()
+        elif isinstance(event, events.Idle):
+            self._say(event.text, style="yellow")
+            self._ring()
+        elif self._in_place and not self._console.is_dumb_terminal and not self._console.legacy_windows:
+            self._held = self._held or HeldLine(self._console)
+            self._held.tell(event)
+            self._show_held()
+
+    def _ring(self) -> None:
+        if self._console.is_terminal:
+            self._console.bell()
+
+    def _terminal_writer(self) -> Callable[[str], None] | None:
+        def write(text: str) -> None:
+            with contextlib.suppress(OSError, ValueError):
+                self._console.file.write(text)
+                self._console.file.flush()
+
+        return write if self._console.is_terminal else None
+
+    def _away(self, text: str) -> None:
+        """Say that the network is down, in the line that is there already; "": it is there again."""
+        if self._held is not None:
+            self._held.trouble(text)
+        elif text:
+            self._wait(text)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    def _show_held(self) -> None:
+        if self._held is not None and self._status is None and not self._asking and not self._silent:
+            self._held.show()
+
+    def _line_typed(self) -> None:
+        if self._held is not None:
+            self._held.typed()
+
+    def _ready(self, event: events.Ready | events.Opened) -> None:
         self._address_shown = True
-        self._say(f"JupyterLab runs on {event.node}:", style="green")
+        held_here = ", and is held by another launch-notebook here" if isinstance(event, events.Opened) else ""
+        self._say(f"JupyterLab runs on {event.node}{held_here}:", style="green")
         self._stop_status()
         # never folded by us: a terminal then keeps the address whole for a click or a copy
         self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
+        if held_here:
+            return
         if self._interactive:
             self._say("ENTER ends the session and its job; d and ENTER leaves it running.")
         else:
@@ -289,6 +399,7 @@ class TextView(BaseView):
         stamp = f"[{elapsed():6.2f} s] " if self._verbose else ""
         soft = whole or not self._console.is_terminal
         self._console.print(stamp + text, style=style, soft_wrap=soft, highlight=False, markup=False)
+        self._show_held()
 
     def _waits(self, event: events.Waiting) -> None:
         if self._in_place:
@@ -319,30 +430,59 @@ class TextView(BaseView):
         if self._asking:
             return
         if self._status is None:
+            self._stop_status()
             self._status = self._console.status("", spinner="dots")
             self._status.start()
         self._status.update(WaitingLine(parts))
 
-    def _stop_status(self) -> None:
+    def _stop_status(self, *, keep_bar: bool = False) -> None:
+        if not keep_bar:
+            self._copies.stop()
+        self._looks.pause()
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
         if self._status is not None:
             self._status.stop()
             self._status = None
+        if self._held is not None:
+            self._held.hide()
+
+
+#: what says that the session is not held any more, or not by us
+_NOT_HELD = (events.Running, events.Ending, events.Ended, events.Left)
 
 
 def _now() -> datetime:
     return datetime.now().astimezone()
 
 
+def _at(ends: str) -> str:
+    at = moment(ends)
+    return clock(at, _now()) if at else ends
+
+
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def make_view(*, as_json: bool, open_browser: bool = False, verbose: bool = False, notify: bool = False) -> BaseView:
-    """Return the view for this output."""
+def make_view(
+    *,
+    as_json: bool,
+    open_browser: bool = False,
+    verbose: bool = False,
+    notify: bool = False,
+    notes_apart: bool = False,
+) -> BaseView:
+    """Return the view for this output. ``notes_apart``: sentences go to standard error, a log to standard output."""
     if as_json:
         return JsonView(open_browser=open_browser, notify=notify)
     from rich.console import Console
 
     return TextView(
-        Console(), open_browser=open_browser, verbose=verbose, notify=notify, interactive=sys.stdin.isatty()
+        Console(stderr=notes_apart),
+        open_browser=open_browser,
+        verbose=verbose,
+        notify=notify,
+        interactive=sys.stdin.isatty(),
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import ConnectionFailed, ConnectionLost, HostCommandFailed
+from notebook_launcher.errors import ConnectionFailed, ConnectionLost, HostCommandFailed, UsageError
 
 RUN_TIMEOUT = 90.0  # seconds; a slow login node with a long profile script answers well within
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -157,6 +157,27 @@ class Host(ABC):
 
         The stream begins with the command's own output. The command ends when the stream is closed, or we die.
         """
+
+    def terminal(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Run a command with the user's terminal attached, and return its exit code.
+
+        It has a terminal of its own: every key goes there, Ctrl-C too, and the window's size. The user's terminal is
+        given back as it was on every way out. The command ends when the connection does, or we die, or ``until`` (asked
+        twice a second) says so; that returns -1. Raises ``ConnectionLost``, or ``UsageError`` without a terminal.
+        """
+        raise UsageError(f"No terminal can be opened on {self.label}.")
+
+    def pass_through(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Run a command without a terminal and without input, its output on ours, and return its exit code.
+
+        It ends when the connection does, or we die, or ``until`` (asked twice a second) says so; that returns -1.
+        Raises ``ConnectionLost``.
+        """
+        raise UsageError(f"Nothing can be run with its output here on {self.label}.")
 
     @abstractmethod
     def link(self, onward: Onward | None = None) -> Link:
@@ -334,13 +355,27 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
 OUTPUT_BEGINS = "--notebook-launcher--"
 
 
-def command_line(argv: Sequence[str], *, login_shell: bool) -> str:
+def command_line(argv: Sequence[str], *, login_shell: bool, marked: bool = True) -> str:
     """Return the argument list as one line for a remote shell, whatever shell that is.
 
     A login shell is made by ``bash -l``, which hands its arguments on without reading them as code. The output begins
-    with the line ``OUTPUT_BEGINS``.
+    with the line ``OUTPUT_BEGINS`` where it is to be ``marked``.
     """
+    mark = f"echo {OUTPUT_BEGINS}; " if marked else ""
     if login_shell:
-        begin = f'echo {OUTPUT_BEGINS}; exec "$@"'
-        return shlex.join(["bash", "-l", "-c", begin, "launch-notebook", *argv])
-    return f"echo {OUTPUT_BEGINS}; {shlex.join(argv)}"
+        return shlex.join(["bash", "-l", "-c", f'{mark}exec "$@"', "launch-notebook", *argv])
+    return f"{mark}{shlex.join(argv)}"
+
+
+def on_a_lifeline(argv: Sequence[str]) -> list[str]:
+    """Return the command that runs another one without input, and ends it when its own input ends.
+
+    No SSH server ends what runs without a terminal when the connection breaks; but it closes its input.
+    """
+    return ["sh", "-c", _LIFELINE, "lifeline", *argv]
+
+
+_LIFELINE = (
+    'exec 3<&0; "$@" </dev/null 3<&- & child=$!; { read -r _ <&3; kill "$child"; } 2>/dev/null & guard=$!; exec 3<&-; '
+    'wait "$child"; code=$?; kill "$guard" 2>/dev/null; exit "$code"'
+)

@@ -25,6 +25,7 @@ from notebook_launcher.hosts.base import (
     OnLine,
     Onward,
     Prompts,
+    on_a_lifeline,
 )
 
 if TYPE_CHECKING:
@@ -80,6 +81,29 @@ class LocalHost(Host):
         """Start a child process on one end of a pair of sockets."""
         return ChildBytes(argv)
 
+    def terminal(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Run a child process in a terminal of its own, so that it cannot outlive us."""
+        from notebook_launcher.hosts.terminal import run_in_terminal
+
+        return run_in_terminal(argv, until)
+
+    def pass_through(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Run a child process with our output as its own."""
+        child = subprocess.Popen(on_a_lifeline(argv), stdin=subprocess.PIPE, start_new_session=True)
+        with child:
+            try:
+                while not until():
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        code = child.wait(0.5)
+                        return 128 - code if code < 0 else code
+                return -1
+            finally:
+                _let_go(child)
+
     def link(self, onward: Onward | None = None) -> Link:
         """Connect to a server from here, by paramiko."""
         if onward is None:
@@ -131,6 +155,16 @@ class ChildBytes:
                 self.child.wait(timeout=2)
             except subprocess.TimeoutExpired:
                 _kill(self.child)
+
+
+def _let_go(child: subprocess.Popen[bytes]) -> None:
+    """Close a child's input, and give it a moment to end."""
+    if child.stdin:
+        child.stdin.close()
+    try:
+        child.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        _kill(child)
 
 
 def _kill(child: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:

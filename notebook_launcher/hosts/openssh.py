@@ -34,12 +34,16 @@ from notebook_launcher.hosts.base import (
     Prompts,
     RemoteHost,
     command_line,
+    on_a_lifeline,
     relay_command,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials
 from notebook_launcher.hosts.ssh_master import Folder, OwnMaster, as_options, log_in, ssh_program
 from notebook_launcher.hosts.ssh_mux import PROHIBITED, Channel, Master
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
+from notebook_launcher.hosts.terminal import LOOK_EVERY, pass_on, run_in_terminal
+
+SSH_FAILED = 255  # the exit code of an ssh whose connection broke, and of some programs
 
 
 def live_master(settings: SshSettings) -> str | None:
@@ -144,6 +148,35 @@ class OpenSshHost(RemoteHost):
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Follow a command in a session of its own."""
         return _SessionStream(self._execute(argv, login_shell=False), on_line, on_end)
+
+    def terminal(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Lend the user's terminal to an ``ssh`` that runs over the master."""
+        master = self._master
+        if not master.answers():
+            raise self._lost()
+        command = command_line(argv, login_shell=login_shell, marked=False)
+        client = _client(master, "-tt", "-e", "none", "-o", "LogLevel=ERROR")
+        code = run_in_terminal([*client, "--", "login", command], until)
+        if code == SSH_FAILED and not master.answers():
+            raise self._lost()
+        return code
+
+    def pass_through(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Run a command in a session of its own, and pass on what it says."""
+        master = self._master
+        channel = self._execute(on_a_lifeline(argv), login_shell=login_shell, errors=2)
+        with contextlib.closing(channel):
+            channel.settimeout(LOOK_EVERY)
+            if not pass_on(channel.recv, until):
+                return -1
+            code = channel.exit_code(5.0)
+            if code is None and not master.answers():
+                raise self._lost()
+            return SSH_FAILED if code is None else code
 
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
         return self._master.connect(address, timeout)
@@ -291,18 +324,23 @@ def _way_onward(
     return folder, options, settings
 
 
-def _way(through: Master, onward: Onward) -> list[str]:
-    """Return the command whose input and output lead to a server."""
+def _client(master: Master, *flags: str) -> list[str]:
+    """Return the words of an ``ssh`` that asks a master."""
     # without its master ssh would make a connection of its own: the command that fails is in its place
     control = as_options(
         {
-            "ControlPath": through.path.replace("%", "%%"),
+            "ControlPath": master.path.replace("%", "%%"),
             "ControlMaster": "no",
             "ProxyCommand": "false",
             "BatchMode": "yes",
         }
     )
-    client = [ssh_program(), "-F", "none", "-T", *control]
+    return [ssh_program(), "-F", "none", *flags, *control]
+
+
+def _way(through: Master, onward: Onward) -> list[str]:
+    """Return the command whose input and output lead to a server."""
+    client = _client(through, "-T")
     if onward.address is None:
         return [*client, "--", "login", command_line(onward.command, login_shell=True)]
     host, port = onward.address

@@ -32,12 +32,14 @@ from notebook_launcher.hosts.base import (
     Onward,
     RemoteHost,
     command_line,
+    on_a_lifeline,
 )
 from notebook_launcher.hosts.ssh_auth import Credentials, authenticate, refusal
 from notebook_launcher.hosts.ssh_library import paramiko
 from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
 from notebook_launcher.hosts.ssh_trust import check_host_key, known_keys, restrict, vouched_keys
 from notebook_launcher.hosts.ssh_userauth import HungUp, Impatient
+from notebook_launcher.hosts.terminal import AT_ONCE, LOOK_EVERY, check_terminal, lend, pass_on, window_size, write_all
 from notebook_launcher.text import printable
 
 _PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
@@ -436,7 +438,15 @@ class ParamikoHost(RemoteHost):
             raise self._lost()
         return Answer(exit_code, _text(output).partition(f"{OUTPUT_BEGINS}\n")[2], _text(errors))
 
-    def _execute(self, argv: Sequence[str], *, login_shell: bool, timeout: float = RUN_TIMEOUT) -> paramiko.Channel:
+    def _execute(
+        self,
+        argv: Sequence[str],
+        *,
+        login_shell: bool,
+        timeout: float = RUN_TIMEOUT,
+        window: tuple[int, int] | None = None,
+    ) -> paramiko.Channel:
+        """Start a command; ``window``: in a terminal with so many columns and rows, its output not marked."""
         timeout = min(timeout, self.settings.connect_timeout)
         try:
             channel = self.transport.open_session(timeout=timeout)
@@ -444,7 +454,9 @@ class ParamikoHost(RemoteHost):
             watchdog.daemon = True
             watchdog.start()
             try:
-                channel.exec_command(command_line(argv, login_shell=login_shell))
+                if window is not None:
+                    channel.get_pty(os.environ.get("TERM", "vt100"), *window)
+                channel.exec_command(command_line(argv, login_shell=login_shell, marked=window is None))
             finally:
                 watchdog.cancel()
         except (paramiko.SSHException, EOFError, OSError) as error:
@@ -456,6 +468,40 @@ class ParamikoHost(RemoteHost):
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Follow a command in a channel of its own."""
         return _ChannelStream(self._execute(argv, login_shell=False), on_line, on_end)
+
+    def terminal(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Lend the user's terminal to a command in a channel of its own."""
+        check_terminal()
+        channel = self._execute(argv, login_shell=login_shell, window=window_size())
+        try:
+            return self._exit_code(channel) if lend(_ChannelTerminal(channel), until) else -1
+        finally:
+            channel.close()
+
+    def pass_through(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Run a command in a channel of its own, and pass on what it says."""
+        channel = self._execute(on_a_lifeline(argv), login_shell=login_shell)
+        errors = threading.Thread(target=_pass_on_errors, args=(channel,), daemon=True)
+        try:
+            errors.start()
+            channel.settimeout(LOOK_EVERY)
+            if not pass_on(channel.recv, until):
+                return -1
+            errors.join(1)
+            return self._exit_code(channel)
+        finally:
+            channel.close()
+
+    def _exit_code(self, channel: paramiko.Channel) -> int:
+        """Return what a command that has ended has ended with. Raises ``ConnectionLost``."""
+        channel.status_event.wait(5)
+        if channel.exit_status == -1 and not channel.get_transport().is_active():
+            raise self._lost()
+        return channel.exit_status if channel.exit_status >= 0 else 255
 
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
         return _open_channel(self.transport, address, timeout)
@@ -489,6 +535,37 @@ class ParamikoHost(RemoteHost):
     def close(self) -> None:
         """Close the transport and with it every channel."""
         self.transport.close()
+
+
+class _ChannelTerminal:
+    """A channel with a terminal at its far end, as ``lend`` wants it."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self.fileno = channel.fileno
+        channel.settimeout(0.0)
+
+    def read(self) -> bytes | None:
+        try:
+            return self._channel.recv(AT_ONCE)
+        except TimeoutError:
+            return None
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._channel.send(data)
+        except TimeoutError:  # it does not read
+            return 0
+
+    def resize(self, columns: int, rows: int) -> None:
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):  # it has ended
+            self._channel.resize_pty(columns, rows)
+
+
+def _pass_on_errors(channel: paramiko.Channel) -> None:
+    with contextlib.suppress(OSError):
+        while (data := channel.recv_stderr(AT_ONCE)) and write_all(2, data):
+            pass
 
 
 def _send(channel: paramiko.Channel, data: bytes) -> None:

@@ -178,6 +178,12 @@ class Channel:
         if not self._master.answers():
             raise ConnectionResetError("the SSH connection broke")
 
+    def exit_code(self, timeout: float) -> int | None:
+        """Return the exit code of a command that has ended; ``None`` where it ended without one, or none comes."""
+        with contextlib.suppress(TimeoutError):
+            return self._control.exit_code(timeout)
+        return None
+
     def communicate(self, data: bytes, errors: socket.socket, deadline: float) -> tuple[bytes, bytes, int | None]:
         """Give a command its input, and return its outputs and exit code (``None``: it ended without one).
 

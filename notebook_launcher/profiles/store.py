@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from notebook_launcher.errors import ProfileError, UsageError
 from notebook_launcher.flags import BY_NAME, REFUSED, closest
-from notebook_launcher.profiles.models import ClusterProfile
+from notebook_launcher.profiles.models import ClusterProfile, Environment, Price
 from notebook_launcher.request import parse_walltime
 
 if sys.version_info >= (3, 11):
@@ -149,7 +149,8 @@ def _validated(model: type[Model], data: dict[str, Any], path: Path) -> Model:
 
 def _key(details: Any) -> str:
     """Return the key that is meant; where it may be of several types, pydantic adds their names."""
-    return ".".join(str(part) for part in details["loc"] if part != "constrained-str" and "[" not in str(part))
+    types = ("constrained-str", "float")
+    return ".".join(str(part) for part in details["loc"] if part not in types and "[" not in str(part))
 
 
 def _problem(model: type[BaseModel], details: Any) -> str:
@@ -157,9 +158,7 @@ def _problem(model: type[BaseModel], details: Any) -> str:
     if details["type"] == "extra_forbidden":
         known = list(model.model_fields)
         if len(details["loc"]) > 1:
-            from notebook_launcher.profiles.models import Environment
-
-            known = list(Environment.model_fields)
+            known = list((Price if details["loc"][0] == "price" else Environment).model_fields)
         near = difflib.get_close_matches(str(details["loc"][-1]), known, n=1)
         return f"there is no key “{where}”" + (f"; did you mean {near[0]}?" if near else ".")
     if details["type"] in ("tuple_type", "list_type"):

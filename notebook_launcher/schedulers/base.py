@@ -117,11 +117,14 @@ class Submission:
 class Accounted:
     """What the scheduler's accounting tells of a job that is over; ``None``: not told.
 
-    Seconds, MiB, joules. ``cpu_used``: in which its processes kept a core busy. ``memory_peak``: the largest of any
-    of its steps. ``gpus`` and ``cores``: what it was given.
+    Seconds, MiB, joules. ``cpu_used``: in which its processes kept a core busy; ``cpu_reserved``: in which it had one.
+    ``memory_peak``: the largest of any of its steps. ``gpus`` and ``cores``: what it was given. ``earlier``: seconds of
+    the runs after which it was put back into the queue; all else is of its last one. ``complete``: whether all figures
+    are in; the last ones come some seconds after its end.
     """
 
     job: JobRef
+    state: State = State.UNKNOWN
     wall: int | None = None
     walltime: int | None = None
     cores: int | None = None
@@ -129,9 +132,12 @@ class Accounted:
     gpus: int | None = None
     gpu_type: str | None = None
     cpu_used: float | None = None
+    cpu_reserved: int | None = None
     memory_peak: float | None = None
     memory_asked: float | None = None
     joules: float | None = None
+    earlier: int = 0
+    complete: bool = True
 
 
 class Scheduler(ABC):
@@ -196,6 +202,14 @@ class Scheduler(ABC):
     @abstractmethod
     def cancel(self, job: JobRef) -> list[str]:
         """Return the command that ends a job, queued or running."""
+
+    def cancel_all(self, jobs: Sequence[JobRef]) -> list[str]:
+        """Return the command that ends several jobs (all on the same cluster): that for one takes more ids."""
+        return [*self.cancel(jobs[0]), *(job.id for job in jobs[1:])]
+
+    def cancel_typed(self, job: JobRef) -> list[str]:
+        """Return the same as a user would type it."""
+        return self.cancel(job)
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
         """Return the command that runs another one inside a running job, on its first node, with stdin and stdout.

@@ -99,6 +99,10 @@ class Local(Scheduler):
         """Return the command that ends the job and all its processes."""
         return ["bash", self._script(job.id), "cancel", "--root", self.root, job.id]
 
+    def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str]:
+        """Return the command itself: the job runs on this machine."""
+        return list(command)
+
     def find(self, session_id: str, request: Request) -> list[str]:
         """Return the query for the session's own job: its id is the session's."""
         return self.query([JobRef(session_id)])

@@ -13,9 +13,9 @@ from notebook_launcher.answer import Answer
 from notebook_launcher.errors import LauncherError, SubmitUncertain
 from notebook_launcher.flags import FULFILLED
 from notebook_launcher.request import Request
-from notebook_launcher.schedulers import patterns, slurm_refusals
-from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
-from notebook_launcher.schedulers.slurm_environment import on_cluster, plain
+from notebook_launcher.schedulers import patterns, slurm_accounting, slurm_refusals
+from notebook_launcher.schedulers.base import Accounted, JobRef, JobStatus, Scheduler, State, Submission
+from notebook_launcher.schedulers.slurm_environment import of_no_job, on_cluster, plain
 from notebook_launcher.schedulers.slurm_outlook import SlurmOutlook
 
 # id, state, partition, nodes, start (or its estimate), account, QOS, walltime, reason; the reason last: it is free text
@@ -38,6 +38,11 @@ _NOT_TOLD = frozenset(
 
 _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?", re.A)
 _GONE = re.compile(r"Invalid job id specified", re.I)
+# what srun says in a terminal although all is well
+_NO_NEWS = "^srun: (error: .*: task 0: Exited with exit code|cluster configuration lacks support for cpu binding)"
+_WITHOUT_THAT = (
+    f'{{ "$@" 2>&1 >&4 | grep -v -E --line-buffered "{_NO_NEWS}" >&2; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code'
+)
 # a pending job's state while the nodes that it was given are switched on or booted; Slurm tells no reason then
 _PREPARING = frozenset({"CONFIGURING", "CF", "POWER_UP_NODE"})
 
@@ -144,18 +149,35 @@ class Slurm(Scheduler):
         return patterns.log_files(flags, job.id, user=user, node=node)
 
     def cancel(self, job: JobRef) -> list[str]:
-        """Return ``scancel``."""
+        """Return ``scancel``, which ends nothing where a variable of the user's asks for another partition or state."""
+        return plain(self.cancel_typed(job), of_a_job=True)
+
+    def cancel_typed(self, job: JobRef) -> list[str]:
+        """Return ``scancel`` alone."""
         return ["scancel", *on_cluster(job.cluster), job.id]
+
+    def accounting(self, job: JobRef) -> list[str]:
+        """Return ``sacct`` for one job, with its steps and its earlier runs."""
+        return slurm_accounting.command(job)
+
+    def read_accounting(self, job: JobRef, answer: Answer) -> Accounted | None:
+        """Read these rows; ``None`` where there is no accounting, or it does not know the job (yet)."""
+        return slurm_accounting.read(job, answer)
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
         """Return an ``srun`` that shares the job's resources.
 
         ``--unbuffered``: srun would hold bytes back until a line ends, and the other side waits for them.
-        ``--relative=0``: of several nodes the one on which the job script runs. What ``--mpi`` and the CPU binding of a
-        site's defaults would do here is of no use.
         """
-        words = ["srun", *on_cluster(job.cluster), f"--jobid={job.id}", "--overlap", "--unbuffered", "--quiet"]
-        return [*words, "--mpi=none", "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command]
+        return _step(job, "--unbuffered", command)
+
+    def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str]:
+        """Return an ``srun`` that shares the job's resources, all of them: cores, memory and GPUs.
+
+        ``--pty``: the first (only) task has a terminal of its own, whose size follows srun's. That the last command of
+        a shell has failed is no error of srun's, and is not told as one.
+        """
+        return ["bash", "-c", _WITHOUT_THAT, "terminal-step", *_step(job, "--pty", command)]
 
     def find(self, session_id: str, request: Request) -> list[str]:
         """Return a ``squeue`` of one's own jobs; the command tells the session where the user chose the name."""
@@ -175,6 +197,16 @@ class Slurm(Scheduler):
             if job_id.isdecimal() and (name == session_id or f"/{session_id}/" in command):
                 found.append(JobRef(job_id, cluster))
         return found
+
+
+def _step(job: JobRef, how: str, command: Sequence[str]) -> list[str]:
+    """Return an ``srun`` for one task in a running job.
+
+    ``--relative=0``: of several nodes the one on which the job script runs. What ``--mpi`` and the CPU binding of a
+    site's defaults would do here is of no use.
+    """
+    words = ["srun", *on_cluster(job.cluster), f"--jobid={job.id}", "--overlap", how, "--quiet", "--mpi=none"]
+    return of_no_job([*words, "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command])
 
 
 def _present(

@@ -1,0 +1,188 @@
+"""What it costs to sample what a job uses: the table of docs/job-script.md.
+
+    make bench-sampling     (root; two minutes)
+
+``usage.sh`` samples every 5 s, as it does in a job, while a number of other processes sleep on the "node": a PID
+namespace of its own, so that what else runs here does not count. It is measured from its second sample on, by the
+nanoseconds that Linux has run it for. The job itself is a script with twelve children that sleep, about what a
+JupyterLab with some kernels is.
+
+Measured in both of its ways: by the processes (``/proc``), and by the job's cgroup (version 1 or 2, whichever accounts
+for memory here). There is no GPU here: what ``nvidia-smi`` takes comes on top, and the job's log tells it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+USAGE = Path(__file__).resolve().parent.parent / "jobscripts" / "usage.sh"
+CGROUPS = Path("/sys/fs/cgroup")
+JOB = 4242
+SECONDS = 5
+CHILDREN = 12
+CROWDS = (100, 1000)
+
+# What runs as the first process of the namespace: the others of the node, the job, and the sampler.
+NODE = f"""\
+import os, subprocess, sys
+crowd, directory, *cgroups = sys.argv[1:]
+for _ in range(int(crowd) - {CHILDREN} - 3):
+    subprocess.Popen(["sleep", "3600"])
+def enter():
+    for place in cgroups:
+        open(place + "/cgroup.procs", "w").write("0")
+job = subprocess.Popen(["sh", "-c", "for i in $(seq {CHILDREN}); do sleep 3600 & done; wait"], preexec_fn=enter)
+os.environ["SLURM_JOB_ID"] = "{JOB}"
+subprocess.run(["bash", {str(USAGE)!r}, directory, "{SECONDS}", str(job.pid)])
+"""
+
+
+@dataclass
+class Measured:
+    """One node: how many processes, which way, and what a sample took."""
+
+    processes: int
+    way: str
+    samples: int
+    seconds: float  # of processor time
+    elapsed: float
+
+    @property
+    def per_hour(self) -> float:
+        """Seconds of processor time."""
+        return self.seconds / self.elapsed * 3600
+
+    @property
+    def per_sample(self) -> float:
+        """Seconds, with the share of looking around between two samples."""
+        return self.seconds / self.samples
+
+
+def job_cgroups() -> list[Path]:
+    """Return where a cgroup that accounts for both can be made: one place (version 2), two (version 1), or none."""
+    unified = CGROUPS / "cgroup.subtree_control"
+    if unified.exists() and "memory" in unified.read_text():
+        return [CGROUPS]
+    apart = [CGROUPS / name for name in ("cpuacct", "memory")]
+    return apart if all((place / "cgroup.procs").exists() for place in apart) else []
+
+
+@contextlib.contextmanager
+def cgroups(of: str) -> Iterator[list[Path]]:
+    """Make the job's cgroups."""
+    made = [place / f"bench_{os.getpid()}_{of}" / f"job_{JOB}" for place in job_cgroups()]
+    for place in made:
+        place.mkdir(parents=True)
+        control = place.parent / "cgroup.subtree_control"
+        if control.exists() and place.parent.parent == CGROUPS:
+            control.write_text("+memory")
+    try:
+        yield made
+    finally:
+        for place in made:
+            deadline = time.monotonic() + 10
+            while (place / "cgroup.procs").read_text() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            place.rmdir()
+            place.parent.rmdir()
+
+
+@dataclass
+class Node:
+    """One that is measured."""
+
+    processes: int
+    way: str
+    directory: Path
+    starter: subprocess.Popen[bytes]
+    begun: tuple[float, float, int] = (0.0, 0.0, 0)
+
+    @property
+    def samples(self) -> int:
+        """How many there are in its file."""
+        file = self.directory / "usage.csv"
+        return max(0, file.read_text().count("\n") - 1) if file.exists() else 0
+
+    def look(self) -> tuple[float, float, int]:
+        """Return the sampler's processor time and the moment, in seconds, and the number of samples."""
+        return run_time(sampler_of(self.directory)), time.monotonic(), self.samples
+
+
+def sampler_of(directory: Path) -> int:
+    """Return the process, as it is numbered out here."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = file.read_bytes().split(b"\0")
+            if words[0] == b"bash" and str(USAGE).encode() in words and str(directory).encode() in words:
+                return int(file.parent.name)
+    sys.exit(f"The sampler in {directory} has ended.")
+
+
+def run_time(pid: int) -> float:
+    """Return the seconds for which Linux has run it."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def start(processes: int, way: str, directory: Path, places: list[Path]) -> Node:
+    """Bring a node up and the sampler to work on it."""
+    directory.mkdir()
+    inside = [sys.executable, "-c", NODE, str(processes), str(directory), *map(str, places)]
+    argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *inside]
+    return Node(processes, way, directory, subprocess.Popen(argv, stderr=subprocess.DEVNULL))
+
+
+def measure(seconds: int) -> list[Measured]:
+    """Measure all at the same time."""
+    with contextlib.ExitStack() as stack:
+        top = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        nodes = []
+        for processes in CROWDS:
+            ways = {"processes": list[Path]()}
+            if job_cgroups():
+                ways["cgroup"] = stack.enter_context(cgroups(str(processes)))
+            for way, places in ways.items():
+                nodes.append(start(processes, way, top / f"{way}{processes}", places))
+                stack.callback(nodes[-1].starter.wait)
+                stack.callback(nodes[-1].starter.kill)
+        while any(node.samples < 1 for node in nodes):
+            time.sleep(0.2)
+        for node in nodes:
+            node.begun = node.look()
+        time.sleep(seconds)
+        return [result(node) for node in nodes]
+
+
+def result(node: Node) -> Measured:
+    """Return what it has used since it was begun to be measured."""
+    used, moment, samples = node.look()
+    used_before, moment_before, samples_before = node.begun
+    return Measured(node.processes, node.way, samples - samples_before, used - used_before, moment - moment_before)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=int, default=105, help="to measure for; other processes are forgotten in 100")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("This needs root: it makes namespaces and cgroups.")
+    print("| processes on the node | measured by | a sample | an hour at 5 s | of one core |")
+    print("|---|---|---|---|---|")
+    for one in measure(arguments.seconds):
+        print(
+            f"| {one.processes} | {one.way} | {1000 * one.per_sample:.1f} ms | {one.per_hour:.1f} s |"
+            f" {one.per_hour / 36:.2f} % |"
+        )
+
+
+if __name__ == "__main__":
+    main()

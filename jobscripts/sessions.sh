@@ -1,0 +1,189 @@
+#!/bin/bash
+# Tell which sessions there are under a folder, and tidy up after those that are over.
+#
+#   bash sessions.sh ROOT [list [UNTIL]]
+#   bash sessions.sh ROOT tidy [ID...] [--remove ID...]
+#
+# It is sent over standard input (bash -s -- ROOT), because a place may have no session yet.
+#
+# `list` prints `sessions 1` (what stands before it is a start-up file's), some lines for each session, `end`:
+#
+#   ID session JSON   ID started JSON   ID endpoint JSON   ID exit JSON   ID idle JSON
+#                       the file of that name, where it is there; - for one that holds no line of JSON
+#   ID job 7;snowy      what the submit command answered
+#   ID secrets          the token or keys are still there
+#   ID damaged          it has a session's name, and cannot be read as one
+#   unreadable          ROOT is there, and may not be read
+#
+# With UNTIL (UTC, as 2026-10-22T01:44:55Z), records of sessions that ended before it and were tidied already are
+# removed, a few at each call, and not listed. `tidy` removes the token and the keys of sessions that are over, and,
+# after --remove, the whole record. Whether a session is over is for the scheduler to say: a job that waits to run again
+# has an exit.json as well.
+#
+# Whatever lies in ROOT, nothing is waited for, at most MOST_BYTES of a file are read, and no process is started but to
+# remove something. Only files that are ours are ever removed; a directory that holds others stays, with these.
+
+set -u
+
+readonly MOST_BYTES=16384
+readonly MOST_REMOVED=20
+readonly NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
+
+main() {
+  # One byte is one character: what is read is bounded, and any byte can be read.
+  export LC_ALL=C
+  shopt -s nullglob
+  root=${1%/} until=''
+  old=()
+  local action=${2-list}
+  shift; (($# == 0)) || shift
+  case $action in
+    list) until=${1-}; list ;;
+    tidy) tidy "$@" ;;
+    *)    printf 'sessions.sh: unknown action %s: list or tidy\n' "$action" >&2; exit 2 ;;
+  esac
+}
+
+# ---------------------------------------------------------------------------------------------------------- list
+
+list() {
+  local dir id
+  printf 'sessions 1\n'
+  if [[ -e $root && ! (-d $root && -r $root && -x $root) ]]; then printf 'unreadable\n'; fi
+  for dir in "$root"/*; do
+    id=${dir##*/}
+    [[ $id =~ $NAME ]] || continue
+    # Somebody else's, in a folder that several people share, are their affair.
+    if [[ -O $dir || -L $dir ]]; then tell "$dir" "$id"; fi
+  done
+  remove_records ${old[@]+"${old[@]}"}
+  printf 'end\n'
+}
+
+# tell DIR ID: print one session, or remember it as one to be removed.
+tell() {
+  local dir=$1 id=$2 text='' name exit_line=''
+  if ! is_own "$dir" || [[ ! -r $dir || ! -x $dir ]]; then
+    printf '%s damaged\n' "$id"
+    return
+  fi
+  # Listed, and not just opened: an NFS client looks for another machine's new files only then.
+  # shellcheck disable=SC2034
+  [[ -e $dir/exit.json ]] || local listing=("$dir"/*)
+  if [[ ! -e $dir/session.json ]]; then
+    # Being written or removed just now, or what somebody put beside a record that is gone.
+    [[ ! -e $dir/job && ! -e $dir/started.json ]] || printf '%s damaged\n' "$id"
+    return
+  fi
+  for name in session started endpoint exit idle; do
+    read_json "$dir/$name.json" || continue
+    text+="$id $name $REPLY"$'\n'
+    [[ $name != exit ]] || exit_line=$REPLY
+  done
+  if read_job "$dir/job"; then text+="$id job $REPLY"$'\n'; fi
+  if has_secrets "$dir"; then
+    text+="$id secrets"$'\n'
+  elif is_old "$exit_line"; then
+    old+=("$dir")
+    return
+  fi
+  printf '%s' "$text"
+}
+
+# Nothing is read or removed through a link, or in what belongs to somebody else.
+is_own() { [[ -d $1 && ! -L $1 && -O $1 ]]; }
+
+# read_json FILE: set REPLY to its first line, to - where that cannot be JSON. Return 1 where there is no file.
+read_json() {
+  REPLY=-
+  [[ -e $1 || -L $1 ]] || return 1
+  read_start "$1" || return 0
+  REPLY=${REPLY%%$'\n'*}
+  [[ $REPLY == '{'*'}' && $REPLY != *[[:cntrl:]]* ]] || REPLY=-
+}
+
+# read_job FILE: set REPLY to the last line that looks like a job; a site's plug-in may print sentences around it.
+read_job() {
+  local line found=''
+  read_start "$1" || return 1
+  while IFS= read -r line; do
+    [[ $line =~ ^[0-9][0-9A-Za-z._-]*(;[0-9A-Za-z._-]+)?$ ]] && found=$line
+  done <<<"$REPLY"
+  REPLY=$found
+  [[ -n $found ]]
+}
+
+# read_start FILE: set REPLY to what a file begins with, up to its first zero byte. A bounded read passes over zero
+# bytes without counting them, and would not come to an end of a huge file that is full of them.
+read_start() {
+  REPLY=''
+  [[ -f $1 && ! -L $1 && -r $1 ]] && { IFS= read -r -d '' -n "$MOST_BYTES" REPLY <"$1"; } 2>/dev/null
+  [[ -n $REPLY ]]
+}
+
+has_secrets() { [[ -e $1/token || -e $1/ssh_host_key || -e $1/authorized_keys ]]; }
+
+# Two times in the same form are in the order of their characters.
+is_old() {
+  [[ -n $until && $1 =~ \"ended\":\ ?\"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z)\" ]] || return 1
+  [[ ${BASH_REMATCH[1]} < $until ]] && ((${#old[@]} < MOST_REMOVED))
+}
+
+# ---------------------------------------------------------------------------------------------------------- tidy
+
+tidy() {
+  local id dir action=secrets secrets=()
+  shopt -s dotglob
+  for id; do
+    dir=$root/$id
+    if [[ $id == --remove ]]; then
+      action=remove
+    elif [[ ! $id =~ $NAME ]] || ! is_own "$dir"; then
+      continue
+    elif [[ $action == remove ]]; then
+      old+=("$dir")
+    else
+      secrets+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
+      is_own "$dir/runtime" && secrets+=("$dir"/runtime/jpserver-*)
+    fi
+  done
+  ((${#secrets[@]} == 0)) || rm -f -- "${secrets[@]}" 2>/dev/null
+  remove_records ${old[@]+"${old[@]}"}
+}
+
+# remove_records DIR...: remove what is ours in these directories, and those that are empty then. The record goes last:
+# what is left of an interrupted removal is a session yet, and is removed the next time.
+remove_records() {
+  local dir file files=() folders=() records=()
+  (($#)) || return 0
+  shopt -s dotglob
+  for dir; do
+    for file in "$dir"/*; do
+      if [[ -d $file && ! -L $file ]]; then
+        case ${file##*/} in runtime | .new.??????) folders+=("$file") ;; esac
+      elif [[ $file != */exit.json && $file != */session.json ]] && is_ours "${file##*/}"; then
+        files+=("$file")
+      fi
+    done
+    records+=("$dir/exit.json" "$dir/session.json")
+  done
+  ((${#folders[@]} == 0)) || rm -rf -- "${folders[@]}"
+  ((${#files[@]} == 0)) || rm -f -- "${files[@]}"
+  rm -f -- "${records[@]}"
+  rmdir -- "$@"
+} 2>/dev/null
+
+# is_ours NAME: whether the launcher or its job writes a file of that name, or has begun to.
+is_ours() {
+  case ${1%.new.[0-9]*} in
+    session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
+    ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
+    started.json | endpoint.json | exit.json | idle.json | usage.csv | local.state | ended-from) ;;
+    jupyterlab.sh | lib.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh | asked.sh | local.sh) ;;
+    jupyter_server_config.py | idle_guard.py) ;;
+    *) return 1 ;;
+  esac
+}
+
+main "$@"
+exit

@@ -1,0 +1,174 @@
+#!/bin/bash
+#
+# A shell in a session's job: in its environment or, outside of that, on the plain node.
+#
+#   shell.sh SESSION_DIR inside|outside [COMMAND]
+#
+# Run on the job's node, by a step of the job. Without COMMAND it is a terminal's interactive bash, with the user's
+# ~/.bashrc and a prompt that tells where it is. session.env counts as it does for jupyterlab.sh, and what goes wrong is
+# told in the same sentences. SESSION_DIR/runtime/shell-PID tells the job that it runs, first-shell that there was one.
+#
+# It has three parts: the outer one stays, the inner one (--here) becomes the shell, in the container if there is one.
+# The third is read by the interactive bash as its start-up file: what ~/.bashrc does comes before the environment.
+
+if [[ ${BASH_SOURCE[0]} != "$0" ]]; then
+  nbl_path=$PATH nbl_condas=${CONDA_SHLVL:-0}
+  # The container command's way to have a prompt of its own.
+  [[ ${PROMPT_COMMAND-} != *[aA]pptainer* && ${PROMPT_COMMAND-} != *[sS]ingularity* ]] || unset PROMPT_COMMAND
+  # shellcheck disable=SC1090
+  [[ -r ~/.bashrc ]] && source ~/.bashrc
+  # Aliases would count in what follows, and some people's rm asks.
+  nbl_aliases=$(shopt -p expand_aliases)
+  shopt -u expand_aliases
+  # What is defined here goes again; a function of the user's with the same name comes back.
+  nbl_ours=$(while IFS= read -r line; do
+    [[ $line =~ ^([a-z_]+)\(\) ]] && printf '%s ' "${BASH_REMATCH[1]}"
+  done < <(cat -- "$NBL_SESSION_DIR"/{lib,shell}.sh))
+  # shellcheck disable=SC2086
+  nbl_theirs=$(declare -f $nbl_ours)
+fi
+
+main() {
+  case ${1-} in
+    --here)   become_shell "$2" "$3" "$4" "$5" ;;
+    '' | -*)  printf 'usage: shell.sh SESSION_DIR inside|outside [COMMAND]\n' >&2; exit 2 ;;
+    *)        run_shell "$1" "${2:-inside}" "${3-}" ;;
+  esac
+}
+
+# ================================================================================================= the outer part
+
+# It marks that there is a shell, and tells what went wrong in it.
+run_shell() {
+  local way=("$BASH")
+  know "${1%/}" "$2" "$$"
+  mark=$NBL_SESSION_DIR/runtime/shell-$$
+  trap 'finish $?' EXIT
+  { write_file "$mark" "$$" && write_file "$NBL_SESSION_DIR/runtime/first-shell" "$$"; } ||
+    say "the session directory $NBL_SESSION_DIR cannot be written on $(uname -n)"
+  # Where the job is: an image and a bind may be relative to it.
+  if read_line "$NBL_SESSION_DIR/runtime/folder"; then cd -- "$REPLY" || :; fi
+  read_settings "$NBL_SESSION_DIR/session.env"
+  if [[ $NBL_SHELL == inside && -n $want_container ]]; then
+    NBL_SHELL=container
+    set_up_node
+    prepare_container
+    way=("${into_container[@]}" /bin/bash)
+  fi
+  "${way[@]}" "$NBL_SESSION_DIR/shell.sh" --here "$NBL_SESSION_DIR" "$NBL_SHELL" "$$" "$3"
+}
+
+finish() {
+  local code=$1
+  if read_line "$NBL_CAUSE_FILE"; then
+    say "${REPLY#* }"
+    ((code)) || code=1
+  elif [[ $NBL_SHELL == container && ! -e $NBL_INSIDE_FILE ]] && ((code)); then
+    say "The container command could not run bash in $want_container on $(uname -n) (exit code $code): see above."
+  fi
+  rm -f -- "$mark" "$NBL_CAUSE_FILE" "$NBL_INSIDE_FILE"
+  exit "$code"
+}
+
+# ================================================================================================= the inner part
+
+become_shell() {
+  know "$1" "$2" "$3"
+  [[ $NBL_SHELL != container ]] || write_file "$NBL_INSIDE_FILE" "$$"
+  if [[ -z $4 ]]; then exec "$BASH" --rcfile "$NBL_SESSION_DIR/shell.sh" -i; fi
+  set_up
+  forget
+  exec "$BASH" -c "$4"
+}
+
+set_up() {
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
+  case $NBL_SHELL in
+    outside)    clean_environment; return ;;
+    container)  set_up_container ;;
+    *)          set_up_node ;;
+  esac
+  activate
+}
+
+# ========================================================================================== the shell's start-up file
+
+# The session's environment comes before what ~/.bashrc has put in front of everything: often a conda of the user's own.
+make_way() {
+  [[ $NBL_SHELL != outside ]] || return 0
+  if [[ ${CONDA_SHLVL:-0} -gt $nbl_condas && $(type -t conda) == function ]]; then conda deactivate; fi
+  [[ $PATH == "$nbl_path" ]] || PATH=$nbl_path:$PATH
+}
+
+set_prompt() {
+  local node
+  node=$(uname -n)
+  node=${node%%.*}
+  if [[ $NBL_SHELL == outside ]]; then
+    nbl_where="outside the ${want_container:+container}"
+    [[ -n $want_container ]] || nbl_where+=environment
+    nbl_where+=", $node"
+  else
+    nbl_where="$(environment_name) on $node"
+  fi
+  # A variable's value is not expanded once more, whatever a name contains.
+  # shellcheck disable=SC2016
+  PS1='($nbl_where) \u:\w\$ '
+}
+
+# Print by which name the user knows the environment.
+environment_name() {
+  local name=''
+  read_line "$NBL_SESSION_DIR/session.json"
+  if [[ $REPLY =~ \"environment\":\ *\"([^\"]+)\" ]]; then name=${BASH_REMATCH[1]}
+  elif [[ -n $want_conda$want_venv ]]; then name=${want_conda:-$want_venv}
+  elif [[ -n $want_container ]]; then name=$want_container
+  elif ((${#want_modules[@]})); then name=${want_modules[*]}
+  else name=plain
+  fi
+  [[ $name != /* ]] || name=${name##*/}
+  printf '%s' "${name//[[:cntrl:]]/}"
+}
+
+# ---------------------------------------------------------------------------------------------------------- all parts
+
+# know SESSION_DIR KIND PID: what each part has to know; PID is the outer part's.
+know() {
+  export NBL_SESSION_DIR=$1 NBL_SHELL=$2
+  export NBL_CAUSE_FILE=$1/runtime/cause-$3 NBL_INSIDE_FILE=$1/runtime/inside-$3
+  use_lib
+}
+
+# What the user's programs need not know.
+forget() { unset NBL_SESSION_DIR NBL_SHELL NBL_CAUSE_FILE NBL_INSIDE_FILE; }
+
+use_lib() {
+  # shellcheck source=jobscripts/lib.sh
+  source "$NBL_SESSION_DIR/lib.sh"
+  log() { say "$*"; }
+}
+
+# There is no log here: what a command has said stands above.
+say() {
+  local as_in_the_log=": see the job's log"
+  printf 'notebook-launcher: %s\n' "${1//"$as_in_the_log"/: see above}" >&2
+}
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  main "$@"
+  exit
+fi
+
+use_lib
+make_way
+set_up
+set_prompt
+forget
+# shellcheck disable=SC2086
+unset -f $nbl_ours
+unset "${!want_@}" log_fd pause_fd REPLY
+eval "$nbl_theirs"
+eval "$nbl_aliases"
+unset nbl_path nbl_condas nbl_aliases nbl_ours nbl_theirs

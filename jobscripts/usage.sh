@@ -1,0 +1,600 @@
+#!/bin/bash
+# Sample what a job uses into SESSION_DIR/usage.csv, every so many seconds, for as long as the job's script runs.
+#
+#   bash usage.sh SESSION_DIR SECONDS PID
+#
+# PID is the process of the job's script. docs/job-script.md describes the file and says how each value is measured. A
+# sample starts no process: the shell reads /proc and the job's cgroup itself, and listens to one nvidia-smi that runs
+# all the time. Whatever fails here concerns nobody else: a field stays empty, and the job goes on.
+
+# So many rows at most, some 3 MB: then the older samples are thinned out.
+readonly MOST_ROWS=32000
+# After an nvidia-smi that has died, hangs or talks nonsense, another one is tried so much later.
+readonly RETRY_SECONDS=600
+# rocm-smi is a Python program that costs most of a second.
+readonly ROCM_SECONDS=30
+# Other people's processes are looked at anew after so many samples, because a number may become another process's.
+readonly FORGET_SAMPLES=20
+
+main() {
+  [[ $# == 3 && $2 =~ ^[1-9][0-9]{0,3}$ && $3 =~ ^[1-9][0-9]*$ ]] || usage
+  dir=${1%/} interval=$2 root=$3
+  # shellcheck source=jobscripts/lib.sh
+  source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+  umask 077
+  answer_signals
+  begin
+  while await_sample; do
+    sample
+  done
+  end
+}
+
+usage() {
+  printf 'usage: usage.sh SESSION_DIR SECONDS PID\n' >&2
+  exit 2
+}
+
+# A signal is only noted: a trap may run inside `read -t`, which might break it off. That `read` waits for a line, so it
+# gets one; unless there is something to read anyway, as with a GPU program whose words fill the pipe.
+answer_signals() {
+  ending='' pipe=''
+  trap 'ending=yes; [[ -z $pipe ]] || read -r -t 0 -u "$pipe" || printf "\n" >&"$pipe"' TERM INT HUP
+  # A limit on the size of files is a write that fails, and not our end.
+  trap '' XFSZ
+}
+
+begin() {
+  file=$dir/usage.csv samples=0
+  users_timezone=${TZ-} has_timezone=${TZ+yes}
+  export LC_ALL=C TZ=UTC0
+  { look_at_clock && read_process "$root"; } || refuse "there is no /proc that tells"
+  root_start=$start began=$now due=$((now + 100 * interval))
+  ticks=$(getconf CLK_TCK 2>/dev/null) page=$(getconf PAGESIZE 2>/dev/null)
+  ticks=${ticks:-100} page=${page:-4096}
+  # In a container of other clocks the script may seem to have begun in the future.
+  script_began=$((root_start * 100 / ticks))
+  ((script_began <= now)) || script_began=$now
+  open_file || refuse "$file cannot be written"
+  open_pipe
+  find_cgroup
+  find_gpu_command
+  measure
+  busy_before=$busy busy_at=$now
+}
+
+refuse() {
+  say "what the job uses is not sampled: $1"
+  exit 1
+}
+
+# The log has the user's time, and the file has UTC.
+say() (
+  if [[ -n $has_timezone ]]; then export TZ=$users_timezone; else unset TZ; fi
+  log "$1"
+)
+
+end() {
+  local cost elapsed
+  stop_gpus
+  look_at_clock
+  elapsed=$((now - began))
+  read_process "$$" && ((elapsed > 0)) || return 0
+  # In tenths of a percent; children (nvidia-smi above all) are counted once they have ended.
+  cost=$(((own + children) * 100000 / ticks / elapsed))
+  say "usage.csv has $samples more samples; sampling took $((cost / 10)).$((cost % 10)) % of one core"
+}
+
+# ------------------------------------------------------------------------------------------------------- the clock
+
+# Set now, in hundredths of a second. Nobody ever sets this clock.
+look_at_clock() {
+  local uptime=''
+  { read -r uptime _ </proc/uptime; } 2>/dev/null
+  [[ $uptime =~ ^([0-9]+)\.([0-9][0-9])$ ]] && now=$((10#${BASH_REMATCH[1]}${BASH_REMATCH[2]}))
+}
+
+# Wait until the next sample is due, listening to the GPUs meanwhile. Return 1 when there will be none.
+await_sample() {
+  while is_wanted; do
+    look_at_clock
+    ((now < due)) || return 0
+    listen "$((due - now < 100 ? due - now : 100))"
+  done
+  return 1
+}
+
+# Until a signal, or the end of the job's script. Its number may be another process's later, and it may linger dead.
+is_wanted() { [[ -z $ending ]] && read_process "$root" && [[ $state != Z && $start == "$root_start" ]]; }
+
+sample() {
+  local head elapsed
+  look_at_clock
+  attend_gpus
+  measure
+  printf -v head '%(%Y-%m-%dT%H:%M:%SZ)T' -1
+  elapsed=$((now - script_began))
+  head+=,$((elapsed / 100)).$((elapsed / 10 % 10))
+  find_cores
+  compose_rows "$head,$cores,$memory"
+  write_rows
+  # On a steady grid. A moment that was missed, as by a machine that slept, is not made up for.
+  due=$((due + 100 * interval))
+  ((due > now)) || due=$((now + 100 * interval - (now - due) % (100 * interval)))
+}
+
+# -------------------------------------------------------------------------------------------------------- the file
+
+open_file() {
+  local rows_there
+  rows=0 spacing=$interval
+  { : >>"$file"; } 2>/dev/null || return 1
+  if [[ ! -s $file ]]; then
+    append "time,seconds,cpu_cores,memory_mib,gpu,gpu_name,gpu_percent,gpu_memory_mib,gpu_memory_total_mib,gpu_watts"
+    return
+  fi
+  # Of an earlier run, whose last line may have been cut off.
+  [[ -z $(tail -c 1 -- "$file") ]] || append ''
+  rows_there=$(wc -l <"$file") && rows=$((rows_there))
+}
+
+# Opened and closed each time: only then does a file server get to know of it.
+append() { printf '%s\n' "$1" >>"$file"; } 2>/dev/null
+
+write_rows() {
+  if append "$torn$lines"; then
+    ((samples++, rows += line_count))
+    torn=''
+  else
+    torn=$'\n'   # perhaps half of it is there
+  fi
+  ((rows < MOST_ROWS)) || thin_out
+}
+torn=''
+
+# Leave out some of the older three quarters' samples: as many as it takes, and the same everywhere. So the file stays
+# within bounds however long the job runs, and the present is sampled as often as ever.
+thin_out() {
+  local all kept
+  mapfile -t all <"$file"
+  kept=("${all[@]}")
+  while ((${#kept[@]} > MOST_ROWS * 3 / 4 && spacing < 1000000)); do
+    ((spacing *= 2))
+    space_out
+  done
+  if printf '%s\n' "${kept[@]}" >"$file.new.$$" && mv -f -- "$file.new.$$" "$file"; then
+    rows=${#kept[@]}
+  else
+    rm -f -- "$file.new.$$"
+    rows=$((MOST_ROWS * 3 / 4))   # so it is tried again, but not at once
+  fi
+} 2>/dev/null
+
+# Set kept to the rows of all, the older ones so many seconds from each other. A requeued job counts anew.
+space_out() {
+  local line at last=$((-spacing)) keep=yes before=- number=0 old=$((${#all[@]} * 3 / 4))
+  kept=("${all[0]}")
+  for line in "${all[@]:1}"; do
+    ((++number))
+    at=${line#*,} at=${at%%[.,]*}
+    [[ $at =~ ^[0-9]{1,12}$ ]] || continue   # cut off, once
+    if [[ $line != "$before"* ]]; then
+      before=${line%%,*}, keep=''
+      if ((number >= old || 10#$at < last || 10#$at >= last + spacing)); then keep=yes last=$((10#$at)); fi
+    fi
+    [[ -z $keep ]] || kept+=("$line")
+  done
+}
+
+# ---------------------------------------------------------------------------------------------- processor and memory
+
+# Set busy to the microseconds of processor time that the job has used, and memory to its MiB; to nothing where that is
+# not told.
+measure() {
+  busy='' memory=''
+  if [[ -z $cpu_place || -z $memory_place ]]; then
+    scan_processes
+    busy=$((tree_ticks * 1000000 / ticks))
+    memory=$(((tree_pages * page + 524288) / 1048576))
+  fi
+  [[ -z $cpu_place ]] || read_cgroup_cpu
+  [[ -z $memory_place ]] || read_cgroup_memory
+}
+
+# Set cores to what was kept busy since the sample before.
+find_cores() {
+  local used=0 passed=$((now - busy_at))
+  cores=''
+  if [[ -n $busy && -n $busy_before ]] && ((passed > 0)); then
+    used=$(((busy - busy_before + 50 * passed) / (100 * passed)))
+    ((used >= 0)) || used=0
+    printf -v cores '%d.%02d' "$((used / 100))" "$((used % 100))"
+  fi
+  busy_before=$busy busy_at=$now
+}
+
+# -------------------------------------------------------------------------------------------------- the job's cgroup
+
+# Set cpu_place and memory_place to directories of the cgroup that is the whole job's on this node; to nothing where
+# there is none, or it is not accounted: a service's or the whole node's says nothing about the job.
+find_cgroup() {
+  local names path mounts_v2='' mount_cpu='' mount_memory=''
+  cpu_place='' cpu_file='' memory_place='' memory_file='' memory_key=''
+  find_job_id
+  [[ -n $job_id ]] || return 0
+  find_mounts
+  while IFS=: read -r _ names path; do
+    cut_to_job "$path" || continue
+    case ,$names, in
+      ,,)           use_unified "$mounts_v2$REPLY" ;;
+      *,cpuacct,*)  use_cpuacct "$mount_cpu$REPLY" ;;
+      *,memory,*)   use_memory "$mount_memory$REPLY" ;;
+    esac
+  done <"/proc/$root/cgroup"
+} 2>/dev/null
+
+# cut_to_job PATH: set REPLY to the part that leads to the job's own cgroup, as in /slurm/uid_7/job_42/step_batch.
+cut_to_job() {
+  local name
+  for name in ${SLURM_JOB_ID:+"job_$SLURM_JOB_ID"} ${PBS_JOBID:+"$PBS_JOBID"}; do
+    REPLY=${1%%/"$name"/*}
+    [[ $1/ != */"$name"/* ]] || { REPLY=${REPLY%/"$name"}/$name; return 0; }
+  done
+  return 1
+}
+
+find_mounts() {
+  local line words type
+  while IFS= read -r line; do
+    # shellcheck disable=SC2206  # to be split: root, mount point; type, source, options
+    words=($line) type=(${line##* - })
+    [[ ${words[3]} == / ]] || continue
+    case ${type[0]},${type[2]-}, in
+      cgroup2,*)         mounts_v2=${words[4]} ;;
+      cgroup,*,cpuacct,*) mount_cpu=${words[4]} ;;
+      cgroup,*,memory,*) mount_memory=${words[4]} ;;
+    esac
+  done </proc/self/mountinfo
+}
+
+use_unified() {
+  if [[ -r $1/cpu.stat ]]; then cpu_place=$1 cpu_file=$1/cpu.stat; fi
+  if [[ -r $1/memory.current && -r $1/memory.stat ]]; then
+    memory_place=$1 memory_file=$1/memory.current memory_key=inactive_file
+  fi
+}
+
+use_cpuacct() {
+  if [[ -z $cpu_place && -r $1/cpuacct.usage ]]; then cpu_place=$1 cpu_file=$1/cpuacct.usage; fi
+}
+
+use_memory() {
+  if [[ -z $memory_place && -r $1/memory.usage_in_bytes && -r $1/memory.stat ]]; then
+    memory_place=$1 memory_file=$1/memory.usage_in_bytes memory_key=total_inactive_file
+  fi
+}
+
+read_cgroup_cpu() {
+  local key value
+  busy=''
+  while read -r key value; do
+    case $key in
+      usage_usec)  busy=$value; break ;;
+      *[!0-9]*)    ;;
+      *)           busy=$((key / 1000)); break ;;   # version 1: one number, in nanoseconds
+    esac
+  done <"$cpu_file"
+} 2>/dev/null
+
+# Without what the kernel keeps of files only because there is room, as Slurm and the kernel's own tools count it.
+read_cgroup_memory() {
+  local bytes='' key value spare=0
+  memory=''
+  { read -r bytes <"$memory_file" && [[ $bytes =~ ^[0-9]+$ ]]; } || return 0
+  while read -r key value; do
+    [[ $key != "$memory_key" ]] || { spare=$value; break; }
+  done <"$memory_place/memory.stat"
+  ((spare <= bytes)) || spare=$bytes
+  memory=$(((bytes - spare + 524288) / 1048576))
+} 2>/dev/null
+
+# ----------------------------------------------------------------------------------------------- the job's processes
+
+# read_process PID: set state, parent, session, start, own, children (processor time, its own and that of children that
+# have ended, in ticks) and pages (in memory). Return 1 when there is no such process.
+read_process() {
+  local at=1
+  fields=()
+  { read -r -d '' -a fields <"/proc/$1/stat"; } 2>/dev/null
+  ((${#fields[@]} > 24)) || return 1
+  # proc(5): the number, the name in brackets, which may hold anything, and what we want.
+  if [[ ${fields[1]} != *')' ]]; then
+    for ((at = ${#fields[@]} - 1; at > 1; at--)); do
+      [[ ${fields[at]} != *')' ]] || break
+    done
+  fi
+  state=${fields[at + 1]} parent=${fields[at + 2]} session=${fields[at + 4]} start=${fields[at + 20]}
+  own=$((fields[at + 12] + fields[at + 13])) children=$((fields[at + 14] + fields[at + 15])) pages=${fields[at + 22]}
+}
+
+# Set tree_pages to what is in memory, and add to tree_ticks what was used since the last call.
+#
+# The job's are: its script, all its descendants, what is in its session, and whatever was one of these when it was last
+# looked at (a program that goes into the background gets another parent). Of a process of the job the time is its own
+# and that of its children which have ended; so when one ends, its time goes over to its parent and is not counted twice.
+# One that nobody waits for takes with it what it used since the last look.
+scan_processes() {
+  local path pid grown=0 inherited=0 lost=0 parent session state start own children pages
+  local -A parents=() starts=() owns=() inherits=() sizes=()
+  ((++scans % FORGET_SAMPLES)) || foreign=()
+  tree_pages=0
+  for path in /proc/[0-9]*; do
+    pid=${path:6}
+    [[ -z ${foreign[$pid]-} ]] || continue
+    read_process "$pid" || continue
+    if [[ ${ours[$pid]-} == "$start" || $pid == "$root" || $session == "$root" ]]; then
+      count_process "$pid"
+    else
+      parents[$pid]=$parent starts[$pid]=$start owns[$pid]=$own inherits[$pid]=$children sizes[$pid]=$pages
+    fi
+  done
+  for pid in "${!parents[@]}"; do judge "$pid"; done
+  for pid in "${!judged[@]}"; do
+    start=${starts[$pid]} own=${owns[$pid]} children=${inherits[$pid]} pages=${sizes[$pid]}
+    count_process "$pid"
+  done
+  judged=()
+  for pid in "${!ours[@]}"; do
+    [[ ${seen[$pid]} != "$scans" ]] || continue
+    forget_process "$pid"
+  done
+  tree_ticks=$((tree_ticks + grown + (inherited > lost ? inherited - lost : 0)))
+}
+declare -A foreign=() ours=() seen=() own_before=() inherited_before=() judged=()
+scans=0 tree_ticks=0
+
+# Follow the parents of an unknown process to one that is known, and know all on the way.
+judge() {
+  local pid=$1 way=()
+  while [[ -n ${parents[$pid]-} ]]; do
+    way+=("$pid")
+    local above=${parents[$pid]}
+    unset "parents[$pid]"
+    pid=$above
+  done
+  if [[ -n ${ours[$pid]-}${judged[$pid]-} ]]; then
+    for pid in ${way[@]+"${way[@]}"}; do judged[$pid]=yes; done
+  else
+    for pid in ${way[@]+"${way[@]}"}; do foreign[$pid]=yes; done
+  fi
+}
+
+count_process() {
+  local pid=$1
+  if [[ ${ours[$pid]-} != "$start" ]]; then
+    [[ -z ${ours[$pid]-} ]] || forget_process "$pid"
+    ours[$pid]=$start own_before[$pid]=0 inherited_before[$pid]=0
+  fi
+  ((grown += own - own_before[$pid], inherited += children - inherited_before[$pid], tree_pages += pages))
+  seen[$pid]=$scans own_before[$pid]=$own inherited_before[$pid]=$children
+}
+
+# What it had is now in the time of its parent's ended children, if that has waited for it.
+forget_process() {
+  ((lost += own_before[$1] + inherited_before[$1]))
+  unset "ours[$1]" "seen[$1]" "own_before[$1]" "inherited_before[$1]"
+}
+
+# ------------------------------------------------------------------------------------------------------------ GPUs
+
+readonly NVIDIA_QUERY=index,name,utilization.gpu,memory.used,memory.total,power.draw
+
+# Set gpu_command, to nothing where no GPU is to be looked at, and gpu_ids to those that are the job's (nothing: all that
+# are to be seen).
+find_gpu_command() {
+  gpu_command='' gpu_ids='' gpu_pid='' gpu_start='' gpu_words='' gpu_due=$now silent_since=$now chatter=0
+  gpus=()
+  [[ -n $pipe ]] || return 0
+  if type -P nvidia-smi >/dev/null; then
+    gpu_command=nvidia-smi
+    find_nvidia_ids || gpu_command=''
+  elif type -P rocm-smi >/dev/null; then
+    gpu_command=rocm-smi
+    find_amd_ids || gpu_command=''
+  fi
+  [[ -z $gpu_command ]] || start_gpus
+}
+
+# Slurm numbers the GPUs as nvidia-smi does: from 0 where the job sees only its own, else as they are on the node. A job
+# that has asked for none has none of these variables.
+find_nvidia_ids() {
+  local id
+  gpu_ids=${CUDA_VISIBLE_DEVICES-${SLURM_STEP_GPUS-${SLURM_JOB_GPUS-}}}
+  [[ -n ${CUDA_VISIBLE_DEVICES+set}${SLURM_STEP_GPUS+set}${SLURM_JOB_GPUS+set} ]] || { [[ -z ${SLURM_JOB_ID-} ]]; return; }
+  # A part of a GPU (MIG) is not known to this query by its name, only the GPU is; such a job sees nothing else.
+  [[ $gpu_ids != MIG-* ]] || { gpu_ids=''; return 0; }
+  for id in ${gpu_ids//,/ }; do
+    [[ $id =~ ^([0-9]+|GPU-[0-9a-f-]+)$ ]] || return 1
+  done
+  [[ -n $gpu_ids ]]
+}
+
+# rocm-smi shows those of the node. It was never tried on a real card.
+find_amd_ids() {
+  gpu_ids=${SLURM_JOB_GPUS-${ROCR_VISIBLE_DEVICES-}}
+  [[ -n $gpu_ids ]] || { [[ -z ${SLURM_JOB_ID-} ]]; return; }
+  [[ $gpu_ids =~ ^[0-9]+(,[0-9]+)*$ ]] || gpu_ids=''
+}
+
+# A pipe of which this shell alone has the end that is read: a writer does not outlive it.
+open_pipe() {
+  { exec {pipe}<> <(:); } 2>/dev/null || pipe=''
+  [[ -z $pipe || -w /proc/self/fd/$pipe ]] || pipe=''
+}
+
+start_gpus() {
+  gpu_words='' chatter=0 silent_since=$now
+  if [[ $gpu_command == nvidia-smi ]]; then feed_nvidia & else feed_rocm & fi
+  gpu_pid=$! gpu_start=''
+  if read_process "$gpu_pid"; then gpu_start=$start; fi
+} 2>/dev/null
+
+feed_nvidia() {
+  local words=(nvidia-smi --query-gpu="$NVIDIA_QUERY" --format="csv,noheader,nounits" -l "$interval")
+  open_feed
+  [[ -z $gpu_ids ]] || words+=(-i "$gpu_ids")
+  # Should it hold back what goes into a pipe.
+  type -P stdbuf >/dev/null && words=(stdbuf -oL "${words[@]}")
+  exec "${words[@]}"
+}
+
+feed_rocm() {
+  local rest=$((interval > ROCM_SECONDS ? interval : ROCM_SECONDS))
+  open_feed
+  pause_fd=''
+  while timeout -k 5 20 rocm-smi --showproductname --showuse --showmeminfo vram --showpower --csv; do pause "$rest"; done
+}
+
+open_feed() {
+  exec </dev/null >"/proc/self/fd/$pipe" 2>/dev/null {pipe}>&-
+}
+
+is_gpu_program_there() { [[ -n $gpu_pid ]] && read_process "$gpu_pid" && [[ $state != Z && $start == "$gpu_start" ]]; }
+
+# Killed and not asked: it has nothing to lose. One that hangs in its driver goes when that lets it.
+stop_gpus() {
+  local looks
+  if is_gpu_program_there; then
+    kill -KILL "$gpu_pid"
+    for ((looks = 0; looks < 20; looks++)); do
+      is_gpu_program_there || break
+      pause 0.01
+    done
+  fi
+  gpus=() gpu_words=''
+} 2>/dev/null
+
+# Look whether the GPU program is well. A stuck one is left alone then, and no second one is started beside it.
+attend_gpus() {
+  [[ -n $gpu_command ]] || return 0
+  local patience=$((300 * interval))
+  ((patience >= 6000)) || patience=6000
+  if [[ $gpu_command == rocm-smi ]] && ((patience < 300 * ROCM_SECONDS)); then patience=$((300 * ROCM_SECONDS)); fi
+  stale=$((now - patience))
+  if is_gpu_program_there; then
+    ((now - silent_since > patience)) && give_up_gpus "has said nothing for $((patience / 100)) s"
+  elif [[ -n $gpu_pid ]]; then
+    give_up_gpus "has ended"
+  elif ((now >= gpu_due)); then
+    start_gpus
+  fi
+  chatter=0
+}
+
+give_up_gpus() {
+  [[ -n ${gpu_complained-} ]] ||
+    say "$gpu_command $1, so the use of GPUs is not known for now; it is tried again every $((RETRY_SECONDS / 60)) min"
+  gpu_complained=yes
+  stop_gpus
+  is_gpu_program_there || gpu_pid=''
+  gpu_due=$((now + 100 * RETRY_SECONDS)) silent_since=$now
+}
+
+# listen HUNDREDTHS: wait for that long, or until the GPU program has said a line.
+listen() {
+  local piece='' wait code
+  printf -v wait '0.%02d' "$1"
+  [[ $1 -lt 100 ]] || wait=1
+  if [[ -z $pipe ]]; then
+    pause "$wait"
+    return
+  fi
+  IFS= read -r -n 1000 -t "$wait" -u "$pipe" piece
+  code=$?
+  gpu_words+=$piece   # half a line, where the time was over
+  ((code == 0)) || return 0
+  if ((${#piece} >= 1000 || ++chatter > 500)); then
+    # So nobody keeps us busy with what we did not ask for.
+    look_at_clock
+    give_up_gpus "talks nonsense"
+    drain
+    return
+  fi
+  piece=$gpu_words gpu_words=''
+  [[ -z $piece ]] || hear_gpu "${piece%$'\r'}"
+}
+
+drain() {
+  local rest
+  while read -r -t 0 -u "$pipe" && IFS= read -r -n 1000 -t 0.01 -u "$pipe" rest; do :; done
+}
+
+hear_gpu() {
+  local words
+  IFS=, read -r -a words <<<"$1,"
+  if [[ $gpu_command == nvidia-smi ]]; then hear_nvidia; else hear_rocm; fi
+}
+
+# As in `0, NVIDIA A100-SXM4-40GB, 35, 1234, 40960, 98.12`. What a card does not tell is a word in brackets.
+hear_nvidia() {
+  local count=${#words[@]} name
+  ((count >= 6)) && [[ ${words[0]} =~ ^[0-9]+$ ]] || return 0
+  name=${words[*]:1:count-5}
+  note_gpu "${words[0]}" "$name" "${words[count - 4]}" "${words[count - 3]}" "${words[count - 2]}" "${words[count - 1]}"
+}
+
+# A heading, and then a line for each card, which it begins with: `card0`. Which columns there are, and some of their
+# names, change from version to version.
+hear_rocm() {
+  local column value name='' percent='' used='' total='' watts=''
+  if [[ ${words[0]} == device ]]; then
+    rocm_columns=("${words[@]}")
+    return
+  fi
+  [[ ${words[0]} =~ ^card([0-9]+)$ && ,${gpu_ids:-${BASH_REMATCH[1]}}, == *,${BASH_REMATCH[1]},* ]] || return 0
+  for column in "${!rocm_columns[@]}"; do
+    value=${words[column]-}
+    case ${rocm_columns[column]} in
+      'GPU use (%)')                   percent=$value ;;
+      'VRAM Total Memory (B)')         is_number "$value" && total=$((value / 1048576)) ;;
+      'VRAM Total Used Memory (B)')    is_number "$value" && used=$((value / 1048576)) ;;
+      *'Graphics Package Power (W)')   watts=$value ;;
+      'Card Series' | 'Card series')   name=$value ;;
+    esac
+  done
+  note_gpu "${words[0]#card}" "$name" "$percent" "$used" "$total" "$watts"
+}
+rocm_columns=()
+
+is_number() { [[ $1 =~ ^\ *([0-9]+(\.[0-9]+)?)\ *$ ]]; }
+
+# note_gpu INDEX NAME PERCENT USED TOTAL WATTS
+note_gpu() {
+  local row name=$2 value
+  # Nothing in it is of meaning to whoever reads the file, or a line of it.
+  name=${name//[^[:alnum:] ._()\/+-]/ }
+  name=${name#"${name%%[! ]*}"} name=${name%"${name##*[! ]}"}
+  row=$1,${name:0:60}
+  for value in "${@:3}"; do
+    if is_number "$value"; then row+=,${BASH_REMATCH[1]}; else row+=,; fi
+  done
+  gpus[$1]=$row gpu_at[$1]=$now
+  silent_since=$now
+}
+gpu_at=()
+
+# compose_rows HEAD: set lines to a row for each GPU that was heard of lately, or to one without.
+compose_rows() {
+  local index
+  lines='' line_count=0
+  for index in "${!gpus[@]}"; do
+    ((gpu_at[index] >= stale)) || continue
+    lines+=${lines:+$'\n'}$1,${gpus[index]}
+    ((++line_count))
+  done
+  ((line_count)) || lines=$1,,,,,, line_count=1
+}
+stale=0
+
+main "$@"
+exit

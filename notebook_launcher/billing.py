@@ -1,0 +1,146 @@
+"""Showing the bill of a session: after its end, and of any that is over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import time
+from collections.abc import Mapping
+from datetime import datetime
+
+from notebook_launcher import events
+from notebook_launcher.bill import Facts, make_bill
+from notebook_launcher.catalogue import choose
+from notebook_launcher.ending import typed
+from notebook_launcher.errors import LauncherError, SessionNotFound, UsageError
+from notebook_launcher.finding import look, play_on
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.interrupts import Interrupt, Interrupts
+from notebook_launcher.opening import open_stage
+from notebook_launcher.plan import Place
+from notebook_launcher.samples import COLUMNS, Sample, read_samples
+from notebook_launcher.schedulers.base import Accounted
+from notebook_launcher.session import Session
+from notebook_launcher.stage import Stage, Typed, View, job_of
+
+PATIENCE = 5.0  # seconds in which the accounting's last figures may come: nobody waits longer for a bill
+ANSWER_WITHIN = 6.0  # seconds for one answer
+MOST_BYTES = 4 * 1024 * 1024  # of usage.csv, which the job keeps well below that
+
+
+def show_bill(stage: Stage, session: Session) -> None:
+    """Show the bill of a session whose job is gone. Says nothing of one that never ran, and is never an error."""
+    try:
+        if stage.host.alive:
+            bill = _bill(stage, session)
+            if bill is not None:
+                stage.view.show(bill)
+    except LauncherError:
+        pass  # the cluster is not reached any more, or takes its time: the session is over all the same
+    except Exception as error:  # one of ours
+        stage.view.show(events.Noted(f"The bill could not be made: {error!r}."))
+
+
+def bill(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+    """Show the bill of a session that is over; without a name, of the last one.
+
+    Raises ``SessionNotFound``, also for one that never ran, and ``UsageError`` for one that has not ended.
+    """
+    with open_stage(place, view, prompts, interrupts) as stage:
+        session = _ended_session(stage, prefix)
+        found = _bill(stage, session)
+        if found is None:
+            raise SessionNotFound(f"There is no bill for session {session.id}.", why="It never ran.")
+        view.show(found)
+
+
+# --- which session -------------------------------------------------------------------------------------------
+
+
+def _ended_session(stage: Stage, name: str) -> Session:
+    catalogue = look(stage)
+    if not name and catalogue.ended:
+        return play_on(stage, catalogue.ended[0])
+    entry = choose(catalogue, name, stage.host.label, ended_too=True)
+    if entry.live:
+        raise UsageError(f"Session {entry.session.id} has not ended.", why="Its bill comes with its end.",
+                         mend=f"what it uses now: {typed(stage, entry.session, 'usage')}")  # fmt: skip
+    return play_on(stage, entry)
+
+
+# --- what is found out ---------------------------------------------------------------------------------------
+
+
+def _bill(stage: Stage, session: Session) -> events.Bill | None:
+    """Ask the session's directory, then the accounting: it gets its last figures some seconds after the job's end."""
+    if session.job is None:
+        return None
+    started, ended, samples = _told_by_the_job(stage, session)
+    accounted = _accounted(stage, session)
+    wall = _between(started.get("started"), ended.get("ended"))
+    if wall is None and samples:
+        wall = samples[-1].seconds  # killed, without a word
+    node = str(started["node"]) if started.get("node") else None
+    facts = Facts(accounted, samples, wall, node)
+    return make_bill(session.record, job_of(session).id, facts, stage.place.profile.price)
+
+
+_READ = (
+    'cd -- "$1" || exit 0; exec 2>/dev/null; '
+    'for name in started exit; do echo; printf "%s " "$name"; head -c 65536 "$name.json"; done; '
+    'echo; tail -c "$2" usage.csv; exit 0'
+)
+
+
+def _told_by_the_job(stage: Stage, session: Session) -> tuple[Mapping[str, object], Mapping[str, object], list[Sample]]:
+    """Return ``started.json``, ``exit.json`` and the samples, with one command; what makes no sense is empty."""
+    words = ["sh", "-c", _READ, "read-bill", session.directory, str(MOST_BYTES)]
+    lines = stage.host.run(words, timeout=ANSWER_WITHIN).stdout.splitlines()
+    told: dict[str, Mapping[str, object]] = {"started": {}, "exit": {}}
+    for line in lines:
+        name, _, text = line.partition(" ")
+        if name in told:
+            with contextlib.suppress(ValueError, RecursionError):
+                data = json.loads(text)
+                told[name] = data if isinstance(data, dict) else {}
+    samples = read_samples(line for line in lines if line.count(",") >= len(COLUMNS) - 1)
+    return told["started"], told["exit"], samples
+
+
+def _accounted(stage: Stage, session: Session) -> Accounted | None:
+    """Ask the accounting, and again while its figures are not complete; ENTER or Ctrl-C ends that."""
+    job = job_of(session)
+    command = stage.scheduler.accounting(job)
+    if command is None:
+        return None
+    deadline, pause = time.monotonic() + PATIENCE, 0.5
+    while True:
+        answer = stage.host.run(command, login_shell=True, timeout=ANSWER_WITHIN)
+        told = stage.scheduler.read_accounting(job, answer)
+        if told is None or told.complete or time.monotonic() + pause > deadline:
+            return told
+        if pause == 0.5:
+            stage.view.show(events.Asking("waiting for the last figures of the scheduler's accounting"))
+        if _tired_within(stage.interrupts.inbox, pause):
+            return told
+        pause = min(2 * pause, 1.5)
+
+
+def _tired_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
+    """Wait that long, or until the user types or interrupts; what else happens is of no interest now."""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(queue.Empty):
+        while True:
+            if isinstance(inbox.get(timeout=max(0.0, deadline - time.monotonic())), Interrupt | Typed):
+                return True
+    return False
+
+
+def _between(started: object, ended: object) -> float | None:
+    """Return the seconds between two moments of the job's own clock, in ISO; ``None`` for what are none."""
+    try:
+        first, last = (datetime.fromisoformat(str(text).replace("Z", "+00:00")) for text in (started, ended))
+        return max(0.0, (last - first).total_seconds())
+    except (ValueError, TypeError):  # one with a zone, one without
+        return None

@@ -1,0 +1,300 @@
+"""The user's terminal, lent to a command: raw here, a terminal of the command's own there, and given back as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from notebook_launcher.errors import UsageError
+from notebook_launcher.hosts.base import OUTPUT_BEGINS
+
+LOOK_EVERY = 0.5  # seconds after which it is asked whether to go on
+AT_ONCE = 65536  # bytes that are read, or kept for a command that does not read, at most
+_KEYBOARD, _SCREEN = 0, 1
+_ENDS_WITHIN = 2.0  # seconds for a command whose terminal was closed
+
+# what a full-screen program switches: cursor keys that send other codes, the other screen, a mouse that sends keys,
+# bracketed paste; and the cursor, which is on by itself
+_SWITCHED = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
+_MODES = (b"1", b"47", b"1000", b"1002", b"1003", b"1006", b"1047", b"1049", b"2004")
+_CURSOR = b"25"
+
+Until = Callable[[], bool]
+
+
+class Far(Protocol):
+    """A command's own terminal, from our side."""
+
+    def fileno(self) -> int:
+        """Return what ``select`` calls readable when something has come, or the end."""
+
+    def read(self) -> bytes | None:
+        """Return what has come, nothing at the end; ``None``: nothing just now."""
+
+    def write(self, data: bytes) -> int:
+        """Send some of what was typed, without waiting, and return how much. Raises ``OSError`` at the end."""
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Tell it the size of the window."""
+
+
+def check_terminal() -> None:
+    """Raise ``UsageError`` where there is no terminal to lend."""
+    try:
+        import termios  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "A terminal on a compute node cannot be opened from Windows.",
+            mend="run one command instead (shell --command …), or take WSL",
+        ) from None
+    if not os.isatty(_KEYBOARD):
+        raise UsageError(
+            "There is no terminal here to open a shell in.", mend="run one command: launch-notebook shell --command '…'"
+        )
+
+
+def window_size() -> tuple[int, int]:
+    """Return the columns and rows of the user's terminal."""
+    with contextlib.suppress(OSError):
+        size = os.get_terminal_size(_KEYBOARD)
+        if size.columns and size.lines:
+            return size.columns, size.lines
+    return shutil.get_terminal_size()
+
+
+def lend(far: Far, until: Until) -> bool:
+    """Carry bytes between the user's terminal and a command's until the command's ends; return whether it did.
+
+    It did not where ``until`` (asked twice a second) said so, or the user's terminal is gone. In every case that one is
+    left as it was.
+    """
+    screen = _Screen()
+    with _raw(), _resizes() as resized:
+        try:
+            return _carry(far, screen, resized, until)
+        finally:
+            screen.calm()
+
+
+def _carry(far: Far, screen: _Screen, resized: int, until: Until) -> bool:
+    typed = b""
+    while not until():
+        listening = [far.fileno(), resized, *([_KEYBOARD] if len(typed) < AT_ONCE else [])]
+        # a channel tells by its file only that something has come, not that it takes more
+        ready, _, _ = select.select(listening, [], [], 0.01 if typed else LOOK_EVERY)
+        if resized in ready:
+            os.read(resized, AT_ONCE)
+            far.resize(*window_size())
+        if far.fileno() in ready:
+            data = far.read()
+            if data == b"":
+                return True
+            if data and not screen.write(data):
+                return False
+        if _KEYBOARD in ready:
+            keys = _read_keyboard()
+            if not keys:
+                return False
+            typed += keys
+        if typed:
+            try:
+                typed = typed[far.write(typed) :]
+            except OSError:  # it has ended: what it said last is still to be read
+                typed = b""
+    return False
+
+
+def _read_keyboard() -> bytes:
+    with contextlib.suppress(OSError):
+        return os.read(_KEYBOARD, AT_ONCE)
+    return b""
+
+
+class _Screen:
+    """Where a command's output goes."""
+
+    def __init__(self) -> None:
+        self._left_over: dict[bytes, bytes] = {}  # what undoes each thing that is switched
+
+    def write(self, data: bytes) -> bool:
+        """Show output; return whether the terminal is still there."""
+        for switched in _SWITCHED.finditer(data):
+            self._note(switched[1].split(b";"), on=switched[2] == b"h")
+        return write_all(_SCREEN, data)
+
+    def _note(self, modes: Sequence[bytes], *, on: bool) -> None:
+        for mode in modes:
+            if mode == _CURSOR and not on:
+                self._left_over[mode] = b"\x1b[?25h"
+            elif mode in _MODES and on:
+                self._left_over[mode] = b"\x1b[?%sl" % mode
+            else:
+                self._left_over.pop(mode, None)
+
+    def calm(self) -> None:
+        """Undo what a program that was cut off has done to the terminal."""
+        if self._left_over:
+            write_all(_SCREEN, b"".join(self._left_over.values()) + b"\x1b[m\r\n")
+
+
+def write_all(descriptor: int, data: bytes) -> bool:
+    """Write to an open file, however little it takes at once; return whether it took all."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:  # somebody else has made it so
+            select.select([], [descriptor], [], LOOK_EVERY)
+        except OSError:
+            return False
+    return True
+
+
+def pass_on(receive: Callable[[int], bytes], until: Until) -> bool:
+    """Write what comes after the line ``OUTPUT_BEGINS`` to our output until it ends; return whether it did.
+
+    It did not where ``until`` said so, or nobody reads our output any more. ``receive`` raises ``TimeoutError`` now and
+    then, and another ``OSError`` at an end that is none.
+    """
+    mark, before, begun = f"{OUTPUT_BEGINS}\n".encode(), b"", False
+    while not until():
+        try:
+            data = receive(AT_ONCE)
+        except TimeoutError:
+            continue
+        except OSError:
+            return True
+        if not data:
+            return True
+        if not begun:
+            before, found, data = (before + data).partition(mark)
+            begun = bool(found)
+        if begun and not write_all(_SCREEN, data):
+            return False
+    return False
+
+
+@contextlib.contextmanager
+def _raw() -> Iterator[None]:
+    """Pass every key on as it is while the block runs, Ctrl-C too."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(_KEYBOARD)
+    try:
+        tty.setraw(_KEYBOARD, termios.TCSADRAIN)
+        yield
+    finally:
+        with contextlib.suppress(termios.error, OSError):
+            termios.tcsetattr(_KEYBOARD, termios.TCSADRAIN, before)
+
+
+@contextlib.contextmanager
+def _resizes() -> Iterator[int]:
+    """Yield an open file that can be read from when the window has another size."""
+    told, teller = os.pipe()
+    os.set_blocking(teller, False)
+
+    def tell(*_: object) -> None:
+        with contextlib.suppress(OSError):
+            os.write(teller, b".")
+
+    before: Any = None
+    is_main = threading.current_thread() is threading.main_thread()  # only there a signal can be listened for
+    if is_main:
+        before = signal.signal(signal.SIGWINCH, tell)
+    try:
+        yield told
+    finally:
+        if is_main:
+            signal.signal(signal.SIGWINCH, before if before is not None else signal.SIG_DFL)
+        os.close(told)
+        os.close(teller)
+
+
+# --- a command on this machine -----------------------------------------------------------------------------------
+
+# Whoever leads a session gets the first terminal that it opens as its own; "$0" is the terminal's name.
+_OWN_TERMINAL = 'exec "$@" 0<>"$0" 1>&0 2>&0'
+
+
+def run_in_terminal(argv: Sequence[str], until: Until) -> int:
+    """Run a command on this machine in a terminal of its own, lend it the user's, and return its exit code.
+
+    It ends with us, however we end: its terminal is closed then. Returns -1 where ``until`` said so. Raises
+    ``UsageError`` where there is no terminal.
+    """
+    check_terminal()
+    import pty
+
+    master, slave = pty.openpty()
+    try:
+        _set_size(master, *window_size())
+        child = subprocess.Popen(
+            ["/bin/sh", "-c", _OWN_TERMINAL, os.ttyname(slave), *argv],
+            stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        )  # fmt: skip
+    finally:
+        os.close(slave)
+    far = _Child(master, child)
+    try:
+        ended = lend(far, until)
+    finally:
+        far.close()
+        code = _end(child)
+    return code if ended else -1
+
+
+class _Child:
+    def __init__(self, master: int, child: subprocess.Popen[bytes]) -> None:
+        self._master, self._child = master, child
+        os.set_blocking(master, False)
+
+    def fileno(self) -> int:
+        return self._master
+
+    def read(self) -> bytes | None:
+        try:
+            return os.read(self._master, AT_ONCE)
+        except BlockingIOError:
+            return None
+        except OSError:  # Linux tells so that nobody has the other end open any more
+            return b""
+
+    def write(self, data: bytes) -> int:
+        try:
+            return os.write(self._master, data)
+        except BlockingIOError:
+            return 0
+
+    def resize(self, columns: int, rows: int) -> None:
+        _set_size(self._master, columns, rows)
+
+    def close(self) -> None:
+        os.close(self._master)
+
+
+def _set_size(descriptor: int, columns: int, rows: int) -> None:
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _end(child: subprocess.Popen[bytes]) -> int:
+    """Wait for a command whose terminal was closed, and return its exit code as a shell tells it."""
+    try:
+        code = child.wait(_ENDS_WITHIN)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        code = child.wait()
+    return 128 - code if code < 0 else code

@@ -1,0 +1,115 @@
+"""Ending several sessions side by side: one command for all that are in one queue, and one question a round."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+from notebook_launcher import events
+from notebook_launcher.catalogue import Queue
+from notebook_launcher.ending import ANSWER_WITHIN, CANCEL_AGAIN, EndOfJob
+from notebook_launcher.errors import CancelFailed
+from notebook_launcher.finding import states_of
+from notebook_launcher.opening import make_scheduler
+from notebook_launcher.schedulers.base import Scheduler
+from notebook_launcher.session import Session
+from notebook_launcher.stage import Stage, job_of
+
+AT_ONCE = 200  # jobs in one command
+
+
+def end_jobs(stage: Stage, sessions: Sequence[Session]) -> None:
+    """End the jobs of several sessions, wait until the schedulers say that they are gone, and say so of each.
+
+    A connection that is broken, or breaks now, is made anew for it. Raises ``CancelFailed``, which names those that may
+    be left and the command that ends them.
+    """
+    for session in sessions:
+        stage.view.show(events.Ending(str(job_of(session))))
+    _leave_word(stage, sessions)
+    ending = _EndOfJobs(stage, sessions)
+    if ending.is_seen():
+        return
+    left = list(ending.left.values())
+    problem = ending.problem
+    why = f"{problem.what} {problem.why}".strip() if problem else ending.silence or ending.refusal
+    commands = "; ".join(shlex.join(_scheduler(stage, queue).cancel_all([job_of(session) for session in some]))
+                         for queue, some in _by_queue(left).items())  # fmt: skip
+    raise CancelFailed(
+        f"{len(left)} of {len(sessions)} sessions may still be there: {', '.join(session.id for session in left)}.",
+        why=why or "They were cancelled, and are not gone yet.",
+        mend=f"see whether they are; end them with: {commands}",
+    )
+
+
+class _EndOfJobs(EndOfJob):
+    """Cancels several jobs until they are gone. ``left``: the sessions of those that are not, by name."""
+
+    def __init__(self, stage: Stage, sessions: Sequence[Session]) -> None:
+        super().__init__(stage, job_of(sessions[0]))
+        self.left = {session.id: session for session in sessions}
+
+    def _is_gone(self) -> bool:
+        queues = _by_queue(list(self.left.values()))
+        if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
+            self._cancelled_at = time.monotonic()
+            for queue, sessions in queues.items():
+                self._cancel(queue, sessions)
+        mute = False
+        for queue, sessions in queues.items():
+            states = states_of(self._stage, queue, [job_of(session) for session in sessions])
+            mute |= states is None
+            for session in sessions if states is not None else ():
+                status = states.get(job_of(session).id) if states else None
+                if status is None or status.state.ended:
+                    self._ended(session)
+        self.silence = ""
+        if mute:
+            self._is_silent("it was asked for several jobs, and gave no answer")
+        return not self.left
+
+    def _cancel(self, queue: Queue, sessions: Sequence[Session]) -> None:
+        """Cancel them. Those that have just ended are refused, and that is no matter."""
+        scheduler = _scheduler(self._stage, queue)
+        for first in range(0, len(sessions), AT_ONCE):
+            command = scheduler.cancel_all([job_of(session) for session in sessions[first : first + AT_ONCE]])
+            answer = self._stage.host.run(command, login_shell=True, timeout=ANSWER_WITHIN)
+            said = answer.stderr.strip().splitlines()
+            self.refusal = f"Not all could be cancelled: {said[-1]}" if answer.exit_code and said else ""
+
+    def _ended(self, session: Session) -> None:
+        del self.left[session.id]
+        job = job_of(session)
+        self._stage.view.show(events.Ended(session.id, job.id, f"Session {session.id}: job {job} is gone."))
+
+
+def _leave_word(stage: Stage, sessions: Sequence[Session]) -> None:
+    """Note in the sessions' directories, for launchers that hold them, from where their end was wanted.
+
+    On a thread: neither a slow file server nor a broken connection may hold up the end.
+    """
+
+    def note() -> None:
+        with contextlib.suppress(Exception):
+            folders = [session.directory for session in sessions]
+            stage.host.run(["sh", "-c", _NOTE, "ended-from", *folders], stdin=f"{socket.gethostname()}\n".encode())
+
+    threading.Thread(target=note, daemon=True).start()
+
+
+_NOTE = 'umask 077; read -r word; for folder do printf "%s" "$word" >"$folder/ended-from"; done'
+
+
+def _scheduler(stage: Stage, queue: Queue) -> Scheduler:
+    return make_scheduler(queue.scheduler, stage.root)
+
+
+def _by_queue(sessions: Sequence[Session]) -> dict[Queue, list[Session]]:
+    found: dict[Queue, list[Session]] = {}
+    for session in sessions:
+        found.setdefault(Queue(session.record.scheduler, job_of(session).cluster), []).append(session)
+    return found

@@ -1,0 +1,217 @@
+"""The data of a copy: one file from where its part ends, or many small ones in one tar, each way.
+
+Everything is hashed as it passes, and once more at the far end. What arrives lies under hidden names; giving it its
+place is ``ends.End.place`` and ``ends.There.settle``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from notebook_launcher.ends import GOES_ON, There, failed, hashes_of, said_of
+from notebook_launcher.errors import ConnectionLost, CopyFailed
+from notebook_launcher.paths import Item, listed
+from notebook_launcher.wire import PIECE, Wire, names
+
+OnBytes = Callable[[int], None]
+
+
+class Spoilt(Exception):
+    """What arrived is not what was sent: it has to be sent once more, from the start."""
+
+
+def send_file(there: There, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
+    """Write a file from ``offset`` on into a part there. Raises ``ConnectionLost``, ``CopyFailed`` or ``Spoilt``."""
+    folder, _, name = part.rpartition("/")
+    hasher = hashlib.sha256()
+    with said_of(item.path), Path(item.path).open("rb") as file:
+        _check_same(item, os.fstat(file.fileno()))
+        file.seek(offset)
+        words = [folder or "/", name, str(offset), str(item.size - offset)]
+        with Wire(there.host, "put", words, reads=item.size) as wire:
+            try:
+                for data in _pieces(file, item.size - offset):
+                    hasher.update(data)
+                    wire.send(data)
+                    on_bytes(len(data))
+                whole = True
+            except BrokenPipeError:  # its answer tells why
+                whole = False
+            wire.end_data()
+            reply = wire.reply()
+            _check_same(item, Path(item.path).stat())
+    if reply.code:
+        raise failed(there.label, reply.said)
+    if not whole:
+        raise ConnectionLost(f"The copy ended early on {there.label}.")
+    if reply.lines() != [f"{hasher.hexdigest()} {item.size}"]:
+        raise Spoilt(item.path)
+
+
+def fetch_file(there: There, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
+    """Write a file from ``offset`` on into a part here. Raises ``ConnectionLost``, ``CopyFailed`` or ``Spoilt``."""
+    hasher, left = hashlib.sha256(), item.size - offset
+    with said_of(part), _opened_part(part, offset) as file:
+        with Wire(there.host, "get", [item.path, str(offset), str(left)]) as wire:
+            while left and (data := wire.receive(min(left, PIECE))):
+                hasher.update(data)
+                file.write(data)
+                left -= len(data)
+                on_bytes(len(data))
+            reply = wire.reply()
+        file.truncate()
+    if reply.code:
+        raise failed(there.label, reply.said)
+    words = reply.data.decode(errors="replace").split()
+    if left or len(words) != 3 or words[1:] != [str(item.size), str(item.seen.time // 10**9)]:
+        raise changed(item.path, there.label)
+    if words[0] != hasher.hexdigest():
+        raise Spoilt(item.path)
+
+
+def send_batch(there: There, base: str, stage: str, items: Sequence[Item], on_bytes: OnBytes) -> None:
+    """Have small files unpacked in a hidden folder there. Raises as ``send_file``."""
+    sent: dict[str, str] = {}
+    with Wire(there.host, "unpack", [base, stage]) as wire:
+        try:
+            with tarfile.open(
+                fileobj=_Out(wire), mode="w|", bufsize=PIECE, format=tarfile.GNU_FORMAT, errors="surrogateescape"
+            ) as archive:
+                for item in items:
+                    data = _whole(item)
+                    sent[f"./{item.target}"] = hashlib.sha256(data).hexdigest()
+                    archive.addfile(_entry(item), io.BytesIO(data))
+                    on_bytes(len(data))
+        except BrokenPipeError:
+            sent.clear()
+        wire.end_data()
+        reply = wire.reply()
+    if reply.code:
+        raise failed(there.label, reply.said)
+    if not sent:
+        raise ConnectionLost(f"The copy ended early on {there.label}.")
+    if hashes_of(reply) != sent:
+        raise Spoilt(listed(list(sent)))
+
+
+def fetch_batch(there: There, stage: str, items: Sequence[Item], on_bytes: OnBytes) -> list[str]:
+    """Write small files into a hidden folder here, and return their paths in it, in order. Raises as ``send_file``.
+
+    Of the tar only what was asked for is taken, as it was asked for: it may come from anybody.
+    """
+    shutil.rmtree(stage, ignore_errors=True)
+    with said_of(stage):
+        Path(stage).mkdir(0o700)
+    asked = {f".{item.path}": item for item in items}
+    parts = {item.path: str(Path(stage, str(number))) for number, item in enumerate(items)}
+    arrived: dict[str, str] = {}
+    with Wire(there.host, "pack", []) as wire:
+        wire.send(names(list(asked)))
+        wire.end_data()
+        for item, data in _unpacked(wire, asked):
+            with said_of(item.path), open(_private(parts[item.path], os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(data)
+            arrived[item.path] = hashlib.sha256(data).hexdigest()
+            on_bytes(len(data))
+        reply = wire.reply()
+    if missing := [item.path for item in items if item.path not in arrived]:
+        raise changed(listed(missing), there.label, reply.said)
+    if there.hashes(list(parts), sum(item.size for item in items)) != arrived:
+        raise Spoilt(listed(list(arrived)))
+    return list(parts.values())
+
+
+def _unpacked(wire: Wire, asked: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
+    """Yield what was asked for and is as it was said to be, each once; the rest of a tar is passed over."""
+    try:
+        with tarfile.open(fileobj=_In(wire), mode="r|", bufsize=PIECE, errors="surrogateescape") as archive:
+            for entry in archive:
+                item = asked.get(entry.name)
+                if item is None or not entry.isreg() or entry.issparse() or entry.size != item.size:
+                    continue
+                file = archive.extractfile(entry)
+                if file is not None:
+                    del asked[entry.name]
+                    yield item, file.read()
+    except (tarfile.TarError, EOFError, UnicodeError, ValueError):
+        wire.reply()  # raises, where the connection broke
+        raise Spoilt("the tar") from None
+
+
+def _entry(item: Item) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(item.target)
+    entry.size, entry.mode, entry.mtime = item.size, item.seen.mode & 0o777, item.seen.time // 10**9
+    return entry
+
+
+def _whole(item: Item) -> bytes:
+    with said_of(item.path), Path(item.path).open("rb") as file:
+        _check_same(item, os.fstat(file.fileno()))
+        data = file.read(item.size + 1)
+        if len(data) != item.size:
+            raise changed(item.path, "this machine")
+    return data
+
+
+class _Out(io.RawIOBase):
+    """A wire to write a tar to."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._wire.send(data)
+        return len(data)
+
+
+class _In(io.RawIOBase):
+    """A wire to read a tar from."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def read(self, count: int = -1) -> bytes:
+        return self._wire.read(PIECE if count < 0 else count)
+
+
+def _pieces(file: BinaryIO, count: int) -> Iterator[bytes]:
+    while count > 0 and (data := file.read(min(PIECE, count))):
+        yield data
+        count -= len(data)
+
+
+@contextlib.contextmanager
+def _opened_part(part: str, offset: int) -> Iterator[BinaryIO]:
+    """Open a part to be written from there on; from the start it is a new file, an earlier attempt may have the old."""
+    if not offset:
+        with contextlib.suppress(FileNotFoundError):
+            Path(part).unlink()
+    with open(_private(part, 0 if offset else os.O_CREAT | os.O_EXCL), "r+b") as file:
+        file.seek(offset)
+        yield file
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o600)
+
+
+def _check_same(item: Item, now: os.stat_result) -> None:
+    if (now.st_size, now.st_mtime_ns) != (item.size, item.seen.time):
+        raise changed(item.path, "this machine")
+
+
+def changed(path: str, label: str, said: str = "") -> CopyFailed:
+    """Return the error for a source that is not what it was when the copy began."""
+    return CopyFailed(
+        f"{path} on {label} has changed since the copy began, or vanished.",
+        why=said.strip().partition("\n")[0],
+        mend=f"once nothing writes it any more, {GOES_ON}",
+    )

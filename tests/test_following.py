@@ -1,0 +1,91 @@
+"""A file that grows, read line by line, as it is read on a login node."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from notebook_launcher.following import GrowingFile, Line, ReadEnded
+from notebook_launcher.hosts.local import LocalHost
+
+
+class Reading:
+    """A file that is read, and what came of it."""
+
+    def __init__(self, path: Path, first: int, *, follow: bool) -> None:
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        self.file = GrowingFile(str(path), first, self._inbox, follow=follow)
+        self.file.start(LocalHost())
+
+    def lines(self, count: int) -> list[str]:
+        """Wait for so many lines."""
+        found = []
+        while len(found) < count:
+            item = self._inbox.get(timeout=10)
+            assert isinstance(item, Line), item
+            found.append(item.text)
+        return found
+
+    def rest(self) -> list[str]:
+        """Wait for the end."""
+        found = []
+        while not isinstance(item := self._inbox.get(timeout=10), ReadEnded):
+            assert isinstance(item, Line)
+            found.append(item.text)
+        return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "it's a log.txt"
+    yield path
+    deadline = time.monotonic() + 5
+    while readers := [child for child in psutil.Process().children(recursive=True) if "tail" in child.name()]:
+        assert time.monotonic() < deadline, readers
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("first", "found"),
+    [(1, ["1", "2", "3", "4"]), (3, ["3", "4"]), (-2, ["3", "4"]), (-99, ["1", "2", "3", "4"]), (9, [])],
+)
+def test_a_file_as_it_is(path: Path, first: int, found: list[str]) -> None:
+    path.write_text("1\n2\n3\n4\n")
+    assert Reading(path, first, follow=False).rest() == found
+
+
+def test_a_line_that_is_not_whole_yet_is_the_last_one(path: Path) -> None:
+    path.write_text("1\n2\nhal")
+    assert Reading(path, -1, follow=False).rest() == ["2", "hal"]
+
+
+def test_no_file(path: Path) -> None:
+    assert Reading(path, -200, follow=False).rest() == []
+
+
+def test_a_file_that_is_not_there_yet_is_waited_for(path: Path) -> None:
+    reading = Reading(path, -200, follow=True)
+    time.sleep(0.3)
+    path.write_text("one\n")
+    assert reading.lines(1) == ["one"]
+    with path.open("a") as file:
+        file.write("two\n")
+    assert reading.lines(1) == ["two"]
+    reading.file.close()
+
+
+def test_begun_anew_it_goes_on_where_it_was(path: Path) -> None:
+    path.write_text("".join(f"{number}\n" for number in range(100)))
+    reading = Reading(path, -3, follow=True)
+    assert reading.lines(3) == ["97", "98", "99"]
+    reading.file.close()
+    with path.open("a") as file:
+        file.write("100\n101\n")
+    reading.file.start(LocalHost())  # as over a new connection
+    assert reading.lines(2) == ["100", "101"]
+    reading.file.close()

@@ -1,0 +1,422 @@
+"""Looking at a session: what is drawn at which width, the plot, the files; on sessions in a home folder here."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from notebook_launcher import events
+from notebook_launcher.cli import graphs
+from notebook_launcher.cli.app import run
+from notebook_launcher.cli.graphs import BLOCKS, LETTERS, graph
+from notebook_launcher.cli.views import TextView
+from notebook_launcher.samples import COLUMNS
+from tests.conftest import plain
+
+NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
+FOLDER = "/home/alice/.notebook-launcher/sessions/20261121-120000-k3fa"
+SEEN = events.SessionSeen(
+    session="20261121-120000-k3fa",
+    state="running",
+    job="7",
+    cluster=None,
+    node="gpu1",
+    environment="tf-gpu",
+    program="jupyterlab",
+    created=NOW.replace(hour=12).isoformat(),
+    ends=NOW.replace(hour=14).isoformat(),
+    seconds_left=3600,
+    walltime="2 hours",
+    launched_from="laptop",
+    directory=FOLDER,
+)
+
+
+def series(label: str, unit: str, most: float | None, *values: float | None) -> events.Series:
+    known = [value for value in values if value is not None]
+    return events.Series(label, unit, values, most, round(sum(known) / len(known), 2), max(known), values[-1])
+
+
+WAVE = tuple(float(place % 24 // 8 * 45) for place in range(240))
+ONE_GPU = (
+    series("GPU 0", "%", 100, *WAVE),
+    series("GPU 0 memory", "GiB", 15, *(value / 9 for value in WAVE)),
+    series("GPU 0 power", "W", None, *(value + 10 for value in WAVE)),
+    series("CPU", "cores", 4, *(value / 45 for value in WAVE)),
+    series("memory", "GiB", 16, *([None] * 60), *([2.0] * 180)),
+)
+FOUR_GPUS = (
+    *(dataclasses.replace(one, label=one.label.replace("0", str(gpu))) for gpu in range(4) for one in ONE_GPU[:3]),
+    *ONE_GPU[3:],
+)
+STATUS = events.Status(
+    SEEN, "--gpus=1 --time=2:00:00", f"{FOLDER}/job.log", "0.1.0", 1800, NOW.replace(hour=12).isoformat(),
+    NOW.isoformat(), ONE_GPU, notes=("GPU 0 was not used in the last 10 min.",),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "_now", lambda: NOW)
+
+
+def shown(
+    *told: events.Status, columns: int = 80, rows: int = 24, terminal: bool = True, encoding: str = "utf-8"
+) -> str:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, newline="\n")
+    console = Console(file=file, width=columns, height=rows, force_terminal=terminal, color_system=None, _environ={})
+    with TextView(console) as view:
+        for event in told:
+            view.show(event)
+    file.flush()
+    text = plain(file.buffer.getvalue().decode(encoding))  # type: ignore[attr-defined]
+    return text[text.rindex("Session ") :].rstrip("\n") if terminal else text  # drawn over what was drawn before
+
+
+# --- graphs ---
+
+
+def test_a_graph_of_one_row() -> None:
+    assert graph([0, 1, 4, 8, None, 8], 8, 1) == ["▁▁▄█ █"]
+    assert graph([0, 1, 4, 8, None, 8], 8, 1, blocks=False) == ["__:# #"]
+
+
+def test_a_graph_of_three_rows_goes_on_upwards() -> None:
+    assert graph([0, 8, 12, 24, None], 24, 3) == [
+        "   █ ",
+        "  ▄█ ",
+        "▁███ ",
+    ]
+
+
+def test_nothing_is_beyond_the_top_and_nothing_is_divided_by_it() -> None:
+    assert graph([7, 0, 0.01], 0, 1) == ["▁▁▁"]
+    assert graph([200], 100, 2) == ["█", "█"]
+
+
+# --- in a terminal ---
+
+
+@pytest.mark.parametrize("found", [ONE_GPU, FOUR_GPUS], ids=["one GPU", "four GPUs"])
+def test_it_fits_a_small_terminal_whole(found: tuple[events.Series, ...]) -> None:
+    text = shown(dataclasses.replace(STATUS, series=found))
+    lines = text.split("\n")
+    assert len(lines) <= 23, text
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("Session 20261121-120000-k3fa runs on gpu1; 1 h 0 min left (until ")
+    assert "  job 7, tf-gpu, JupyterLab, launched from laptop at " in text
+    assert "it ends by itself after 30 min without use" in text
+    assert f"log       {FOLDER}/job.log" in text
+    assert lines[-1] == "  GPU 0 was not used in the last 10 min."
+    for one in found:
+        assert re.search(rf"^  {one.label} .* {one.unit}$", text, re.M), one.label
+    assert set(BLOCKS) & set(text)
+
+
+def test_it_uses_a_large_terminal() -> None:
+    text = shown(STATUS, columns=200, rows=50)
+    assert 190 <= max(map(len, text.split("\n"))) <= 200
+    small = shown(STATUS)
+    assert text.count("\n") > small.count("\n")  # the graphs are higher
+
+
+def test_the_figures_stand_beside_the_graphs() -> None:
+    line = next(line for line in shown(STATUS).split("\n") if line.startswith("  GPU 0 memory"))
+    assert re.search(r"  10\.0  5\.00  10\.0  15\.0 GiB$", line)
+
+
+def test_what_has_ended_has_no_now_and_says_how_it_ended() -> None:
+    seen = dataclasses.replace(SEEN, state="ended", ends=None, seconds_left=None, about="reached its walltime")
+    text = shown(dataclasses.replace(STATUS, seen=seen))
+    assert text.startswith("Session 20261121-120000-k3fa has ended: reached its walltime\n")
+    assert re.search(r"\n +mean  peak    of\n", text)
+    assert "left" not in text
+
+
+def test_before_there_are_samples() -> None:
+    text = shown(dataclasses.replace(STATUS, series=(), notes=(), since=None, until=None))
+    assert text.endswith("  No samples of what it uses are there yet.")
+    waits = dataclasses.replace(SEEN, state="waiting", node=None, ends=None, seconds_left=None, about="GPUs are busy")
+    text = shown(dataclasses.replace(STATUS, seen=waits, series=(), notes=(), since=None, until=None))
+    assert text.startswith("Session 20261121-120000-k3fa waits: GPUs are busy\n")
+    assert "samples" not in text
+
+
+def test_a_terminal_without_blocks_gets_letters() -> None:
+    text = shown(STATUS, encoding="ascii")
+    assert set(LETTERS) & set(text)
+    assert text.isascii()
+
+
+def test_foreign_text_does_not_steer_the_terminal() -> None:
+    seen = dataclasses.replace(SEEN, environment="tf\x1b]0;owned\x07", launched_from="lap\x1b[2Jtop")
+    raw = shown(dataclasses.replace(STATUS, seen=seen))
+    assert "\x1b]0" not in raw
+    assert "owned" not in raw
+
+
+# --- in a pipe ---
+
+
+def test_a_pipe_gets_whole_lines_of_one_width() -> None:
+    text = shown(STATUS, terminal=False, columns=40)
+    assert text == shown(STATUS, terminal=False, columns=200)
+    assert f"  log       {FOLDER}/job.log\n" in text
+    assert re.search(r"^  GPU 0 +[▁▂▃▄▅▆▇█]{60} +90 +45 +90 +100 %$", text, re.M)
+    assert re.search(r"^  memory {7} {15}▁{45} ", text, re.M)
+
+
+def test_a_pipe_that_watches_gets_a_line_for_each_further_sample() -> None:
+    lines = shown(STATUS, STATUS, STATUS, terminal=False).rstrip("\n").split("\n")
+    assert (
+        lines[-2:]
+        == ["13:00:00  running  GPU 0 90 %, GPU 0 memory 10.0 GiB, GPU 0 power 100 W, CPU 2.00 cores, memory 2.00 GiB"]
+        * 2
+    )
+    assert sum(line.startswith("Session ") for line in lines) == 1
+
+
+# --- sessions in a home folder ---
+
+
+class Home:
+    """A home folder with sessions in it, and the command as its user types it."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._folder, self._capsys = folder, capsys
+
+    def session(self, name: str, *, rows: int = 0, log: str = "", **record: object) -> Path:
+        """Make a session that has ended, two hours ago."""
+        directory = self._folder / ".notebook-launcher/sessions" / name
+        directory.mkdir(parents=True, mode=0o700)
+        began = datetime.now(timezone.utc) - timedelta(hours=3)
+        told = {"id": name, "created": began.isoformat(), "scheduler": "local", "log": f"{directory}/job.log",
+                "flags": {"time": "2:00:00", "ntasks": "2", "mem": "8G"}, "environment": "torch"}  # fmt: skip
+        (directory / "session.json").write_text(json.dumps(told | record))
+        (directory / "job").write_text(name)
+        (directory / "started.json").write_text(json.dumps({"job": name, "node": "gpu1", "started": began.isoformat()}))
+        ended = {"cause": "finished", "message": "", "exit_code": 0, "ended": (began + timedelta(hours=1)).isoformat()}
+        (directory / "exit.json").write_text(json.dumps(ended))
+        (directory / "job.log").write_text(log)
+        if rows:
+            (directory / "usage.csv").write_text("".join(f"{line}\n" for line in self._usage(began, rows)))
+        return directory
+
+    @staticmethod
+    def _usage(began: datetime, rows: int) -> list[str]:
+        times = [(began + timedelta(seconds=5 * place), 5 * place) for place in range(rows)]
+        return [
+            ",".join(COLUMNS),
+            *(f"{at:%Y-%m-%dT%H:%M:%SZ},{seconds},1.5,{1024 + seconds},0,Tesla T4,{seconds % 100},4096,16384,60.5"
+              for at, seconds in times),
+        ]  # fmt: skip
+
+    def type(self, *words: str) -> tuple[int, str, str]:
+        """Return the exit code, and what was printed to standard output and error."""
+        self._capsys.readouterr()
+        code = run(words)
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Home:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return Home(tmp_path, capsys)
+
+
+def test_status_of_one_that_has_ended(home: Home) -> None:
+    home.session("20261121-120000-k3fa", rows=600)
+    code, out, err = home.type("status", "k3fa")
+    assert (code, err) == (0, "")
+    assert "Session 20261121-120000-k3fa has ended: shut down\n" in out
+    assert "asked for --mem=8G --ntasks=2 --time=2:00:00" in out
+    assert re.search(r"^  CPU +▆{60} +1\.50 +1\.50 +2\.00 cores$", out, re.M)
+    assert home.type("status", "--watch", "k3fa")[0] == 0  # and comes to an end
+
+
+def test_status_as_json(home: Home) -> None:
+    home.session("20261121-120000-k3fa", rows=100)
+    code, out, _ = home.type("status", "--json")
+    told = json.loads(out.splitlines()[-1])
+    assert code == 0
+    assert (told["event"], told["seen"]["state"], told["whole"]) == ("status", "ended", False)
+    assert [one["label"] for one in told["series"]] == ["GPU 0", "GPU 0 memory", "GPU 0 power", "CPU", "memory"]
+    assert told["series"][0]["most"] == 100
+
+
+def test_usage_is_of_all_the_time(home: Home) -> None:
+    home.session("20261121-120000-k3fa", rows=1440)  # two hours
+    told = [json.loads(home.type(command, "--json", "k3fa")[1].splitlines()[-1]) for command in ("status", "usage")]
+    spans = [datetime.fromisoformat(one["until"]) - datetime.fromisoformat(one["since"]) for one in told]
+    assert spans == [timedelta(hours=1), timedelta(seconds=1439 * 5)]
+    assert told[1]["whole"] is True
+
+
+def test_usage_without_samples_is_an_error_of_its_own(home: Home) -> None:
+    home.session("20261121-120000-k3fa")
+    code, _, err = home.type("usage", "k3fa")
+    assert code == 42
+    assert "has no samples" in err
+    assert "usage_seconds" in err
+
+
+def test_the_samples_come_whole(home: Home, tmp_path: Path) -> None:
+    directory = home.session("20261121-120000-k3fa", rows=5000)
+    code, out, _ = home.type("usage", "k3fa", "--csv", "mine.csv")
+    assert code == 0
+    assert (tmp_path / "mine.csv").read_bytes() == (directory / "usage.csv").read_bytes()
+    assert (tmp_path / "mine.csv").stat().st_mode & 0o077 == 0
+    assert "5000 samples are in mine.csv\n" in out
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_a_plot(home: Home, tmp_path: Path, kind: str) -> None:
+    home.session("20261121-120000-k3fa", rows=300)
+    code, out, err = home.type("usage", "k3fa", "--plot", f"usage.{kind}")
+    assert (code, err) == (0, "")
+    assert f"The plot is in usage.{kind}\n" in out
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
+    assert (tmp_path / f"usage.{kind}").read_bytes().startswith(begins)
+    assert [path.name for path in tmp_path.glob(".usage*")] == []
+
+
+def test_the_plot_names_its_axes_with_units(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib
+
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")  # letters stay letters
+    home.session("20261121-120000-k3fa", rows=300)
+    assert home.type("usage", "k3fa", "--plot", "usage.svg")[0] == 0
+    text = (tmp_path / "usage.svg").read_text()
+    for word in ("time since the job's start (minutes)", "GPU use", "GPU memory", "GPU power", "CPU", "(GiB)", "(W)",
+                 "(cores)", "(%)", "8 asked for", "16 in all", "20261121-120000-k3fa on gpu1"):  # fmt: skip
+        assert word in text, word
+
+
+def test_a_file_that_is_there_stays(home: Home, tmp_path: Path) -> None:
+    home.session("20261121-120000-k3fa", rows=3)
+    (tmp_path / "mine.csv").write_text("precious")
+    code, _, err = home.type("usage", "k3fa", "--csv", "mine.csv")
+    assert code == 2
+    assert "mine.csv is there already." in err
+    assert (tmp_path / "mine.csv").read_text() == "precious"
+    assert home.type("usage", "k3fa", "--csv", "mine.csv", "--force")[0] == 0
+    assert (tmp_path / "mine.csv").read_text().startswith("time,seconds")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--plot", "usage.gif"], "“usage.gif” is no name for a plot."),
+        (["--plot", "no/such/folder.png"], "There is no folder"),
+        (["--csv", "."], "is there already"),
+    ],
+)
+def test_a_file_that_cannot_be_is_told_before_anything_else(home: Home, words: list[str], said: str) -> None:
+    code, _, err = home.type("usage", *words)  # no session is there, and none is looked for
+    assert code == 2
+    assert said in err
+
+
+def test_without_matplotlib_it_tells_how_to_get_it(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, _, err = home.type("usage", "--plot", "usage.png")
+    assert code == 2
+    assert "A plot needs matplotlib, which is not installed here." in err
+    assert f"→ {sys.executable} -m pip install 'matplotlib>=3.7'" in err
+
+
+# --- logs ---
+
+NOISE = "[I 2026-11-21 12:00:01.961 ServerApp] Skipped non-installed server(s): bash-language-server, texlab"
+
+
+def test_a_log_is_the_only_thing_on_standard_output(home: Home) -> None:
+    home.session("20261121-120000-k3fa", log=f"one\n{NOISE}\ntwo\x1b[31m\nthree")
+    code, out, err = home.type("logs", "k3fa")
+    assert (code, out) == (0, "one\ntwo\x1b[31m\nthree\n")  # for a program, as it is
+    assert "sbatch" in err or err == ""
+    assert home.type("logs", "k3fa", "--all")[1].splitlines()[1] == NOISE
+
+
+@pytest.mark.parametrize(
+    ("words", "first", "count"), [([], 301, 200), (["-n", "3"], 498, 3), (["-n", "0"], 1, 500), (["-n", "999"], 1, 500)]
+)
+def test_as_many_lines_as_asked_for(home: Home, words: list[str], first: int, count: int) -> None:
+    home.session("20261121-120000-k3fa", log="".join(f"line {number}\n" for number in range(1, 501)))
+    lines = home.type("logs", "k3fa", *words)[1].splitlines()
+    assert (lines[0], lines[-1], len(lines)) == (f"line {first}", "line 500", count)
+
+
+def test_a_log_is_made_fit_for_a_terminal(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.session("20261121-120000-k3fa", log="a\x1b]0;owned\x07b\x1b[2Jc\nwin\r\n")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert home.type("logs", "k3fa")[1] == "abc\nwin\n"
+
+
+def test_of_a_progress_bar_its_end_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    with TextView(Console()) as view:
+        view.show(events.Logged("10%\r20%\r100%"))
+    assert capsys.readouterr().out == "100%\n"
+
+
+def test_a_log_elsewhere_with_the_jobs_name_in_it(home: Home, tmp_path: Path) -> None:
+    flags = {"output": f"{tmp_path}/out-%j.txt", "error": f"{tmp_path}/err-%j.txt"}
+    directory = home.session("20261121-120000-k3fa", scheduler="slurm", flags=flags, log=flags["output"])
+    (directory / "session.json").write_text(
+        json.dumps(json.loads((directory / "session.json").read_text()) | {"log": flags["output"]})
+    )
+    (directory / "job").write_text("17")
+    (tmp_path / "out-17.txt").write_text("printed\n")
+    (tmp_path / "err-17.txt").write_text("failed\n")
+    assert home.type("logs", "k3fa")[1] == (
+        f"==> {tmp_path}/out-17.txt <==\nprinted\n==> {tmp_path}/err-17.txt <==\nfailed\n"
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["-f"]])
+def test_nothing_was_printed(home: Home, words: list[str]) -> None:
+    directory = home.session("20261121-120000-k3fa")
+    code, out, err = home.type("logs", "k3fa", *words)
+    assert (code, out) == (0, "")
+    assert f"Nothing was printed to {directory}/job.log." in err
+
+
+def test_a_log_as_json(home: Home) -> None:
+    home.session("20261121-120000-k3fa", log="one\ntwo\n")
+    lines = [json.loads(line) for line in home.type("logs", "--json", "k3fa")[1].splitlines()]
+    assert [line["text"] for line in lines if line["event"] == "log"] == ["one", "two"]
+
+
+@pytest.mark.parametrize("command", ["status", "usage", "logs"])
+def test_there_is_no_such_session(home: Home, command: str) -> None:
+    code, _, err = home.type(command, "k3fa")
+    assert code == 40
+    assert "There is no session “k3fa”" in err
+
+
+def test_the_reader_of_a_log_may_leave(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.session("20261121-120000-k3fa", log="line\n" * 300)
+    printed: list[str] = []
+
+    def write(text: str) -> Callable[[], None]:
+        printed.append(text)
+        if len(printed) > 10:
+            raise BrokenPipeError
+        return lambda: None
+
+    monkeypatch.setattr(sys.stdout, "write", write)
+    assert home.type("logs", "k3fa")[0] == 0
+    assert len(printed) == 11

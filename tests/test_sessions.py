@@ -1,0 +1,295 @@
+"""The stories of sessions, with real jobs of the local scheduler: a list, an end of several, an offer."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from conftest import wait_until
+
+from notebook_launcher import events, opening, sessions, state
+from notebook_launcher.answer import Answer
+from notebook_launcher.errors import SessionNotFound
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.interrupts import Interrupts
+from notebook_launcher.opening import open_stage
+from notebook_launcher.plan import Place, Plan, SchedulerName
+from notebook_launcher.profiles import ClusterProfile, Environment
+from notebook_launcher.request import Request
+from notebook_launcher.schedulers.local import Local
+from notebook_launcher.session import Session, new_session, write_session
+from notebook_launcher.stage import View
+from tests.planting import name_of, plant
+
+HOST = LocalHost()
+NOW = datetime.now().astimezone()
+
+
+class Shown:
+    """A view that remembers."""
+
+    def __init__(self) -> None:
+        self.events: list[events.Event] = []
+
+    def show(self, event: events.Event) -> None:
+        self.events.append(event)
+
+    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
+        pass
+
+    @property
+    def seen(self) -> dict[str, str]:
+        """The states of the sessions that were listed."""
+        return {event.session: event.state for event in self.events if isinstance(event, events.SessionSeen)}
+
+    @property
+    def listed(self) -> events.Listed:
+        (event,) = (event for event in self.events if isinstance(event, events.Listed))
+        return event
+
+    @property
+    def noted(self) -> str:
+        return "\n".join(event.text for event in self.events if isinstance(event, events.Noted))
+
+    @property
+    def ended(self) -> set[str]:
+        return {event.session for event in self.events if isinstance(event, events.Ended)}
+
+
+class Answers:
+    """Somebody at a terminal who gives these answers."""
+
+    def __init__(self, *answers: bool, asks: bool = True) -> None:
+        self.answers, self.asks, self.asked = list(answers), asks, ""
+
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
+        return None
+
+    def confirm(self, text: str) -> bool:
+        self.asked += text
+        return self.answers.pop(0)
+
+
+class CountingHost(LocalHost):
+    """This machine, with a list of what was run on it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[str] = []
+
+    def run(self, argv: Sequence[str], **others: object) -> Answer:  # type: ignore[override]
+        self.ran.append(" ".join(argv))
+        return super().run(argv, **others)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> CountingHost:
+    host = CountingHost()
+    monkeypatch.setattr(opening, "open_host", lambda *_: host)
+    return host
+
+
+@pytest.fixture
+def submit(tmp_path: Path) -> Iterator[Callable[..., Session]]:
+    """Queue local jobs that only sleep."""
+
+    def submit(begin: str = "") -> Session:
+        request = Request({"time": "0:10:00", **({"begin": begin} if begin else {})})
+        session = new_session(str(tmp_path), request, scheduler="local", cluster=None, host=None, environment="mine",
+                              now=datetime.now().astimezone())  # fmt: skip
+        write_session(HOST, session, "", {})
+        Path(session.submission.script).write_text("exec sleep 300\n")
+        command = Local(str(tmp_path)).submit(request, session.submission)
+        assert HOST.run(["bash", f"{session.directory}/submit.sh", session.directory, *command]).exit_code == 0
+        return session
+
+    yield submit
+    for script in tmp_path.glob("*/local.sh"):
+        HOST.run(["bash", str(script), "cancel", "--root", str(tmp_path), script.parent.name])
+
+
+def place(root: Path, scheduler: SchedulerName = "local") -> Place:
+    return Place(ClusterProfile(session_root=str(root)), None, None, scheduler)
+
+
+def listed(root: Path, scheduler: SchedulerName = "local", *, every: bool = False) -> Shown:
+    view = Shown()
+    sessions.list_sessions(place(root, scheduler), view, Answers(), Interrupts(), every=every)
+    return view
+
+
+def stop(root: Path, *names: str, prompts: Prompts | None = None, every: bool = False, sure: bool = False) -> Shown:
+    view = Shown()
+    sessions.stop(place(root), names, view, prompts or Answers(), Interrupts(), every=every, sure=sure)
+    return view
+
+
+# --- listing -------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_place_costs_one_look(tmp_path: Path, host: CountingHost) -> None:
+    view = listed(tmp_path / "nothing here")
+    assert (view.seen, view.listed.live, view.listed.damaged) == ({}, 0, ())
+    assert [command.split()[0] for command in host.ran] == ["sh", "bash"]  # the look at the place, and at its sessions
+
+
+def test_each_session_is_asked_for_where_it_was_queued(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    """A place whose scheduler is Slurm, which does not answer, has two local ones, and one of Slurm's."""
+    runs, waits = submit(), submit(begin="now+1hour")
+    plant(tmp_path, name_of(NOW, 1), NOW, started=NOW)
+    view = listed(tmp_path, "slurm")
+    assert view.seen == {runs.id: "starting", waits.id: "waiting", name_of(NOW, 1): "unknown"}
+    assert view.listed.live == 3
+
+
+def test_what_ended_long_ago_is_counted_and_what_is_damaged_named(tmp_path: Path) -> None:
+    plant(tmp_path, name_of(NOW, 1), NOW, ended=NOW - timedelta(hours=23))
+    plant(tmp_path, name_of(NOW, 2), NOW, ended=NOW - timedelta(hours=25))
+    plant(tmp_path, name_of(NOW, 3), NOW)
+    (tmp_path / name_of(NOW, 3) / "session.json").write_text("{")
+    view = listed(tmp_path)
+    assert view.seen == {name_of(NOW, 1): "ended"}
+    assert (view.listed.ended, view.listed.hidden, view.listed.damaged) == (2, 1, (name_of(NOW, 3),))
+    assert set(listed(tmp_path, every=True).seen) == {name_of(NOW, 1), name_of(NOW, 2)}
+
+
+def test_the_live_ones_come_first_and_are_completed_on_tab(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    plant(tmp_path, name_of(NOW, 1), NOW, ended=NOW)
+    session = submit(begin="now+1hour")
+    assert list(listed(tmp_path).seen) == [session.id, name_of(NOW, 1)]
+    about = dict(state.seen_sessions())
+    assert set(about) == {session.id, name_of(NOW, 1)} and "waits" in about[session.id]
+
+
+def test_a_list_tidies_up(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    long_ago = NOW - timedelta(days=40)
+    plant(tmp_path, name_of(long_ago, 1), long_ago, ended=long_ago)
+    plant(tmp_path, name_of(long_ago, 2), long_ago, scheduler="local", job=name_of(long_ago, 2), secrets=True)
+    plant(tmp_path, name_of(long_ago, 4), long_ago, started=long_ago, secrets=True)  # of a Slurm that does not answer
+    write_session(HOST, new_session(str(tmp_path), Request({}), scheduler="local", cluster=None, host=None,
+                                    environment=None, now=NOW), "", {})  # fmt: skip
+    live = submit()
+    listed(tmp_path)
+    assert not (tmp_path / name_of(long_ago, 1)).exists()
+    assert (tmp_path / live.id / "token").exists()
+    assert (tmp_path / name_of(long_ago, 4) / "token").exists()
+    stop(tmp_path, live.id)
+    listed(tmp_path)
+    assert not (tmp_path / live.id / "token").exists() and (tmp_path / live.id / "session.json").exists()
+    assert (tmp_path / name_of(long_ago, 2)).exists(), "whose local.sh is gone: nobody says that its job is forgotten"
+
+
+# --- ending --------------------------------------------------------------------------------------------------
+
+
+def test_all_are_ended_side_by_side(tmp_path: Path, host: CountingHost, submit: Callable[..., Session]) -> None:
+    three = {submit().id, submit().id, submit(begin="now+1hour").id}
+    plant(tmp_path, name_of(NOW, 1), NOW, ended=NOW)
+    person = Answers(True)
+    began = time.monotonic()
+    view = stop(tmp_path, every=True, prompts=person)
+    print(f"three local sessions ended in {time.monotonic() - began:.2f} s")
+    assert view.ended == three
+    assert person.asked.count("starts") == 2 and person.asked.count("waits") == 1
+    assert "End these 3 sessions?" in person.asked
+    assert sum(" cancel " in command for command in host.ran) == 1
+    assert set(listed(tmp_path).seen.values()) == {"ended"}
+
+
+def test_a_no_ends_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    one, other = submit(), submit()
+    view = stop(tmp_path, one.id, other.id[-4:], prompts=Answers(False))
+    assert view.ended == set() and "Nothing was ended." in view.noted
+    assert listed(tmp_path).listed.live == 2
+
+
+@pytest.mark.parametrize("how", ["--yes", "no terminal"])
+def test_nobody_is_asked(tmp_path: Path, submit: Callable[..., Session], how: str) -> None:
+    one, other = submit(), submit()
+    view = stop(tmp_path, every=True, sure=how == "--yes", prompts=Answers(asks=how == "--yes"))
+    assert view.ended == {one.id, other.id}
+
+
+def test_what_has_ended_already_is_no_error(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    session = submit()
+    assert stop(tmp_path).ended == {session.id}
+    for word in (session.id, session.id[-4:]):
+        view = stop(tmp_path, word)
+        assert view.ended == set() and "has ended already" in view.noted
+    assert "no live session" in stop(tmp_path, every=True).noted
+    with pytest.raises(SessionNotFound):
+        stop(tmp_path)
+
+
+def test_two_stops_at_once_do_not_disturb_each_other(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    three = {submit().id for _ in range(3)}
+    ended: list[set[str]] = []
+    both = [threading.Thread(target=lambda: ended.append(stop(tmp_path, every=True, sure=True).ended)) for _ in "12"]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join(30)
+    assert len(ended) == 2 and ended[0] | ended[1] == three
+
+
+# --- before another one is launched --------------------------------------------------------------------------
+
+
+def offer(root: Path, person: Answers, *, always_new: bool = False) -> tuple[bool, Shown]:
+    view: View = Shown()
+    plan = Plan(place(root), Request({}), None, Environment(), None, always_new=always_new)
+    with open_stage(plan.place, view, person, Interrupts()) as stage:
+        return sessions.come_back_instead(plan, stage), view  # type: ignore[return-value]
+
+
+def test_whoever_has_no_session_pays_one_command(tmp_path: Path, host: CountingHost) -> None:
+    plant(tmp_path, name_of(NOW, 1), NOW, ended=NOW, secrets=True)
+    long_ago = NOW - timedelta(days=9)
+    plant(tmp_path, name_of(long_ago, 2), long_ago)
+    wanted, view = offer(tmp_path, Answers())
+    assert not wanted and view.events == []
+    assert len(host.ran) == 2  # the look at the place, and this one
+
+
+def test_a_no_launches_another_one(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    session = submit(begin="now+1hour")
+    submit()
+    person = Answers(False)
+    assert offer(tmp_path, person)[0] is False
+    assert "starts on" in person.asked and "(1 more: launch-notebook list)" in person.asked
+    assert session.id not in person.asked and "Connect to it instead" in person.asked
+
+
+@pytest.mark.parametrize("how", ["--new", "no terminal"])
+def test_it_is_only_told(tmp_path: Path, submit: Callable[..., Session], how: str) -> None:
+    session = submit()
+    wanted, view = offer(tmp_path, Answers(asks=how == "--new"), always_new=how == "--new")
+    assert not wanted
+    assert f"connect {session.id}" in view.noted and "0:09 left" in view.noted
+
+
+def test_a_terminal_of_ours_is_not_offered(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    session = submit()
+    path = tmp_path / session.id / "session.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"program": "shell"}))
+    assert offer(tmp_path, Answers())[0] is False
+
+
+def test_a_place_that_cannot_be_looked_at_stops_no_launch(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("a file")
+    assert offer(tmp_path / "root", Answers())[0] is False
+
+
+def test_a_job_that_was_never_noted_is_looked_for(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    session = submit()
+    (tmp_path / session.id / "job").unlink()
+    wait_until(lambda: not (tmp_path / session.id / "job").exists(), 5, "the note is gone")
+    assert listed(tmp_path).seen == {session.id: "gone"}
+    assert stop(tmp_path, session.id).ended == {session.id}
