@@ -467,8 +467,12 @@ def test_a_folder_does_not_go_into_itself(tmp_path: Path) -> None:
 @BOTH_WAYS
 @pytest.mark.parametrize("engine", list(ENGINES))
 def test_a_cut_connection_is_made_anew(
-    server: Server, tmp_path: Path, up: bool, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:  # noqa: F811
+    server: Server,  # noqa: F811
+    tmp_path: Path,
+    up: bool,
+    engine: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(copying, "A_SECOND", 1000)
     src, there = tmp_path / "src", tmp_path / "there"
     src.mkdir()

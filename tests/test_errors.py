@@ -171,7 +171,6 @@ def test_the_schema_is_that_of_the_events() -> None:
     assert json.loads((DOCS / "events.schema.json").read_text()) == schema()
 
 
-
 def test_an_error_is_printed_as_the_documented_event(capsys: pytest.CaptureFixture[str]) -> None:
     assert report(JobFailed("It broke.", why="w", mend="m", log=["one"]), as_json=True) == 30
     output = capsys.readouterr()

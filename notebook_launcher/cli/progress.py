@@ -56,6 +56,8 @@ class CopyView:
         now = time.monotonic()
         if self._first is None:
             self._first, self._told = (now, event.bytes_done), now
+            there = f", of which {human(event.bytes_done)} are there already" if event.bytes_done else ""
+            self._print(f"Copying {_count(event.files)}, {human(event.bytes)}{there}")
         if now - self._told < LINE_EVERY or not event.bytes:
             return
         self._told = now
