@@ -9,6 +9,7 @@ often, so ``shutdown_no_activity_timeout`` never fires; terminals are culled und
 kernels are culled under a user who writes but runs nothing.
 """
 
+import asyncio
 import csv
 import datetime
 import inspect
@@ -26,6 +27,7 @@ from tornado.ioloop import IOLoop, PeriodicCallback
 WARNED_FOR = 300  # seconds from the warning to the end, or half of idle_stop where that is less
 GPU_WARNED_FOR = 600  # the same where the GPU is not used, and a minute at least
 STARTING_AT_MOST = 900  # seconds for which a kernel that is said to start, or of which nothing is known, counts as busy
+ANSWERS_WITHIN = 10  # seconds for the answer of a kernel that has nothing to do
 STOPS_WITHIN = 30  # seconds that the server may take to end itself and its kernels
 CORES_OF_USE = 0.5  # so many cores at work are somebody's computation; a JupyterLab that nobody uses needs hundredths
 
@@ -397,6 +399,32 @@ class Guard:
             or any(kernel.running for kernel in self.kernels.values())
         )
 
+    async def _is_every_kernel_at_rest(self):
+        """Ask each something that it answers in its turn, after the cell that it works on.
+
+        What a kernel tells everybody may be missed, by who begins to listen while it begins to work.
+        """
+        known = self.app.kernel_manager.list_kernels()
+        if inspect.isawaitable(known):
+            await known
+            return True  # behind a gateway: there is only its own word
+        asked = [model["id"] for model in known if model.get("execution_state") != "dead"]
+        return all(await asyncio.gather(*map(self._answers, asked)))
+
+    async def _answers(self, kernel_id):
+        manager = self.app.kernel_manager.get_kernel(kernel_id)
+        answer = asyncio.get_event_loop().create_future()
+        stream = manager.connect_shell()
+        try:
+            stream.on_recv(lambda frames: answer.done() or answer.set_result(frames))
+            manager.session.send(stream, "kernel_info_request")
+            await asyncio.wait_for(answer, ANSWERS_WITHIN)
+        except asyncio.TimeoutError:
+            return False
+        finally:
+            stream.close()
+        return True
+
     # --- terminals
 
     def _is_a_terminal_busy(self):
@@ -435,6 +463,9 @@ class Guard:
         if since is not None:
             since += now - time.time()
         word = self.judge.look(now, busy, len(self.usage.gpus), since, at_most=3 * self.pause + 30)
+        is_news = word is not None and (word.is_over or self.said is None)
+        if is_news and not busy and not await self._is_every_kernel_at_rest():
+            word = self.judge.look(now, True, len(self.usage.gpus), since)
         if word is not None and word.is_over:
             self._end(word)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from notebook_launcher import events
@@ -78,7 +79,8 @@ def trial(plan: Plan, wish: Wish, view: View, prompts: Prompts, interrupts: Inte
         node = await_start(stage, session, access, submitted(plan, stage, session))
         interrupted = _Interrupted(interrupts)
         try:
-            code = _shell(stage, session, node, wish, interrupted, ends_job=True)
+            with _heard_of(stage, session):
+                code = _shell(stage, session, node, wish, interrupted, ends_job=True)
         except Exception as error:
             end_after(stage, session, error)
             raise
@@ -88,6 +90,21 @@ def trial(plan: Plan, wish: Wish, view: View, prompts: Prompts, interrupts: Inte
         if interrupted.kind:
             raise Interrupted("Interrupted.", why=f"Job {job_of(session)} is gone.")
         return code
+
+
+@contextlib.contextmanager
+def _heard_of(stage: Stage, session: Session) -> Iterator[None]:
+    """Let something travel all the time, so that a login node notices that we have gone for good, and ends our shell.
+
+    A terminal in which nobody types sends nothing; a connection over which nothing is sent is never found to be broken,
+    and the allocation would last until its walltime. What is sent in vain ends it within a quarter of an hour (TCP's
+    own patience).
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(LauncherError):
+            watch = ["bash", f"{session.directory}/watch.sh", session.directory]
+            stack.callback(stage.host.stream(watch, lambda _line: None, lambda _reason: None).close)
+        yield
 
 
 class _Interrupted:

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.ioloop import AsyncIOLoopKernelManager
 from playwright.sync_api import Browser, sync_playwright
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClientConnection, websocket_connect
@@ -187,6 +188,35 @@ def test_a_kernel_that_died_in_a_cell_is_not_busy_when_it_starts_again() -> None
     kernel.hear(message("status", {"execution_state": "busy"}, "cell"))
     assert not kernel.hear(message("status", {"execution_state": "starting"}, ""))
     assert not kernel.running
+
+
+def test_a_kernel_whose_begin_was_missed_is_asked_before_the_end(tmp_path: Path, monkeypatch: Any) -> None:
+    """A real kernel in a long cell, of which nothing was heard; it is at rest when it answers in its turn."""
+    monkeypatch.setattr(guard, "ANSWERS_WITHIN", 1.0)
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    watcher = guard.Guard(SimpleNamespace(), tmp_path, 60, False, 5)
+
+    async def story() -> list[bool]:
+        kernel = AsyncIOLoopKernelManager()
+        await kernel.start_kernel()
+        models = [{"id": "k", "execution_state": "idle"}, {"id": "gone", "execution_state": "dead"}]
+        watcher.app.kernel_manager = SimpleNamespace(list_kernels=lambda: models, get_kernel=lambda _id: kernel)
+        client = kernel.client()
+        client.start_channels()
+        try:
+            await client.wait_for_ready(timeout=60)
+            found = [await watcher._is_every_kernel_at_rest()]
+            await client.execute_interactive("import time", timeout=30)
+            client.execute("time.sleep(2)")
+            await asyncio.sleep(0.2)
+            found.append(await watcher._is_every_kernel_at_rest())
+            await asyncio.sleep(1.5)
+            return [*found, await watcher._is_every_kernel_at_rest()]
+        finally:
+            client.stop_channels()
+            await kernel.shutdown_kernel(now=True)
+
+    assert asyncio.run(story()) == [True, False, True]
 
 
 @pytest.mark.parametrize("behind_a_gateway", [False, True])

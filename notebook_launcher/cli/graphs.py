@@ -120,7 +120,7 @@ def _now() -> datetime:
 def _one_line(event: events.Status, now: datetime) -> tuple[str, str]:
     """Return what is new where every line stays."""
     used = [f"{one.label} {_number(one.now, one.unit)} {one.unit}" for one in event.series if one.now is not None]
-    return f"{now:%H:%M:%S}  {event.seen.state}  {', '.join(used)}", ""
+    return _one(f"{now:%H:%M:%S}  {event.seen.state}  {', '.join(used)}"), ""
 
 
 class _Picture:
@@ -229,7 +229,7 @@ class _Picture:
 
     def _numbers(self, one: events.Series) -> str:
         told = {"now": one.now, "mean": one.mean, "peak": one.peak, "of": one.most}
-        return "".join(_number(told[name], one.unit).rjust(_NUMBERS) for name in self._columns) + f" {one.unit}"
+        return "".join(_number(told[name], one.unit).rjust(_NUMBERS) for name in self._columns) + f" {_one(one.unit)}"
 
     def _times(self, columns: int, now: datetime) -> str:
         since, until = moment(self._event.since), moment(self._event.until)
