@@ -99,7 +99,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{started,endpoint,exit,idle}.json "$NBL_SESSION_DIR/runtime"
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   # For a shell (shell.sh), which is started from elsewhere.
   write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable

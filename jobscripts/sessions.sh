@@ -13,6 +13,7 @@
 #   ID job 7;snowy      what the submit command answered
 #   ID secrets          the token or keys are still there
 #   ID damaged          it has a session's name, and cannot be read as one
+#   ID foreign          the same: all there are somebody else's, says the file server, and yet this one may be read
 #   unreadable          ROOT is there, and may not be read
 #
 # With UNTIL (UTC, as 2026-10-22T01:44:55Z), records of sessions that ended before it and were tidied already are
@@ -47,15 +48,22 @@ main() {
 # ---------------------------------------------------------------------------------------------------------- list
 
 list() {
-  local dir id
+  local dir id own='' foreign=()
   printf 'sessions 1\n'
   if [[ -e $root && ! (-d $root && -r $root && -x $root) ]]; then printf 'unreadable\n'; fi
   for dir in "$root"/*; do
     id=${dir##*/}
     [[ $id =~ $NAME ]] || continue
     # Somebody else's, in a folder that several people share, are their affair.
-    if [[ -O $dir || -L $dir ]]; then tell "$dir" "$id"; fi
+    if [[ -O $dir || -L $dir ]]; then
+      own=yes
+      tell "$dir" "$id"
+    elif [[ -r $dir && -x $dir ]]; then
+      foreign+=("$id foreign")
+    fi
   done
+  # Unless it is all that there is: some file servers (AFS, NFS with other users) show no file's owner as it is.
+  [[ $own || ${#foreign[@]} -eq 0 ]] || printf '%s\n' "${foreign[@]}"
   remove_records ${old[@]+"${old[@]}"}
   printf 'end\n'
 }

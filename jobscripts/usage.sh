@@ -153,10 +153,12 @@ write_rows() {
 torn=''
 
 # Leave out some of the older three quarters' samples: as many as it takes, and the same everywhere. So the file stays
-# within bounds however long the job runs, and the present is sampled as often as ever.
+# within bounds however long the job runs, and the present is sampled as often as ever. What was most stays, too.
 thin_out() {
   local all kept
+  local -A peaks=()
   mapfile -t all <"$file"
+  find_peaks
   kept=("${all[@]}")
   while ((${#kept[@]} > MOST_ROWS * 3 / 4 && spacing < 1000000)); do
     ((spacing *= 2))
@@ -170,6 +172,31 @@ thin_out() {
   fi
 } 2>/dev/null
 
+# Set peaks to the times of the older samples in which cores, memory, or a GPU's use, memory or power were at their most,
+# in each run. One sample for each of these, and not for each piece of time, leaves the means as they are.
+find_peaks() {
+  local line words key value whole part run=0 last=0 number column IFS=, old=$((${#all[@]} * 3 / 4))
+  local -A most=() said=() when=()
+  set -f
+  for line in "${all[@]:1:old}"; do
+    # shellcheck disable=SC2206  # to be split
+    words=($line)
+    [[ ${words[1]-} =~ ^[0-9]{1,12}\.[0-9]$ ]] || continue
+    number=$((10#${words[1]/./}))
+    ((number >= last)) || ((++run))
+    last=$number
+    for column in 2 3 6 7 9; do
+      value=${words[column]-} key=$run,$column,${words[4]-}
+      [[ $value != "${said[$key]-}" && $value == [0-9]* && $value != *[!0-9.]* && ${#value} -lt 13 ]] || continue
+      whole=${value%%.*} part=${value#"$whole"} part=${part//./}000
+      number=$((10#$whole${part:0:3}))
+      if ((number > ${most[$key]:--1})); then most[$key]=$number said[$key]=$value when[$key]=${words[0]}; fi
+    done
+  done
+  set +f
+  for key in "${!when[@]}"; do peaks[${when[$key]}]=yes; done
+}
+
 # Set kept to the rows of all, the older ones so many seconds from each other. A requeued job counts anew.
 space_out() {
   local line at last=$((-spacing)) keep=yes before=- number=0 old=$((${#all[@]} * 3 / 4))
@@ -181,6 +208,7 @@ space_out() {
     if [[ $line != "$before"* ]]; then
       before=${line%%,*}, keep=''
       if ((number >= old || 10#$at < last || 10#$at >= last + spacing)); then keep=yes last=$((10#$at)); fi
+      [[ -z ${peaks[${line%%,*}]-} ]] || keep=yes
     fi
     [[ -z $keep ]] || kept+=("$line")
   done

@@ -625,7 +625,8 @@ class _Attendance:
             self._status(StatusChanged(status))
             return
         is_cancelled = status is None or status.state is State.CANCELLED
-        if self.held and is_cancelled and (machine := ended_from(self._stage, self._session)):
+        ended = str(record.get("ended") or "")
+        if self.held and is_cancelled and (machine := ended_from(self._stage, self._session, ended)):
             raise _Over(f"The session was ended by another launch-notebook, on {machine}; job {self._job} is gone.")
         node = str(self._node) if self._run else status.node if status else None
         error = how_it_ended(self._stage, self._session, record, status, node)

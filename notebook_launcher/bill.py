@@ -17,7 +17,7 @@ from notebook_launcher.request import Request, parse_gres
 from notebook_launcher.samples import Sample
 from notebook_launcher.schedulers.base import Accounted
 from notebook_launcher.session import SessionRecord
-from notebook_launcher.tally import Use, add_up
+from notebook_launcher.tally import Use, add_up, last_run
 
 _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 
@@ -35,7 +35,7 @@ class Facts:
 def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None) -> events.Bill | None:
     """Return the bill of a session that is over, ``None`` for one that never ran, as far as anybody knows."""
     told, request, flags = facts.accounted, Request(record.flags), record.flags
-    use = add_up(facts.samples)
+    use = add_up(last_run(facts.samples))
     wall = told.wall if told and told.complete else None
     wall = wall or int(facts.wall or 0) or (told.wall if told else None) or int(use.seconds)
     if not wall:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import queue
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from notebook_launcher import events
 from notebook_launcher.bill import Facts, make_bill
-from notebook_launcher.catalogue import choose
+from notebook_launcher.catalogue import Entry, choose
 from notebook_launcher.ending import typed
-from notebook_launcher.errors import LauncherError, SessionNotFound, UsageError
+from notebook_launcher.errors import HostCommandFailed, LauncherError, SessionNotFound, UsageError
 from notebook_launcher.finding import look, play_on
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupt, Interrupts
@@ -24,8 +25,9 @@ from notebook_launcher.schedulers.base import Accounted
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Stage, Typed, View, job_of
 
-PATIENCE = 5.0  # seconds in which the accounting's last figures may come: nobody waits longer for a bill
-ANSWER_WITHIN = 6.0  # seconds for one answer
+PATIENCE = 6.0  # seconds for all that is asked, the accounting's last figures too: nobody waits longer for a bill
+FILES_WITHIN = 3.0  # of these, for the session's files
+SLOW_AFTER = 1.0  # seconds after which it is said what is waited for
 MOST_BYTES = 4 * 1024 * 1024  # of usage.csv, which the job keeps well below that
 
 
@@ -45,39 +47,53 @@ def show_bill(stage: Stage, session: Session) -> None:
 def bill(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Show the bill of a session that is over; without a name, of the last one.
 
-    Raises ``SessionNotFound``, also for one that never ran, and ``UsageError`` for one that has not ended.
+    Raises ``SessionNotFound``, also for one that never ran or of which nobody tells anything, and ``UsageError`` for
+    one that has not ended.
     """
     with open_stage(place, view, prompts, interrupts) as stage:
-        session = _ended_session(stage, prefix)
+        entry = _ended_entry(stage, prefix)
+        session = play_on(stage, entry)
         found = _bill(stage, session)
         if found is None:
-            raise SessionNotFound(f"There is no bill for session {session.id}.", why="It never ran.")
+            silent = "Neither its files nor the scheduler's accounting tell how long it ran."
+            why = silent if _ran(entry) else "It never ran."
+            raise SessionNotFound(f"There is no bill for session {session.id}.", why=why)
         view.show(found)
 
 
 # --- which session -------------------------------------------------------------------------------------------
 
 
-def _ended_session(stage: Stage, name: str) -> Session:
+def _ended_entry(stage: Stage, name: str) -> Entry:
     catalogue = look(stage)
-    if not name and catalogue.ended:
-        return play_on(stage, catalogue.ended[0])
+    ran = [entry for entry in catalogue.ended if _ran(entry) and (entry.seen.ended or entry.seen.started)]
+    if not name and ran:
+        return max(ran, key=lambda entry: datetime.fromisoformat(entry.seen.ended or entry.seen.started or ""))
     entry = choose(catalogue, name, stage.host.label, ended_too=True)
     if entry.live:
         raise UsageError(f"Session {entry.session.id} has not ended.", why="Its bill comes with its end.",
                          mend=f"what it uses now: {typed(stage, entry.session, 'usage')}")  # fmt: skip
-    return play_on(stage, entry)
+    return entry
+
+
+def _ran(entry: Entry) -> bool:
+    """Whether its script began; a scheduler tells a start also of what was cancelled while it waited."""
+    return entry.record.started is not None
 
 
 # --- what is found out ---------------------------------------------------------------------------------------
 
 
 def _bill(stage: Stage, session: Session) -> events.Bill | None:
-    """Ask the session's directory, then the accounting: it gets its last figures some seconds after the job's end."""
+    """Ask the session's directory, then the accounting: it gets its last figures some seconds after the job's end.
+
+    What does not answer in time is left out. Raises ``ConnectionLost``.
+    """
     if session.job is None:
         return None
+    deadline = time.monotonic() + PATIENCE
     started, ended, samples = _told_by_the_job(stage, session)
-    accounted = _accounted(stage, session)
+    accounted = _accounted(stage, session, deadline)
     wall = _between(started.get("started"), ended.get("ended"))
     if wall is None and samples:
         wall = samples[-1].seconds  # killed, without a word
@@ -95,8 +111,9 @@ _READ = (
 
 def _told_by_the_job(stage: Stage, session: Session) -> tuple[Mapping[str, object], Mapping[str, object], list[Sample]]:
     """Return ``started.json``, ``exit.json`` and the samples, with one command; what makes no sense is empty."""
-    words = ["sh", "-c", _READ, "read-bill", session.directory, str(MOST_BYTES)]
-    lines = stage.host.run(words, timeout=ANSWER_WITHIN).stdout.splitlines()
+    words, lines = ["sh", "-c", _READ, "read-bill", session.directory, str(MOST_BYTES)], []
+    with contextlib.suppress(HostCommandFailed):  # the file server is away
+        lines = stage.host.run(words, timeout=FILES_WITHIN).stdout.splitlines()
     told: dict[str, Mapping[str, object]] = {"started": {}, "exit": {}}
     for line in lines:
         name, _, text = line.partition(" ")
@@ -108,23 +125,39 @@ def _told_by_the_job(stage: Stage, session: Session) -> tuple[Mapping[str, objec
     return told["started"], told["exit"], samples
 
 
-def _accounted(stage: Stage, session: Session) -> Accounted | None:
-    """Ask the accounting, and again while its figures are not complete; ENTER or Ctrl-C ends that."""
+def _accounted(stage: Stage, session: Session, deadline: float) -> Accounted | None:
+    """Ask the accounting, and again while its figures are not complete; between two answers ENTER or Ctrl-C ends that.
+
+    Returns what it told last, where its database does not answer any more.
+    """
     job = job_of(session)
     command = stage.scheduler.accounting(job)
     if command is None:
         return None
-    deadline, pause = time.monotonic() + PATIENCE, 0.5
-    while True:
-        answer = stage.host.run(command, login_shell=True, timeout=ANSWER_WITHIN)
-        told = stage.scheduler.read_accounting(job, answer)
-        if told is None or told.complete or time.monotonic() + pause > deadline:
-            return told
-        if pause == 0.5:
-            stage.view.show(events.Asking("waiting for the last figures of the scheduler's accounting"))
-        if _tired_within(stage.interrupts.inbox, pause):
-            return told
-        pause = min(2 * pause, 1.5)
+    told, pause = None, 0.5
+    with _said_if_slow(stage.view), contextlib.suppress(HostCommandFailed):  # no answer in time
+        while (left := deadline - time.monotonic()) > 0:
+            answer = stage.host.run(command, login_shell=True, timeout=left)
+            newest = stage.scheduler.read_accounting(job, answer)
+            told = newest or told
+            if newest is None or newest.complete or time.monotonic() + pause > deadline:
+                break
+            if _tired_within(stage.interrupts.inbox, pause):
+                break
+            pause = min(2 * pause, 1.5)
+    return told
+
+
+@contextlib.contextmanager
+def _said_if_slow(view: View) -> Iterator[None]:
+    """Say what is waited for, where it is not there in a moment."""
+    slow = threading.Timer(SLOW_AFTER, view.show, (events.Asking("asking the scheduler's accounting"),))
+    slow.daemon = True
+    slow.start()
+    try:
+        yield
+    finally:
+        slow.cancel()
 
 
 def _tired_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:

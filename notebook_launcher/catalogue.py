@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from notebook_launcher import explain
 from notebook_launcher.errors import SessionNotFound, UsageError
 from notebook_launcher.events import SessionSeen
-from notebook_launcher.remaining import end_of, moment
+from notebook_launcher.moments import moment
+from notebook_launcher.remaining import end_of
 from notebook_launcher.request import Request, format_walltime
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session import SESSION_ID, Session, SessionRecord, job_in
@@ -26,14 +27,21 @@ LIVE = frozenset({"waiting", "starting", "running", "suspended", "ending", "unkn
 LONGEST_WAIT = timedelta(
     days=7
 )  # a session that is silent for so long after its walltime is not looked for at a launch
-SHORTEST_END = 3  # characters of a name's end that may stand for it
+SHORTEST_PART = 3  # characters of a name that may stand for it
+#: after these the scheduler may put a job back into the queue, or another cluster has it
+MAY_COME_BACK = (State.NODE_FAIL, State.PREEMPTED, State.BOOT_FAIL, State.REVOKED)
+DATE = 8  # digits; a word of fewer is the number of a job
 
 _SLACK = timedelta(seconds=20)
 _FILES = ("session", "started", "endpoint", "exit", "idle")
 _FIRST_LINE = "sessions 1"
-# after these the scheduler may put a job back into the queue
-_MAY_COME_BACK = (State.NODE_FAIL, State.PREEMPTED, State.BOOT_FAIL)
-_ENDS = {"finished": "shut down", "stopped": "stopped"}  # by the cause in exit.json; the others speak for themselves
+# of a federation, one cluster alone knows what the job does, and another one may be asked
+_UNTOLD = (State.UNKNOWN, State.REVOKED)
+_ENDS = {
+    "finished": "shut down",
+    "stopped": "stopped",
+    "idle": "nobody used it",
+}  # by the cause in exit.json; the others speak for themselves
 _END_STATES = {
     State.CANCELLED: "cancelled",
     State.TIMEOUT: "reached its walltime",
@@ -42,7 +50,6 @@ _END_STATES = {
     State.NODE_FAIL: "node failed",
     State.BOOT_FAIL: "node failed",
     State.PREEMPTED: "made room for another",
-    State.REVOKED: "moved to another cluster",
 }
 
 
@@ -80,13 +87,15 @@ class Record:
 class Reading:
     """The directories, the oldest first. ``damaged``: names of those that could not be made sense of.
 
-    ``whole``: whether the answer is complete; ``unreadable``: the folder itself may not be read.
+    ``whole``: whether the answer is complete; ``unreadable``: the folder itself may not be read. ``foreign``: whether
+    those that are damaged are so because the file server says that all there is somebody else's.
     """
 
     records: tuple[Record, ...] = ()
     damaged: tuple[str, ...] = ()
     whole: bool = False
     unreadable: bool = False
+    foreign: bool = False
 
     def to_ask(self, now: datetime, *, sure: bool) -> dict[Queue, list[JobRef]]:
         """Return the jobs that the scheduler has to be asked for, by queue, the newest first.
@@ -100,6 +109,11 @@ class Reading:
             if record.queue and record.session.job and is_asked:
                 found.setdefault(record.queue, []).append(record.session.job)
         return found
+
+    def in_doubt(self, now: datetime) -> set[JobRef]:
+        """Return the jobs that a list without them says too little about: they may live, or would be tidied up."""
+        some = (record for record in self.records if record.has_secrets or _may_live(record, now))
+        return {record.session.job for record in some if record.session.job}
 
 
 @dataclass(frozen=True)
@@ -127,11 +141,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """All sessions of a place, the oldest first. ``now``: the cluster's clock."""
+    """All sessions of a place, the oldest first. ``now``: the cluster's clock. ``foreign``: as in ``Reading``."""
 
     entries: tuple[Entry, ...]
     damaged: tuple[str, ...]
     now: datetime
+    foreign: bool = False
 
     @property
     def live(self) -> list[Entry]:
@@ -153,7 +168,7 @@ def read(text: str, root: str, now: datetime) -> Reading:
     if _FIRST_LINE not in lines:
         return Reading()
     told: dict[str, dict[str, str]] = {}
-    whole = unreadable = False
+    whole = unreadable = foreign = False
     for line in lines[lines.index(_FIRST_LINE) + 1 :]:
         session_id, _, rest = line.partition(" ")
         key, _, value = rest.partition(" ")
@@ -163,12 +178,15 @@ def read(text: str, root: str, now: datetime) -> Reading:
         whole |= line == "end"
     records, damaged = [], []
     for session_id, said in sorted(told.items()):
-        record = None if "damaged" in said else _record(session_id, f"{root}/{session_id}", said, now)
+        foreign |= "foreign" in said
+        record = (
+            None if "damaged" in said or "foreign" in said else _record(session_id, f"{root}/{session_id}", said, now)
+        )
         if record is None:
             damaged.append(session_id)
         else:
             records.append(record)
-    return Reading(tuple(records), tuple(damaged), whole, unreadable)
+    return Reading(tuple(records), tuple(damaged), whole, unreadable, foreign)
 
 
 def _record(session_id: str, directory: str, said: Mapping[str, str], now: datetime) -> Record | None:
@@ -198,7 +216,8 @@ def _object(text: str) -> Mapping[str, object]:
 
 def join(reading: Reading, told: Told, now: datetime) -> Catalogue:
     """Return what is known of each session. A queue that is missing in ``told`` was not asked."""
-    return Catalogue(tuple(_entry(record, told, now) for record in reading.records), reading.damaged, now)
+    entries = tuple(_entry(record, told, now) for record in reading.records)
+    return Catalogue(entries, reading.damaged, now, reading.foreign)
 
 
 def _entry(record: Record, told: Told, now: datetime) -> Entry:
@@ -231,7 +250,7 @@ def _entry(record: Record, told: Told, now: datetime) -> Entry:
         _iso(started),
         _iso(ended),
     )
-    is_over = status.state.ended and status.state not in _MAY_COME_BACK if status else record.exited is not None
+    is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
     return Entry(record, seen, ended or _ended_by(record, started), was_asked and answers is not None and is_over)
 
 
@@ -239,7 +258,7 @@ def _state(record: Record, status: JobStatus | None, *, asked: bool, answered: b
     """Return the word for what a session does; see ``SessionSeen``."""
     if record.session.job is None:
         return "gone" if record.exited is None else "ended"
-    if status is None or status.state is State.UNKNOWN:
+    if status is None or status.state in _UNTOLD:
         if record.exited is not None:
             return "ended"
         return "gone" if asked and answered and status is None else "unknown"
@@ -269,6 +288,8 @@ def _about(record: Record, status: JobStatus | None, state: str) -> str:
         if record.session.job is None:
             return "no job is noted"
         return "never ran" if record.started is None else "ended without a word"
+    if state == "unknown" and status is not None and status.state is State.REVOKED:
+        return "it went to another cluster"
     if state == "unknown":
         return "the scheduler does not answer"
     return ""
@@ -347,16 +368,18 @@ def _iso(at: datetime | None) -> str | None:
 
 
 def choose(catalogue: Catalogue, name: str, where: str, *, ended_too: bool = False) -> Entry:
-    """Return the session that a word means: its name, the beginning or the end of it, or its job's id.
+    """Return the session that a word means: its name, else its job's id, else the beginning or the end of its name.
 
-    Without a word it is the one live session. ``ended_too``: where no live one is meant, one that has ended may be;
+    Without a word it is the one live session. ``ended_too``: where no live one is meant so, one that has ended may be;
     without a word, the last one. A whole name always counts. Raises ``SessionNotFound``, telling those apart that could
     be meant.
     """
-    whole = [entry for entry in catalogue.entries if entry.session.id == name]
-    found = whole or _meant(catalogue.live, name)
-    if not found and ended_too:
-        found = _meant(catalogue.ended, name) if name else catalogue.ended[:1]
+    live, ended = catalogue.live, catalogue.ended
+    if name:
+        whole = [entry for entry in catalogue.entries if entry.session.id == name]
+        found = whole or _meant(live, ended if ended_too else [], name)
+    else:
+        found = live or (ended[:1] if ended_too else [])
     if len(found) == 1:
         return found[0]
     if found:
@@ -367,7 +390,6 @@ def choose(catalogue: Catalogue, name: str, where: str, *, ended_too: bool = Fal
         )
     if name in catalogue.damaged:
         raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
-    live = catalogue.live
     raise SessionNotFound(
         f"There is no session “{name}” on {where}." if name else f"There is no session on {where}.",
         why=f"Live sessions there:\n{list_apart(live, catalogue.now)}" if live else _none_live(name, catalogue),
@@ -375,18 +397,25 @@ def choose(catalogue: Catalogue, name: str, where: str, *, ended_too: bool = Fal
     )
 
 
-def _meant(entries: Sequence[Entry], name: str) -> list[Entry]:
-    def is_meant(entry: Entry) -> bool:
-        session = entry.session
-        is_end = len(name) >= SHORTEST_END and session.id.endswith(name)
-        return session.id.startswith(name) or is_end or (session.job is not None and session.job.id == name)
+def _meant(live: Sequence[Entry], ended: Sequence[Entry], name: str) -> list[Entry]:
+    """Return those whose job has this id, or else this part of a name; those that live come first in either."""
+    ways = ((_has_job, live), (_has_job, ended), (_has_part, live), (_has_part, ended))
+    return next((found for is_meant, some in ways if (found := [entry for entry in some if is_meant(entry, name)])), [])
 
-    return [entry for entry in entries if is_meant(entry)]
+
+def _has_job(entry: Entry, name: str) -> bool:
+    return entry.session.job is not None and entry.session.job.id == name
+
+
+def _has_part(entry: Entry, name: str) -> bool:
+    """Whether a name begins or ends so; what may be the number of a job is no part of one."""
+    shortest = DATE if name.isdecimal() else SHORTEST_PART
+    return len(name) >= shortest and (entry.session.id.startswith(name) or entry.session.id.endswith(name))
 
 
 def _none_live(name: str, catalogue: Catalogue) -> str:
     """Say so; what has ended may have been meant."""
-    ended = _meant(catalogue.ended, name) if name else []
+    ended = _meant([], catalogue.ended, name) if name else []
     has_ended = f" {_short(ended[0], ended)} has ended." if len(ended) == 1 else ""
     return f"Live sessions there: none.{has_ended}"
 
@@ -399,7 +428,9 @@ def list_apart(entries: Sequence[Entry], now: datetime) -> str:
 def _short(entry: Entry, others: Iterable[Entry]) -> str:
     """Return the end of its name, where that is enough to name it."""
     end = entry.session.id[-4:]
-    is_enough = not any(other is not entry and other.session.id.endswith(end) for other in others)
+    is_enough = not end.isdecimal() and not any(
+        other is not entry and other.session.id.endswith(end) for other in others
+    )
     return end if is_enough else entry.session.id
 
 

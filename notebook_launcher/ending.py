@@ -10,6 +10,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
+from datetime import timedelta
 
 from notebook_launcher import events
 from notebook_launcher.errors import (
@@ -24,7 +26,8 @@ from notebook_launcher.errors import (
 )
 from notebook_launcher.flags import as_typed
 from notebook_launcher.interrupts import Interrupt
-from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.moments import moment
+from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Stage, job_of
 from notebook_launcher.watch import NoAnswer, ask
@@ -33,6 +36,8 @@ GONE_WITHIN = 120.0  # seconds that a cancelled job may take to be gone: its gra
 CANCEL_AGAIN = 10.0  # seconds after which a cancel that did nothing is repeated
 TOLD_AFTER = 3.0  # seconds for which a scheduler may be silent before that is said
 ANSWER_WITHIN = 20.0  # seconds for the word that ends a job; then the connection is taken for broken
+# an end that is further than this from the word that was left for it has another cause
+BELIEVED_WITHIN = timedelta(minutes=10)
 
 
 def end_job(stage: Stage, session: Session, text: str = "") -> None:
@@ -45,8 +50,8 @@ def end_job(stage: Stage, session: Session, text: str = "") -> None:
     job = job_of(session)
     stage.view.show(events.Ending(str(job)))
     if not text:
-        _leave_word(stage, session)
-    ending = EndOfJob(stage, job)
+        leave_word(stage, [session])
+    ending = EndOfJob(stage, session)
     command = shlex.join(stage.scheduler.cancel_typed(job))
     if not ending.is_seen() and ending.problem is None:
         if ending.silence:
@@ -66,29 +71,38 @@ def end_job(stage: Stage, session: Session, text: str = "") -> None:
     stage.view.show(events.Ended(session.id, job.id, text or f"Job {job} is gone.", by_itself=bool(text)))
 
 
-def _leave_word(stage: Stage, session: Session) -> None:
-    """Note in the session's directory, for another launcher that holds it too, from where its end was wanted.
+def leave_word(stage: Stage, sessions: Sequence[Session]) -> None:
+    """Note in the sessions' directories, for other launchers that hold them, from where and when their end was wanted.
 
     On a thread: neither a slow file server nor a broken connection may hold up the end.
     """
 
     def note() -> None:
         with contextlib.suppress(Exception):
-            stage.host.run(["sh", "-c", _NOTE, "ended-from", session.directory], stdin=socket.gethostname().encode())
+            word = f"{socket.gethostname()}\n{stage.clock().isoformat(timespec='seconds')}\n"
+            folders = [session.directory for session in sessions]
+            stage.host.run(["sh", "-c", _NOTE, "ended-from", *folders], stdin=word.encode())
 
     threading.Thread(target=note, daemon=True).start()
 
 
-_NOTE = 'umask 077; cat >"$1/ended-from"'
+_NOTE = 'umask 077; word=$(cat); for folder do printf "%s\\n" "$word" >"$folder/ended-from"; done'
 
 
-def ended_from(stage: Stage, session: Session) -> str | None:
-    """Return the machine on which a launcher was told to end the session; ``None`` where none was, or it is unknown."""
+def ended_from(stage: Stage, session: Session, ended: str | None = None) -> str | None:
+    """Return the machine on which a launcher was told to end the session; ``None`` where none was, or it is unknown.
+
+    Nor is it told where that was long before the end (``ended``, as the job noted it; else now): it had failed then.
+    """
     try:
         data = stage.host.read_file(f"{session.directory}/ended-from")
     except LauncherError:
         return None
-    return data.decode(errors="replace").strip() or None if data else None
+    machine, _, wanted = (data or b"").decode(errors="replace").strip().partition("\n")
+    now = stage.clock()
+    at = moment(wanted, now)
+    is_old = at is not None and abs((moment(ended, now) or now) - at) > BELIEVED_WITHIN
+    return None if is_old else machine or None
 
 
 class EndOfJob:
@@ -98,8 +112,8 @@ class EndOfJob:
     ``silence``: what the scheduler's command said where the scheduler itself gave no answer.
     """
 
-    def __init__(self, stage: Stage, job: JobRef) -> None:
-        self._stage, self._job = stage, job
+    def __init__(self, stage: Stage, session: Session) -> None:
+        self._stage, self._session = stage, session
         self._cancelled_at = -CANCEL_AGAIN
         self._interrupts = 0
         self._began = time.monotonic()
@@ -127,18 +141,27 @@ class EndOfJob:
     def _is_gone(self) -> bool:
         host, scheduler = self._stage.host, self._stage.scheduler
         if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
-            answer = host.run(scheduler.cancel(self._job), login_shell=True, timeout=ANSWER_WITHIN)
+            answer = host.run(scheduler.cancel(job_of(self._session)), login_shell=True, timeout=ANSWER_WITHIN)
             self.refusal = ""
             if answer.exit_code == 0:
                 self._cancelled_at = time.monotonic()
             else:
                 self.refusal = (answer.stderr.strip() or "no reason given").splitlines()[-1]
         try:
-            status = ask(host, scheduler, self._job, ANSWER_WITHIN)
+            gone = self._has_ended(scheduler, self._session)
         except NoAnswer as error:
             self._is_silent(error.reason)
             return False
         self.silence = ""
+        return gone
+
+    def _has_ended(self, scheduler: Scheduler, session: Session) -> bool:
+        """Ask for a session's job by itself. Raises ``NoAnswer``."""
+        status = ask(self._stage.host, scheduler, job_of(session), ANSWER_WITHIN)
+        if (
+            status is not None and status.state is State.REVOKED
+        ):  # whatever it does on the other cluster, and ever after
+            return self._stage.host.read_file(f"{session.directory}/exit.json") is not None
         return status is None or status.state.ended
 
     def _is_silent(self, reason: str) -> None:

@@ -492,10 +492,11 @@ class Bill(Event):
     """What a session asked for and what it used, once it is over; ``None``: not known.
 
     Times are seconds, memory is MiB, energy is watt-hours. ``wall``: from its start to its end; ``cpu_used``: seconds
-    in which a core was busy for it (Slurm's TotalCPU), ``cpu_reserved``: wall time times cores (Slurm's CPUTime, which
-    says nothing about use). ``gpu_percent``: the mean over its time, of all its GPUs. ``energy_of``: ``GPUs`` or
-    ``node``. ``cost`` in ``unit``. ``measured``: where the figures come from, in words. ``advice``: what to ask for
-    next time, each a flag as it is typed and why. ``node``: where it ran. ``gpu_type``: of all its GPUs.
+    in which a core was busy for it, Slurm's TotalCPU or the samples' figure, if that is more; ``cpu_reserved``: wall
+    time times cores (Slurm's CPUTime, which says nothing about use). ``gpu_percent``: the mean over its time, of all
+    its GPUs. ``energy_of``: ``GPUs`` or ``node``. ``cost`` in ``unit``. ``measured``: where the figures come from, in
+    words. ``advice``: what to ask for next time, each a flag as it is typed and why. ``node``: where it ran.
+    ``gpu_type``: of all its GPUs.
     """
 
     name: ClassVar[str] = "bill"

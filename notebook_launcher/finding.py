@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 
 from notebook_launcher.answer import Answer
-from notebook_launcher.catalogue import Catalogue, Entry, Queue, Told, choose, join, read
+from notebook_launcher.catalogue import MAY_COME_BACK, Catalogue, Entry, Queue, Told, choose, join, read
 from notebook_launcher.errors import HostCommandFailed, LauncherError, SchedulerMissing
 from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.opening import make_scheduler
 from notebook_launcher.request import Request
 from notebook_launcher.resources import folder
-from notebook_launcher.schedulers.base import JobRef, JobStatus
+from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session import Session
-from notebook_launcher.stage import Stage
+from notebook_launcher.stage import Stage, job_of
+from notebook_launcher.watch import NoAnswer, ask
 
 SLOW = 20.0  # seconds; a scheduler that takes longer tells nothing
 TIDIED_WITHIN = 10.0  # seconds; what is not tidied up today is another time
 MOST_FORGOTTEN = 20  # records removed at once of those that never said how they ended
+MOST_ASKED = 5  # jobs asked for at once, each by itself, of which no list tells any more
+NOTED_BY = timedelta(days=1)  # by which a job is noted, if there is one
 
 
 def look(stage: Stage, *, sure: bool = True, tidy: bool = False, timeout: float = RUN_TIMEOUT) -> Catalogue:
-    """Return the sessions of the place: one command for the directories, and one for each scheduler that has any.
+    """Return the sessions of the place: a command for the directories, and one or two for each scheduler that has any.
 
     ``sure``: whether the scheduler is asked about those as well that say themselves that they have ended. ``tidy``:
     remove old records on the way. Raises ``HostCommandFailed`` where the directories cannot be looked at.
@@ -37,7 +40,8 @@ def look(stage: Stage, *, sure: bool = True, tidy: bool = False, timeout: float 
         raise HostCommandFailed(f"The folder {stage.root} on {stage.host.label} may not be read.")
     if not reading.whole:
         raise HostCommandFailed(f"The sessions on {stage.host.label} could not be listed.", why=answer.stderr.strip())
-    told: Told = {queue: states_of(stage, queue, jobs) for queue, jobs in reading.to_ask(now, sure=sure).items()}
+    asked, in_doubt = reading.to_ask(now, sure=sure), reading.in_doubt(now)
+    told: Told = {queue: states_of(stage, queue, jobs, in_doubt) for queue, jobs in asked.items()}
     return join(reading, told, now)
 
 
@@ -54,34 +58,74 @@ def find_session(stage: Stage, prefix: str, *, ended_too: bool = False) -> tuple
 
 def play_on(stage: Stage, entry: Entry) -> Session:
     """Return the session of an entry, and play on with its scheduler. Raises ``SchedulerMissing``."""
-    session = entry.session
-    stage.scheduler = make_scheduler(session.record.scheduler, stage.root)
-    return session if session.job else dataclasses.replace(session, job=_find_job(stage, session))
+    stage.scheduler = make_scheduler(entry.session.record.scheduler, stage.root)
+    return with_jobs(stage, [entry])[0].session
 
 
-def states_of(stage: Stage, queue: Queue, jobs: Sequence[JobRef]) -> Mapping[str, JobStatus] | None:
+def with_jobs(stage: Stage, entries: Sequence[Entry]) -> list[Entry]:
+    """Return the same, each with its job where none was noted and the scheduler's queue has one."""
+    found = _find_jobs(stage, [entry.session for entry in entries if entry.session.job is None])
+    return [_with_job(entry, found.get(entry.session.id)) for entry in entries]
+
+
+def _with_job(entry: Entry, job: JobRef | None) -> Entry:
+    if job is None:
+        return entry
+    session = dataclasses.replace(entry.session, job=job)
+    seen = dataclasses.replace(entry.seen, state="unknown", job=job.id, cluster=job.cluster)
+    return dataclasses.replace(entry, record=dataclasses.replace(entry.record, session=session), seen=seen)
+
+
+def states_of(
+    stage: Stage, queue: Queue, jobs: Sequence[JobRef], in_doubt: Collection[JobRef] = ()
+) -> Mapping[str, JobStatus] | None:
     """Ask the scheduler once for all these jobs, which are of one queue; ``None``: no answer.
 
-    All jobs of the user are asked for where that is less work for the scheduler. Raises ``ConnectionLost``.
+    All jobs of the user are asked for where that is less work for the scheduler. Such a list may be shorter than all
+    that is known, and of a federation it is of one cluster only: those ``in_doubt`` that it does not tell of are asked
+    for once more, by their ids. Raises ``ConnectionLost``.
     """
     with contextlib.suppress(SchedulerMissing, HostCommandFailed):
         scheduler = make_scheduler(queue.scheduler, stage.root)
-        command = scheduler.query_own(queue.cluster) or scheduler.query(jobs)
-        return scheduler.read_query(jobs, stage.host.run(command, login_shell=True, timeout=SLOW))
+        own = scheduler.query_own(queue.cluster)
+        states = scheduler.read_query(jobs, _asked(stage, own or scheduler.query(jobs)))
+        again = [job for job in jobs if states is not None and job in in_doubt and not _is_told(states.get(job.id))]
+        if not own or not again:
+            return states
+        unknown = {job.id: JobStatus(job, State.UNKNOWN) for job in again}
+        more = scheduler.read_query(again, _asked(stage, scheduler.query(again)))
+        return {**(states or {}), **(unknown if more is None else more)}
     return None
 
 
-def _find_job(stage: Stage, session: Session) -> JobRef | None:
-    """Look in the scheduler's queue for the job of a session that has none noted; ``None``: there is none, or no word.
+def _is_told(status: JobStatus | None) -> bool:
+    return status is not None and status.state is not State.REVOKED
 
-    So it is where the connection broke while the job was queued.
+
+def _asked(stage: Stage, command: list[str]) -> Answer:
+    return stage.host.run(command, login_shell=True, timeout=SLOW)
+
+
+def _find_jobs(stage: Stage, sessions: Sequence[Session]) -> dict[str, JobRef | None]:
+    """Look in the scheduler's queue for jobs of sessions that have none noted; ``None``: there is none.
+
+    So it is where the connection broke while the job was queued. Those for which nobody answers are left out. Where one
+    command tells of all of them it is run once.
     """
-    with contextlib.suppress(SchedulerMissing, HostCommandFailed):
-        scheduler = make_scheduler(session.record.scheduler, stage.root)
-        command = scheduler.find(session.id, Request(session.record.flags))
-        found = scheduler.read_find(session.id, stage.host.run(command, login_shell=True, timeout=SLOW))
-        return found[0] if found else None
-    return None
+    answers: dict[tuple[str, ...], Answer | None] = {}
+    found: dict[str, JobRef | None] = {}
+    for session in sessions:
+        with contextlib.suppress(SchedulerMissing, HostCommandFailed):
+            scheduler = make_scheduler(session.record.scheduler, stage.root)
+            command = scheduler.find(session.id, Request(session.record.flags))
+            if tuple(command) not in answers:
+                answers[tuple(command)] = None
+                answers[tuple(command)] = _asked(stage, command)
+            answer = answers[tuple(command)]
+            jobs = scheduler.read_find(session.id, answer) if answer else None
+            if jobs is not None:
+                found[session.id] = jobs[0] if jobs else None
+    return found
 
 
 def tidy_up(stage: Stage, catalogue: Catalogue) -> None:
@@ -89,30 +133,68 @@ def tidy_up(stage: Stage, catalogue: Catalogue) -> None:
 
     Where that cannot be done it is done another time: nothing is raised.
     """
-    with contextlib.suppress(LauncherError):
-        over = [entry.session.id for entry in catalogue.ended if entry.over and entry.record.has_secrets]
-        forgotten = [entry.session.id for entry in _forgotten(stage, catalogue)]
-        if over or forgotten:
-            _script(stage, "tidy", *over, "--remove", *forgotten, timeout=TIDIED_WITHIN)
-
-
-def _forgotten(stage: Stage, catalogue: Catalogue) -> list[Entry]:
-    """Return old sessions without a last word whose jobs the scheduler does not know by their ids either."""
     until = catalogue.now - timedelta(days=stage.place.profile.keep_days)
-    old = [entry for entry in catalogue.ended if entry.seen.state == "gone" and entry.ended and entry.ended < until]
-    by_queue: dict[Queue, list[Entry]] = {}
-    for entry in old[-MOST_FORGOTTEN:]:
-        if entry.record.queue:
-            by_queue.setdefault(entry.record.queue, []).append(entry)
+    _tidy(stage, [entry for entry in catalogue.ended if entry.over])
+    with contextlib.suppress(LauncherError):
+        jobless = _without_job(stage, catalogue, until)
+        _tidy(stage, jobless, [entry for entry in jobless if _is_long_gone(entry, until)])
+    with contextlib.suppress(LauncherError):
+        _tidy(stage, _surely_gone(stage, catalogue))
+    for queue, entries in _long_gone(catalogue, until).items():
+        with contextlib.suppress(LauncherError):
+            _tidy(stage, [], _forgotten(stage, queue, entries))
+
+
+def _tidy(stage: Stage, over: Sequence[Entry], forgotten: Sequence[Entry] = ()) -> None:
+    with contextlib.suppress(LauncherError):
+        names = [entry.session.id for entry in over if entry.record.has_secrets]
+        if names or forgotten:
+            records = (entry.session.id for entry in forgotten)
+            _script(stage, "tidy", *names, "--remove", *records, timeout=TIDIED_WITHIN)
+
+
+def _without_job(stage: Stage, catalogue: Catalogue, until: datetime) -> list[Entry]:
+    """Return sessions that never noted a job, the oldest, for which the scheduler's queue has none either."""
+    created_by = catalogue.now - NOTED_BY
+    unnoted = [entry for entry in catalogue.ended if entry.session.job is None]
+    unnoted = [entry for entry in unnoted if entry.session.record.created < created_by]
+    unnoted = [entry for entry in unnoted if entry.record.has_secrets or _is_long_gone(entry, until)][-MOST_FORGOTTEN:]
+    found = _find_jobs(stage, [entry.session for entry in unnoted])
+    return [entry for entry in unnoted if found.get(entry.session.id, ...) is None]
+
+
+def _surely_gone(stage: Stage, catalogue: Catalogue) -> list[Entry]:
+    """Return sessions without a last word, some at a time, of which the scheduler says how they ended, or forgot it."""
+    gone = [entry for entry in catalogue.ended if entry.seen.state == "gone" and entry.record.has_secrets]
     found = []
-    for queue, entries in by_queue.items():
-        scheduler = make_scheduler(queue.scheduler, stage.root)
-        jobs = [entry.session.job for entry in entries if entry.session.job]
-        answer = stage.host.run(scheduler.query(jobs), login_shell=True, timeout=SLOW)
-        states = scheduler.read_query(jobs, answer)
-        if states is not None:
-            found += [entry for entry in entries if entry.session.job and entry.session.job.id not in states]
+    for entry in [entry for entry in gone if entry.session.job][:MOST_ASKED]:
+        with contextlib.suppress(SchedulerMissing, NoAnswer):
+            scheduler = make_scheduler(entry.session.record.scheduler, stage.root)
+            status = ask(stage.host, scheduler, job_of(entry.session), SLOW)
+            if status is None or (status.state.ended and status.state not in MAY_COME_BACK):
+                found.append(entry)
     return found
+
+
+def _long_gone(catalogue: Catalogue, until: datetime) -> dict[Queue, list[Entry]]:
+    """Return sessions that never said how they ended, and had ended by then; of each queue the oldest ones."""
+    by_queue: dict[Queue, list[Entry]] = {}
+    for entry in catalogue.ended:
+        if entry.record.queue and _is_long_gone(entry, until):
+            by_queue.setdefault(entry.record.queue, []).append(entry)
+    return {queue: entries[-MOST_FORGOTTEN:] for queue, entries in by_queue.items()}
+
+
+def _is_long_gone(entry: Entry, until: datetime) -> bool:
+    return entry.seen.state == "gone" and entry.ended is not None and entry.ended < until
+
+
+def _forgotten(stage: Stage, queue: Queue, entries: Sequence[Entry]) -> list[Entry]:
+    """Return those whose jobs the scheduler does not know by their ids either."""
+    scheduler = make_scheduler(queue.scheduler, stage.root)
+    jobs = [job_of(entry.session) for entry in entries]
+    states = scheduler.read_query(jobs, _asked(stage, scheduler.query(jobs)))
+    return [entry for entry in entries if states is not None and job_of(entry.session).id not in states]
 
 
 def _script(stage: Stage, *words: str, timeout: float) -> Answer:

@@ -81,11 +81,14 @@ class GrowingFile:
         self._inbox.put(ReadEnded(self, reason))
 
 
-# First the number of the line that comes first, so that a reading that breaks goes on at the right place. It ends with
-# its standard input, so a lost connection leaves no tail behind. On one line: csh, as a login shell, cannot quote more.
+# First the number of the line that comes first, so that a reading that breaks goes on at the right place. Where lines
+# are gone that were read, as in the log of a requeued job, that is the first one; the last may not have an end and so
+# not be counted. It ends with its standard input, so a lost connection leaves no tail behind. On one line: csh, as a
+# login shell, cannot quote more.
 _READ = (
     '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; from=$2; '
-    "if [ $from -lt 0 ]; then from=$((have + from + 1)); fi; if [ $from -lt 1 ]; then from=1; fi; echo $from; "
+    "if [ $from -lt 0 ]; then from=$((have + from + 1)); fi; "
+    "if [ $from -lt 1 ] || [ $from -gt $((have + 2)) ]; then from=1; fi; echo $from; "
     'if [ "$3" != follow ]; then exec tail -n +$from -- "$1" 2>/dev/null; fi; '
     'tail -n +$from -F -- "$1" 2>/dev/null & cat >/dev/null; kill $! 2>/dev/null'
 )

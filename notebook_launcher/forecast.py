@@ -32,6 +32,7 @@ from notebook_launcher.evidence import ask, ask_together
 from notebook_launcher.flags import as_typed
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupts
+from notebook_launcher.moments import moment
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place, Plan, begin_note, useless_flags_note
 from notebook_launcher.request import Request, parse_begin
@@ -275,17 +276,10 @@ class _Inquiry:
             raise SchedulerAway("The scheduler does not answer at the moment.", why=would.refusal.why, mend=_LATER)
         if isinstance(would.refusal, SchedulerMissing):
             raise would.refusal
-        at = self._time(would.start)
+        at = moment(would.start, self._stage.site.now)
         if at is None and would.refusal is None:
             raise SchedulerSilent("The scheduler did not say when this would start.", why=would.said)
         return _Start(request, at, would.partition, would.nodes, would.refusal, preempts=bool(would.preempts))
-
-    def _time(self, start: str | None) -> datetime | None:
-        try:
-            at = datetime.fromisoformat(start or "")
-        except ValueError:
-            return None
-        return at if at.tzinfo else at.replace(tzinfo=self._stage.site.now.tzinfo)
 
     # --- showing ---
 

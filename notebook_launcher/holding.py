@@ -9,7 +9,8 @@ from datetime import datetime
 
 from notebook_launcher import events
 from notebook_launcher.ending import same_again
-from notebook_launcher.remaining import end_of, moment, walltime_of
+from notebook_launcher.moments import moment
+from notebook_launcher.remaining import end_of, walltime_of
 from notebook_launcher.request import Request
 from notebook_launcher.samples import Sample
 from notebook_launcher.schedulers.base import JobStatus

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from notebook_launcher import __version__
 from notebook_launcher.errors import HostCommandFailed
 from notebook_launcher.hosts.base import Host
+from notebook_launcher.moments import moment
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.request import Request
 from notebook_launcher.resources import job_files
@@ -54,14 +55,12 @@ def look_at(host: Host) -> Site:
     """Ask a host for its ``Site``. Raises ``HostCommandFailed`` where it gives no sensible answer."""
     answer = host.run(["sh", "-c", _SITE])
     lines = answer.stdout.splitlines()[-4:]  # a start-up file that prints something does so before
-    try:
-        home, user, hostname, clock = lines
-        # a "+0100" without a colon is read by Python only from 3.11 on
-        now = datetime.fromisoformat(re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", clock))
-    except ValueError:
+    now = moment(lines[-1]) if len(lines) == 4 else None
+    if now is None or now.tzinfo is None:
         raise HostCommandFailed(
             f"{host.label} does not run simple commands.", why=(answer.stderr or answer.stdout).strip()[-500:]
-        ) from None
+        )
+    home, user, hostname, _ = lines
     return Site(home, user, hostname, now)
 
 

@@ -11,11 +11,11 @@ from datetime import timedelta
 from notebook_launcher import events, state
 from notebook_launcher.attend import attend
 from notebook_launcher.billing import show_bill
-from notebook_launcher.catalogue import Catalogue, Entry, choose, in_words, list_apart
+from notebook_launcher.catalogue import LONGEST_WAIT, Catalogue, Entry, choose, in_words, list_apart
 from notebook_launcher.ending import end_job, typed
-from notebook_launcher.errors import HostCommandFailed, LauncherError
+from notebook_launcher.errors import HostCommandFailed, LauncherError, SubmitUncertain, UsageError
 from notebook_launcher.finding import find_session as find_session
-from notebook_launcher.finding import look, play_on, tidy_up
+from notebook_launcher.finding import look, play_on, tidy_up, with_jobs
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys
@@ -44,6 +44,9 @@ def list_sessions(place: Place, view: View, prompts: Prompts, interrupts: Interr
             view.show(entry.seen)
         hidden = len(ended) - len(recent)
         now = catalogue.now.isoformat(timespec="seconds")
+        if catalogue.foreign:
+            whose = f"By what {stage.host.label} says, all sessions in {stage.root} are somebody else's."
+            view.show(events.Noted(f"{whose} Its file server may not tell owners; they are left alone."))
         view.show(events.Listed(stage.host.label, len(live), len(ended), hidden, catalogue.damaged, now))
         replace_seen_sessions({entry.session.id: in_words(entry, catalogue.now) for entry in (*live, *recent)})
         tidy_up(stage, catalogue)
@@ -99,39 +102,55 @@ def stop(
     """End sessions from anywhere, and wait until their jobs are gone; without a name the one that there is.
 
     ``every``: all that live. ``sure``: do not ask before several are ended. One that has ended already is no error.
+    Raises ``UsageError`` for a name without a letter, and ``SubmitUncertain``, when the others have been ended, for
+    those of which no job is known.
     """
+    if "" in names:
+        raise UsageError("The name of a session is empty.", why="It may come from a variable that is not set.",
+                         mend="name the session, or leave out the word where there is one session only")  # fmt: skip
     with open_stage(place, view, prompts, interrupts) as stage:
         meant = _meant_to_end(stage, names, every=every)
-        sessions = [play_on(stage, entry) for entry in meant if entry.seen.state != "ended"]
+        live = [entry for entry in meant if entry.seen.state != "ended"]
+        known = [entry for entry in live if entry.session.job]
         for entry in meant:
             if entry.seen.state == "ended":
                 view.show(events.Noted(f"Session {entry.session.id} has ended already."))
-        if len(sessions) > 1 and not sure and not _is_wanted(stage, meant):
+        if len(known) > 1 and not sure and not _is_wanted(stage, known):
             view.show(events.Noted("Nothing was ended."))
             return
         interrupts.defer()
+        sessions = [play_on(stage, entry) for entry in known]
         if len(sessions) == 1:
             end_job(stage, sessions[0])
             show_bill(stage, sessions[0])
         elif sessions:
             end_jobs(stage, sessions)
+        if lost := [entry.session.id for entry in live if not entry.session.job]:
+            raise SubmitUncertain(f"No job is known of {', '.join(lost)}.", why="None was noted, and none was found.",
+                                  mend="look for it in the scheduler's queue")  # fmt: skip
 
 
 def _meant_to_end(stage: Stage, names: Sequence[str], *, every: bool) -> list[Entry]:
     catalogue, where = look(stage), stage.host.label
     if every:
-        if not catalogue.live:
+        live = catalogue.live + [entry for entry in with_jobs(stage, _not_noted(catalogue)) if entry.session.job]
+        if not live:
             stage.view.show(events.Noted(f"There is no live session on {where}."))
-        return catalogue.live
-    meant = [choose(catalogue, name, where, ended_too=True) for name in names if name]
+        return live
+    meant = [choose(catalogue, name, where, ended_too=True) for name in names]
     meant = meant or [choose(catalogue, "", where)]
-    return list({entry.session.id: entry for entry in meant}.values())
+    return with_jobs(stage, list({entry.session.id: entry for entry in meant}.values()))
+
+
+def _not_noted(catalogue: Catalogue) -> list[Entry]:
+    """Return the sessions of the last days whose job was never noted: the connection broke while it was queued."""
+    gone = [entry for entry in catalogue.ended if entry.seen.state == "gone" and entry.session.job is None]
+    return [entry for entry in gone if catalogue.now - entry.session.record.created < LONGEST_WAIT]
 
 
 def _is_wanted(stage: Stage, entries: Sequence[Entry]) -> bool:
     """Ask, where there is somebody to ask."""
-    live = [entry for entry in entries if entry.seen.state != "ended"]
-    question = f"{list_apart(live, stage.clock())}\nEnd these {len(live)} sessions?"
+    question = f"{list_apart(entries, stage.clock())}\nEnd these {len(entries)} sessions?"
     return not stage.prompts.asks or stage.prompts.confirm(question)
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-import socket
-import threading
 import time
 from collections.abc import Sequence
 
 from notebook_launcher import events
 from notebook_launcher.catalogue import Queue
-from notebook_launcher.ending import ANSWER_WITHIN, CANCEL_AGAIN, EndOfJob
+from notebook_launcher.ending import ANSWER_WITHIN, CANCEL_AGAIN, EndOfJob, leave_word
 from notebook_launcher.errors import CancelFailed
 from notebook_launcher.finding import states_of
 from notebook_launcher.opening import make_scheduler
-from notebook_launcher.schedulers.base import Scheduler
+from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Stage, job_of
+from notebook_launcher.watch import NoAnswer
 
 AT_ONCE = 200  # jobs in one command
 
@@ -30,7 +28,7 @@ def end_jobs(stage: Stage, sessions: Sequence[Session]) -> None:
     """
     for session in sessions:
         stage.view.show(events.Ending(str(job_of(session))))
-    _leave_word(stage, sessions)
+    leave_word(stage, sessions)
     ending = _EndOfJobs(stage, sessions)
     if ending.is_seen():
         return
@@ -50,27 +48,41 @@ class _EndOfJobs(EndOfJob):
     """Cancels several jobs until they are gone. ``left``: the sessions of those that are not, by name."""
 
     def __init__(self, stage: Stage, sessions: Sequence[Session]) -> None:
-        super().__init__(stage, job_of(sessions[0]))
+        super().__init__(stage, sessions[0])
         self.left = {session.id: session for session in sessions}
 
     def _is_gone(self) -> bool:
         queues = _by_queue(list(self.left.values()))
         if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
-            self._cancelled_at = time.monotonic()
+            self._cancelled_at, self.refusal = time.monotonic(), ""
             for queue, sessions in queues.items():
                 self._cancel(queue, sessions)
-        mute = False
+        silence = ""
         for queue, sessions in queues.items():
-            states = states_of(self._stage, queue, [job_of(session) for session in sessions])
-            mute |= states is None
-            for session in sessions if states is not None else ():
-                status = states.get(job_of(session).id) if states else None
-                if status is None or status.state.ended:
-                    self._ended(session)
+            silence = self._look(queue, sessions) or silence
         self.silence = ""
-        if mute:
-            self._is_silent("it was asked for several jobs, and gave no answer")
+        if silence:
+            self._is_silent(silence)
         return not self.left
+
+    def _look(self, queue: Queue, sessions: Sequence[Session]) -> str:
+        """Ask once for all, and for each by itself that this does not tell of; return why there is no answer."""
+        states = states_of(self._stage, queue, [job_of(session) for session in sessions])
+        if states is None:
+            return "it was asked for several jobs, and gave no answer"
+        silence = ""
+        for session in sessions:
+            status = states.get(job_of(session).id)
+            try:
+                if status is None or status.state is State.REVOKED:
+                    has_ended = self._has_ended(_scheduler(self._stage, queue), session)
+                else:
+                    has_ended = status.state.ended
+                if has_ended:
+                    self._ended(session)
+            except NoAnswer as error:
+                silence = error.reason
+        return silence
 
     def _cancel(self, queue: Queue, sessions: Sequence[Session]) -> None:
         """Cancel them. Those that have just ended are refused, and that is no matter."""
@@ -79,29 +91,13 @@ class _EndOfJobs(EndOfJob):
             command = scheduler.cancel_all([job_of(session) for session in sessions[first : first + AT_ONCE]])
             answer = self._stage.host.run(command, login_shell=True, timeout=ANSWER_WITHIN)
             said = answer.stderr.strip().splitlines()
-            self.refusal = f"Not all could be cancelled: {said[-1]}" if answer.exit_code and said else ""
+            if answer.exit_code and said:
+                self.refusal = f"Not all could be cancelled: {said[-1]}"
 
     def _ended(self, session: Session) -> None:
         del self.left[session.id]
         job = job_of(session)
         self._stage.view.show(events.Ended(session.id, job.id, f"Session {session.id}: job {job} is gone."))
-
-
-def _leave_word(stage: Stage, sessions: Sequence[Session]) -> None:
-    """Note in the sessions' directories, for launchers that hold them, from where their end was wanted.
-
-    On a thread: neither a slow file server nor a broken connection may hold up the end.
-    """
-
-    def note() -> None:
-        with contextlib.suppress(Exception):
-            folders = [session.directory for session in sessions]
-            stage.host.run(["sh", "-c", _NOTE, "ended-from", *folders], stdin=f"{socket.gethostname()}\n".encode())
-
-    threading.Thread(target=note, daemon=True).start()
-
-
-_NOTE = 'umask 077; read -r word; for folder do printf "%s" "$word" >"$folder/ended-from"; done'
 
 
 def _scheduler(stage: Stage, queue: Queue) -> Scheduler:

@@ -38,7 +38,7 @@ class Use:
 
 def add_up(samples: Sequence[Sample]) -> Use:
     """Return what samples add up to: each counts for the time since the one before it."""
-    weights = _weights(samples)
+    weights = time_of_each(samples)
     told = [(sample, weight) for sample, weight in zip(samples, weights, strict=True)]
     cpu = [sample.cpu_cores * weight for sample, weight in told if sample.cpu_cores is not None]
     seen = [(gpu, weight) for sample, weight in told for gpu in sample.gpus]
@@ -63,7 +63,15 @@ def add_up(samples: Sequence[Sample]) -> Use:
     )
 
 
-def _weights(samples: Sequence[Sample]) -> list[float]:
+def last_run(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Return the samples since the job was last put back into the queue, which counts its seconds anew."""
+    for place in range(len(samples) - 1, 0, -1):
+        if samples[place].seconds < samples[place - 1].seconds:
+            return samples[place:]
+    return samples
+
+
+def time_of_each(samples: Sequence[Sample]) -> list[float]:
     """Return the seconds that each sample stands for; one after a gap for as many as usual.
 
     A job that was put back into the queue counts its seconds anew.

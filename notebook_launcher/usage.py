@@ -12,6 +12,7 @@ from notebook_launcher.events import Series
 from notebook_launcher.measures import asked
 from notebook_launcher.request import Request
 from notebook_launcher.samples import GpuSample, Sample, read_samples
+from notebook_launcher.tally import last_run, time_of_each
 
 VALUES = 240  # that a series has at most: a wide terminal shows fewer
 SINGLE_GPUS = 4  # so many are shown one by one; of more, the mean
@@ -20,6 +21,7 @@ IDLE_PERCENT = 1.0  # below this, a GPU is not used
 _USUAL = 5.0  # seconds between two samples, where that cannot be told from them
 _PAUSE = 15.0  # seconds: a shorter time without samples is no gap
 _LATE = 3  # so many times the usual pause without a sample is one
+_AROUND = 5  # pauses before it, and after it, tell what is usual
 _YEAR = timedelta(days=366)  # a clock that is wrong by so much says nothing
 
 _Getter = Callable[[Sample], "float | None"]
@@ -67,7 +69,7 @@ def used(
         return Used()
     newest = known[-1].time
     shown = [sample for sample in known if window is None or newest - sample.time <= window]
-    line = _Line(shown, values)
+    line = _Line(shown, time_of_each(known)[-len(shown) :], values)
     quantities = (line.series(*quantity) for quantity in _quantities(shown, flags))
     series = tuple(one for one in quantities if one is not None)
     began = known[0].time - timedelta(seconds=min(known[0].seconds, _YEAR.total_seconds()))
@@ -83,10 +85,15 @@ def shrunk(values: Sequence[float | None], count: int) -> list[float | None]:
 
 
 def _in_order(samples: Sequence[Sample]) -> list[Sample]:
-    """Sort by time, which a node's clock may have jumped in; a moment that cannot be is left out."""
+    """Sort by time, which a node's clock may have jumped in; a moment that cannot be is left out.
+
+    Each comes once: where the file was thinned out, it was read again.
+    """
     if not samples:
         return []
-    ordered = sorted(samples, key=lambda sample: sample.time)
+    ordered = sorted(
+        {(sample.time, sample.seconds): sample for sample in reversed(samples)}.values(), key=lambda sample: sample.time
+    )
     middle = ordered[len(ordered) // 2].time
     return [sample for sample in ordered if abs(sample.time - middle) <= _YEAR]
 
@@ -151,26 +158,26 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 class _Line:
-    """The time of some samples, in pieces of the same length."""
+    """The time of some samples, in pieces of the same length; ``weights``: the seconds that each stands for."""
 
-    def __init__(self, samples: Sequence[Sample], most: int) -> None:
-        self._samples = samples
+    def __init__(self, samples: Sequence[Sample], weights: Sequence[float], most: int) -> None:
+        self._samples, self._weights = samples, weights
         seconds = [(sample.time - samples[0].time).total_seconds() for sample in samples]
         pauses = [after - before for before, after in itertools.pairwise(seconds)]
         usual = statistics.median([pause for pause in pauses if pause > 0] or [_USUAL])
         self._count = max(1, min(most, round(seconds[-1] / usual) + 1))
         width = seconds[-1] / self._count or 1.0
         self._places = [min(int(at / width), self._count - 1) for at in seconds]
-        longest = max(_LATE * usual, _PAUSE)
-        self._is_gap = [pause > longest for pause in pauses]
+        self._is_gap = [pause > _PAUSE and _is_long(pauses, place) for place, pause in enumerate(pauses)]
 
     def series(self, label: str, unit: str, most: float | None, get: _Getter) -> Series | None:
         """Return one quantity; ``None`` where nothing was ever told of it."""
         told = [get(sample) for sample in self._samples]
-        numbers = [value for value in told if value is not None]
-        if not numbers:
+        weighed = [(value, weight) for value, weight in zip(told, self._weights, strict=True) if value is not None]
+        if not weighed:
             return None
-        mean = sum(numbers) / len(numbers)
+        numbers, seconds = [value for value, _ in weighed], sum(weight for _, weight in weighed)
+        mean = sum(value * weight for value, weight in weighed) / seconds if seconds > 0.01 else _mean(numbers)
         values = tuple(_rounded(value) for value in self._spread(told))
         return Series(label, unit, values, _rounded(most), _rounded(mean), _rounded(max(numbers)), _rounded(told[-1]))
 
@@ -188,6 +195,13 @@ class _Line:
         return values
 
 
+def _is_long(pauses: Sequence[float], place: int) -> bool:
+    """Whether a pause is longer than those around it; of a thinned file the older ones are longer."""
+    before, after = pauses[max(0, place - _AROUND) : place], pauses[place + 1 : place + 1 + _AROUND]
+    usual = max((statistics.median(some) for some in (before, after) if some), default=_USUAL)
+    return pauses[place] > _LATE * usual
+
+
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
@@ -197,7 +211,7 @@ def _rounded(value: float | None) -> float | None:
 
 def _idle_notes(samples: Sequence[Sample]) -> Iterable[str]:
     """Yield a sentence where GPUs were not used for a while; of a job that was requeued, its last run counts."""
-    run = _last_run(samples)
+    run = last_run(samples)
     until, began = run[-1].time, run[0].time
     never, lately = [], []
     for index in dict.fromkeys(gpu.index for sample in run for gpu in sample.gpus):
@@ -213,13 +227,6 @@ def _idle_notes(samples: Sequence[Sample]) -> Iterable[str]:
         yield f"{_gpus(never)} not used at all in {_minutes(until - began)} min."
     if lately:
         yield f"{_gpus(lately)} not used in the last {_minutes(IDLE_AFTER)} min."
-
-
-def _last_run(samples: Sequence[Sample]) -> Sequence[Sample]:
-    for place in range(len(samples) - 1, 0, -1):
-        if samples[place].seconds < samples[place - 1].seconds:
-            return samples[place:]
-    return samples
 
 
 def _gpus(indexes: Sequence[str]) -> str:

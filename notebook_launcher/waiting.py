@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 
 from notebook_launcher import events, explain
 from notebook_launcher.errors import JobNeverStarts
+from notebook_launcher.moments import moment
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.schedulers.outlook import Evidence
@@ -53,9 +54,6 @@ def show_suspended(stage: Stage, status: JobStatus) -> None:
 
 
 def _with_zone(start: str | None, there: datetime) -> str | None:
-    """Return a time of the cluster's clock with its zone; ``None`` for what is no time."""
-    try:
-        at = datetime.fromisoformat(start or "")
-    except ValueError:
-        return None
-    return (at if at.tzinfo else at.replace(tzinfo=there.tzinfo)).isoformat()
+    """Return a time with its zone, if need be that of the cluster's clock; ``None`` for what is no time."""
+    at = moment(start, there)
+    return at.isoformat() if at else None

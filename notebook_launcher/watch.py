@@ -23,6 +23,7 @@ from notebook_launcher.errors import ConnectionLost, HostCommandFailed, Launcher
 from notebook_launcher.evidence import gather
 from notebook_launcher.explain import needs
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
+from notebook_launcher.moments import moment
 from notebook_launcher.pace import LONGEST, QUESTION, Pace
 from notebook_launcher.request import Request
 from notebook_launcher.samples import Sample, read_samples
@@ -347,8 +348,5 @@ def _state_and_reason(status: JobStatus | None) -> tuple[State, str | None] | No
 
 def _seconds_until(start: str | None, now: datetime) -> float | None:
     """Return how long it is until a time on the clock that shows ``now``; ``None`` for what is no time."""
-    try:
-        at = datetime.fromisoformat(start or "")
-    except ValueError:
-        return None
-    return ((at if at.tzinfo else at.replace(tzinfo=now.tzinfo)) - now).total_seconds()
+    at = moment(start, now)
+    return (at - now).total_seconds() if at else None

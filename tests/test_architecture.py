@@ -30,6 +30,7 @@ FLOORS = {
         "text",
         "samples",
         "paths",
+        "moments",
     ),
     2: ("schedulers", "hosts"),
     3: (

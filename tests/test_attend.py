@@ -211,7 +211,7 @@ class FakeHost(Host):
         """What squeue says; ``state`` "" is a job that it has forgotten."""
         if not self.state:
             return Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-        return Answer(0, f"7|{self.state}|core|{self.node}|N/A|proj1|normal|59:00|{self.reason}\n")
+        return Answer(0, f"7|{self.state}|core|{self.node}|N/A|N/A|proj1|normal|59:00|{self.reason}\n")
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         self._reaches(argv)
@@ -2556,6 +2556,21 @@ def test_a_word_left_by_a_launcher_does_not_hide_another_end(story: Story) -> No
     story.fails(JobTimedOut)
 
 
+@pytest.mark.parametrize(("minutes", "is_believed"), [(1, True), (30, False)])
+def test_a_word_left_by_an_end_that_failed_is_not_believed_later(story: Story, minutes: int, is_believed: bool) -> None:
+    """Whenever the launcher hears of the end: what counts is the time between the word and the end."""
+    story.connect()
+    story.held()
+    story.host.files["ended-from"] = "laptop2\n2026-11-01T12:00:00+00:00\n"
+    story.host.says("exit", cause="stopped", message="It was sent SIGTERM.", ended=f"2026-11-01T12:{minutes:02d}:00Z")
+    story.host.state = "CANCELLED"
+    if is_believed:
+        story.well()
+        assert "on laptop2" in story.shown(events.Ended).text
+    else:
+        story.fails(JobCancelled)
+
+
 def test_before_it_is_held_its_end_is_no_good_one(story: Story) -> None:
     story.connect()
     story.shown(events.Waiting)
@@ -2603,7 +2618,7 @@ def test_the_end_is_known_on_the_cluster_s_clock(story: Story) -> None:
     """The login node's clock shows 12:00 in another zone than ours; the job has run for 50 of its 59 minutes."""
     story.connect()
     story.shown(events.Waiting)
-    row = "7|RUNNING|core|n1|2026-11-21T11:10:00|proj1|normal|59:00|None\n"
+    row = "7|RUNNING|core|n1|2026-11-21T11:10:00|N/A|proj1|normal|59:00|None\n"
     story.host.answers["squeue"] = lambda: Answer(0, row)
     story.host.says("started", node_names=["n1"])
     story.host.says("endpoint", port=4242)

@@ -7,6 +7,7 @@ import io
 import string
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ from notebook_launcher.schedulers.base import Accounted, JobRef, State
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.slurm import Slurm
 from notebook_launcher.session import SessionRecord
-from notebook_launcher.tally import add_up, gigabytes, span
+from notebook_launcher.tally import add_up, gigabytes, last_run, span
 
 SLURM = Slurm()
 RECORDED = Path(__file__).parent / "recorded"  # what alice was told on the practice cluster
@@ -241,9 +242,19 @@ def test_uneven_samples_count_for_the_time_that_they_stand_for() -> None:
     assert use.seconds == 7200
 
 
-def test_a_gap_and_another_run_count_for_nothing() -> None:
-    samples = [*steady(600), sample(5000), *steady(600)]
-    assert add_up(samples).seconds == 600 + 5 + 600
+def test_a_gap_counts_for_nothing() -> None:
+    assert add_up([*steady(600), sample(5000)]).seconds == 600 + 5
+
+
+def test_of_a_job_that_was_put_back_into_the_queue_the_last_run_counts() -> None:
+    """As its wall time in the accounting does."""
+    first, second = steady(3600, cores=4.0, memory=9000.0), steady(600, cores=1.0, memory=100.0)
+    use = add_up(last_run([*first, *second]))
+    assert (use.seconds, use.cores_peak, use.memory_peak) == (600, 1, 100)
+    assert last_run(first) == first
+    bill = make_bill(record(), "1", Facts(wall=610, samples=[*first, *second]), None)
+    assert bill is not None
+    assert bill.memory_peak == 100
 
 
 def test_no_samples_tell_nothing() -> None:
@@ -255,7 +266,7 @@ def test_no_samples_tell_nothing() -> None:
 
 
 def record(flags: dict[str, str | None] | None = None, scheduler: str = "slurm") -> SessionRecord:
-    asked = {"time": "2:00:00"} if flags is None else flags
+    asked: dict[str, str | None] = {"time": "2:00:00"} if flags is None else flags
     return SessionRecord(id=ID, created=BEGAN, scheduler=scheduler, flags=asked, log="/log")
 
 
@@ -277,7 +288,8 @@ def test_accounting_and_samples_together() -> None:
     assert (bill.wall, bill.walltime, bill.cores, bill.gpus) == (4320, 7200, 8, 1)
     assert bill.cpu_used == pytest.approx(2160)  # the samples saw more: what is killed is not in Slurm's figure
     assert (bill.memory_peak, bill.memory_asked) == (3174, 55 * 1024)
-    assert (bill.energy, bill.energy_of) == (pytest.approx(216), "GPUs")
+    assert bill.energy == pytest.approx(216)
+    assert bill.energy_of == "GPUs"
     assert bill.measured == "by Slurm's accounting and 864 samples of the job"
 
 
@@ -339,9 +351,7 @@ def test_cost(price: Price | None, told: Accounted | None, flags: dict[str, str 
 # --- next time -----------------------------------------------------------------------------------------------
 
 
-def advice(
-    minutes: int, flags: dict[str, str | None], samples: dict[str, object] | None = None, **told: object
-) -> list[str]:
+def advice(minutes: int, flags: dict[str, str | None], samples: dict[str, Any] | None = None, **told: Any) -> list[str]:
     usual = {"wall": minutes * 60, "gpus": 0, "gpu_type": None, "walltime": 4 * HOUR}
     facts = Facts(accounted(**usual | told), steady(minutes * 60, **(samples or {})), minutes * 60.0)
     return [flag for flag, _ in billed(facts, {"time": "4:00:00", **flags}).advice]
@@ -378,7 +388,7 @@ def advice(
         "had to give way",
     ],
 )
-def test_walltime_next_time(minutes: int, told: dict[str, object], flags: list[str]) -> None:
+def test_walltime_next_time(minutes: int, told: dict[str, Any], flags: list[str]) -> None:
     assert advice(minutes, {}, **told) == flags
 
 
@@ -389,7 +399,6 @@ ABOUT_RIGHT = 200  # minutes of 4 hours: nothing is said of the walltime
     ("flags", "told", "expected"),
     [
         ({"mem": "55G"}, {}, ["--mem 6G"]),
-        ({"mem-per-cpu": "7G"}, {"memory_asked": 56 * 1024.0}, ["--mem-per-cpu 1G"]),
         ({"mem": "0"}, {"memory_asked": 128 * 1024.0}, ["--mem 6G"]),
         ({"mem": "8G"}, {"memory_asked": 8 * 1024.0}, []),
         ({}, {}, []),
@@ -402,7 +411,6 @@ ABOUT_RIGHT = 200  # minutes of 4 hours: nothing is said of the walltime
     ],
     ids=[
         "far too much",
-        "by core",
         "a whole node's",
         "little more",
         "not asked for",
@@ -414,7 +422,7 @@ ABOUT_RIGHT = 200  # minutes of 4 hours: nothing is said of the walltime
         "half",
     ],
 )
-def test_memory_next_time(flags: dict[str, str | None], told: dict[str, object], expected: list[str]) -> None:
+def test_memory_next_time(flags: dict[str, str | None], told: dict[str, Any], expected: list[str]) -> None:
     assert advice(ABOUT_RIGHT, flags, **told) == expected
 
 
@@ -428,8 +436,8 @@ def test_memory_next_time(flags: dict[str, str | None], told: dict[str, object],
         ({"cpus-per-task": "4", "ntasks": "2", "mem": "8G"}, 0.8, {"memory_asked": 8192.0}, []),
         ({"ntasks": "4", "mem": "8G"}, 0.8, {"memory_asked": 8192.0}, []),
         ({"mem": "8G"}, 0.8, {"memory_asked": 8192.0}, []),
-        ({"ntasks": "8"}, 0.8, {"memory_asked": 8 * 6400.0}, ["-n 1"]),
-        ({"ntasks": "8"}, 0.8, {"memory_asked": 8 * 1600.0}, ["-n 3"]),
+        ({"ntasks": "8"}, 0.8, {"memory_asked": 8 * 6400.0}, ["-n 1", "--mem 6G"]),
+        ({"ntasks": "8"}, 0.8, {"memory_asked": 8 * 1600.0}, ["-n 1", "--mem 6G"]),
         ({"ntasks": "8"}, 0.8, {"memory_asked": 8 * 600.0}, []),
     ],
     ids=[
@@ -445,9 +453,7 @@ def test_memory_next_time(flags: dict[str, str | None], told: dict[str, object],
         "all of it is needed",
     ],
 )
-def test_cores_next_time(
-    flags: dict[str, str | None], peak: float, told: dict[str, object], expected: list[str]
-) -> None:
+def test_cores_next_time(flags: dict[str, str | None], peak: float, told: dict[str, Any], expected: list[str]) -> None:
     assert advice(ABOUT_RIGHT, flags, {"cores": peak}, **told) == expected
 
 
@@ -488,7 +494,8 @@ IDLE, BUSY, LOADED = gpu(percent=0.0, memory=4.0), gpu(), gpu(percent=0.0)
 def test_gpus_next_time(
     flags: dict[str, str | None], seen: tuple[GpuSample, ...], count: int, expected: list[str]
 ) -> None:
-    assert advice(ABOUT_RIGHT, flags, {"gpus": seen}, gpus=count, gpu_type="a100") == expected
+    told = {"gpus": count, "gpu_type": "a100", "memory_asked": 8192.0}
+    assert advice(ABOUT_RIGHT, {"mem": "8G", **flags}, {"gpus": seen}, **told) == expected
 
 
 def test_nothing_is_never_used_in_a_few_minutes_or_unseen() -> None:
@@ -503,7 +510,7 @@ def test_every_advice_says_why() -> None:
     assert dict(bill.advice) == {
         "-t 0:30:00": "it took 20 min of 4 hours",
         "-n 1": "never more than 0.5 of 8 cores were busy",
-        "--mem 6G": "3.1 of 55 GB were used at most",
+        "--mem 6G": "3.1 of 55 GiB were used at most",
         "--gpus 0": "no GPU did anything in 20 min; another partition may be needed for that",
     }
 
@@ -514,7 +521,7 @@ BILL = events.Bill(
     session=ID, job="7", wall=4320, walltime=7200, cores=8, cpu_used=1680.0, cpu_reserved=34560, memory_peak=3174.0,
     memory_asked=56320.0, gpus=1, gpu_percent=37.2, gpu_memory_peak=12288.0, gpu_memory_total=40960.0, energy=180.0,
     energy_of="GPUs", cost=154.0, unit="SBU", measured="by Slurm's accounting and 864 samples of the job",
-    advice=(("--mem 6G", "3.1 of 55 GB were used at most"),), node="gpu1", gpu_type="a100",
+    advice=(("--mem 6G", "3.1 of 55 GiB were used at most"),), node="gpu1", gpu_type="a100",
 )  # fmt: skip
 
 
@@ -531,12 +538,12 @@ def test_a_bill_in_words() -> None:
     assert dict(rows(BILL)) == {
         "CPU": "0.4 of 8 cores busy: 28 min of CPU time "
         "(Slurm's CPUTime says 9 h 36 min: that is time × cores, not use)",
-        "memory": "3.1 of 55 GB at most",
-        "GPU": "1 a100: busy 37 % of the time, 12 of 40 GB at most, 180 Wh",
+        "memory": "3.1 of 55 GiB at most",
+        "GPU": "1 a100: busy 37 % of the time, 12 of 40 GiB at most, 180 Wh",
         "cost": "154 SBU",
         "measured": "by Slurm's accounting and 864 samples of the job",
         "next time": "--mem 6G",
-        "because": "3.1 of 55 GB were used at most",
+        "because": "3.1 of 55 GiB were used at most",
     }
 
 

@@ -71,7 +71,7 @@ def test_a_session_that_worked_shows_its_bill(cluster: PracticeCluster, start: S
     assert busy, printed
     assert int(busy[1]) >= 3
     assert re.search(r"Slurm's CPUTime says \d+", printed)
-    assert re.search(r"memory +0\.\d+ of 1 GB at most", printed)
+    assert re.search(r"memory +0\.\d+ of 1 GiB at most", printed)
     assert re.search(r"cost +\d.* SBU", printed)
     assert re.search(r"by Slurm's accounting and \d+ samples? of the job", printed)
     assert "next time" not in printed  # a session of some seconds says nothing about the next one
@@ -97,7 +97,7 @@ def test_without_accounting_the_samples_make_a_bill(cluster: PracticeCluster, st
         printed = session.printed.partition("is gone.")[2]
         assert re.search(r"CPU +\d.* cores busy: \d+ s of CPU time", printed)
         assert "CPUTime" not in printed
-        assert re.search(r"memory +\d\.\d+ GB at most", printed)
+        assert re.search(r"memory +\d\.\d+ GiB at most", printed)
         folded = " ".join(printed.split())
         assert "samples of the job; Slurm's accounting tells nothing of it" in folded
         assert "cost" not in printed  # how many cores it had, nobody tells

@@ -141,6 +141,14 @@ def test_what_is_somebody_elses_is_passed_over(tmp_path: Path) -> None:
     assert [record.session.id for record in reading.records] == [A] and reading.damaged == ()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_file_server_that_gives_all_to_somebody_else_is_not_an_empty_place(tmp_path: Path) -> None:
+    for name in (A, B):
+        os.chown(plant(tmp_path, name), 65534, 65534)
+    reading = read(run(tmp_path), str(tmp_path), NOW)
+    assert (reading.records, reading.damaged, reading.foreign) == ((), (A, B), True)
+
+
 def test_thousands_of_entries(tmp_path: Path) -> None:
     for number in range(3000):
         (tmp_path / f"other {number}").touch()
@@ -324,6 +332,7 @@ def test_a_forgotten_record_goes(tmp_path: Path) -> None:
         ),
         ({"ended": NOW}, {}, "ended", "stopped"),
         ({"ended": NOW, "cause": "finished"}, {}, "ended", "shut down"),
+        ({"ended": NOW, "cause": "idle"}, {}, "ended", "nobody used it"),
         ({"ended": NOW, "cause": "image-missing"}, None, "ended", "image missing"),
         ({"ended": NOW, "secrets": True}, row(State.TIMEOUT), "ended", "reached its walltime"),
         ({"started": ago(hours=2), "ended": NOW}, {}, "ended", "reached its walltime"),
@@ -334,6 +343,8 @@ def test_a_forgotten_record_goes(tmp_path: Path) -> None:
         ({"started": NOW}, None, "unknown", "the scheduler does not answer"),
         ({"job": None}, {}, "gone", "no job is noted"),
         ({}, row(State.UNKNOWN), "unknown", "the scheduler does not answer"),
+        ({"started": NOW}, row(State.REVOKED), "unknown", "it went to another cluster"),
+        ({"ended": NOW, "secrets": True}, row(State.REVOKED), "ended", "stopped"),
     ],
 )
 def test_the_state_of_a_session(
@@ -379,7 +390,7 @@ def test_the_time_left_is_on_the_clusters_clock(tmp_path: Path) -> None:
     assert entry.seen.seconds_left is None, "what may not run has no time left"
 
 
-@pytest.mark.parametrize("state", [State.NODE_FAIL, State.PREEMPTED])
+@pytest.mark.parametrize("state", [State.NODE_FAIL, State.PREEMPTED, State.REVOKED])
 def test_a_job_that_may_come_back_keeps_its_secrets(tmp_path: Path, state: State) -> None:
     plant(tmp_path, A, ended=NOW, secrets=True)
     assert not look(tmp_path, {SLURM: row(state)}).entries[0].over
@@ -422,6 +433,20 @@ def test_one_that_has_ended_may_be_meant(three: Catalogue, word: str, meant: str
     assert choose(three, word, "login", ended_too=True).session.id == meant
 
 
+def test_the_number_of_a_job_is_no_part_of_a_name(tmp_path: Path) -> None:
+    """The last letters of a name may all be digits, and its first ones are a year."""
+    digits, shown = "20261121-100000-2345", "2345"
+    plant(tmp_path, digits, job="2027")
+    plant(tmp_path, A, job=shown, ended=NOW)
+    plant(tmp_path, B, job="2026", ended=NOW)
+    three = look(tmp_path, {SLURM: row(State.RUNNING, "2027")})
+    for word, meant in (("2026", B), (shown, A), ("2027", digits), (digits, digits)):
+        assert choose(three, word, "login", ended_too=True).session.id == meant
+    with pytest.raises(SessionNotFound) as caught:
+        choose(three, "2026", "login")
+    assert digits in caught.value.mend, "not its end, which is a number"
+
+
 def test_without_a_word_it_is_the_one_that_lives_or_the_last(tmp_path: Path) -> None:
     plant(tmp_path, A, ended=ago(hours=2))
     plant(tmp_path, B, ended=NOW)
@@ -431,7 +456,7 @@ def test_without_a_word_it_is_the_one_that_lives_or_the_last(tmp_path: Path) -> 
 
 
 def test_several_are_told_apart(three: Catalogue) -> None:
-    for word in ("", "2026"):
+    for word in ("", "20261121"):
         with pytest.raises(SessionNotFound) as caught:
             choose(three, word, "login")
         assert caught.value.why.splitlines() == [
@@ -441,7 +466,7 @@ def test_several_are_told_apart(three: Catalogue) -> None:
         assert B[-4:] in caught.value.mend
 
 
-@pytest.mark.parametrize("word", ["x", "2027", B[-2:], "7", "../", "$(id)"])
+@pytest.mark.parametrize("word", ["x", "2", "2026", "2026112", "20261122", B[-2:], "7", "../", "$(id)"])
 def test_none_is_meant(three: Catalogue, word: str) -> None:
     with pytest.raises(SessionNotFound) as caught:
         choose(three, word, "login")

@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     ("first", "found"),
-    [(1, ["1", "2", "3", "4"]), (3, ["3", "4"]), (-2, ["3", "4"]), (-99, ["1", "2", "3", "4"]), (9, [])],
+    [(1, ["1", "2", "3", "4"]), (3, ["3", "4"]), (-2, ["3", "4"]), (-99, ["1", "2", "3", "4"]), (5, [])],
 )
 def test_a_file_as_it_is(path: Path, first: int, found: list[str]) -> None:
     path.write_text("1\n2\n3\n4\n")
@@ -89,3 +89,23 @@ def test_begun_anew_it_goes_on_where_it_was(path: Path) -> None:
     reading.file.start(LocalHost())  # as over a new connection
     assert reading.lines(2) == ["100", "101"]
     reading.file.close()
+
+
+def test_begun_anew_after_it_was_cut_short(path: Path) -> None:
+    """As Slurm does with a requeued job's own ``--output``."""
+    path.write_text("".join(f"{number}\n" for number in range(100)))
+    reading = Reading(path, 1, follow=True)
+    reading.lines(100)
+    reading.file.close()
+    path.write_text("a second run\n")
+    reading.file.start(LocalHost())
+    assert reading.lines(1) == ["a second run"]
+    reading.file.close()
+
+
+def test_begun_anew_a_line_without_an_end_is_not_read_again(path: Path) -> None:
+    path.write_text("1\n2\nhal")
+    reading = Reading(path, 1, follow=False)
+    assert reading.rest() == ["1", "2", "hal"]
+    reading.file.start(LocalHost())
+    assert reading.rest() == []

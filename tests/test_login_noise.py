@@ -240,7 +240,7 @@ def test_why_a_job_was_refused_is_found_between_other_lines(before: list[str], a
 def test_the_state_of_a_job_is_found_between_other_lines(before: list[str], after: list[str]) -> None:
     job = JobRef("123456789")
     assume(not any(line.strip().startswith(job.id) for line in (*before, *after)))
-    row = f"{job.id}|PENDING|core|(null)|2026-11-22T09:00:00|proj1|normal|1:00:00|Resources"
+    row = f"{job.id}|PENDING|core|(null)|2026-11-22T09:00:00|2026-11-22T10:00:00|proj1|normal|1:00:00|Resources"
     found = Slurm().read_query([job], Answer(0, "\n".join([*before, row, *after])))
     assert found is not None
     assert (found[job.id].state, found[job.id].reason) == (State.PENDING, "Resources")

@@ -321,6 +321,7 @@ def test_a_file_that_is_there_stays(home: Home, tmp_path: Path) -> None:
         (["--plot", "usage.gif"], "“usage.gif” is no name for a plot."),
         (["--plot", "no/such/folder.png"], "There is no folder"),
         (["--csv", "."], "is there already"),
+        (["--csv", "usage.png", "--plot", "./usage.png", "--force"], "“usage.png” cannot be both."),
     ],
 )
 def test_a_file_that_cannot_be_is_told_before_anything_else(home: Home, words: list[str], said: str) -> None:

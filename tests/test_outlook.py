@@ -51,8 +51,8 @@ def said(generation: str, name: str, code: int) -> Answer:
             OUTLOOK.would_start(
                 Request({"time": "2:00:00", "gpus": "1", "exclusive": None, "wait": None, "clusters": "snowy"})
             ),
-            "env SLURM_TIME_FORMAT=standard sbatch --test-only --clusters=snowy --exclusive --gpus=1 --time=2:00:00 "
-            "--wrap=true",
+            "env SLURM_TIME_FORMAT=%Y-%m-%dT%H:%M:%S%z sbatch --test-only --clusters=snowy --exclusive --gpus=1 "
+            "--time=2:00:00 --wrap=true",
             id="would start: without what the launcher fulfils by itself",
         ),
     ],
@@ -385,6 +385,12 @@ def test_would_start_among_what_a_sites_plug_in_says() -> None:
     answer = OUTLOOK.read_would_start(Answer(0, "", text))
     assert (answer.start, answer.partition, answer.nodes) == ("2026-11-21T14:20:00", "gpu", "n[1-2],n7")
     assert answer.preempts == ("5", "6")
+
+
+def test_a_start_is_told_with_its_zone() -> None:
+    text = "sbatch: Job 7 to start at 2026-11-21T14:20:00-0500 using 4 processors on nodes n1 in partition gpu\n"
+    answer = OUTLOOK.read_would_start(Answer(0, "", text))
+    assert (answer.start, answer.partition, answer.nodes) == ("2026-11-21T14:20:00-0500", "gpu", "n1")
 
 
 def test_what_is_not_understood_is_kept_as_it_was_said() -> None:

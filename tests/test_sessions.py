@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import threading
 import time
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 from conftest import wait_until
 
-from notebook_launcher import events, opening, sessions, state
+from notebook_launcher import ending, events, opening, sessions, state
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import SessionNotFound
+from notebook_launcher.errors import CancelFailed, SessionNotFound, SubmitUncertain, UsageError
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.interrupts import Interrupts
@@ -92,6 +93,44 @@ class CountingHost(LocalHost):
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> CountingHost:
     host = CountingHost()
+    monkeypatch.setattr(opening, "open_host", lambda *_: host)
+    return host
+
+
+class SlurmHost(CountingHost):
+    """The same with a Slurm that answers so; what is not told fails as for a job that it does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = self.by_id = self.names = ""  # what squeue tells with --me, with --jobs, and of names
+        self.refuses: list[str] = []  # what scancel says, one word after the other
+        self.cancelled: list[str] = []
+
+    def run(self, argv: Sequence[str], **others: object) -> Answer:  # type: ignore[override]
+        command = " ".join(argv)
+        if "scancel" in command:
+            self.cancelled.append(command)
+            said = self.refuses.pop(0) if self.refuses else ""
+            return Answer(1 if said else 0, stderr=said)
+        if "squeue" in command:
+            self.ran.append(command)
+            if "%j" in command:
+                return Answer(0, self.names)
+            if "--me" in command:
+                return Answer(0, self.own)
+            if not self.by_id:
+                return Answer(1, stderr="slurm_load_jobs error: Invalid job id specified")
+            return Answer(0, self.by_id)
+        return Answer(1) if "sacct" in command else super().run(argv, **others)
+
+
+def squeue_row(job: str, state: str) -> str:
+    return f"{job}|{state}|core|n1|2026-11-21T12:00:00|2026-11-21T14:00:00|course|normal|2:00:00|None\n"
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> SlurmHost:
+    host = SlurmHost()
     monkeypatch.setattr(opening, "open_host", lambda *_: host)
     return host
 
@@ -186,7 +225,132 @@ def test_a_list_tidies_up(tmp_path: Path, submit: Callable[..., Session]) -> Non
     assert (tmp_path / name_of(long_ago, 2)).exists(), "whose local.sh is gone: nobody says that its job is forgotten"
 
 
+@pytest.mark.parametrize("own", ["", squeue_row("7", "REVOKED")], ids=["not shown", "revoked"])
+def test_a_job_on_another_cluster_of_a_federation_keeps_its_secrets(tmp_path: Path, slurm: SlurmHost, own: str) -> None:
+    plant(tmp_path, name_of(NOW, 1), NOW, started=NOW, listens=True, secrets=True)
+    slurm.own, slurm.by_id = own, squeue_row("7", "RUNNING")
+    assert listed(tmp_path, "slurm").seen == {name_of(NOW, 1): "running"}
+    slurm.by_id = squeue_row("7", "REVOKED")
+    assert listed(tmp_path, "slurm").seen == {name_of(NOW, 1): "unknown"}
+    assert (tmp_path / name_of(NOW, 1) / "token").exists()
+
+
+def test_the_secrets_of_those_that_are_gone_are_removed(tmp_path: Path, slurm: SlurmHost) -> None:
+    """Also where the first of them has a scheduler that does not answer, or the queue has its job after all."""
+    gone, local = name_of(NOW, 1), name_of(NOW, 2)
+    before = NOW - timedelta(days=2)
+    lost, queued, new = name_of(before, 3), name_of(before, 4), name_of(NOW, 5)
+    long_ago = NOW - timedelta(days=40)
+    forgotten = [name_of(long_ago, number) for number in range(10, 35)]
+    plant(tmp_path, gone, NOW, started=NOW, secrets=True)
+    plant(tmp_path, local, NOW, job=local, scheduler="local", started=NOW, secrets=True)  # without its local.sh
+    for name, at in ((lost, before), (queued, before), (new, NOW)):
+        plant(tmp_path, name, at, job=None, secrets=True)
+    for name in forgotten:
+        plant(tmp_path, name, long_ago, job=None, secrets=True)
+    plant(tmp_path, name_of(long_ago, 99), long_ago, job="9", started=long_ago)
+    slurm.names = f"8|{queued}|/x/{queued}/jupyterlab.sh\n"
+    listed(tmp_path, "slurm")
+    listed(tmp_path, "slurm")
+    kept = {path.parent.name for path in tmp_path.glob("*/token")}
+    assert kept == {local, queued, new}
+    assert not [name for name in (*forgotten, name_of(long_ago, 99)) if (tmp_path / name).exists()]
+    assert (tmp_path / gone / "session.json").exists() and (tmp_path / lost / "session.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_list_says_why_all_are_damaged(tmp_path: Path) -> None:
+    directory = plant(tmp_path, name_of(NOW, 1), NOW, secrets=True, ended=NOW - timedelta(days=90))
+    os.chown(directory, 65534, 65534)
+    view = listed(tmp_path)
+    assert view.listed.damaged == (name_of(NOW, 1),) and "are somebody else's" in view.noted
+    assert (directory / "token").exists()
+
+
+def test_a_queue_that_tells_nothing_removes_nothing(tmp_path: Path, slurm: SlurmHost) -> None:
+    plant(tmp_path, name_of(NOW, 1), NOW, started=NOW, secrets=True)
+    slurm.by_id = "a wrapper that says nothing of jobs\n"
+    listed(tmp_path, "slurm")
+    assert (tmp_path / name_of(NOW, 1) / "token").exists()
+
+
 # --- ending --------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_tells_nothing_is_no_end(
+    tmp_path: Path, slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is a cancel that one of two clusters refused a good one."""
+    monkeypatch.setattr(ending, "GONE_WITHIN", 1.0)
+    for number, job in enumerate(("7", "8;snowy")):
+        plant(tmp_path, name_of(NOW, number), NOW, job=job, started=NOW, listens=True)
+    slurm.own = squeue_row("7", "RUNNING") + squeue_row("8", "RUNNING")
+    slurm.by_id = "a wrapper that says nothing of jobs\n"
+
+    def refuse() -> CancelFailed:
+        with pytest.raises(CancelFailed) as caught:
+            stop(tmp_path, name_of(NOW, 0), name_of(NOW, 1), sure=True)
+        return caught.value
+
+    slurm.refuses = ["scancel: error: Access denied"]
+    assert "Access denied" in refuse().why
+    slurm.own = ""
+    error = refuse()
+    assert "2 of 2 sessions may still be there" in error.what and "does not show job" in error.why
+    slurm.by_id = ""
+    plant(tmp_path, name_of(NOW, 3), NOW, job="9", started=NOW)
+    assert len(stop(tmp_path, *(name_of(NOW, number) for number in (0, 1, 3)), sure=True).ended) == 3
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_job_on_another_cluster_of_a_federation_is_gone_when_it_has_said_so(
+    tmp_path: Path, slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    monkeypatch.setattr(ending, "GONE_WITHIN", 1.0)
+    names = [name_of(NOW, number) for number in range(1 + several)]
+    for number, name in enumerate(names):
+        plant(tmp_path, name, NOW, job=str(7 + number), started=NOW, listens=True)
+    slurm.by_id = squeue_row("7", "REVOKED") + squeue_row("8", "REVOKED")
+    with pytest.raises(CancelFailed):
+        stop(tmp_path, *names, sure=True)
+    cancel = slurm.cancelled.append
+
+    def cancelled(command: str) -> None:
+        cancel(command)
+        for name in names:
+            (tmp_path / name / "exit.json").write_text("{}")
+
+    monkeypatch.setattr(slurm, "cancelled", type("", (), {"append": staticmethod(cancelled)}))
+    assert stop(tmp_path, *names, sure=True).ended == set(names)
+
+
+def test_an_empty_word_ends_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    submit()
+    for names in (("",), ("x", "")):
+        with pytest.raises(UsageError, match="empty"):
+            stop(tmp_path, *names)
+    assert listed(tmp_path).listed.live == 1
+
+
+def test_one_without_a_job_does_not_hold_up_the_others(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    lost, one, other = submit().id, submit().id, submit().id
+    stop(tmp_path, lost)
+    for name in (lost, other):
+        (tmp_path / name / "job").unlink()
+    (tmp_path / lost / "exit.json").unlink(missing_ok=True)
+    view = Shown()
+    with pytest.raises(SubmitUncertain, match=lost):
+        sessions.stop(place(tmp_path), [lost, one, other], view, Answers(True), Interrupts())
+    assert view.ended == {one, other}
+
+
+def test_all_are_those_as_well_whose_job_was_never_noted(tmp_path: Path, slurm: SlurmHost) -> None:
+    one, other, lost = (name_of(NOW, number) for number in (1, 2, 3))
+    for name in (one, other, lost):
+        plant(tmp_path, name, NOW, job=None)
+    slurm.names = f"7|{one}|x\n8|mine|/x/{other}/jupyterlab.sh\n"
+    assert stop(tmp_path, every=True, sure=True).ended == {one, other}
+    assert sum("%j" in command for command in slurm.ran) == 1, "one question for all"
 
 
 def test_all_are_ended_side_by_side(tmp_path: Path, host: CountingHost, submit: Callable[..., Session]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -43,6 +45,16 @@ def root(cluster: PracticeCluster) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", str(root)], check=True)
 
 
+@contextlib.contextmanager
+def login_profile(cluster: PracticeCluster, line: str) -> Iterator[None]:
+    """A start-up file of alice's on the cluster with this line."""
+    cluster.run("login", "alice", ["sh", "-c", f"echo {shlex.quote(line)} >~/.bash_profile"], check=True)
+    try:
+        yield
+    finally:
+        cluster.run("login", "alice", ["rm", "-f", ".bash_profile"], check=True)
+
+
 def give_to_alice(root: Path) -> None:
     subprocess.run(["chown", "-Rh", f"--reference={root.parent}", str(root)], check=True)
 
@@ -59,6 +71,9 @@ def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
     seen = listed(cluster, "login")[first.session_id]
     assert (seen["state"], seen["job"], seen["environment"]) == ("running", first.job_id, "tf-gpu")
     assert seen["node"].startswith("node") and 7000 < seen["seconds_left"] <= 7200 and seen["walltime"] == "2 hours"
+    with login_profile(cluster, "export TZ=America/New_York"):  # Slurm's commands read it, and date without a login not
+        elsewhere = listed(cluster, "laptop")[first.session_id]
+    assert 7000 < elsewhere["seconds_left"] <= seen["seconds_left"]
 
     # from two machines at once, by two of its names
     both = [start("connect", first.session_id[-4:], box="login"), start("connect", first.job_id)]
@@ -116,6 +131,30 @@ def test_a_session_on_another_cluster_is_asked_for_there(cluster: PracticeCluste
     ended = [event["session"] for event in told(cluster, "login", "stop", "--all") if event["event"] == "ended"]
     assert set(ended) == {here.session_id, there.session_id}
     assert_nothing_left(cluster)
+
+
+def test_a_session_on_another_cluster_of_a_federation(cluster: PracticeCluster, root: Path) -> None:
+    """The cluster where it was queued says of it that it is REVOKED, whether it runs elsewhere or has ended."""
+    now = datetime.now(timezone.utc)
+    names = [name_of(now, number) for number in (1, 2)]
+    with cluster.federated(), cluster.busy("core"):
+        for name in names:
+            there = f"/home/alice/.notebook-launcher/sessions/{name}"
+            script = f"trap 'echo {{}} >{there}/exit.json; exit' TERM; touch {there}/runs; sleep 90 & wait"
+            submit = ["sbatch", "--parsable", "-n", "1", "-o", "/dev/null", "--wrap", script]
+            plant(root, name, now, job=None, secrets=True)
+            give_to_alice(root)
+            job = cluster.run("login", "alice", submit, check=True).stdout.strip()
+            (root / name / "job").write_text(f"{job}\n")
+        give_to_alice(root)
+        wait_until(lambda: all((root / name / "runs").exists() for name in names), 30, "both jobs run")
+        seen = listed(cluster, "login")
+        assert [seen[name]["state"] for name in names] == ["unknown", "unknown"]
+        assert all((root / name / "token").exists() for name in names)
+        ended = [event["session"] for event in told(cluster, "login", "stop", "--all") if event["event"] == "ended"]
+        assert set(ended) == set(names)
+        states = cluster.run("login", "alice", ["squeue", "-M", "snowy", "--me", "-h", "-o", "%T"]).stdout
+        assert "RUNNING" not in states
 
 
 def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: Start, root: Path) -> None:

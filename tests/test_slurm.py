@@ -116,13 +116,13 @@ def test_the_jobs_number_is_read(stdout: str, job: JobRef) -> None:
 def bare(command: Sequence[str], job: bool = True) -> list[str]:
     """Return a command without what keeps a user's own variables from it, after a look at that."""
     assert command[0] == "env"
-    assert "SLURM_TIME_FORMAT=standard" in command
+    assert "SLURM_TIME_FORMAT=%Y-%m-%dT%H:%M:%S%z" in command
     own = next(n for n, word in enumerate(command) if word in ("squeue", "sacct", "scontrol", "scancel"))
     assert ("SLURM_CLUSTERS" in command[:own]) is job
     return list(command[own:])
 
 
-FIELDS = "--format=%i|%T|%P|%N|%S|%a|%q|%l|%r"
+FIELDS = "--format=%i|%T|%P|%N|%S|%e|%a|%q|%l|%r"
 
 
 def test_query_asks_once_for_all() -> None:
@@ -179,61 +179,71 @@ def test_a_users_own_variables_take_no_rows_away(name: str, tmp_path: Path, monk
     told = LocalHost().run(COMMANDS[name]).stdout.splitlines()
     asked = next(line.removeprefix("of ").upper() for line in told if line.startswith("of "))
     assert [line for line in told if line.startswith(f"{asked}_")] == []
-    assert {"SLURM_TIME_FORMAT=standard", "SLURM_CONF=x"} <= set(told)
+    assert {"SLURM_TIME_FORMAT=%Y-%m-%dT%H:%M:%S%z", "SLURM_CONF=x"} <= set(told)
 
 
 OWN = {"account": "proj1", "qos": "short", "walltime": "2:00:00"}
 ROWS = [
     (
-        "7|PENDING|core||N/A|proj1|short|2:00:00|Priority",
+        "7|PENDING|core||N/A|N/A|proj1|short|2:00:00|Priority",
         JobStatus(JobRef("7"), State.PENDING, reason="Priority", partition="core", **OWN),
     ),
     (
-        "7|PENDING|core||2026-11-21T15:00:00|proj1|short|2:00:00|BeginTime",
+        "7|PENDING|core||2026-11-21T15:00:00|2026-11-21T17:00:00|proj1|short|2:00:00|BeginTime",
         JobStatus(JobRef("7"), State.PENDING, reason="BeginTime", start="2026-11-21T15:00:00", partition="core", **OWN),
     ),
     (
-        "7|PENDING|core||N/A|proj1|short|2:00:00|ReqNodeNotAvail, UnavailableNodes:node[1-2]",
+        "7|PENDING|core||N/A|N/A|proj1|short|2:00:00|ReqNodeNotAvail, UnavailableNodes:node[1-2]",
         JobStatus(
             JobRef("7"), State.PENDING, reason="ReqNodeNotAvail, UnavailableNodes:node[1-2]", partition="core", **OWN
         ),
     ),
     (
-        "7|PENDING|core||N/A|proj1|short|2:00:00|a reason | with pipes | and ünïcode",
+        "7|PENDING|core||N/A|N/A|proj1|short|2:00:00|a reason | with pipes | and ünïcode",
         JobStatus(JobRef("7"), State.PENDING, reason="a reason | with pipes | and ünïcode", partition="core", **OWN),
     ),
     (
-        "7|RUNNING|core|node1|2026-11-21T01:44:55|proj1|short|2:00:00|None",
-        JobStatus(JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T01:44:55", partition="core", **OWN),
+        "7|RUNNING|core|node1|2026-11-21T01:44:55+0100|2026-11-21T03:44:55+0100|proj1|short|2:00:00|None",
+        JobStatus(
+            JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T01:44:55+0100", partition="core",
+            ends="2026-11-21T03:44:55+0100", **OWN,
+        ),
+    ),
+    (
+        "7|RUNNING|core|node1|2026-11-21T01:44:55|NONE|proj1|short|UNLIMITED|None",
+        JobStatus(
+            JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T01:44:55", partition="core",
+            **{**OWN, "walltime": "UNLIMITED"},
+        ),
     ),
     *(
         (
-            f"7|{state}|core|node1|N/A|proj1|short|2:00:00|None",
+            f"7|{state}|core|node1|N/A|N/A|proj1|short|2:00:00|None",
             JobStatus(JobRef("7"), State.PENDING, reason="Configuring", node="node1", partition="core", **OWN),
         )
         for state in ("CONFIGURING", "POWER_UP_NODE")
     ),
     (
-        "7|COMPLETING|core|node1|N/A|proj1|short|2:00:00|TimeLimit",
+        "7|COMPLETING|core|node1|N/A|N/A|proj1|short|2:00:00|TimeLimit",
         JobStatus(JobRef("7"), State.COMPLETING, node="node1", reason="TimeLimit", partition="core", **OWN),
     ),
     (
-        "7|REQUEUE_HOLD|core||N/A|proj1|short|2:00:00|(null)",
+        "7|REQUEUE_HOLD|core||N/A|N/A|proj1|short|2:00:00|(null)",
         JobStatus(JobRef("7"), State.PENDING, partition="core", **OWN),
     ),
     (
-        "7|TIMEOUT|core|node1|N/A|proj1|short|2:00:00|TimeLimit",
+        "7|TIMEOUT|core|node1|N/A|N/A|proj1|short|2:00:00|TimeLimit",
         JobStatus(JobRef("7"), State.TIMEOUT, node="node1", reason="TimeLimit", partition="core", **OWN),
     ),
     (
-        "7|SHRUGGING|core|node1|N/A|proj1|short|2:00:00|None",
+        "7|SHRUGGING|core|node1|N/A|N/A|proj1|short|2:00:00|None",
         JobStatus(JobRef("7"), State.UNKNOWN, node="node1", partition="core", **OWN),
     ),
     (
-        "7|PENDING|core||N/A|(null)||NOT_SET|Priority",
+        "7|PENDING|core||N/A|N/A|(null)||NOT_SET|Priority",
         JobStatus(JobRef("7"), State.PENDING, reason="Priority", partition="core"),
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("row", "status"), ROWS, ids=[row[:30] for row, _ in ROWS])
@@ -264,7 +274,7 @@ RECORDS = [
         "ReqNodeList=(null) ExcNodeList=(null) NodeList=node1 BatchHost=node1 NumNodes=1 NumCPUs=1 \n",
         JobStatus(
             JobRef("7"), State.RUNNING, node="node1", start="2026-11-21T19:51:32", partition="core",
-            account="proj2", qos="short", walltime="30:00",
+            account="proj2", qos="short", walltime="30:00", ends="2026-11-21T20:21:32",
         ),
     ),
     (
@@ -281,10 +291,10 @@ RECORDS = [
     (  # a site without accounting
         "JobId=7 JobName=wrap Account=(null) QOS=(null) JobState=RUNNING Reason=None Dependency=(null) "
         "RunTime=00:00:01 TimeLimit=UNLIMITED TimeMin=N/A "
-        "StartTime=2026-11-21T18:22:30 EndTime=2026-11-21T19:22:30 Partition=node AllocNode:Sid=login:0 "
+        "StartTime=2026-11-21T18:22:30-0500 EndTime=Unknown Partition=node AllocNode:Sid=login:0 "
         "ReqNodeList=(null) ExcNodeList=(null) NodeList=node[1-2] BatchHost=node1 NumNodes=2 TRES=cpu=2 Power= \n",
         JobStatus(
-            JobRef("7"), State.RUNNING, node="node[1-2]", start="2026-11-21T18:22:30", partition="node",
+            JobRef("7"), State.RUNNING, node="node[1-2]", start="2026-11-21T18:22:30-0500", partition="node",
             walltime="UNLIMITED",
         ),
     ),
@@ -297,8 +307,8 @@ def test_a_line_of_scontrol(line: str, status: JobStatus) -> None:
 
 
 def test_rows_of_another_cluster_and_noise() -> None:
-    waiting = "".join(f"{job}|PENDING|core||N/A|proj1|short|2:00:00|Priority\n" for job in (7, 9))
-    text = f"squeue: note\nCLUSTER: snowy\n8|RUNNING|core|s1|N/A|proj1|short|2:00:00|None\n\n{waiting}"
+    waiting = "".join(f"{job}|PENDING|core||N/A|N/A|proj1|short|2:00:00|Priority\n" for job in (7, 9))
+    text = f"squeue: note\nCLUSTER: snowy\n8|RUNNING|core|s1|N/A|N/A|proj1|short|2:00:00|None\n\n{waiting}"
     jobs = [JobRef("7", "snowy"), JobRef("8", "snowy")]
     found = SLURM.read_query(jobs, Answer(0, text))
     assert found is not None
@@ -347,12 +357,18 @@ def test_history_asks_for_one_job() -> None:
 HISTORY = [
     (
         "7|COMPLETED|0:0|node1|2026-11-21T01:44:55",
-        JobStatus(JobRef("7"), State.COMPLETED, node="node1", start="2026-11-21T01:44:55", exit_code=0),
+        JobStatus(JobRef("7"), State.COMPLETED, node="node1", start="2026-11-21T01:44:55+0000", exit_code=0),
     ),
     (
         "7|CANCELLED by 2001|0:15|node1|2026-11-21T01:44:55",
         JobStatus(
-            JobRef("7"), State.CANCELLED, node="node1", start="2026-11-21T01:44:55", exit_code=0, signal=15, by="2001"
+            JobRef("7"),
+            State.CANCELLED,
+            node="node1",
+            start="2026-11-21T01:44:55+0000",
+            exit_code=0,
+            signal=15,
+            by="2001",
         ),
     ),
     (

@@ -58,9 +58,24 @@ def test_what_is_not_told_has_no_series() -> None:
 
 
 def test_means_peaks_and_the_newest() -> None:
-    told = tell([row(at, cores=cores) for at, cores in ((0, 0), (5, 3), (10, 1), (15, 2))])
+    told = tell([row(at, cores=cores) for at, cores in ((5, 0), (10, 3), (15, 1), (20, 2))])
     cpu = of(told, "CPU")
     assert (cpu.values, cpu.mean, cpu.peak, cpu.now) == ((0, 3, 1, 2), 1.5, 3, 2)
+
+
+def test_the_mean_is_over_time_and_not_over_samples() -> None:
+    """The job thins out old samples: an hour of few does not count less than an hour of many."""
+    rows = [*(row(at, cores=4) for at in range(40, 3601, 40)), *(row(at, cores=0) for at in range(3605, 7201, 5))]
+    assert of(tell(rows), "CPU").mean == 2
+
+
+def test_a_file_that_was_thinned_out_is_read_again() -> None:
+    rows = [row(at, cores=at // 60, gpu=f"{gpu},50,1,2,3") for at in range(5, 600, 5) for gpu in range(2)]
+    samples: list[Sample] = []
+    thinned = [row for place, row in enumerate(rows) if place >= 180 or place // 2 % 2 == 0]
+    for line in [*rows, *thinned]:  # as status --watch gets them
+        add_rows(samples, [line])
+    assert used(samples, {}) == tell(rows)
 
 
 def test_the_newest_sample_may_not_tell_what_others_did() -> None:
@@ -101,6 +116,14 @@ def test_a_time_without_samples_is_a_gap() -> None:
     assert values[:20] == (1,) * 20
     assert set(values[21:39]) == {None}
     assert values[41:] == (1,) * 19
+
+
+def test_older_samples_of_a_thinned_file_are_no_gaps() -> None:
+    times = (*range(0, 2000, 40), *range(2000, 2600, 5), *range(2700, 4000, 5))
+    told = tell([row(at, cores=1) for at in times])
+    gaps = [place for place, value in enumerate(of(told, "CPU").values) if value is None]
+    assert len(gaps) in (5, 6), "only that of 100 s"
+    assert all(2600 <= 4000 * place / VALUES <= 2700 for place in gaps)
 
 
 def test_a_late_sample_is_no_gap() -> None:

@@ -119,7 +119,7 @@ class LongPause(NoPause):
 
 
 def row(state: str = "PENDING", reason: str = "Priority", start: str = "N/A", job: str = "7") -> str:
-    return f"{job}|{state}|core||{start}|proj1|normal|1:00:00|{reason}\n"
+    return f"{job}|{state}|core||{start}|N/A|proj1|normal|1:00:00|{reason}\n"
 
 
 def shared(*rows: str, age: float = 0, code: int = 0, errors: str = "", asked_for: str = "together") -> Answer:

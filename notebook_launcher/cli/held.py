@@ -39,7 +39,7 @@ def use_parts(event: events.Holding) -> list[str]:
     if event.cpu_cores is not None:
         parts.append(f"CPU {event.cpu_cores:.1f} cores")
     if event.memory_mib is not None:
-        parts.append(f"memory {_gb(event.memory_mib)} GB")
+        parts.append(f"memory {_gb(event.memory_mib)} GiB")
     return parts
 
 
@@ -53,7 +53,7 @@ def _gpu_parts(gpus: Sequence[events.GpuUse]) -> list[str]:
     parts = [f"{'GPU' if len(gpus) == 1 else 'GPUs'} {shown}"] if told else []
     used, most = gpus[0].memory_mib, gpus[0].memory_total_mib
     if len(gpus) == 1 and used is not None and most is not None:
-        parts.append(f"{_gb(used)} of {most / 1024:.0f} GB")
+        parts.append(f"{_gb(used)} of {most / 1024:.0f} GiB")
     return parts
 
 

@@ -39,7 +39,8 @@ class Listing:
         for text, style in _below(event, seen):
             self._line(text, style)
         if event.live and self._console.is_terminal:
-            name = next((one.session[-4:] for one in seen if one.state == "running"), seen[0].session[-4:])
+            name = next((one.session for one in seen if one.state == "running"), seen[0].session)
+            name = name if name[-4:].isdecimal() else name[-4:]  # which would be the number of a job
             self._line(f"Come back: launch-notebook connect {name}   End: launch-notebook stop {name}", "dim")
 
     def _line(self, text: str, style: str = "") -> None:

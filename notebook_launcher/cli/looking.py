@@ -42,7 +42,10 @@ def status(session: str, *, where: Where, watch: bool) -> int:
 def usage(session: str, *, where: Where, plot: Path | None, csv: Path | None, force: bool) -> int:
     """Show what a session used over all of its time: GPUs, cores, memory."""
     from notebook_launcher import looking
+    from notebook_launcher.errors import UsageError
 
+    if plot and csv and plot.resolve() == csv.resolve():
+        raise UsageError(f"“{csv}” cannot be both.", why="The plot would replace the samples.", mend="give two names")
     with played(where) as (view, prompts, interrupts):
         looking.usage(where.place(), session, view, prompts, interrupts, plot=plot, csv=csv, force=force)
     return view.exit_code

@@ -52,7 +52,7 @@ def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
         yield "CPU", f"{_counted(bill.cores, 'core')}; how much of that was used is not told"
     if bill.memory_peak is not None:
         of = f" of {gigabytes(bill.memory_asked)}" if bill.memory_asked else ""
-        yield "memory", f"{gigabytes(bill.memory_peak)}{of} GB at most"
+        yield "memory", f"{gigabytes(bill.memory_peak)}{of} GiB at most"
     if bill.gpus or bill.gpu_percent is not None:
         yield "GPU", _gpu(bill)
     elif bill.energy:
@@ -85,7 +85,7 @@ def _gpu(bill: events.Bill) -> str:
         parts.append(f"busy {bill.gpu_percent:.0f} % of the time")
     if bill.gpu_memory_peak is not None:
         of = f" of {gigabytes(bill.gpu_memory_total)}" if bill.gpu_memory_total else ""
-        parts.append(f"{gigabytes(bill.gpu_memory_peak)}{of} GB at most")
+        parts.append(f"{gigabytes(bill.gpu_memory_peak)}{of} GiB at most")
     if bill.energy:
         parts.append(f"{_amount(bill.energy)} Wh" + (" (all of the node)" if bill.energy_of == "node" else ""))
     count = f"{bill.gpus} {kind}" if bill.gpus else kind

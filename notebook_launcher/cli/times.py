@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from notebook_launcher import moments
+
 
 def moment(text: str | None) -> datetime | None:
     """Return a time in ISO with its zone; ``None`` for what is no such time."""
-    try:
-        at = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return at if at.tzinfo else None
+    at = moments.moment(text)
+    return at if at and at.tzinfo else None
 
 
 def clock(at: datetime, now: datetime) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -362,20 +362,38 @@ def command_line(argv: Sequence[str], *, login_shell: bool, marked: bool = True)
     with the line ``OUTPUT_BEGINS`` where it is to be ``marked``.
     """
     mark = f"echo {OUTPUT_BEGINS}; " if marked else ""
+    if any("\n" in word for word in argv):
+        argv = ["bash", "-c", _UNFOLD, "unfold", *(word.replace("\\", r"\\").replace("\n", r"\n") for word in argv)]
     if login_shell:
-        return shlex.join(["bash", "-l", "-c", f'{mark}exec "$@"', "launch-notebook", *argv])
-    return f"{mark}{shlex.join(argv)}"
+        argv = ["bash", "-l", "-c", f'{mark}exec "$@"', "launch-notebook", *argv]
+    return ("" if login_shell else mark) + " ".join(map(_quoted, argv))
+
+
+# csh, as a login shell, cannot quote a line's end
+_UNFOLD = 'for word do printf -v word %b "$word"; words+=("$word"); done; exec "${words[@]}"'
+_PLAIN = re.compile(r"[\w@%+:,./-][\w@%+:,./=-]*", re.ASCII)  # zsh and tcsh expand a word that begins with =
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for sh and csh; to csh a ``!`` is its history between quotes as well."""
+    return word if _PLAIN.fullmatch(word) else "'" + re.sub("['!]", r"'\\\g<0>'", word) + "'"
 
 
 def on_a_lifeline(argv: Sequence[str]) -> list[str]:
     """Return the command that runs another one without input, and ends it when its own input ends.
 
-    No SSH server ends what runs without a terminal when the connection breaks; but it closes its input.
+    It ends with all that it has started. No SSH server ends what runs without a terminal when the connection breaks;
+    but it closes its input.
     """
-    return ["sh", "-c", _LIFELINE, "lifeline", *argv]
+    return ["bash", "-c", _LIFELINE, "lifeline", *argv]
 
 
+# set -m: the command gets a process group of its own. The guard, once it has begun, is waited for. Three seconds: srun
+# ends its step on the first signal, and would leave it on SIGKILL. What bash says of a killed child is of no interest.
 _LIFELINE = (
-    'exec 3<&0; "$@" </dev/null 3<&- & child=$!; { read -r _ <&3; kill "$child"; } 2>/dev/null & guard=$!; exec 3<&-; '
-    'wait "$child"; code=$?; kill "$guard" 2>/dev/null; exit "$code"'
+    'exec 3<&0; set -m; "$@" </dev/null 3<&- & child=$!; set +m; '
+    '{ read -r _ <&3; trap "" TERM; kill -- "-$child"; '
+    'for _ in {1..30}; do kill -0 -- "-$child" || exit; sleep 0.1; done; kill -KILL -- "-$child"; } 2>/dev/null & '
+    'guard=$!; exec 3<&-; '
+    '{ wait "$child"; code=$?; kill "$guard"; wait "$guard"; kill -- "-$child"; } 2>/dev/null; exit "$code"'
 )

@@ -158,11 +158,11 @@ class ChildBytes:
 
 
 def _let_go(child: subprocess.Popen[bytes]) -> None:
-    """Close a child's input, and give it a moment to end."""
+    """Close the input of a command on a lifeline, and give it the moment that it has to end what it runs."""
     if child.stdin:
         child.stdin.close()
     try:
-        child.wait(timeout=2)
+        child.wait(timeout=5)
     except subprocess.TimeoutExpired:
         _kill(child)
 

@@ -171,8 +171,9 @@ class OpenSshHost(RemoteHost):
         channel = self._execute(on_a_lifeline(argv), login_shell=login_shell, errors=2)
         with contextlib.closing(channel):
             channel.settimeout(LOOK_EVERY)
-            if not pass_on(channel.recv, until):
-                return -1
+            cut_off = pass_on(channel.recv, until)
+            if cut_off is not None:
+                return cut_off
             code = channel.exit_code(5.0)
             if code is None and not master.answers():
                 raise self._lost()

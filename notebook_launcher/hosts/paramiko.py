@@ -489,10 +489,12 @@ class ParamikoHost(RemoteHost):
         try:
             errors.start()
             channel.settimeout(LOOK_EVERY)
-            if not pass_on(channel.recv, until):
-                return -1
-            errors.join(1)
-            return self._exit_code(channel)
+            cut_off = pass_on(channel.recv, until)
+            while cut_off is None and (errors.is_alive() or not channel.status_event.is_set()):
+                cut_off = -1 if until() else None  # its errors may be read slowly
+                channel.status_event.wait(LOOK_EVERY)
+                errors.join(LOOK_EVERY)
+            return self._exit_code(channel) if cut_off is None else cut_off
         finally:
             channel.close()
 

@@ -19,11 +19,13 @@ from notebook_launcher.hosts.base import OUTPUT_BEGINS
 LOOK_EVERY = 0.5  # seconds after which it is asked whether to go on
 AT_ONCE = 65536  # bytes that are read, or kept for a command that does not read, at most
 _KEYBOARD, _SCREEN = 0, 1
+_BROKEN_PIPE = 128 + 13
 _ENDS_WITHIN = 2.0  # seconds for a command whose terminal was closed
 
 # what a full-screen program switches: cursor keys that send other codes, the other screen, a mouse that sends keys,
 # bracketed paste; and the cursor, which is on by itself
 _SWITCHED = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
+_BEGUN = re.compile(rb"\x1b(\[(\?[0-9;]{0,30})?)?\Z")  # the rest comes with the next piece
 _MODES = (b"1", b"47", b"1000", b"1002", b"1003", b"1006", b"1047", b"1049", b"2004")
 _CURSOR = b"25"
 
@@ -101,21 +103,25 @@ def _carry(far: Far, screen: _Screen, resized: int, until: Until) -> bool:
                 return False
         if _KEYBOARD in ready:
             keys = _read_keyboard()
-            if not keys:
+            if keys == b"":
                 return False
-            typed += keys
+            typed += keys or b""
         if typed:
             try:
                 typed = typed[far.write(typed) :]
-            except OSError:  # it has ended: what it said last is still to be read
+            except (OSError, EOFError):  # it has ended (paramiko: or broken): what it said last is still to be read
                 typed = b""
     return False
 
 
-def _read_keyboard() -> bytes:
-    with contextlib.suppress(OSError):
+def _read_keyboard() -> bytes | None:
+    """Return what was typed, nothing where the terminal is gone; ``None``: nothing just now."""
+    try:
         return os.read(_KEYBOARD, AT_ONCE)
-    return b""
+    except BlockingIOError:  # somebody else has made it so
+        return None
+    except OSError:
+        return b""
 
 
 class _Screen:
@@ -123,11 +129,15 @@ class _Screen:
 
     def __init__(self) -> None:
         self._left_over: dict[bytes, bytes] = {}  # what undoes each thing that is switched
+        self._begun = b""
 
     def write(self, data: bytes) -> bool:
         """Show output; return whether the terminal is still there."""
-        for switched in _SWITCHED.finditer(data):
+        seen = self._begun + data
+        for switched in _SWITCHED.finditer(seen):
             self._note(switched[1].split(b";"), on=switched[2] == b"h")
+        begun = _BEGUN.search(seen[-40:])
+        self._begun = begun[0] if begun else b""
         return write_all(_SCREEN, data)
 
     def _note(self, modes: Sequence[bytes], *, on: bool) -> None:
@@ -157,11 +167,12 @@ def write_all(descriptor: int, data: bytes) -> bool:
     return True
 
 
-def pass_on(receive: Callable[[int], bytes], until: Until) -> bool:
-    """Write what comes after the line ``OUTPUT_BEGINS`` to our output until it ends; return whether it did.
+def pass_on(receive: Callable[[int], bytes], until: Until) -> int | None:
+    """Write what comes after the line ``OUTPUT_BEGINS`` to our output until it ends.
 
-    It did not where ``until`` said so, or nobody reads our output any more. ``receive`` raises ``TimeoutError`` now and
-    then, and another ``OSError`` at an end that is none.
+    Where it has not ended, return an exit code: -1 where ``until`` said so, and a shell's for a broken pipe where nobody
+    reads our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` at an end that
+    is none.
     """
     mark, before, begun = f"{OUTPUT_BEGINS}\n".encode(), b"", False
     while not until():
@@ -170,15 +181,15 @@ def pass_on(receive: Callable[[int], bytes], until: Until) -> bool:
         except TimeoutError:
             continue
         except OSError:
-            return True
+            return None
         if not data:
-            return True
+            return None
         if not begun:
             before, found, data = (before + data).partition(mark)
             begun = bool(found)
         if begun and not write_all(_SCREEN, data):
-            return False
-    return False
+            return _BROKEN_PIPE
+    return -1
 
 
 @contextlib.contextmanager

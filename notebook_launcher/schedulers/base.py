@@ -83,7 +83,8 @@ class State(enum.Enum):
 class JobStatus:
     """One job at one moment. What was not told is ``None``, never a guess.
 
-    ``start``: when it started or, while it waits, the scheduler's estimate (the cluster's clock, ISO without zone).
+    ``start``: when it started or, while it waits, the scheduler's estimate; ``ends``: when its walltime is over,
+    or it was (ISO; where that has no zone, on the cluster's clock).
     ``by``: who cancelled it, as the scheduler names them (Slurm: the user's number). ``partition``: where it waits or
     runs. ``account``, ``qos``, ``walltime``: the job's own, whatever was asked for, in the scheduler's words (a
     walltime as ``2:00:00`` or ``UNLIMITED``).
@@ -101,6 +102,7 @@ class JobStatus:
     account: str | None = None
     qos: str | None = None
     walltime: str | None = None
+    ends: str | None = None
 
 
 @dataclass(frozen=True)

@@ -18,22 +18,25 @@ from notebook_launcher.schedulers.base import Accounted, JobRef, JobStatus, Sche
 from notebook_launcher.schedulers.slurm_environment import of_no_job, on_cluster, plain
 from notebook_launcher.schedulers.slurm_outlook import SlurmOutlook
 
-# id, state, partition, nodes, start (or its estimate), account, QOS, walltime, reason; the reason last: it is free text
-_FIELDS = "%i|%T|%P|%N|%S|%a|%q|%l|%r"
-_FIELD_COUNT = 9
+# id, state, partition, nodes, start and end (or their estimates), account, QOS, walltime, reason; the reason last: it
+# is free text
+_FIELDS = "%i|%T|%P|%N|%S|%e|%a|%q|%l|%r"
+_FIELD_COUNT = 10
 # the same as ``scontrol --oneliner`` prints it, for which spaces in a reason are underscores
 _RECORD = re.compile(
     r"^JobId=(?P<id>\d+) .*?(?: Account=(?P<account>\S*) QOS=(?P<qos>\S*)(?: WCKey=\S*)?)? "
     r"JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*?(?: TimeLimit=(?P<walltime>\S+) .*?)? "
-    r"StartTime=(?P<start>\S+) .*? Partition=(?P<partition>\S+) .*? NodeList=(?P<node>\S*)",
+    r"StartTime=(?P<start>\S+) EndTime=(?P<ends>\S+) .*?Partition=(?P<partition>\S+) .*? NodeList=(?P<node>\S*)",
     re.A | re.M,
 )
-_RECORDED = ("id", "state", "partition", "node", "start", "account", "qos", "walltime", "reason")
+_RECORDED = ("id", "state", "partition", "node", "start", "ends", "account", "qos", "walltime", "reason")
 _HISTORY = "JobIDRaw,State,ExitCode,NodeList,Start"
+# sacct of 22.05 tells no zone, so it is asked for UTC
+_NO_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.A)
 
 # NOT_SET, Partition_Limit: a walltime that is the partition's
 _NOT_TOLD = frozenset(
-    {"", "N/A", "None", "Unknown", "None assigned", "(null)", "NOT_SET", "Partition_Limit", "INVALID"}
+    {"", "N/A", "None", "NONE", "Unknown", "None assigned", "(null)", "NOT_SET", "Partition_Limit", "INVALID"}
 )
 
 _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?", re.A)
@@ -124,7 +127,7 @@ class Slurm(Scheduler):
     def history(self, job: JobRef) -> list[str]:
         """Return ``sacct`` for one job; the site may have accounting switched off."""
         words = ["--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", f"--format={_HISTORY}"]
-        return plain(["sacct", *on_cluster(job.cluster), *words], of_a_job=True)
+        return plain(["sacct", *on_cluster(job.cluster), *words], "TZ=UTC0", of_a_job=True)
 
     def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
         """Read the last row: a requeued job has one for each run."""
@@ -216,15 +219,17 @@ def _present(
     partition: str,
     node: str,
     start: str,
+    ends: str,
     account: str,
     qos: str,
     walltime: str,
     reason: str,
 ) -> JobStatus:
     """Return one row of squeue."""
+    read = State.read(state)
     return JobStatus(
         JobRef(job_id, cluster),
-        State.read(state),
+        read,
         reason=_known(reason) or ("Configuring" if state.upper() in _PREPARING else None),
         node=_known(node),
         start=_known(start),
@@ -232,6 +237,7 @@ def _present(
         account=_known(account),
         qos=_known(qos),
         walltime=_known(walltime),
+        ends=None if read.waits else _known(ends),
     )
 
 
@@ -243,7 +249,7 @@ def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> Job
         job,
         State.read(state),
         node=_known(node),
-        start=_known(start),
+        start=f"{start}+0000" if _NO_ZONE.fullmatch(start) else _known(start),
         exit_code=_number(code),
         signal=_number(signal) or None,
         by=by[1] if by else None,

@@ -27,11 +27,12 @@ _TAKEN_AWAY = {
 }  # fmt: skip
 # where Slurm's commands go without -M
 _ELSEWHERE = "SLURM_CLUSTERS"
-_TIMES = "SLURM_TIME_FORMAT=standard"
+# with the zone: a TZ in a start-up file is Slurm's clock, and not that of other commands
+_TIMES = "SLURM_TIME_FORMAT=%Y-%m-%dT%H:%M:%S%z"
 
 
 def plain(command: Sequence[str], *more: str, of_a_job: bool = False) -> list[str]:
-    """Return a command that prints what its flags ask for and nothing else, times as ISO without a zone.
+    """Return a command that prints what its flags ask for and nothing else, times as ISO with their zone.
 
     ``more``: variables that it needs (``NAME=value``). ``of_a_job``: it is about a job whose cluster is known, which is
     this one where the command names none; any other goes where the user's submissions go.

@@ -49,7 +49,7 @@ _SUFFIXES = "*~#!%$@^-"
 _OUT_OF_SERVICE_SUFFIXES = frozenset("*$^")  # does not answer; maintenance; is being rebooted
 
 _WILL_RUN = re.compile(
-    r"Job \d+ to start at (?P<start>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\b(?:.*? on nodes (?P<nodes>\S+))?"
+    r"Job \d+ to start at (?P<start>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[+-]\d{4})?)\b(?:.*? on nodes (?P<nodes>\S+))?"
     r"(?: in partition (?P<partition>\S+))?",
     re.A,
 )
