@@ -24,7 +24,7 @@ ifdef ARGS
 else
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3
 	$(VENV)/bin/python -m pytest tests/test_healing.py
-	$(VENV)/bin/python -m pytest -m cluster -n 2 --dist loadfile --ignore=tests/test_healing.py
+	$(VENV)/bin/python -m pytest -m cluster -n 3 --dist loadfile --ignore=tests/test_healing.py
 	$(VENV)/bin/python -m pytest -m each_slurm --slurm 22.05 -n 2 --dist loadfile
 endif
 

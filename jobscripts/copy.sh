@@ -33,6 +33,16 @@ find_path() {
   while [[ $path == ?*/ ]]; do path=${path%/}; done
 }
 
+# Take the links out of $path, but not its last name: tar keeps no name that has .. in it.
+take_links_out() {
+  local last=${path##*/} folder=${path%/*}
+  if [[ $last == . || $last == .. ]]; then last='' folder=$path; fi
+  folder=$(cd -P -- "$folder/." && pwd -P && printf x) || return
+  folder=${folder%$'\nx'}
+  path=$folder
+  [[ -z $last ]] || path=${folder%/}/$last
+}
+
 # Hash standard input. OpenSSL is three times as fast as many a sha256sum.
 digest() {
   local known=2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881 # that of an x
@@ -54,6 +64,7 @@ verb_list() {
       printf 'M\0%s\0' "$path"
       continue
     fi
+    take_links_out || return
     printf 'S\0%s\0' "$path"
     find -H "$path" \( -readable -printf 'E\0y\0' -o -printf 'E\0n\0' \) \
       -printf '%y\0%Y\0%m\0%s\0%T@\0%P\0%l\0'
@@ -121,52 +132,82 @@ verb_get() {
 
 bytes() { dd if="$1" bs=1M iflag=skip_bytes,count_bytes skip="$2" count="$3" status=none; }
 
+# Whether it is a file with this one name, and whether an attempt of this user made it: in a folder for many, anybody may
+# have put a file there, or a link.
+is_plain() { [[ ! -L $1 && -f $1 && $(stat -c %h -- "$1") == 1 ]]; }
+is_part() { is_plain "$1" && [[ -O $1 && $(stat -c %a -- "$1") == 600 ]]; }
+
+give_up() {
+  printf '%s\n' "$1" >&2
+  return 1
+}
+
+# part FILE: its bytes, where an attempt may go on from there.
+verb_part() { if is_part "$1"; then stat -c %s -- "$1"; fi; }
+
 # put FOLDER PART OFFSET COUNT (bytes as data): write them into the part from there on, and tell its size and, once it
 # is large enough, the hash of what can be read from there on.
 # Always at their own place, and from nothing into a new file: an earlier attempt may still be writing.
 verb_put() {
-  local hash='' size
+  local hash='' size open=/dev/fd/7
   umask 077
   cd -- "$1" || return
-  if [[ $3 == 0 ]]; then rm -f -- "./$2" || return; fi
-  dd of="./$2" bs=256K seek="$3" oflag=seek_bytes conv=notrunc status=none || return
-  size=$(stat -c %s -- "./$2") || return
-  if ((size == $3 + $4)); then hash=$(bytes "./$2" "$3" "$4" | digest) || return; fi
+  if [[ $3 == 0 ]]; then
+    set -C # a file that is new, not what somebody puts there at this moment
+    rm -f -- "./$2" && exec 7>"./$2" && [[ -f $open ]] || return
+    chmod 600 $open # a folder may give its files more, by an ACL
+  else
+    is_part "./$2" && exec 7<>"./$2" && is_part "./$2" && [[ ./$2 -ef $open && $(stat -L -c %s $open) -ge $3 ]] ||
+      give_up "$2 has been replaced" || return
+  fi
+  dd bs=256K seek="$3" oflag=seek_bytes conv=notrunc status=none >&7 || return
+  [[ ./$2 -ef $open ]] || give_up "$2 has been replaced, by another copy maybe" || return
+  size=$(stat -L -c %s $open) || return
+  if ((size == $3 + $4)); then hash=$(bytes $open "$3" "$4" | digest) || return; fi
   printf '%s %s\n' "${hash:0:64}" "$size"
 }
 
-# place FOLDER PART NAME MODE TIME FORCE: a complete part gets its mode (under the umask), its time and its name.
+# place FOLDER PART NAME BYTES MODE TIME FORCE: a complete part gets its mode (under the umask), its time and its name.
 verb_place() {
+  local how=-n
+  [[ $7 == yes ]] && how=-f
   cd -- "$1" || return
-  chmod "$(masked "$4")" "./$2" && touch -d "@$5" -- "./$2" || return
-  if [[ $6 == yes ]]; then
-    mv -f -T -- "./$2" "./$3"
-  else
-    mv -n -T -- "./$2" "./$3"
-    [[ ! -e ./$2 ]] || return "$THERE_ALREADY"
-  fi
+  is_plain "./$2" && [[ $(stat -c %s -- "./$2") == "$4" ]] || give_up "$2 has been replaced" || return
+  chmod "$(masked "$5")" "./$2" && touch -d "@$6" -- "./$2" || return
+  if mv "$how" -T -- "./$2" "./$3" && [[ ! -e ./$2 ]]; then return 0; fi
+  [[ $how == -n && (-e ./$3 || -L ./$3) ]] && return "$THERE_ALREADY"
+  return 1
 }
 
 masked() { printf '%o' "$((8#$1 & 8#777 & ~8#$users_umask))"; }
 
-# unpack BASE STAGE (a tar as data): unpack it into a new hidden folder, and hash all that is there.
+# unpack BASE STAGE (a tar as data): unpack it into a new hidden folder, and hash all that is there. Those of copies that
+# were killed more than a day ago are taken away.
 verb_unpack() {
-  cd -- "$1" && rm -rf -- "./$2" && (umask 077 && mkdir -- "./$2") && cd -- "./$2" || return
-  tar -x -f - --no-same-owner --no-same-permissions || return
+  cd -- "$1" || return
+  find . -maxdepth 1 -name '.copy.part-??????????' -type d -uid "$EUID" -mmin +1440 -exec rm -rf {} + 2>/dev/null
+  mkdir -m 700 -- "./$2" && cd -- "./$2" || return
+  if ! tar -x -f - --no-same-owner --no-same-permissions; then
+    cd .. && rm -rf -- "./$2"
+    return 1
+  fi
   cat >/dev/null
   find . -type f -print0 | xargs -0 -r sha256sum --
 }
 
-# settle BASE STAGE FORCE: what was unpacked gets its place. Told: what does not, because something is there.
+# settle BASE STAGE FORCE (names as data): what was unpacked gets its place. Told, each with three words: L, -, name: what
+# does not; T, bytes, name: what is there now.
 verb_settle() {
   local folder how=-n
   [[ $3 == yes ]] && how=-f
-  cd -- "$1/$2" || return
+  cd -- "$1" && [[ -O ./$2 && ! -L ./$2 ]] && cd -- "./$2" || give_up "what was unpacked has gone" || return
   while IFS= read -r -d '' folder; do
     find "$folder" -maxdepth 1 -type f -print0 | xargs -0 -r mv "$how" -t "../$folder" --
   done < <(find . -type f -printf '%h\0' | sort -z -u)
-  find . -type f -print0
+  find . -type f -printf 'L\0-\0%p\0'
   cd .. && rm -rf -- "./$2"
+  xargs -0 -r stat --printf 'T\0%s\0%n\0' -- 2>/dev/null
+  return 0
 }
 
 # pack (absolute names without their first slash as data): a tar of these files; of links, of what they lead to.
@@ -181,13 +222,13 @@ verb_folders() {
 # modes BASE MODE (names as data): give folders this mode, under the umask.
 verb_modes() { cd -- "$1" && xargs -0 -r chmod "$(masked "$2")" --; }
 
-# tie BASE FORCE (link, name as data): make links.
+# tie BASE FORCE (link, name as data): make links; one that leads there already may be from an attempt that was cut.
 verb_tie() {
   local link name how=-sT
   [[ $2 == yes ]] && how=-sfnT
   cd -- "$1" || return
   while IFS= read -r -d '' link && IFS= read -r -d '' name; do
-    ln "$how" -- "$link" "$name" || return
+    [[ -L $name && $(readlink -n -- "$name" && printf x) == "${link}x" ]] || ln "$how" -- "$link" "$name" || return
   done
 }
 

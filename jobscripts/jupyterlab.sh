@@ -370,7 +370,7 @@ find_server() {
 ask_as_a_stranger() {
   local connection status='' path=${server_base_url//\"/}
   { exec {connection}<>"/dev/tcp/$listen_address/$server_port"; } 2>/dev/null || return 1
-  printf 'GET %sapi/status HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' "$path" 2>/dev/null 1>&"$connection"
+  printf 'GET %sapi/status?as-a-stranger HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' "$path" 2>/dev/null 1>&"$connection"
   read -r -t 3 _ status _ <&"$connection"
   exec {connection}>&-
   [[ $status == 200 ]] && leave_open_door "answers without the token"

@@ -507,10 +507,26 @@ list_tagged() {
       while IFS= read -r -d '' entry; do
         case $entry in
           "$1") found=yes ;;
+          SLURM_JOB_ID="${SLURM_JOB_ID-}" | PBS_JOBID="${PBS_JOBID-}" | LSB_JOBID="${LSB_JOBID-}") ;;
           SLURM_JOB_ID=* | PBS_JOBID=* | LSB_JOBID=*) foreign=yes ;;
         esac
       done <"$file"
     } 2>/dev/null
     [[ -n $found && -z $foreign ]] && tagged+=("$pid")
+  done
+}
+
+# end_tagged NAME=VALUE: end all processes that list_tagged finds, and set ended to their number.
+end_tagged() {
+  local how tries
+  ended=0
+  for how in TERM KILL; do
+    for ((tries = 0; tries < 10; tries++)); do
+      list_tagged "$1"
+      ((${#tagged[@]})) || return 0
+      ((ended)) || ended=${#tagged[@]}
+      ((tries)) || kill "-$how" "${tagged[@]}" 2>/dev/null
+      pause 0.1
+    done
   done
 }

@@ -55,11 +55,22 @@ run_shell() {
     prepare_container
     way=("${into_container[@]}" /bin/bash)
   fi
-  "${way[@]}" "$NBL_SESSION_DIR/shell.sh" --here "$NBL_SESSION_DIR" "$NBL_SHELL" "$$" "$3"
+  quietly "${way[@]}" "$NBL_SESSION_DIR/shell.sh" --here "$NBL_SESSION_DIR" "$NBL_SHELL" "$$" "$3"
+}
+
+# quietly COMMAND...: without bash's own words on how it died, which name this file.
+quietly() {
+  local code err
+  exec {err}>&2 2>/dev/null
+  "$@" 2>&"$err" {err}>&-
+  code=$?
+  exec 2>&"$err" {err}>&-
+  return "$code"
 }
 
 finish() {
   local code=$1
+  end_tagged "$shell_run"
   if read_line "$NBL_CAUSE_FILE"; then
     say "${REPLY#* }"
     ((code)) || code=1
@@ -75,10 +86,26 @@ finish() {
 become_shell() {
   know "$1" "$2" "$3"
   [[ $NBL_SHELL != container ]] || write_file "$NBL_INSIDE_FILE" "$$"
-  if [[ -z $4 ]]; then exec "$BASH" --rcfile "$NBL_SESSION_DIR/shell.sh" -i; fi
-  set_up
-  forget
-  exec "$BASH" -c "$4"
+  if [[ -z $4 ]]; then
+    be_followed "$BASH" --rcfile "$NBL_SESSION_DIR/shell.sh" -i
+  else
+    set_up
+    forget
+    be_followed "$BASH" -c "$4"
+  fi
+}
+
+# be_followed COMMAND...: become it, but for what it leaves running. A container is not left, and a step of a job does not
+# end, before that has ended; and the scheduler would end it in any case.
+be_followed() {
+  local code
+  export "${shell_run?}"
+  quietly "$@"
+  code=$?
+  export -n "${shell_run%%=*}"
+  end_tagged "$shell_run"
+  ((!ended)) || say "ended what still ran in the background ($ended)"
+  exit "$code"
 }
 
 set_up() {
@@ -136,6 +163,7 @@ environment_name() {
 know() {
   export NBL_SESSION_DIR=$1 NBL_SHELL=$2
   export NBL_CAUSE_FILE=$1/runtime/cause-$3 NBL_INSIDE_FILE=$1/runtime/inside-$3
+  shell_run=NBL_SHELL_RUN=${1##*/}:$3
   use_lib
 }
 

@@ -47,7 +47,7 @@ from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, Typed, View, job_of
-from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel
+from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel, read_port, why_not
 from notebook_launcher.verdict import ended_idle, exit_record, final_status, how_it_ended, why_requeued
 from notebook_launcher.waiting import show_suspended, show_waiting
 from notebook_launcher.watch import (
@@ -68,10 +68,12 @@ from notebook_launcher.ways import Crossing, Node, find_way
 
 STABLE_AFTER = 15.0  # seconds after which a mended connection counts as a good one
 PATIENCE_WAITING = 24 * 3600.0  # seconds for which a lost connection is tried again while the job has no end yet
-KEYS_HELD = "ENTER alone ends the session and its job; d and ENTER leaves it running."
+KEYS_HELD = (
+    "ENTER alone ends the session and its job, d leaves it running, f PORT forwards a port (f 6006, f 6006:16006)."
+)
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C ends the job; d and ENTER leaves it, for you to come back to."
 KEYS_COMING_BACK = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, leaves the session as it is."
-KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f and a number opens another one."
+KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT opens another one."
 FIRST_WORD_WITHIN = 180.0  # seconds that a running job's script may take to its first line: a prolog, a slow mount
 
 
@@ -180,6 +182,7 @@ class _Attendance:
         self._reached = False
         self._only_ports = bool(ports)
         self._forwards = [*ports, *((port, 0) for port in stage.forwards)]
+        self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, and the numbers wanted here
         self._mending: Mending | None = None
         self._broken_since: float | None = None
         self._pause = 0.0  # before the next attempt to mend something that did not last
@@ -286,19 +289,28 @@ class _Attendance:
         self._stage.view.show(events.Noted(keys))
 
     def _forward_typed(self, word: str) -> None:
-        if not word.isdecimal() or not 0 < int(word) < 65536:
-            self._stage.view.show(events.Noted(f"“{word}” is not a port; for example: f 6006"))
+        ports = read_port(word)
+        if ports is None:
+            self._note(f"“{word}” is not a port (1 to 65535); for example: f 6006")
         elif self.held:
-            self._forward(int(word))
+            self._forward(*ports)
         else:
-            self._forwards.append((int(word), 0))
-            self._stage.view.show(events.Noted(f"Port {word} will be forwarded as soon as JupyterLab is ready."))
+            self._forwards.append(ports)
+            self._note(f"Port {word} will be forwarded as soon as JupyterLab is ready.")
 
-    def _forward(self, port: int, wish: int = 0) -> None:
+    def _forward(self, port: int, wish: int) -> None:
+        wish = wish or port
         local_port = self._tunnel.forward(port, wish)
-        if wish not in (0, local_port):
-            self._stage.view.show(events.Noted(f"Port {wish} of this machine is taken."))
+        if (port, wish) in self._forwarded:
+            self._note(f"Port {port} of {self._node} is open already: http://127.0.0.1:{local_port}")
+            return
+        self._forwarded.add((port, wish))
+        if wish != local_port:
+            self._note(why_not(wish))
         self._stage.view.show(events.Forwarded(str(self._node), port, local_port))
+
+    def _note(self, text: str) -> None:
+        self._stage.view.show(events.Noted(text))
 
     def _look_around(self) -> None:
         # twice: after Ctrl-Z and fg the cluster's words are on their way
@@ -606,6 +618,7 @@ class _Attendance:
         self._run = {}
         self._asked = self._reached = self.held = False
         self._shown_node = ""
+        self._forwarded.clear()
         if self._mending is None:
             self._whole_again()  # only the way to the former node was broken
         self._stage.view.show(events.Noted(sentence))
@@ -655,7 +668,7 @@ def await_start(stage: Stage, session: Session, access: Access, first: events.Ev
         node = started.node
     except _End:
         end_job(stage, session)
-        raise Interrupted("Interrupted before the job had started.", why=f"Job {job_of(session)} is gone.") from None
+        raise Interrupted("Interrupted before the job had started.") from None
     except _GaveUp as gave_up:
         end_after(stage, session, gave_up.error)
         raise gave_up.error from None

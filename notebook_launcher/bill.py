@@ -65,7 +65,7 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
         energy_of=energy_of,
         cost=_cost(price, wall, told, gpus, gpu_type, use.gpu_name),
         unit=price.unit if price else "",
-        measured=_measured(facts, use, shared=shared),
+        measured=_measured(facts, use, gpus, shared=shared),
         advice=(),
         node=facts.node,
         gpu_type=gpu_type,
@@ -131,12 +131,14 @@ def _type_asked(flags: Mapping[str, str | None]) -> str | None:
     return None
 
 
-def _measured(facts: Facts, use: Use, *, shared: bool) -> str:
+def _measured(facts: Facts, use: Use, gpus: int, *, shared: bool) -> str:
     """Return where the figures come from, in words."""
     told = facts.accounted
     samples = f"{use.count} sample{'' if use.count == 1 else 's'} of the job" if use.count else ""
     sources = " and ".join(filter(None, ("Slurm's accounting" if told else "", samples)))
     words = [f"by {sources}" if sources else "by the job's own clock"]
+    if use.count and use.gpu_percent is None and gpus:
+        words.append(f"no nvidia-smi and no rocm-smi told of GPUs on {facts.node or 'the node'}")
     if told and not told.complete:
         words.append("the last figures have not come to the accounting yet")
     if shared and told is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -238,7 +239,7 @@ def _entry(record: Record, told: Told, now: datetime) -> Entry:
         job.id if job else None,
         job.cluster if job else None,
         _node(record, status) if state != "waiting" else None,
-        asked.environment,
+        asked.environment or _image(asked),
         asked.program,
         _iso(asked.created),
         _iso(ends),
@@ -252,6 +253,15 @@ def _entry(record: Record, told: Told, now: datetime) -> Entry:
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
     return Entry(record, seen, ended or _ended_by(record, started), was_asked and answers is not None and is_over)
+
+
+def _image(asked: SessionRecord) -> str | None:
+    """Return the file name of an image that was named without an environment: ``-- /path/image.sif``."""
+    with contextlib.suppress(ValueError):
+        words = shlex.split(asked.command or "")
+        if "--" in words[:-1]:
+            return words[-1].rstrip("/").rpartition("/")[2] or None
+    return None
 
 
 def _state(record: Record, status: JobStatus | None, *, asked: bool, answered: bool) -> str:
@@ -283,6 +293,8 @@ def _about(record: Record, status: JobStatus | None, state: str) -> str:
         word = _END_STATES.get(status.state, "") if status and cause in ("", "stopped") else ""
         if cause == "stopped" and (status is None or status.state is State.CANCELLED):
             word = _END_STATES[State.TIMEOUT] if _used_its_time(record) else ""
+        if cause == "finished" and record.session.record.program == "shell":
+            return ""  # there is no JupyterLab that somebody shut down
         return word or _ENDS.get(cause, cause.replace("-", " "))
     if state == "gone":
         if record.session.job is None:
@@ -386,14 +398,19 @@ def choose(catalogue: Catalogue, name: str, where: str, *, ended_too: bool = Fal
         raise SessionNotFound(
             f"{len(found)} sessions match “{name}”." if name else f"There are {len(found)} sessions.",
             why=list_apart(found, catalogue.now),
-            mend=f"name one of them, for example: {_short(found[0], found)}",
+            mend=f"name one of them, for example: {short_name(found[0], found)}",
         )
+    ended = [] if ended_too or not name else _meant([], ended, name)
+    if len(ended) == 1:
+        raise _has_ended(ended[0], catalogue)
     if name in catalogue.damaged:
         raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
     raise SessionNotFound(
         f"There is no session “{name}” on {where}." if name else f"There is no session on {where}.",
-        why=f"Live sessions there:\n{list_apart(live, catalogue.now)}" if live else _none_live(name, catalogue),
-        mend="start one: launch-notebook" if not live else f"name one of them, for example: {_short(live[0], live)}",
+        why=f"Live sessions there:\n{list_apart(live, catalogue.now)}" if live else "Live sessions there: none.",
+        mend="start one: launch-notebook"
+        if not live
+        else f"name one of them, for example: {short_name(live[0], live)}",
     )
 
 
@@ -413,19 +430,22 @@ def _has_part(entry: Entry, name: str) -> bool:
     return len(name) >= shortest and (entry.session.id.startswith(name) or entry.session.id.endswith(name))
 
 
-def _none_live(name: str, catalogue: Catalogue) -> str:
-    """Say so; what has ended may have been meant."""
-    ended = _meant([], catalogue.ended, name) if name else []
-    has_ended = f" {_short(ended[0], ended)} has ended." if len(ended) == 1 else ""
-    return f"Live sessions there: none.{has_ended}"
+def _has_ended(entry: Entry, catalogue: Catalogue) -> SessionNotFound:
+    about = f" ({entry.seen.about})" if entry.seen.about else ""
+    name = short_name(entry, catalogue.entries)
+    return SessionNotFound(
+        f"Session {entry.session.id} {_end_in_words(entry, catalogue.now)}{about}.",
+        why=f"Live sessions there:\n{list_apart(catalogue.live, catalogue.now)}" if catalogue.live else "",
+        mend=f"see: launch-notebook logs {name}, launch-notebook bill {name}",
+    )
 
 
 def list_apart(entries: Sequence[Entry], now: datetime) -> str:
     """Return a line for each session with what tells it from the others."""
-    return "\n".join(f"{_short(entry, entries)} {in_words(entry, now)}" for entry in entries)
+    return "\n".join(f"{short_name(entry, entries)} {in_words(entry, now)}" for entry in entries)
 
 
-def _short(entry: Entry, others: Iterable[Entry]) -> str:
+def short_name(entry: Entry, others: Iterable[Entry]) -> str:
     """Return the end of its name, where that is enough to name it."""
     end = entry.session.id[-4:]
     is_enough = not end.isdecimal() and not any(
@@ -446,9 +466,12 @@ def in_words(entry: Entry, now: datetime) -> str:
         "waiting": f"waits{_since(seen.created, now)}",
         "unknown": f"may run{where}{_since(seen.started or seen.created, now)}",
     }
-    default = f"has ended{_since(seen.ended, now, 'at')}" if seen.state == "ended" else "is gone"
     environment = f" ({seen.environment})" if seen.environment else ""
-    return words.get(seen.state, default) + environment
+    return words.get(seen.state, _end_in_words(entry, now)) + environment
+
+
+def _end_in_words(entry: Entry, now: datetime) -> str:
+    return f"has ended{_since(entry.seen.ended, now, 'at')}" if entry.seen.state == "ended" else "is gone"
 
 
 def _since(at: str | None, now: datetime, word: str = "since") -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import queue
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from notebook_launcher import events
-from notebook_launcher.ends import GOES_ON, End, Here, Target, There, refuse_missing
+from notebook_launcher.ends import GOES_ON, End, Here, Target, There, appeared, failed, refuse_missing
 from notebook_launcher.errors import ConnectionLost, CopyFailed, CopyRefused, Interrupted, LauncherError
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.interrupts import Interrupts
@@ -87,6 +88,8 @@ class Copy:
     def run(self) -> None:
         """Copy, and say so."""
         began = time.monotonic()
+        if not self._host.remote:
+            self._view.show(events.Noted("login: is this machine here: no cluster was named."))
         self._view.show(events.Asking("looking at what is to be copied"))
         work = self._steadily(self._look)
         self._refuse_without_room(work)
@@ -120,6 +123,12 @@ class Copy:
                 f"Not everything may be read on {self._source.label}: {listed(items.unreadable)}",
                 why="Nothing was copied.",
                 mend="look at its permissions: ls -l",
+            )
+        if items.left_out and not (items.files or items.folders or items.links):
+            raise CopyRefused(
+                f"There is nothing to copy: {listed(items.left_out)}",
+                why="These are neither files nor folders, or links that lead out and to no file.",
+                mend="name files or folders",
             )
         self._free = target.free
         return self._compare(base, items)
@@ -163,28 +172,27 @@ class Copy:
 
     def _compare(self, base: str, items: Items) -> Work:
         """Look what is there already: equal files are left out, others are refused or (``--force``) replaced."""
-        there = {item.target: posixpath.join(base, item.target) for item in (*items.files, *items.folders)}
+        whole = (*items.files, *items.folders, *items.links)
+        there = {item.target: posixpath.join(base, item.target) for item in whole}
         parts = {item.target: self._part(base, item) for item in items.files}
         sizes = self._destination.sizes([*there.values(), *parts.values()])
-        links = self._destination.links([posixpath.join(base, item.target) for item in items.links])
-        blocked = [
-            there[item.target]
-            for kind, some in (("file", items.files), ("folder", items.folders))
-            for item in some
-            if sizes.get(there[item.target], (kind, 0))[0] != kind
-        ]
+        links = self._destination.links(list(there.values()))  # those that lead nowhere, too
+        blocked = [there[item.target] for item in items.files if sizes.get(there[item.target], ("file",))[0] != "file"]
+        blocked += [path for item in items.folders if (path := there[item.target]) in links
+                    and sizes.get(path, ("nothing",))[0] != "folder"]  # fmt: skip
+        blocked += [path for item in items.links if links.get(path := there[item.target], "") is None
+                    and sizes.get(path, ("file",))[0] != "file"]  # fmt: skip
         if blocked:
             raise CopyRefused(
-                f"On {self._destination.label}, these are a folder here and a file there: {listed(blocked)}",
+                f"On {self._destination.label}, these are folders and not here, or the reverse: {listed(blocked)}",
                 why="Nothing was copied.",
                 mend="take one of the two away",
             )
-        present = [item for item in items.files if there[item.target] in sizes]
-        equal = self._equal([item for item in present if sizes[there[item.target]][1] == item.size], there)
-        tied = {item.target for item in items.links if links.get(posixpath.join(base, item.target)) == item.seen.link}
+        present = [item for item in items.files if there[item.target] in links]
+        equal = self._equal([item for item in present if sizes.get(there[item.target]) == ("file", item.size)], there)
+        tied = {item.target for item in items.links if links.get(there[item.target]) == item.seen.link}
         differ = [there[item.target] for item in present if item.target not in equal]
-        differ += [path for item in items.links if item.target not in tied
-                   and (path := posixpath.join(base, item.target)) in links]  # fmt: skip
+        differ += [path for item in items.links if item.target not in tied and (path := there[item.target]) in links]
         if differ and not self._force:
             raise CopyRefused(
                 f"Other files of the same name are on {self._destination.label}: {listed(differ)}",
@@ -272,12 +280,15 @@ class Copy:
 
     def _place(self, part: str, path: str, item: Item) -> None:
         """Give it its place; a connection that broke under the answer leaves no part any more."""
-        if self._destination.sizes([part]):
+        sizes = self._destination.sizes([part, path])
+        if part in sizes:
             self._destination.place(part, path, item.seen, force=self._force)
+        elif sizes.get(path) != ("file", item.size) or not self._equal([item], {item.target: path}):
+            raise failed(self._destination.label, f"{part} has gone")
 
     def _verified(self, part: str, item: Item) -> int:
         """Return up to where a part is the beginning of the source, by the checksums at both ends: all of it, or 0."""
-        size = self._destination.sizes([part]).get(part, ("", 0))[1]
+        size = self._destination.part(part)
         if not 0 < size <= item.size:
             return 0
         if size > SMALL:
@@ -285,15 +296,13 @@ class Copy:
         return size if self._source.beginning(item.path, size) == self._destination.beginning(part, size) else 0
 
     def _move_batch(self, work: Work, batch: Sequence[Item]) -> None:
-        mark = tag("up" if self._words.up else "down", self._host.label, work.base, *self._words.sources)
-        stage = part_name("copy", mark)
         self._progress.begin(batch[0], len(batch))
         move = self._send_batch if self._words.up else self._fetch_batch
         try:
-            self._steadily(lambda: move(work, stage, batch))
+            self._steadily(lambda: move(work, _new_stage(), batch))
         except Spoilt:
             try:
-                self._steadily(lambda: move(work, stage, batch))
+                self._steadily(lambda: move(work, _new_stage(), batch))
             except Spoilt:
                 raise self._wrong(batch[0].path) from None
         self._progress.end(*batch)
@@ -303,7 +312,10 @@ class Copy:
         if batch:
             self._progress.stand(0)
             send_batch(self._there, work.base, stage, batch, self._progress.add)
-            self._there.settle(work.base, stage, force=self._force)
+            left = self._there.settle(work.base, stage, batch, force=self._force)
+            equal = self._settled(work, left) if left else set()
+            if other := [posixpath.join(work.base, item.target) for item in left if item.target not in equal]:
+                raise appeared(other)
 
     def _not_there(self, work: Work, batch: Sequence[Item]) -> Sequence[Item]:
         """Return what an attempt whose connection broke has not given its place yet."""
@@ -319,9 +331,17 @@ class Copy:
         folder = os.path.join(work.base, stage)  # noqa: PTH118
         try:
             parts = fetch_batch(self._there, folder, batch, self._progress.add)
+            failures: dict[str, CopyFailed] = {}
             for item, part in zip(batch, parts, strict=True):
                 path = posixpath.join(work.base, item.target)
-                self._destination.place(part, path, item.seen, force=self._force)
+                try:
+                    self._destination.place(part, path, item.seen, force=self._force)
+                except CopyFailed as error:
+                    failures[item.target] = error
+            # what another copy has brought meanwhile is there, too
+            equal = self._settled(work, [item for item in batch if item.target in failures]) if failures else set()
+            if other := [name for name in failures if name not in equal]:
+                raise failures[other[0]]
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -359,6 +379,10 @@ class Copy:
         mending = Mending(self._host, self._prompts, inbox, deadline=began + MEND_FOR, pause=0.0, is_lost=lambda: True)
         try:
             outcome = inbox.get(timeout=2 * MEND_FOR)
+        except queue.Empty:
+            raise CopyFailed(
+                f"The connection to {self._host.label} could not be made anew.", why=error.what, mend=GOES_ON
+            ) from None
         finally:
             mending.stop()
         if isinstance(outcome, GivenUp):
@@ -421,6 +445,11 @@ class Progress:
         self._told = time.monotonic()
         done = min(self._done + self._current, self._bytes)
         self._view.show(events.Copying(self._file, self._files, self._files_done, self._bytes, done))
+
+
+def _new_stage() -> str:
+    """Return a name that no other copy has, nor an earlier attempt: it may still be at work."""
+    return part_name("copy", secrets.token_hex(5))
 
 
 def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:

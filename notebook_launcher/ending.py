@@ -230,9 +230,9 @@ def end_after(stage: Stage, session: Session, error: Exception) -> None:
 
 
 def not_ready_yet(stage: Stage, session: Session, *, ours: bool) -> None:
-    """Tell what an interrupt did to a session that was not of use yet: ended its job, or (``ours`` false) left it."""
+    """Tell what an interrupt did to a session that was not of use yet: ended its job, as was shown, or left it."""
     if ours:
-        raise Interrupted("Interrupted before JupyterLab was ready.", why=f"Job {job_of(session)} is gone.")
+        raise Interrupted("Interrupted before JupyterLab was ready.")
     say_left(stage, session)
 
 
@@ -242,16 +242,21 @@ def say_left(stage: Stage, session: Session) -> None:
     stage.view.show(events.Left(session.id, job_of(session).id, come_back, stop))
 
 
-def typed(stage: Stage, session: Session, command: str) -> str:
-    """Return a command of ours on this session, as the user can type it."""
-    return f"{_program()} {command} {_named(stage, session)}"
+def typed(stage: Stage, session: Session, command: str, name: str = "") -> str:
+    """Return a command of ours on this session, as the user can type it. ``name``: a shorter one of the session."""
+    return " ".join(filter(None, [_program(), command, shlex.join(stage.place.arguments()), name or session.id]))
 
 
 def same_again(stage: Stage, session: Session) -> str:
-    """Return the command that starts a session like this one, as the user can type it."""
+    """Return the command that starts a session like this one, as the user can type it.
+
+    Another machine's names its profiles, which may not be known here: it comes with that machine's name before it.
+    """
     record = session.record
-    if record.command is not None:
+    if record.command is not None and record.launched_from in (None, socket.gethostname()):
         return f"{_program()} {record.command}".strip()
+    if record.command is not None:
+        return f"on {record.launched_from}: launch-notebook {record.command}".strip()
     flags = {name: value for name, value in record.flags.items() if name != "begin"}  # an older launcher's session
     words = [shlex.join(stage.place.arguments()), as_typed(flags)]
     words += [shlex.join(["--", record.environment])] if record.environment else []
@@ -272,7 +277,3 @@ def _program() -> str:
     if shutil.which("launch-notebook"):
         return "launch-notebook"
     return "python -m notebook_launcher" if sys.argv[0].endswith("__main__.py") else shlex.quote(sys.argv[0])
-
-
-def _named(stage: Stage, session: Session) -> str:
-    return f"{shlex.join(stage.place.arguments())} {session.id}".strip()

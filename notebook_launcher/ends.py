@@ -21,12 +21,14 @@ from typing import Literal
 
 from notebook_launcher.errors import CopyFailed, CopyRefused, HostCommandFailed
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.paths import Kind, Seen, Source, listed
+from notebook_launcher.paths import Item, Kind, Seen, Source, listed
 from notebook_launcher.wire import PIECE, Reply, ask, names
 
 _THERE_ALREADY = 17  # exit code of copy.sh
 _CUT_SHORT = "wrote only"  # what tar says of a file that was cut by a full disk
+_SHUT = re.compile(r"permission denied|not permitted|read-only", re.I)
 _FULL = re.compile(rf"no space left|disk quota|quota exceeded|file too large|{_CUT_SHORT}", re.I)
+_LOOK = "may you write there? ls -ld tells; "
 GOES_ON = "the same command goes on from there"
 
 
@@ -60,6 +62,10 @@ class End(ABC):
     @abstractmethod
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
         """Return the kind and size of those that are there."""
+
+    @abstractmethod
+    def part(self, path: str) -> int:
+        """Return the bytes of a part that an earlier attempt of this user has left, 0 for anything else."""
 
     @abstractmethod
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
@@ -98,7 +104,7 @@ class Here(End):
     def find(self, paths: Sequence[str]) -> list[Source | None]:
         """Look at files and folders; links at the sources themselves are followed."""
         found: list[Source | None] = []
-        for path in map(os.path.abspath, paths):
+        for path in map(_without_links, paths):
             if not Path(path).exists():
                 found.append(None)
                 continue
@@ -129,6 +135,13 @@ class Here(End):
                 there = Path(path).stat()
                 found[path] = (_kind(there.st_mode), there.st_size)
         return found
+
+    def part(self, path: str) -> int:
+        """Look at it, not behind it."""
+        with contextlib.suppress(OSError):
+            found = os.lstat(path)
+            return found.st_size if is_part(found) else 0
+        return 0
 
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
         """Look at each."""
@@ -170,6 +183,8 @@ class Here(End):
         for name, leads in links.items():
             path = Path(base, name)
             with said_of(str(path)):
+                if path.is_symlink() and os.readlink(path) == leads:  # noqa: PTH115 (as it stands, not tidied up)
+                    continue
                 if force and (path.is_symlink() or path.is_file()):
                     path.unlink()
                 path.symlink_to(leads)
@@ -177,6 +192,8 @@ class Here(End):
     def place(self, part: str, path: str, seen: Seen, *, force: bool) -> None:
         """Rename it, and where nothing may be replaced, link it first: that fails where something is there."""
         with said_of(path):
+            if (now := os.lstat(part)).st_size != seen.size or not _is_plain(now):
+                raise failed(self.label, f"{part} has been replaced")
             Path(part).chmod(seen.mode & 0o777 & ~_umask())
             os.utime(part, ns=(time.time_ns(), seen.time))
             if force:
@@ -218,6 +235,10 @@ class There(End):
         words = self._ask("stats", data=names(paths)).fields() if paths else []
         return {name: (_kind(int(mode, 16)), int(size)) for mode, size, name in _by(3, words)}
 
+    def part(self, path: str) -> int:
+        """Have ``stat`` look."""
+        return int(self._ask("part", path).data or 0)
+
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
         """Have ``readlink`` look."""
         words = self._ask("links", data=names(paths)).fields() if paths else []
@@ -253,15 +274,22 @@ class There(End):
         folder, _, name = path.rpartition("/")
         hidden = part.rpartition("/")[2]
         seconds, parts = divmod(seen.time, 10**9)
-        words = (folder or "/", hidden, name, f"{seen.mode & 0o777:o}", f"{seconds}.{parts:09d}", _yes(force))
+        mode, moment = f"{seen.mode & 0o777:o}", f"{seconds}.{parts:09d}"
+        words = (folder or "/", hidden, name, str(seen.size), mode, moment, _yes(force))
         if self._ask("place", *words, allowed=(_THERE_ALREADY,)).code:
             raise appeared([path])
 
-    def settle(self, base: str, stage: str, *, force: bool) -> None:
-        """Give what was unpacked its place."""
-        left = self._ask("settle", base, stage, _yes(force)).fields()
-        if left:
-            raise appeared([f"{base}/{name.removeprefix('./')}" for name in left])
+    def settle(self, base: str, stage: str, items: Sequence[Item], *, force: bool) -> list[Item]:
+        """Give what was unpacked its place, and return that whose place somebody else has taken meanwhile."""
+        reply = self._ask("settle", base, stage, _yes(force), data=_below_here([item.target for item in items]))
+        told = list(_by(3, reply.fields()))
+        left = {name[2:] for mark, _, name in told if mark == "L"}
+        sizes = {name[2:]: int(size) for mark, size, name in told if mark == "T"}
+        for item in items:
+            taken = item.target in left and item.target in sizes and not force
+            if not taken and (item.target in left or sizes.get(item.target) != item.size):
+                raise failed(self.label, reply.said or f"{base}/{item.target} has not got its place")
+        return [item for item in items if item.target in left]
 
     def _ask(self, verb: str, *words: str, data: bytes = b"", reads: int = 0, allowed: tuple[int, ...] = ()) -> Reply:
         reply = ask(self.host, verb, *words, data=data, reads=reads)
@@ -274,7 +302,7 @@ def failed(label: str, said: str) -> CopyFailed:
     """Return the error for what a tool said."""
     lines = said.strip().splitlines() or ["no reason given"]
     full = [line for line in lines if _FULL.search(line)]
-    mend = "make room there (df -h, quota -s); " if full else ""
+    mend = "make room there (df -h, quota -s); " if full else _LOOK if _SHUT.search(lines[0]) else ""
     why = (full or lines)[0]
     if _CUT_SHORT in why.lower():
         why += " (as where the disk is full, or a quota used up)"
@@ -298,7 +326,8 @@ def said_of(path: str) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or str(error)
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) if hasattr(errno, "EDQUOT") else False
-        mend = "make room here; " if full else ""
+        shut = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+        mend = "make room here; " if full else _LOOK if shut else ""
         raise CopyFailed(f"The copy broke off at {path} on this machine.", why=why, mend=mend + GOES_ON) from None
 
 
@@ -331,6 +360,22 @@ def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def _without_links(path: str) -> str:
+    """Return an absolute path without links before its last name."""
+    folder, name = os.path.split(path.rstrip("/" + os.sep) or path)
+    return os.path.realpath(path) if name in ("", ".", "..") else os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
+
+
+def is_part(found: os.stat_result) -> bool:
+    """Whether it is as an attempt of this user leaves it: nobody else can have made it, or have it open."""
+    own = os.name == "nt" or (found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o600)
+    return own and _is_plain(found)
+
+
+def _is_plain(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 
 def _kind(mode: int) -> Kind:

@@ -345,7 +345,7 @@ class Listed(Event):
     """A list is complete. ``where``: the place in words. ``live``: how many have not ended.
 
     ``damaged``: directories whose record could not be made sense of. ``as_of``: ISO with the cluster's zone.
-    ``hidden``: how many ended sessions were left out of the list.
+    ``hidden``: how many ended sessions were left out of the list. ``arguments``: the flags that lead there, as typed.
     """
 
     name: ClassVar[str] = "listed"
@@ -355,6 +355,7 @@ class Listed(Event):
     hidden: int
     damaged: tuple[str, ...]
     as_of: str
+    arguments: str = ""
 
 
 # --- while a session is held ---------------------------------------------------------------------------------

@@ -48,12 +48,15 @@ class ReadEnded:
 class GrowingFile:
     """A file on the cluster, line by line into an inbox.
 
-    ``first``: the number of the line to begin with; negative: so many lines before the end. ``follow``: go on with what
-    is written later, also where the file is not there yet.
+    ``first``: the number of the line to begin with; negative: so many lines before the end, where lines do not count
+    that match ``noise``, for ``grep -E`` and Python. ``follow``: go on with what is written later, also where the file
+    is not there yet.
     """
 
-    def __init__(self, path: str, first: int, inbox: queue.SimpleQueue[object], *, follow: bool) -> None:
-        self.path, self._first, self._inbox, self._follow = path, first, inbox, follow
+    def __init__(
+        self, path: str, first: int, inbox: queue.SimpleQueue[object], *, follow: bool, noise: str = ""
+    ) -> None:
+        self.path, self._first, self._inbox, self._follow, self._noise = path, first, inbox, follow, noise
         self._numbered = False
         self._stream: LineStream | None = None
 
@@ -61,7 +64,7 @@ class GrowingFile:
         """Begin, or go on where it was left. Raises ``ConnectionLost``."""
         self.close()
         self._numbered = False
-        words = [self.path, str(self._first), "follow" if self._follow else ""]
+        words = [self.path, str(self._first), "follow" if self._follow else "", self._noise]
         self._stream = host.stream(["bash", "-c", _READ, "read-lines", *words], self._read, self._ended)
 
     def close(self) -> None:
@@ -87,18 +90,23 @@ class GrowingFile:
 # login shell, cannot quote more.
 _READ = (
     '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; from=$2; '
-    "if [ $from -lt 0 ]; then from=$((have + from + 1)); fi; "
-    "if [ $from -lt 1 ] || [ $from -gt $((have + 2)) ]; then from=1; fi; echo $from; "
+    'if [ $from -lt 0 ] && [ -n "$4" ]; then '
+    'from=$(LC_ALL=C grep -anvE -e "$4" -- "$1" 2>/dev/null | tail -n $2 | head -n 1 | cut -d: -f1); '
+    "from=${from:-$((have + 1))}; elif [ $from -lt 0 ]; then from=$((have + from + 1)); "
+    "elif [ $from -gt $((have + 2)) ]; then from=1; fi; if [ $from -lt 1 ]; then from=1; fi; echo $from; "
     'if [ "$3" != follow ]; then exec tail -n +$from -- "$1" 2>/dev/null; fi; '
     'tail -n +$from -F -- "$1" 2>/dev/null & cat >/dev/null; kill $! 2>/dev/null'
 )
 
 
-def read_lines(stage: Stage, paths: Sequence[str], first: int) -> Iterator[Line]:
-    """Yield the lines of files as they are now, one file after the other, until the user interrupts."""
+def read_lines(stage: Stage, paths: Sequence[str], first: int, noise: str = "") -> Iterator[Line]:
+    """Yield the lines of files as they are now, one file after the other, until the user interrupts.
+
+    ``first``, ``noise``: see ``GrowingFile``.
+    """
     inbox = stage.interrupts.inbox
     for path in paths:
-        file = GrowingFile(path, first, inbox, follow=False)
+        file = GrowingFile(path, first, inbox, follow=False, noise=noise)
         file.start(stage.host)
         with contextlib.closing(file):
             try:
@@ -122,13 +130,13 @@ def _obey(interrupt: Interrupt) -> None:
 class Following:
     """Files of a session as they grow, and what becomes of it.
 
-    ``files``: paths, each with the number of the line to begin with (see ``GrowingFile``).
+    ``files``: paths, each with the number of the line to begin with; ``noise``: see ``GrowingFile``.
     """
 
-    def __init__(self, stage: Stage, session: Session, files: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, stage: Stage, session: Session, files: Sequence[tuple[str, int]], noise: str = "") -> None:
         self._stage, self._session, self._job = stage, session, job_of(session)
         self._inbox = stage.interrupts.inbox
-        self._files = [GrowingFile(path, first, self._inbox, follow=True) for path, first in files]
+        self._files = [GrowingFile(path, first, self._inbox, follow=True, noise=noise) for path, first in files]
         self._watch = self._new_watch()
         self._mending: Mending | None = None
         self._lost_at: float | None = None

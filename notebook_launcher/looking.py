@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shlex
 import tempfile
 import time
@@ -31,7 +32,9 @@ SHOWN_BYTES = 2_000_000  # of usage.csv, from its end: an hour of eight GPUs, sa
 MOST_BYTES = 64_000_000
 EVERY = 4.5  # seconds between two looks at one's samples, at least: a little less than the usual time between two
 LINES = 200  # of a log
-_NOISE = ("Skipped non-installed server(s): ",)  # what JupyterLab tells of language servers that nobody asked for
+#: what JupyterLab tells in every session, for ``grep -E`` and Python: of language servers that nobody asked for, and
+#: of the job script's own try as a stranger; what it calls an error says the line after it in full
+_NOISE = r"Skipped non-installed server\(s\): |wrote error: 'Forbidden'|403 GET [^ ]*/api/status\?as-a-stranger "
 
 
 def status(
@@ -58,7 +61,7 @@ def usage(
     csv: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Show what a session used over its whole time; ``plot``, ``csv``: files to be written here.
+    """Show what a session used over its whole time, or write it: ``plot``, ``csv`` are files to be written here.
 
     Raises ``UsageError`` for a file that is there already (but for ``force``) or cannot be, ``NothingMeasured``.
     """
@@ -73,7 +76,8 @@ def usage(
         rows = look.read(MOST_BYTES)
         if not look.samples:
             raise NothingMeasured(f"Session {look.session.id} has no samples of what it used.", why=look.why_nothing())
-        look.show(whole=True)
+        if csv is None and plot is None:
+            look.show(whole=True)
         if csv is not None:
             _write(csv, lambda new: new.write_text(rows, encoding="utf-8"))
             view.show(events.Drawn(str(csv), f"{len(look.samples)} samples are in {csv}"))
@@ -95,18 +99,21 @@ def logs(
 ) -> None:
     """Show the last ``lines`` of what a session's job printed (0: all); ``follow``: go on until its end or Ctrl-C.
 
+    Lines that are not shown do not count.
+
     ``everything``: also what JupyterLab says in every session, and nobody needs.
     """
     with open_stage(place, view, prompts, interrupts) as stage:
         session, entry = find_session(stage, prefix, ended_too=True)
         interrupts.defer()
         paths = _log_files(stage, session, entry.seen.node)
-        shown = _ShownLines(view, several=len(paths) > 1, everything=everything)
+        noise = "" if everything else _NOISE
+        shown = _ShownLines(view, several=len(paths) > 1, noise=noise)
         first = -lines if lines > 0 else 1
         if follow and entry.live:
             _follow(stage, session, entry, paths, first, shown)
         else:
-            for line in read_lines(stage, paths, first):
+            for line in read_lines(stage, paths, first, noise):
                 shown.show(line)
             if not shown.count and not interrupts.wishes_to_end:
                 view.show(events.Noted(_why_no_log(entry, paths)))
@@ -291,15 +298,15 @@ def _log_files(stage: Stage, session: Session, node: str | None) -> list[str]:
 class _ShownLines:
     """Shows lines of one log, or of several, each with its name where they take turns."""
 
-    def __init__(self, view: View, *, several: bool, everything: bool) -> None:
-        self._view, self._several, self._everything = view, several, everything
+    def __init__(self, view: View, *, several: bool, noise: str) -> None:
+        self._view, self._several, self.noise = view, several, noise
         self._last = ""
         self.count = 0
 
     def show(self, line: Line) -> None:
         """Show a line, unless it is only noise."""
         self.count += 1
-        if not self._everything and any(noise in line.text for noise in _NOISE):
+        if self.noise and re.search(self.noise, line.text):
             return
         if self._several and line.path != self._last:
             self._last = line.path
@@ -312,10 +319,14 @@ def _follow(stage: Stage, session: Session, entry: Entry, paths: Sequence[str], 
     if entry.seen.state == "waiting":
         why = f" ({entry.seen.about})" if entry.seen.about else ""
         stage.view.show(events.Noted(f"Job {job} has not begun{why}: its log is shown as it comes. Ctrl-C ends that."))
-    following = Following(stage, session, [(path, first) for path in paths])
+    following = Following(stage, session, [(path, first) for path in paths], shown.noise)
+    is_said = entry.seen.state == "waiting"
     for item in _with_advice(following, f"logs -f {session.id}"):
         if isinstance(item, Line):
             shown.show(item)
+        elif item is None and not shown.count and not is_said:
+            is_said = True
+            stage.view.show(events.Noted("Nothing was printed yet; it is shown as it comes. Ctrl-C ends that."))
     if following.ended:
         stage.view.show(events.Noted(f"The session has ended: job {job} is over."))
 

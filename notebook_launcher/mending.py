@@ -39,7 +39,7 @@ class CountedPrompts:
         """Whether there is somebody to ask; not every way to ask can tell."""
         return getattr(self._prompts, "asks", False)
 
-    def confirm(self, text: str) -> bool:
+    def confirm(self, text: str) -> bool | None:
         """Pass the question on."""
         return self._prompts.confirm(text)
 

@@ -34,7 +34,7 @@ def check_plot(path: Path) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
             "A plot needs matplotlib, which is not installed here.",
-            mend=f"{sys.executable} -m pip install 'matplotlib>=3.7'",
+            mend=f"{sys.executable} -m pip install 'matplotlib>=3.7', or --csv FILE to draw it elsewhere",
         )
 
 

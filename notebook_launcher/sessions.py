@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
+import shlex
 from collections.abc import Sequence
 from datetime import timedelta
 
 from notebook_launcher import events, state
 from notebook_launcher.attend import attend
 from notebook_launcher.billing import show_bill
-from notebook_launcher.catalogue import LONGEST_WAIT, Catalogue, Entry, choose, in_words, list_apart
+from notebook_launcher.catalogue import LONGEST_WAIT, Catalogue, Entry, choose, in_words, list_apart, short_name
 from notebook_launcher.ending import end_job, typed
-from notebook_launcher.errors import HostCommandFailed, LauncherError, SubmitUncertain, UsageError
+from notebook_launcher.errors import HostCommandFailed, Interrupted, LauncherError, SubmitUncertain, UsageError
 from notebook_launcher.finding import find_session as find_session
 from notebook_launcher.finding import look, play_on, tidy_up, with_jobs
 from notebook_launcher.hosts.base import Prompts
@@ -21,6 +23,7 @@ from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place, Plan
+from notebook_launcher.profiles.store import profile_names
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, View, job_of
 from notebook_launcher.state import replace_seen_sessions
@@ -28,6 +31,7 @@ from notebook_launcher.stopping import end_jobs
 from notebook_launcher.tunnel import Endpoint, check_jupyter
 
 RECENTLY = timedelta(hours=24)  # for so long a session that has ended is listed without --all
+WORTH_IT = 120  # seconds that are left, at least, of a session that is offered before a launch
 LOOK_WITHIN = 10.0  # seconds for a look around before a launch; it goes on without
 
 
@@ -47,9 +51,20 @@ def list_sessions(place: Place, view: View, prompts: Prompts, interrupts: Interr
         if catalogue.foreign:
             whose = f"By what {stage.host.label} says, all sessions in {stage.root} are somebody else's."
             view.show(events.Noted(f"{whose} Its file server may not tell owners; they are left alone."))
-        view.show(events.Listed(stage.host.label, len(live), len(ended), hidden, catalogue.damaged, now))
+        view.show(events.Listed(stage.host.label, len(live), len(ended), hidden, catalogue.damaged, now,
+                                shlex.join(place.arguments())))  # fmt: skip
+        if place.name == "this machine" and not catalogue.entries and (names := profile_names()):
+            view.show(
+                events.Noted(
+                    f"{_clusters(names)} To list the sessions there:\n  launch-notebook list --cluster {names[0]}"
+                )
+            )
         replace_seen_sessions({entry.session.id: in_words(entry, catalogue.now) for entry in (*live, *recent)})
         tidy_up(stage, catalogue)
+
+
+def _clusters(names: Sequence[str]) -> str:
+    return f"You have a profile of {names[0]}." if len(names) == 1 else f"You have profiles of {', '.join(names)}."
 
 
 def connect(
@@ -57,8 +72,32 @@ def connect(
 ) -> None:
     """Come back to a session that was left running, and hold it as ``launch`` does."""
     with open_stage(place, view, prompts, interrupts, forwards) as stage:
-        session, _ = find_session(stage, prefix)
+        session, _ = _find_notebook(stage, prefix)
         come_back(stage, session)
+
+
+def _find_notebook(stage: Stage, prefix: str) -> tuple[Session, Entry]:
+    """Return the session that the user means; without a name it is none that is a terminal's where there is another.
+
+    Raises ``SessionNotFound``, and ``UsageError`` for one that has no JupyterLab.
+    """
+    catalogue = look(stage)
+    if not prefix and any(_has_jupyterlab(entry) for entry in catalogue.live):
+        with_one = tuple(entry for entry in catalogue.entries if _has_jupyterlab(entry))
+        catalogue = dataclasses.replace(catalogue, entries=with_one)
+    entry = choose(catalogue, prefix, stage.host.label)
+    session = play_on(stage, entry)
+    if not _has_jupyterlab(entry):
+        raise UsageError(
+            f"Session {session.id} has no JupyterLab.",
+            why="Its job was queued for a terminal alone.",
+            mend=f"open a terminal there with: {typed(stage, session, 'shell')}",
+        )
+    return session, entry
+
+
+def _has_jupyterlab(entry: Entry) -> bool:
+    return entry.session.record.program != "shell"
 
 
 def come_back(stage: Stage, session: Session) -> None:
@@ -151,13 +190,13 @@ def _not_noted(catalogue: Catalogue) -> list[Entry]:
 def _is_wanted(stage: Stage, entries: Sequence[Entry]) -> bool:
     """Ask, where there is somebody to ask."""
     question = f"{list_apart(entries, stage.clock())}\nEnd these {len(entries)} sessions?"
-    return not stage.prompts.asks or stage.prompts.confirm(question)
+    return not stage.prompts.asks or bool(stage.prompts.confirm(question))
 
 
 def open_session(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Open a session in the browser: over the tunnel that this machine has to it already, else as ``connect``."""
     with open_stage(place, view, prompts, interrupts) as stage:
-        session, entry = find_session(stage, prefix)
+        session, entry = _find_notebook(stage, prefix)
         if not _is_open_here(stage, session, entry.seen.node or "its node"):
             come_back(stage, session)
 
@@ -190,30 +229,44 @@ def come_back_instead(plan: Plan, stage: Stage) -> bool:
     Where nobody can be asked, or another one is wanted in any case, it is only told. Costs one command where there is
     no session, and one question to the scheduler where there may be.
     """
-    there = _there_already(stage)
+    live = _live(stage)
+    there = _there_already(live)
     if not there:
         return False
     entry = there[0]
     text = f"Session {entry.session.id} {in_words(entry, stage.clock())}{_left(entry)}"
     text += f" ({len(there) - 1} more: launch-notebook list)" if len(there) > 1 else ""
     if plan.always_new or not stage.prompts.asks:
-        stage.view.show(events.Noted(f"{text}. Come back to it with: {typed(stage, entry.session, 'connect')}"))
+        come_back_with = typed(stage, entry.session, "connect", short_name(entry, live))
+        stage.view.show(events.Noted(f"{text}. Come back to it with:\n  {come_back_with}"))
         return False
-    if not stage.prompts.confirm(f"{text}.\nConnect to it instead of starting another?"):
+    wanted = stage.prompts.confirm(f"{text}.\nConnect to it instead of starting another?")
+    if wanted is None:
+        raise Interrupted("That was neither yes nor no.", why="Nothing was queued.",
+                          mend="start another session without this question: --new")  # fmt: skip
+    if not wanted:
         return False
     come_back(stage, play_on(stage, entry))
     return True
 
 
-def _there_already(stage: Stage) -> list[Entry]:
-    """Return the sessions with JupyterLab that run, start or wait, in this order; none where nobody tells in time."""
-    order = ("running", "starting", "waiting")
+def _live(stage: Stage) -> list[Entry]:
+    """Return the live sessions; none where nobody tells in time."""
     try:
-        live = look(stage, sure=False, timeout=LOOK_WITHIN).live
+        return look(stage, sure=False, timeout=LOOK_WITHIN).live
     except HostCommandFailed:
         return []
+
+
+def _there_already(live: Sequence[Entry]) -> list[Entry]:
+    """Return those with JupyterLab that run, start or wait, in this order, with the most time left first.
+
+    Those that are about to end are no longer worth coming back to.
+    """
+    order = ("running", "starting", "waiting")
     found = [entry for entry in live if entry.seen.state in order and entry.seen.program == "jupyterlab"]
-    return sorted(found, key=lambda entry: order.index(entry.seen.state))
+    found = [entry for entry in found if entry.seen.seconds_left is None or entry.seen.seconds_left >= WORTH_IT]
+    return sorted(found, key=lambda entry: (order.index(entry.seen.state), -(entry.seen.seconds_left or 0)))
 
 
 def _left(entry: Entry) -> str:

@@ -91,7 +91,7 @@ def held_ports(session: str) -> list[int]:
             pid, port, machine = (told.get(key, "") for key in ("pid", "port", "machine"))
             if machine and machine != socket.gethostname():
                 continue  # the folder may be shared by several login nodes
-            if pid.isdecimal() and port.isdecimal() and _is_ours(int(pid)):
+            if pid.isdecimal() and port.isdecimal() and _is_ours(int(pid)) and not _others_listen(int(port)):
                 found.append(int(port))
             else:
                 path.unlink(missing_ok=True)
@@ -127,6 +127,18 @@ def _is_ours(pid: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
+
+
+def _others_listen(port: int) -> bool:
+    """Whether another user's process listens on a port, as Linux tells; a number may be another process's by now."""
+    listens, us = "0A", str(os.getuid()) if os.name != "nt" else ""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):  # another system, or no IPv6
+            for row in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+                fields = row.split()
+                if fields[3] == listens and int(fields[1].rpartition(":")[2], 16) == port and fields[7] != us:
+                    return True
+    return False
 
 
 def _file(what: str) -> Path:

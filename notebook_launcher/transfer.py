@@ -11,12 +11,14 @@ import hashlib
 import io
 import os
 import shutil
+import stat
 import tarfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from notebook_launcher.ends import GOES_ON, There, failed, hashes_of, said_of
+from notebook_launcher.ends import GOES_ON, There, failed, hashes_of, is_part, said_of
 from notebook_launcher.errors import ConnectionLost, CopyFailed
 from notebook_launcher.paths import Item, listed
 from notebook_launcher.wire import PIECE, Wire, names
@@ -107,8 +109,8 @@ def fetch_batch(there: There, stage: str, items: Sequence[Item], on_bytes: OnByt
 
     Of the tar only what was asked for is taken, as it was asked for: it may come from anybody.
     """
-    shutil.rmtree(stage, ignore_errors=True)
     with said_of(stage):
+        _sweep(Path(stage).parent)
         Path(stage).mkdir(0o700)
     asked = {f".{item.path}": item for item in items}
     parts = {item.path: str(Path(stage, str(number))) for number, item in enumerate(items)}
@@ -127,6 +129,16 @@ def fetch_batch(there: There, stage: str, items: Sequence[Item], on_bytes: OnByt
     if there.hashes(list(parts), sum(item.size for item in items)) != arrived:
         raise Spoilt(listed(list(arrived)))
     return list(parts.values())
+
+
+def _sweep(folder: Path) -> None:
+    """Take away what copies that were killed more than a day ago have left, as ``copy.sh`` does."""
+    for path in folder.glob(".copy.part-" + "?" * 10):
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            own = os.name == "nt" or found.st_uid == os.geteuid()
+            if own and stat.S_ISDIR(found.st_mode) and time.time() - found.st_mtime > 86400:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _unpacked(wire: Wire, asked: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
@@ -195,12 +207,20 @@ def _opened_part(part: str, offset: int) -> Iterator[BinaryIO]:
         with contextlib.suppress(FileNotFoundError):
             Path(part).unlink()
     with open(_private(part, 0 if offset else os.O_CREAT | os.O_EXCL), "r+b") as file:
+        found = os.fstat(file.fileno())
+        if offset and (not is_part(found) or found.st_size < offset):
+            raise Spoilt(part)
         file.seek(offset)
         yield file
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o600)
+    system = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    file = os.open(path, flags | os.O_RDWR | system, 0o600)
+    if flags & os.O_CREAT and os.name != "nt":
+        with contextlib.suppress(OSError):
+            os.fchmod(file, 0o600)  # a folder may give its files more, by an ACL
+    return file
 
 
 def _check_same(item: Item, now: os.stat_result) -> None:

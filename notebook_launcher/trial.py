@@ -88,7 +88,7 @@ def trial(plan: Plan, wish: Wish, view: View, prompts: Prompts, interrupts: Inte
         if interrupted.kind == "leave":
             raise HungUp
         if interrupted.kind:
-            raise Interrupted("Interrupted.", why=f"Job {job_of(session)} is gone.")
+            raise Interrupted("Interrupted.")
         return code
 
 

@@ -62,6 +62,24 @@ class Endpoint:
         return f"{scheme}://127.0.0.1:{local_port}{self.base_url}lab?token={quote(token, safe='')}"
 
 
+def read_port(word: str) -> tuple[int, int] | None:
+    """Read ``6006`` or ``6006:16006``, a port of the node and its number here (0: the same); else ``None``."""
+    numbers = [int(part) if part.isascii() and part.isdecimal() and len(part) < 6 else 0 for part in word.split(":")]
+    if len(numbers) > 2 or not all(0 < number < 65536 for number in numbers):
+        return None
+    return numbers[0], numbers[1] if len(numbers) == 2 else 0
+
+
+def why_not(port: int) -> str:
+    """Return why a port of this machine cannot be had."""
+    with contextlib.suppress(OSError), socket.socket() as attempt:
+        try:
+            attempt.bind(("127.0.0.1", port))
+        except PermissionError:
+            return f"Port {port} of this machine is kept for the system, as those below 1024 are."
+    return f"Port {port} of this machine is taken."
+
+
 class Tunnel:
     """The ports of one session. ``lead_over`` gives them a way to the node, again and again while the session lives.
 

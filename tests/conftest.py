@@ -222,8 +222,12 @@ class Session:
 
 
 def launch(cluster: PracticeCluster, box: str, *arguments: str, user: str = "alice", columns: int = 80) -> Session:
-    """Start ``launch-notebook`` as a user in a terminal of a box."""
-    argv = cluster.argv(box, user, ["launch-notebook", *arguments], env={"TERM": "xterm-256color"})
+    """Start ``launch-notebook`` as a user in a terminal of a box.
+
+    A launch without its command's name does not ask about a session that is there already: tests share users.
+    """
+    words = arguments if arguments and not arguments[0].startswith("-") else ("--new", *arguments)
+    argv = cluster.argv(box, user, ["launch-notebook", *words], env={"TERM": "xterm-256color"})
     return Session(argv, columns=columns)
 
 

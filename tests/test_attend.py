@@ -490,7 +490,7 @@ class Story:
 
     def stop(self) -> None:
         self._old_session()
-        self._begin(lambda: sessions.stop(PLACE, "", self.view, self.prompts, self.interrupts))
+        self._begin(lambda: sessions.stop(PLACE, [], self.view, self.prompts, self.interrupts))
 
     def open_host(self, place: Place, view: View, prompts: Prompts) -> FakeHost:
         """In place of ``opening.open_host``."""
@@ -855,7 +855,8 @@ def test_an_interrupt_that_came_before_the_first_file(story: Story) -> None:
 def test_an_interrupt_before_it_is_ready_cancels_the_job(story: Story, step: str) -> None:
     interrupted_at(story, step, "end")
     error = story.fails(Interrupted)
-    assert error.why == "Job 7 is gone."
+    told = [event.text for event in story.view.shown if isinstance(event, events.Ended)]
+    assert f"{told} {error.what} {error.why}".count("Job 7 is gone.") == 1
     assert story.host.commands("scancel") == ["scancel 7"]
     assert story.host.count("rm") == 0
     names = [name for name in story.names if name != "note"]
@@ -2401,6 +2402,36 @@ def test_a_port_that_is_asked_for_while_held(story: Story, line: str) -> None:
     story.goes_on_to_a_good_end()
 
 
+def test_a_port_may_have_another_number_here(story: Story) -> None:
+    story.launched("held")
+    story.types("f 8000:8100")
+    story.shown(events.Forwarded)
+    assert forwarded(story) == [("n1", 8000, 8100)]
+    story.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("again", ["f 6006", "f 6006:6006"])
+def test_a_port_that_is_open_already(story: Story, again: str) -> None:
+    story.launched("held")
+    story.types("f 6006")
+    story.shown(events.Forwarded)
+    story.types(again)
+    assert "open already: http://127.0.0.1:6006" in story.shown(events.Noted).text
+    assert len(forwarded(story)) == 1
+    story.types("d")
+    story.well()
+
+
+def test_the_same_port_twice_in_one_command(story: Story) -> None:
+    story.forward((6006, 0), (6006, 0))
+    story.shown(events.Waiting)
+    story.host.starts()
+    story.noted("open already")
+    assert len(forwarded(story)) == 1
+    story.types("")
+    story.well()
+
+
 @pytest.mark.parametrize("when", ["waiting", "starting"])
 def test_a_port_that_is_asked_for_too_early(story: Story, when: str) -> None:
     story.launched(when)
@@ -2426,11 +2457,12 @@ def test_what_is_no_port(story: Story, when: str, word: str) -> None:
     story.well()
 
 
-@pytest.mark.parametrize("line", ["f", "f 1 2", "forwards 3"])
+@pytest.mark.parametrize("line", ["f", "f 1 2", "forwards 3", "help", "?"])
 def test_half_a_wish_is_answered(story: Story, line: str) -> None:
     story.launched("held")
     story.types(line)
-    assert "ENTER alone ends" in story.shown(events.Noted).text
+    keys = story.shown(events.Noted).text
+    assert "ENTER alone ends" in keys and "d leaves it" in keys and "f PORT forwards" in keys
     assert story.going and forwarded(story) == []
     story.types("d")
     story.well()
@@ -3101,14 +3133,14 @@ def accounted(state: str, step: str = "") -> Answer:
 
 
 def test_the_bill_comes_after_the_end(story: Story) -> None:
-    """The accounting is some seconds behind; that is waited for, and said."""
+    """The accounting is a moment behind, which is waited for."""
     answers = iter([accounted("RUNNING"), accounted("CANCELLED by 2001", "CANCELLED")])
     story.host.answers["sacct"] = lambda: next(answers)
     story.launch()
     story.held()
     story.types("")
     story.well()
-    assert story.names[-4:] == ["ending", "ended", "asking", "bill"]
+    assert story.names[-3:] == ["ending", "ended", "bill"]
     bill = story.shown(events.Bill)
     assert (bill.wall, bill.cores, bill.cpu_used) == (600, 2, 60)
 

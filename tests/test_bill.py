@@ -300,6 +300,11 @@ def test_samples_alone_do_without_accounting() -> None:
     assert "accounting tells nothing" in bill.measured
 
 
+def test_a_node_that_tells_nothing_of_gpus_is_said_to() -> None:
+    bill = billed(Facts(accounted(), steady(600), node="gpu1"))
+    assert "no nvidia-smi and no rocm-smi told of GPUs on gpu1" in bill.measured
+
+
 def test_figures_that_were_not_complete_say_so() -> None:
     bill = billed(Facts(accounted(complete=False, wall=3, cpu_used=0.0), steady(600), 600.0))
     assert (bill.wall, bill.cpu_used) == (600, 300)

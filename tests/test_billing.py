@@ -70,6 +70,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 def test_an_accounting_that_does_not_answer_leaves_the_samples(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(billing, "PATIENCE", 1.0)
+    monkeypatch.setattr(billing, "SLOW_AFTER", 0.2)
     home.session()
     home.sacct("exec sleep 30")
     code, out, err, seconds = home.bill("k3fa", "--json")

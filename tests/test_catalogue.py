@@ -428,6 +428,20 @@ def test_the_session_that_is_meant(three: Catalogue, word: str, meant: str) -> N
     assert choose(three, word, "login").session.id == meant
 
 
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [("-t 20 -- '/no/such image.sif'", "such image.sif"), ("-- image.sif/", "image.sif"), ("-t 20", None), ("'", None)],
+)
+def test_an_image_without_an_environment_is_shown_by_its_name(tmp_path: Path, command: str, shown: str | None) -> None:
+    plant(tmp_path, A, command=command, environment=None)
+    assert look(tmp_path).entries[0].seen.environment == shown
+
+
+def test_nobody_shuts_down_a_terminal(tmp_path: Path) -> None:
+    plant(tmp_path, A, program="shell", ended=NOW, cause="finished")
+    assert (entry := look(tmp_path).entries[0]).seen.state == "ended" and entry.seen.about == ""
+
+
 @pytest.mark.parametrize(("word", "meant"), [(C[-4:], C), ("73", C), (C[:12], C), (A[-4:], A)])
 def test_one_that_has_ended_may_be_meant(three: Catalogue, word: str, meant: str) -> None:
     assert choose(three, word, "login", ended_too=True).session.id == meant
@@ -443,7 +457,7 @@ def test_the_number_of_a_job_is_no_part_of_a_name(tmp_path: Path) -> None:
     for word, meant in (("2026", B), (shown, A), ("2027", digits), (digits, digits)):
         assert choose(three, word, "login", ended_too=True).session.id == meant
     with pytest.raises(SessionNotFound) as caught:
-        choose(three, "2026", "login")
+        choose(three, "9999", "login")
     assert digits in caught.value.mend, "not its end, which is a number"
 
 
@@ -478,7 +492,11 @@ def test_one_that_has_ended_is_not_connected_to_by_a_part_of_its_name(three: Cat
     only_ended = Catalogue(three.entries[2:], (B,), NOW)
     with pytest.raises(SessionNotFound) as caught:
         choose(only_ended, C[-4:], "login")
-    assert f"{C[-4:]} has ended" in caught.value.why and "start one" in caught.value.mend
+    assert caught.value.what == f"Session {C} has ended at 12:00 (stopped)."
+    assert caught.value.mend == f"see: launch-notebook logs {C[-4:]}, launch-notebook bill {C[-4:]}"
+    with pytest.raises(SessionNotFound, match="has ended") as caught:
+        choose(three, "73", "login")
+    assert "runs on gpu1" in caught.value.why, "those that live are told all the same"
     with pytest.raises(SessionNotFound, match="damaged"):
         choose(only_ended, B, "login")
 

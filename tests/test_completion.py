@@ -54,6 +54,8 @@ def bash(folders: Path) -> Iterator[pexpect.spawn]:
         ("launch-notebook connect --cluster u", "ni "),
         ("launch-notebook stop 20261121", "-014455-k3f9 "),
         ("launch-notebook --cluster uni -- tf-m", "kl "),
+        ("launch-notebook shell --cluster uni -- tf-m", "kl "),
+        ("launch-notebook shell 20261121", "-014455-k3f9 "),
         ("launch-notebook completion z", "sh "),
     ],
 )

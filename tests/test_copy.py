@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
@@ -13,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import copying, events
+from notebook_launcher import copying, ends, events
 from notebook_launcher.copying import Copy
-from notebook_launcher.errors import CopyFailed, CopyRefused, LauncherError, UsageError
+from notebook_launcher.errors import ConnectionLost, CopyFailed, CopyRefused, LauncherError, UsageError
 from notebook_launcher.hosts.base import ByteStream, Host
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.ssh_auth import Credentials
@@ -44,6 +46,13 @@ from tests.test_hosts import (  # noqa: F401 (fixtures)
 pytestmark = pytest.mark.timeout(60)
 MIB = 1024 * 1024
 BOTH_WAYS = pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
+# both ways over both engines is for where a connection ends by itself
+EVERY_HOST = pytest.mark.parametrize(
+    ("host", "up"),
+    [("local", True), ("local", False), ("paramiko", True), ("openssh", False)],
+    ids=["local-up", "local-down", "paramiko-up", "openssh-down"],
+    indirect=["host"],
+)
 
 
 class View:
@@ -209,7 +218,7 @@ def test_a_long_name_leaves_room_for_what_a_part_is_called() -> None:
 # --- both ways, over every host ------------------------------------------------------------------------------
 
 
-@BOTH_WAYS
+@EVERY_HOST
 def test_a_folder_with_everything(host: Host, tree: Path, tmp_path: Path, up: bool) -> None:  # noqa: F811
     there = tmp_path / "there"
     there.mkdir()
@@ -222,6 +231,8 @@ def test_a_folder_with_everything(host: Host, tree: Path, tmp_path: Path, up: bo
     assert view.copied.files == len([path for path in tree.rglob("*") if not path.is_dir()])
     told = [event for event in view.events if isinstance(event, events.Copying)]
     assert told[-1].bytes_done == told[-1].bytes == view.copied.bytes
+    if host.remote:
+        return
     again = copy(host, up, tree, there)
     assert (again.copied.files, again.copied.skipped) == (0, view.copied.files)
 
@@ -257,7 +268,7 @@ def test_what_differs_is_replaced_only_on_demand(tree: Path, tmp_path: Path, up:
     assert leftovers(there) == []
 
 
-@BOTH_WAYS
+@EVERY_HOST
 def test_a_part_goes_on(host: Host, tmp_path: Path, up: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     source, there = tmp_path / "big", tmp_path / "there"
     source.write_bytes(os.urandom(20 * MIB))
@@ -302,6 +313,7 @@ def test_a_part_that_is_no_beginning_starts_anew(tmp_path: Path, up: bool, what:
     mark = copying.tag("up" if up else "down", label, str(source), str(there / "big"))
     part_path = there / part_name("big", mark)
     data = source.read_bytes()
+    part_path.touch(0o600)
     part_path.write_bytes({"the source": data[:MIB], "the part": b"x" + data[1:MIB], "a longer part": data * 2}[what])
     if what == "the source":
         source.write_bytes(os.urandom(10 * MIB))
@@ -381,6 +393,7 @@ def test_a_disk_that_fills_up_keeps_what_has_come(
     fill(LocalHost(), tmp_path, disk, up, files, monkeypatch)
 
 
+@pytest.mark.parametrize("host", list(ENGINES), indirect=True)
 def test_a_disk_that_fills_up_at_the_far_end(
     host: Host,  # noqa: F811
     tmp_path: Path,
@@ -404,6 +417,8 @@ def fill(host: Host, tmp_path: Path, disk: Path, up: bool, files: int, patch: py
     assert all(path.read_bytes() == (src / path.name).read_bytes() for path in shown)
     if files == 1:
         assert leftovers(disk)
+    if host.remote:
+        return
     subprocess.run(["mount", "-o", "remount,size=60m", disk], check=True)
     view = copy(host, up, src, disk)
     assert view.copied.resumed > 0 or files > 1
@@ -461,6 +476,259 @@ def test_a_folder_does_not_go_into_itself(tmp_path: Path) -> None:
         copy(LocalHost(), True, tmp_path / "a", tmp_path)
 
 
+@BOTH_WAYS
+def test_a_part_is_private_whatever_the_folder_gives(tmp_path: Path, up: bool) -> None:
+    """A folder with an ACL for new files, as project folders have, passes over the umask."""
+    source, there = tmp_path / "big", tmp_path / "there"
+    source.write_bytes(os.urandom(9 * MIB))
+    there.mkdir()
+    entries = ((1, 7), (4, 7), (0x20, 7))  # owner, group, others: everything
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", who, may, 2**32 - 1) for who, may in entries)
+    try:
+        os.setxattr(there, "system.posix_acl_default", acl)
+    except OSError:
+        pytest.skip("this file system has no ACLs")
+    (there / "x").touch()
+    assert stat.S_IMODE((there / "x").stat().st_mode) == 0o666
+    modes, view = [], View()
+
+    def look(event: events.Copying) -> None:
+        modes.extend(stat.S_IMODE(Path(part).stat().st_mode) for part in leftovers(there))
+        if event.bytes_done:
+            raise KeyboardInterrupt
+
+    view.on_copying = look
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(copying, "A_SECOND", 1e6)
+        copy(LocalHost(), up, source, there, view=view)
+    (part,) = leftovers(there)
+    assert {*modes, stat.S_IMODE(Path(part).stat().st_mode)} == {0o600}
+    copy(LocalHost(), up, source, there)
+    assert (there / "big").read_bytes() == source.read_bytes()
+
+
+# --- two at once, and others in the same folder --------------------------------------------------------------
+
+
+@BOTH_WAYS
+def test_two_copies_at_once_into_one_folder(tmp_path: Path, up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second begins, and is stopped, after the first has unpacked and before it gives the files their place."""
+    src, there = tmp_path / "src", tmp_path / "there"
+    src.mkdir()
+    there.mkdir()
+    for name in "abcdefgh":
+        (src / name).write_bytes(os.urandom(200_000))
+    end = ends.There if up else ends.Here
+    verb = "settle" if up else "place"
+    original, second = getattr(end, verb), View()
+
+    def stop(event: events.Copying) -> None:
+        if event.bytes_done > 1_200_000:  # by now the far end has begun to unpack
+            raise KeyboardInterrupt
+
+    second.on_copying = stop
+    monkeypatch.setattr(copying, "A_SECOND", 1e6)
+
+    def interfere(*args: object, **options: object) -> object:
+        monkeypatch.setattr(end, verb, original)
+        with pytest.raises(KeyboardInterrupt):
+            copy(LocalHost(), up, src, there, view=second)
+        return original(*args, **options)
+
+    monkeypatch.setattr(end, verb, interfere)
+    assert copy(LocalHost(), up, src, there).copied.files == 8
+    assert everything(there / "src") == everything(src)
+
+
+@BOTH_WAYS
+def test_what_another_copy_has_brought_meanwhile_counts(
+    tmp_path: Path, up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, there = tmp_path / "src", tmp_path / "there"
+    src.mkdir()
+    there.mkdir()
+    for name in "ab":
+        (src / name).write_text(name)
+    end = ends.There if up else ends.Here
+    verb = "settle" if up else "place"
+    original = getattr(end, verb)
+
+    def interfere(*args: object, **options: object) -> object:
+        (there / "src" / "a").write_text("a")
+        return original(*args, **options)
+
+    monkeypatch.setattr(end, verb, interfere)
+    copy(LocalHost(), up, src, there)
+    assert everything(there / "src") == everything(src)
+    assert leftovers(there) == []
+
+
+@BOTH_WAYS
+def test_what_killed_copies_have_left_goes_after_a_day(tmp_path: Path, up: bool) -> None:
+    there = tmp_path / "there"
+    for name in (".copy.part-0123456789", ".copy.part-abcdef0123", ".copy.part-mine"):
+        (there / name).mkdir(parents=True)
+        (there / name / "x").write_text("x")
+    for name in (".copy.part-0123456789", ".copy.part-mine"):
+        os.utime(there / name, (1_500_000_000, 1_500_000_000))
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    copy(LocalHost(), up, tmp_path / "a", tmp_path / "b", there)
+    assert {path.name for path in there.iterdir()} == {"a", "b", ".copy.part-abcdef0123", ".copy.part-mine"}
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("kind", ["another's", "a link", "two names", "for all to read"])
+def test_a_part_that_somebody_else_has_made_gets_nothing(tmp_path: Path, up: bool, kind: str) -> None:
+    source, there, trap = tmp_path / "big", tmp_path / "there", tmp_path / "trap"
+    source.write_bytes(os.urandom(10 * MIB))
+    there.mkdir()
+    mark = copying.tag("up" if up else "down", LocalHost.label, str(source), str(there / "big"))
+    part = there / part_name("big", mark)
+    trap.touch(0o600)
+    trap.write_bytes(source.read_bytes()[:MIB])
+    if kind == "another's":
+        if os.geteuid():
+            pytest.skip("only root can give a file away")
+        os.chown(trap, 12345, 12345)
+    if kind == "for all to read":
+        trap.chmod(0o644)
+    if kind == "a link":
+        part.symlink_to(trap)
+    else:
+        part.hardlink_to(trap)
+    if kind in ("another's", "for all to read"):
+        trap = tmp_path / "held"
+        held = part.open("rb")
+        (tmp_path / "trap").unlink()
+    else:
+        held = trap.open("rb")
+    with held:
+        assert copy(LocalHost(), up, source, there).copied.resumed == 0
+        assert os.fstat(held.fileno()).st_size == MIB
+    assert (there / "big").read_bytes() == source.read_bytes()
+    assert (there / "big").stat().st_uid == os.geteuid()
+    assert leftovers(there) == []
+
+
+@BOTH_WAYS
+def test_a_folder_that_vanishes_meanwhile_is_not_told_as_a_file_that_appeared(tmp_path: Path, up: bool) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "there").mkdir()
+    for name in "ab":
+        (tmp_path / "src" / name).write_text(name)
+    view = View()
+    view.on_copying = lambda _event: shutil.rmtree(tmp_path / "there" / "src", ignore_errors=True)
+    with pytest.raises(CopyFailed) as caught:
+        copy(LocalHost(), up, tmp_path / "src", tmp_path / "there", view=view)
+    assert "No such file or directory" in caught.value.why
+    assert "--force" not in caught.value.mend
+
+
+def test_who_may_not_write_is_not_told_to_use_force() -> None:
+    mend = ends.failed("there", "mv: cannot move 'a' to 'b': Permission denied").mend
+    assert "may you write there" in mend and "--force" not in mend
+    with pytest.raises(CopyFailed) as caught, ends.said_of("/x"):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    assert "may you write there" in caught.value.mend
+
+
+@BOTH_WAYS
+def test_a_link_that_leads_there_already_is_no_obstacle(tmp_path: Path, up: bool) -> None:
+    end = ends.There(LocalHost()) if up else ends.Here()
+    ties = {"l": "a b\n", "-k": "-x"}
+    for force in (False, False, True):
+        end.tie(str(tmp_path), ties, force=force)
+    assert everything(tmp_path) == {"l": ("link", "a b\n"), "-k": ("link", "-x")}
+    with pytest.raises(CopyFailed, match="broke off"):
+        end.tie(str(tmp_path), {"l": "other"}, force=False)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("force", [False, True])
+def test_links_at_the_destination(tmp_path: Path, up: bool, force: bool) -> None:
+    src, there = tmp_path / "src", tmp_path / "there" / "src"
+    src.mkdir()
+    there.mkdir(parents=True)
+    (src / "file").write_text("ours")
+    (src / "other").write_text("ours")
+    (tmp_path / "behind").write_text("theirs")
+    (there / "file").symlink_to("nowhere")
+    (there / "other").symlink_to(tmp_path / "behind")
+    if not force:
+        with pytest.raises(CopyRefused, match=r"there/src/file.*there/src/other"):
+            copy(LocalHost(), up, src, there.parent)
+        return
+    copy(LocalHost(), up, src, there.parent, force=True)
+    assert everything(there) == {"file": b"ours", "other": b"ours"}
+    assert (tmp_path / "behind").read_text() == "theirs"
+    assert not (there / "nowhere").exists()
+
+
+@BOTH_WAYS
+def test_a_link_does_not_replace_a_folder_nor_a_folder_a_link_to_nowhere(tmp_path: Path, up: bool) -> None:
+    src, there = tmp_path / "src", tmp_path / "there" / "src"
+    (src / "folder").mkdir(parents=True)
+    (src / "file").write_text("x")
+    (src / "link").symlink_to("file")
+    (there / "link").mkdir(parents=True)
+    (there / "folder").symlink_to("nowhere")
+    before = everything(there)
+    with pytest.raises(CopyRefused, match=r"there/src/folder.*there/src/link"):
+        copy(LocalHost(), up, src, there.parent, force=True)
+    assert everything(there) == before
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("files", [1, 2])
+def test_sources_behind_dots_and_links(tmp_path: Path, up: bool, files: int) -> None:
+    real, there = tmp_path / "deep" / "real", tmp_path / "there"
+    (real / "course").mkdir(parents=True)
+    there.mkdir()
+    (tmp_path / "deep" / "results").mkdir()
+    (tmp_path / "results").mkdir()
+    for number in range(files):
+        (tmp_path / "deep" / "results" / f"{number}").write_text("right")
+        (tmp_path / "results" / f"{number}").write_text("wrong")
+    (tmp_path / "link").symlink_to(real)
+    copy(LocalHost(), up, f"{tmp_path}/link/../results", there)
+    assert everything(there / "results") == {f"{number}": b"right" for number in range(files)}
+    copy(LocalHost(), up, f"{tmp_path}/link/..", there)
+    assert (there / "deep" / "results" / "0").read_text() == "right"
+
+
+@BOTH_WAYS
+def test_nothing_but_what_is_left_out_is_refused(tmp_path: Path, up: bool) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "there").mkdir()
+    with pytest.raises(CopyRefused, match=r"nothing to copy.*pipe"):
+        copy(LocalHost(), up, tmp_path / "pipe", tmp_path / "there")
+
+
+def test_without_a_cluster_it_is_said_that_both_sides_are_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a")
+    notes = copy(LocalHost(), True, tmp_path / "a", tmp_path / "b").notes
+    assert notes == "login: is this machine here: no cluster was named."
+
+
+def test_a_connection_that_nobody_mends_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a thread that makes it anew dies, or never ends."""
+
+    class Silent:
+        def __init__(self, *_: object, **_options: object) -> None: ...
+        def stop(self) -> None: ...
+
+    def lose(*_: object) -> None:
+        raise ConnectionLost("It is lost.")
+
+    monkeypatch.setattr(copying, "Mending", Silent)
+    monkeypatch.setattr(copying, "MEND_FOR", 0.01)
+    monkeypatch.setattr(ends.There, "target", lose)
+    (tmp_path / "a").write_text("a")
+    with pytest.raises(CopyFailed, match="could not be made anew"):
+        copy(LocalHost(), True, tmp_path / "a", tmp_path / "b")
+
+
 # --- a connection that breaks --------------------------------------------------------------------------------
 
 
@@ -479,13 +747,13 @@ def test_a_cut_connection_is_made_anew(
     there.mkdir()
     for name in ("small1", "small2"):
         (src / name).write_bytes(os.urandom(1000))
-    (src / "zbig").write_bytes(os.urandom(30 * MIB))
+    (src / "zbig").write_bytes(os.urandom(18 * MIB))
     others = server.connections()
     view = View()
     cuts = []
 
     def cut(event: events.Copying) -> None:
-        if not cuts and event.bytes_done > 10 * MIB:
+        if not cuts and event.bytes_done > 9 * MIB:
             cuts.append(event.bytes_done)
             end_connections(server, others)
 

@@ -130,6 +130,29 @@ def test_an_empty_value_stays_a_value(asked: list[Ask]) -> None:
     assert asked[0].flags == {"comment": "", "mail-user": ""}
 
 
+@pytest.mark.parametrize("before", [["--json"], ["--cluster", "uni"], ["--host=login", "--json", "--engine", "auto"]])
+def test_the_options_of_a_place_may_come_before_the_command(
+    asked: list[Ask], capsys: pytest.CaptureFixture[str], before: list[str]
+) -> None:
+    assert app.run([*before, "copy", "--help"]) == 0
+    assert "Usage: launch-notebook copy" in capsys.readouterr().out
+    assert app.run([*before, "--", "copy"]) == 0
+    assert asked[0].words == ("copy",)
+    assert app.run(["--cluster", "list"]) == 0
+    assert asked[1].cluster == "list"
+
+
+def test_each_command_is_told_in_a_line_of_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = {name: command for name, command in app.cli.commands.items() if not command.hidden}
+    texts = {name: command.get_short_help_str(200) for name, command in commands.items()}
+    assert {name: text for name, text in texts.items() if len(text) > 55} == {}
+    with pytest.MonkeyPatch.context() as terminal:
+        terminal.setenv("COLUMNS", "80")
+        assert app.run(["--help"]) == 0
+    summary = capsys.readouterr().out.partition("Commands:")[2].partition("Options of a launch")[0]
+    assert len(summary.strip().splitlines()) == len(commands)
+
+
 def test_the_command_line_of_the_course(asked: list[Ask]) -> None:
     assert app.run(["-n", "4", "-p", "devcore", "--gres=gpu:t4:0", "--", "tf-mkl"]) == 0
     assert asked[0].flags == {"ntasks": "4", "partition": "devcore", "gres": "gpu:t4:0"}
@@ -188,7 +211,8 @@ def nothing_contacted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--host", "login", "--module", "a\rb"], "more than one line"),
         (["tf-mkl"], "launch-notebook -- tf-mkl"),
         (["conect"], "launch-notebook connect"),
-        (["-n", "4", "tf-mkl"], "tf-mkl"),
+        (["-n", "4", "tf-mkl"], "launch-notebook … -- tf-mkl"),
+        (["-n", "4", "list"], "The command comes first: list"),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_contacted(

@@ -17,9 +17,9 @@ from notebook_launcher.hosts.local import LocalHost
 class Reading:
     """A file that is read, and what came of it."""
 
-    def __init__(self, path: Path, first: int, *, follow: bool) -> None:
+    def __init__(self, path: Path, first: int, *, follow: bool, noise: str = "") -> None:
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self.file = GrowingFile(str(path), first, self._inbox, follow=follow)
+        self.file = GrowingFile(str(path), first, self._inbox, follow=follow, noise=noise)
         self.file.start(LocalHost())
 
     def lines(self, count: int) -> list[str]:
@@ -57,6 +57,12 @@ def path(tmp_path: Path) -> Iterator[Path]:
 def test_a_file_as_it_is(path: Path, first: int, found: list[str]) -> None:
     path.write_text("1\n2\n3\n4\n")
     assert Reading(path, first, follow=False).rest() == found
+
+
+@pytest.mark.parametrize(("first", "found"), [(-1, ["2", "noise"]), (-2, ["1", "noise", "2", "noise"]), (3, ["noise"])])
+def test_what_is_left_out_does_not_count(path: Path, first: int, found: list[str]) -> None:
+    path.write_text("1\nnoise\n2\nnoise")
+    assert Reading(path, first, follow=False, noise="^no?ise").rest() == (found if first < 0 else ["2", "noise"])
 
 
 def test_a_line_that_is_not_whole_yet_is_the_last_one(path: Path) -> None:

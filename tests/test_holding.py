@@ -6,6 +6,7 @@ import dataclasses
 import io
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -42,11 +43,22 @@ SESSION = "20261121-120000-k3f9"
 class Held:
     """A session that runs since ``BEGAN``, and a clock that is set by hand."""
 
-    def __init__(self, walltime: str = "2:00:00", command: str | None = "-t 2:00:00 --gpus 1") -> None:
+    def __init__(
+        self,
+        walltime: str = "2:00:00",
+        command: str | None = "-t 2:00:00 --gpus 1",
+        launched_from: str | None = None,
+    ) -> None:
         self.shown: list[events.Event] = []
         self.now = BEGAN
         record = SessionRecord(
-            id=SESSION, created=BEGAN, scheduler="slurm", flags={"time": walltime}, log="/log", command=command
+            id=SESSION,
+            created=BEGAN,
+            scheduler="slurm",
+            flags={"time": walltime},
+            log="/log",
+            command=command,
+            launched_from=launched_from,
         )
         stage = SimpleNamespace(
             clock=lambda: self.now,
@@ -140,6 +152,12 @@ def test_a_warning_tells_when_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch, 
     older = Held("20", command=None)
     older.begins(19.5)
     assert cast(Any, older.shown[-1]).go_on == "launch-notebook --cluster uni -t 20"
+    elsewhere = Held("20", command="--cluster mine -t 20", launched_from="far-away")  # whose profiles are not ours
+    elsewhere.begins(minutes=10)
+    assert cast(Any, elsewhere.shown[-1]).go_on == "on far-away: launch-notebook --cluster mine -t 20"
+    here = Held("20", command="--cluster mine -t 20", launched_from=socket.gethostname())
+    here.begins(minutes=10)
+    assert cast(Any, here.shown[-1]).go_on == "launch-notebook --cluster mine -t 20"
 
 
 def test_a_walltime_that_is_changed_is_noticed() -> None:
@@ -633,6 +651,23 @@ def test_what_a_dead_launcher_left_is_removed(monkeypatch: pytest.MonkeyPatch) -
     assert list(state.state_folder().glob("held-*")) == []
 
 
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists() or os.getuid() != 0, reason="another user's port needs root")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::"])
+def test_a_port_that_is_another_user_s_by_now_is_not_ours(address: str) -> None:
+    """The launcher was killed, its number is another process's, and so is its port: it would get the token."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as listener:
+        listener.bind((address, 0))
+        port = listener.getsockname()[1]
+        state.note_held(SESSION, port)
+        os.fchown(listener.fileno(), 65534, 65534)
+        listener.listen()
+        assert state.held_ports(SESSION) == []
+        state.note_held(SESSION, port)
+        os.fchown(listener.fileno(), os.getuid(), os.getgid())
+        assert state.held_ports(SESSION) == [port]
+
+
 def test_another_login_node_s_launcher_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """They share a home folder, and so may share this one."""
     monkeypatch.setattr("socket.gethostname", lambda: "login2")
@@ -672,6 +707,21 @@ def test_ports_come_first_and_then_the_session(words: list[str], ports: object, 
 def test_other_words_are_refused(words: list[str]) -> None:
     with pytest.raises(UsageError):
         _ports_and_session(words)
+
+
+@pytest.mark.parametrize("words", [["99999"], ["8000:70000"], ["6006", "8000:70000"], ["8000:0", "k3f9"]])
+def test_a_number_that_no_port_has_is_named(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="is not a port") as caught:
+        _ports_and_session(words)
+    assert "1 to 65535" in caught.value.why
+
+
+def test_a_command_below_a_note_is_folded_by_the_terminal_alone() -> None:
+    command = f"  launch-notebook connect --cluster {'x' * 60} k3f9"
+    shown = io.StringIO()
+    with TextView(Console(file=shown, width=80, force_terminal=True, color_system=None)) as view:
+        view.show(events.Noted(f"Come back to it with:\n{command}"))
+    assert f"Come back to it with:\n{command}\n" in shown.getvalue()
 
 
 def test_the_views_module_is_what_commands_use() -> None:

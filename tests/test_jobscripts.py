@@ -504,10 +504,11 @@ def test_a_requeued_job_forgets_its_first_run(quick: Job) -> None:
     quick.exit()
     token = token_of(quick)
     quick.env["STAND_IN"] = "silent"
+    (quick.dir / "ended-from").write_text("laptop2\n")
     quick.start()
     wait_until(lambda: not (quick.dir / "exit.json").exists())
     wait_until(lambda: "started" in (read_json_if_there(quick.dir / "started.json") or {}))
-    assert not (quick.dir / "endpoint.json").exists()
+    assert not (quick.dir / "endpoint.json").exists() and not (quick.dir / "ended-from").exists()
     assert not list((quick.dir / "runtime").glob(f"jpserver-{first['pid']}.json"))
     assert token_of(quick) == token
 

@@ -65,9 +65,29 @@ def test_what_came_from_elsewhere_obeys_nobody() -> None:
     assert "\x1b" not in (text := shown(evil, END)) and "\x07" not in text and "\u202e" not in text
 
 
+def test_a_terminal_is_told_from_a_jupyterlab() -> None:
+    assert shown(seen(program="shell"), END, width=200).splitlines()[1].endswith("  shell (tf-gpu)")
+    assert shown(seen(program="shell", environment=None), END, width=200).splitlines()[1].split()[-1] == "shell"
+
+
 def test_no_session() -> None:
     text = shown(events.Listed("login", 0, 0, 0, (), ""))
     assert text == "There is no session on login. Start one: launch-notebook\n"
+
+
+def test_commands_lead_to_the_place_that_was_asked_for() -> None:
+    uni = "--cluster uni"
+    assert "Start one: launch-notebook --cluster uni\n" in shown(events.Listed("login", 0, 0, 0, (), "", uni))
+    assert "launch-notebook list --cluster uni --all\n" in shown(
+        events.Listed("login", 0, 1, 1, (), "", uni), width=200
+    )
+    text = shown(seen(), events.Listed("login", 1, 0, 0, (), "", uni), width=200)
+    come_back, end = (
+        "Come back: launch-notebook connect --cluster uni k3f9",
+        "End: launch-notebook stop --cluster uni k3f9",
+    )
+    assert f"{come_back}   {end}\n" in text
+    assert f"{come_back}\n{end}\n" in shown(seen(), events.Listed("login", 1, 0, 0, (), "", uni), width=80)
 
 
 def test_what_is_left_out_or_damaged_is_counted() -> None:

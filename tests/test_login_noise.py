@@ -34,7 +34,7 @@ from notebook_launcher import events
 from notebook_launcher.answer import Answer
 from notebook_launcher.cli import report
 from notebook_launcher.cli.prompts import TerminalPrompts
-from notebook_launcher.cli.views import BaseView, JsonView, TextView
+from notebook_launcher.cli.views import BaseView, JsonView, TextView, make_view
 from notebook_launcher.errors import JobFailed, LauncherError, SubmitRefused, SubmitUncertain
 from notebook_launcher.hosts import ssh_mux
 from notebook_launcher.hosts.base import OUTPUT_BEGINS, Host
@@ -447,7 +447,7 @@ def test_no_question_reaches_the_terminal_raw(terminal: list[str], text: str, ec
     prompts = TerminalPrompts(BaseView(), interactive=True)
     prompts.secret(text, echo=echo)
     prompts.confirm(text)
-    assert len(terminal) == 2
+    assert len(terminal) == 4  # what is neither yes nor no is asked for three times
     assert obeyed("".join(terminal)) == []
 
 
@@ -465,6 +465,33 @@ def test_no_question_does_while_the_keyboard_is_listened_to(terminal: list[str],
             assert ask() in (True, "yes")
             keys.join()
     assert obeyed(shown.getvalue()) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["maybe", "", "YES "], True),
+        (["y", "n"], False),
+        (["no"], False),
+        (["connect", "y", "ja", "yes"], None),
+        ([], None),  # Ctrl-D
+    ],
+)
+def test_a_question_wants_yes_or_no(
+    terminal: list[str], monkeypatch: pytest.MonkeyPatch, typed: list[str], meant: bool | None
+) -> None:
+    answers = iter(typed)
+
+    def answer(question: str) -> str:
+        terminal.append(question)
+        try:
+            return next(answers)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", answer)
+    assert TerminalPrompts(BaseView(), interactive=True).confirm("Is it?") is meant
+    assert terminal[0] == "Is it? [yes/no] " and all("yes or no" in again for again in terminal[1:])
 
 
 def type_into(view: BaseView, line: str) -> None:
@@ -507,6 +534,18 @@ def test_no_event_is_shown_raw(verbose: bool, text: str) -> None:
         for kind in KINDS:
             view.show(filled(kind, text))
     assert obeyed(shown.getvalue()) == []
+
+
+def test_names_in_colons_are_no_pictures(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with make_view(as_json=False) as view:
+        for kind in KINDS:
+            view.show(filled(kind, "a:smile:b"))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    report.report(LauncherError("a:smile:b", why="a:smile:b", mend="a:smile:b"), as_json=False)
+    shown = capsys.readouterr()
+    assert "a:smile:b" in shown.out and shown.err.count("a:smile:b") == 3
+    assert (shown.out + shown.err).count("smile") == (shown.out + shown.err).count(":smile:") > 20
+    assert not re.search("[\U0001f300-\U0001faff]", shown.out + shown.err)
 
 
 @given(WILD)

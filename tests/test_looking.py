@@ -134,6 +134,14 @@ def test_the_figures_stand_beside_the_graphs() -> None:
     assert re.search(r"  10\.0  5\.00  10\.0  15\.0 GiB$", line)
 
 
+def test_what_is_not_used_takes_one_row() -> None:
+    idle = [dataclasses.replace(one, values=(0.0,) * 240, peak=0.0, mean=0.0, now=0.0) for one in ONE_GPU]
+    assert all(
+        re.match(r" +\S", line) for line in shown(dataclasses.replace(STATUS, series=tuple(idle))).split("\n")[6:]
+    )
+    assert shown(dataclasses.replace(STATUS, series=tuple(idle))).count("\n") < shown(STATUS).count("\n")
+
+
 def test_what_has_ended_has_no_now_and_says_how_it_ended() -> None:
     seen = dataclasses.replace(SEEN, state="ended", ends=None, seconds_left=None, about="reached its walltime")
     text = shown(dataclasses.replace(STATUS, seen=seen))
@@ -278,7 +286,7 @@ def test_the_samples_come_whole(home: Home, tmp_path: Path) -> None:
     assert code == 0
     assert (tmp_path / "mine.csv").read_bytes() == (directory / "usage.csv").read_bytes()
     assert (tmp_path / "mine.csv").stat().st_mode & 0o077 == 0
-    assert "5000 samples are in mine.csv\n" in out
+    assert out == "5000 samples are in mine.csv\n"
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
@@ -335,12 +343,16 @@ def test_without_matplotlib_it_tells_how_to_get_it(home: Home, monkeypatch: pyte
     code, _, err = home.type("usage", "--plot", "usage.png")
     assert code == 2
     assert "A plot needs matplotlib, which is not installed here." in err
-    assert f"→ {sys.executable} -m pip install 'matplotlib>=3.7'" in err
+    assert f"→ {sys.executable} -m pip install 'matplotlib>=3.7', or --csv FILE" in err
 
 
 # --- logs ---
 
 NOISE = "[I 2026-11-21 12:00:01.961 ServerApp] Skipped non-installed server(s): bash-language-server, texlab"
+FORBIDDEN = (
+    "[W 2026-11-21 22:58:19.362 ServerApp] wrote error: 'Forbidden'\n"
+    "[W 2026-11-21 22:58:19.364 ServerApp] 403 GET /api/status?as-a-stranger (@127.0.0.1) 3.62ms referer=None\n"
+)
 
 
 def test_a_log_is_the_only_thing_on_standard_output(home: Home) -> None:
@@ -349,6 +361,27 @@ def test_a_log_is_the_only_thing_on_standard_output(home: Home) -> None:
     assert (code, out) == (0, "one\ntwo\x1b[31m\nthree\n")  # for a program, as it is
     assert "sbatch" in err or err == ""
     assert home.type("logs", "k3fa", "--all")[1].splitlines()[1] == NOISE
+
+
+@pytest.mark.parametrize("words", [["-n", "1"], ["-n", "1", "-f"]])
+def test_the_last_line_is_one_that_is_shown(home: Home, words: list[str]) -> None:
+    home.session("20261121-120000-k3fa", log=f"one\ntwo\n{NOISE}\n{FORBIDDEN}")
+    assert home.type("logs", "k3fa", *words)[1] == "two\n"
+
+
+@pytest.mark.parametrize("words", [["-n", "x"], ["-n", "-1"]])
+def test_a_number_of_lines_that_is_none(home: Home, words: list[str]) -> None:
+    code, _, err = home.type("logs", *words)
+    assert code == 2
+    assert f"“{words[1]}” is no number of lines." in err and "launch-notebook logs --help" in err
+
+
+@pytest.mark.parametrize("command", ["connect", "open", "logs", "status", "usage", "bill", "forward 8000"])
+def test_an_empty_name_is_not_the_only_session(home: Home, command: str) -> None:
+    home.session("20261121-120000-k3fa")
+    code, _, err = home.type(*command.split(), "")
+    assert code == 2
+    assert "empty" in err and "a variable that is not set" in err
 
 
 @pytest.mark.parametrize(

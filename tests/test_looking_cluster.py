@@ -92,6 +92,8 @@ def test_the_log_of_a_running_session(cluster: PracticeCluster, held: Session) -
     assert "token=..." in text
     assert held.token not in text
     assert "Skipped non-installed server" not in text
+    assert "Forbidden" not in text and "403 GET" not in text
+    assert "by hand: ssh " in type_(cluster, "logs", "-n", "1", held.session_id)
     assert "Skipped non-installed server" in type_(cluster, "logs", "--all", held.session_id)
     assert len(type_(cluster, "logs", "-n", "3", "--all", held.session_id).splitlines()) == 3
 

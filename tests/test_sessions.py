@@ -16,7 +16,7 @@ from conftest import wait_until
 
 from notebook_launcher import ending, events, opening, sessions, state
 from notebook_launcher.answer import Answer
-from notebook_launcher.errors import CancelFailed, SessionNotFound, SubmitUncertain, UsageError
+from notebook_launcher.errors import CancelFailed, Interrupted, SessionNotFound, SubmitUncertain, UsageError
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.interrupts import Interrupts
@@ -67,13 +67,13 @@ class Shown:
 class Answers:
     """Somebody at a terminal who gives these answers."""
 
-    def __init__(self, *answers: bool, asks: bool = True) -> None:
+    def __init__(self, *answers: bool | None, asks: bool = True) -> None:
         self.answers, self.asks, self.asked = list(answers), asks, ""
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         return None
 
-    def confirm(self, text: str) -> bool:
+    def confirm(self, text: str) -> bool | None:
         self.asked += text
         return self.answers.pop(0)
 
@@ -139,8 +139,8 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> SlurmHost:
 def submit(tmp_path: Path) -> Iterator[Callable[..., Session]]:
     """Queue local jobs that only sleep."""
 
-    def submit(begin: str = "") -> Session:
-        request = Request({"time": "0:10:00", **({"begin": begin} if begin else {})})
+    def submit(begin: str = "", walltime: str = "0:10:00") -> Session:
+        request = Request({"time": walltime, **({"begin": begin} if begin else {})})
         session = new_session(str(tmp_path), request, scheduler="local", cluster=None, host=None, environment="mine",
                               now=datetime.now().astimezone())  # fmt: skip
         write_session(HOST, session, "", {})
@@ -177,6 +177,16 @@ def test_an_empty_place_costs_one_look(tmp_path: Path, host: CountingHost) -> No
     view = listed(tmp_path / "nothing here")
     assert (view.seen, view.listed.live, view.listed.damaged) == ({}, 0, ())
     assert [command.split()[0] for command in host.ran] == ["sh", "bash"]  # the look at the place, and at its sessions
+
+
+def test_where_nothing_is_here_the_profiles_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
+    assert listed(tmp_path / "nothing here").noted == ""
+    (tmp_path / "clusters").mkdir()
+    for name in ("uni", "alvis"):
+        (tmp_path / "clusters" / f"{name}.toml").write_text("")
+    assert "alvis, uni" in (noted := listed(tmp_path / "nothing here").noted)
+    assert noted.endswith("\n  launch-notebook list --cluster alvis")
 
 
 def test_each_session_is_asked_for_where_it_was_queued(tmp_path: Path, submit: Callable[..., Session]) -> None:
@@ -431,12 +441,31 @@ def test_a_no_launches_another_one(tmp_path: Path, submit: Callable[..., Session
     assert session.id not in person.asked and "Connect to it instead" in person.asked
 
 
+def test_the_one_with_the_most_time_left_is_offered(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    submit(walltime="0:01:00")
+    assert offer(tmp_path, Answers(False))[1].events == [], "it is as good as over"
+    longest = submit(walltime="0:30:00")
+    submit()
+    person = Answers(False)
+    assert offer(tmp_path, person)[0] is False
+    assert longest.id in person.asked and "(1 more" in person.asked
+
+
 @pytest.mark.parametrize("how", ["--new", "no terminal"])
 def test_it_is_only_told(tmp_path: Path, submit: Callable[..., Session], how: str) -> None:
     session = submit()
     wanted, view = offer(tmp_path, Answers(asks=how == "--new"), always_new=how == "--new")
     assert not wanted
-    assert f"connect {session.id}" in view.noted and "0:09 left" in view.noted
+    sentence, command = view.noted.split("\n")
+    name = session.id if session.id[-4:].isdecimal() else session.id[-4:]
+    assert command.startswith("  ") and command.endswith(f" connect {name}") and "0:09 left" in sentence
+
+
+def test_neither_yes_nor_no_launches_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    submit()
+    with pytest.raises(Interrupted, match="neither yes nor no") as caught:
+        offer(tmp_path, Answers(None))
+    assert caught.value.why == "Nothing was queued."
 
 
 def test_a_terminal_of_ours_is_not_offered(tmp_path: Path, submit: Callable[..., Session]) -> None:
@@ -444,6 +473,25 @@ def test_a_terminal_of_ours_is_not_offered(tmp_path: Path, submit: Callable[...,
     path = tmp_path / session.id / "session.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"program": "shell"}))
     assert offer(tmp_path, Answers())[0] is False
+
+
+@pytest.mark.parametrize("story", [sessions.connect, sessions.open_session])
+def test_a_terminal_of_ours_has_nothing_to_connect_to(
+    tmp_path: Path, submit: Callable[..., Session], monkeypatch: pytest.MonkeyPatch, story: Callable[..., None]
+) -> None:
+    """Without a name it is not meant where there is a session with JupyterLab; alone, or named, it is refused."""
+    of_a_terminal = submit()
+    path = tmp_path / of_a_terminal.id / "session.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"program": "shell"}))
+    come_back_to: list[str] = []
+    monkeypatch.setattr(sessions, "come_back", lambda _stage, session: come_back_to.append(session.id))
+    for name in ("", of_a_terminal.id):
+        with pytest.raises(UsageError) as caught:
+            story(place(tmp_path), name, Shown(), Answers(), Interrupts())
+        assert f"shell {of_a_terminal.id}" in caught.value.mend
+    other = submit()
+    story(place(tmp_path), "", Shown(), Answers(), Interrupts())
+    assert come_back_to == [other.id]
 
 
 def test_a_place_that_cannot_be_looked_at_stops_no_launch(tmp_path: Path) -> None:

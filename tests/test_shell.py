@@ -7,8 +7,11 @@ command is a stand-in that notes how it was called, as in ``test_jobscripts.py``
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,8 +23,13 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from click.testing import CliRunner
 
+from notebook_launcher import trial
+from notebook_launcher.cli import shelling
 from notebook_launcher.cli.app import run
 from notebook_launcher.cli.shelling import shell
+from notebook_launcher.hosts import terminal
+from notebook_launcher.hosts.base import OUTPUT_BEGINS, command_line
+from notebook_launcher.plan import Plan
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.slurm import Slurm
@@ -163,29 +171,29 @@ def test_much_comes_out_while_nothing_is_read(lend: Lend) -> None:
     assert lender.report() == "CODE 5 HEARD [] SAME True"
 
 
-def test_a_word_from_outside_ends_it(lend: Lend) -> None:
-    lender = lend("sh", "-c", "echo here; exec sleep 4711.25")
+def test_a_word_from_outside_ends_it(lend: Lend, mark: str) -> None:
+    lender = lend("sh", "-c", f"echo here; exec sleep {mark}")
     lender.see("here")
     began = time.monotonic()
     os.kill(lender.child.pid, 15)
     assert lender.report() == "CODE -1 HEARD ['TERM'] SAME True"
-    wait_until(lambda: not running("4711.25"), 5, "the command has ended")
+    wait_until(lambda: not running(mark), 5, "the command has ended")
     assert time.monotonic() - began < 4
 
 
-def test_when_we_are_killed_the_command_ends_as_well(lend: Lend) -> None:
-    lender = lend("sh", "-c", "echo here; exec sleep 4711.5")
+def test_when_we_are_killed_the_command_ends_as_well(lend: Lend, mark: str) -> None:
+    lender = lend("sh", "-c", f"echo here; exec sleep {mark}")
     lender.see("here")
     began = time.monotonic()
     os.kill(lender.child.pid, 9)
-    wait_until(lambda: not running("4711.5"), 10, "the command has ended")
+    wait_until(lambda: not running(mark), 10, "the command has ended")
     print(f"the command had ended {time.monotonic() - began:.2f} s after the kill")
 
 
 @pytest.mark.parametrize("kind", ["paramiko", "openssh"], indirect=True)
 def test_a_connection_that_breaks(lend: Lend, server: Server) -> None:  # noqa: F811
     """Also out of an editor: the terminal shows the usual screen and the cursor again."""
-    lender = lend("sh", "-c", r"printf '\033[?1049h\033[?25l'; echo here; exec sleep 4712")
+    lender = lend("sh", "-c", r"printf '\033[?10'; sleep 0.2; printf '49h\033[?25l'; echo here; exec sleep 4712")
     lender.see("here")
     began = time.monotonic()
     end_connections(server, set())
@@ -194,29 +202,163 @@ def test_a_connection_that_breaks(lend: Lend, server: Server) -> None:  # noqa: 
     assert time.monotonic() - began < 10
 
 
+def test_a_keyboard_that_says_nothing_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program that reads there may be quicker, and may have made it so that nobody waits."""
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    monkeypatch.setattr(terminal, "_KEYBOARD", ours)
+    assert terminal._read_keyboard() is None
+    os.close(theirs)
+    assert terminal._read_keyboard() == b""
+    os.close(ours)
+
+
+class Breaks:
+    """A command whose connection breaks under what is sent, as paramiko tells it; its end is still to be read."""
+
+    def __init__(self) -> None:
+        self.ours, self.end = os.pipe()
+
+    def fileno(self) -> int:
+        return self.ours
+
+    def read(self) -> bytes | None:
+        return os.read(self.ours, 100)
+
+    def write(self, data: bytes) -> int:
+        os.close(self.end)
+        raise EOFError
+
+    def resize(self, columns: int, rows: int) -> None:
+        pass
+
+
+def test_a_connection_that_breaks_under_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    keyboard, fingers = os.pipe()
+    resized, teller = os.pipe()
+    os.write(fingers, b"x")
+    monkeypatch.setattr(terminal, "_KEYBOARD", keyboard)
+    assert terminal._carry(Breaks(), terminal._Screen(), resized, lambda: False) is True
+    for descriptor in (keyboard, fingers, resized, teller):
+        os.close(descriptor)
+
+
 # --- a command without a terminal --------------------------------------------------------------------------------
 
 
-def passing(kind: str, config: str, *command: str) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-c", LENDS, kind, config, "pass", *command]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+Pass = Callable[..., "subprocess.Popen[bytes]"]
 
 
-def test_the_output_of_a_command(kind: str, server: Server) -> None:  # noqa: F811
+@pytest.fixture
+def passing(server: Server) -> Iterator[Pass]:  # noqa: F811
+    children = []
+
+    def passing(kind: str, *command: str) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-c", LENDS, kind, server.config, "pass", *command]
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        children.append(child)
+        return child
+
+    yield passing
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def mark() -> str:
+    """How long a command of this test sleeps, and of no other test that runs now."""
+    return f"47{os.getpid()}.{next(_NUMBERS)}"
+
+
+_NUMBERS = itertools.count()
+
+
+def test_the_output_of_a_command(kind: str, passing: Pass) -> None:
     """Its own bytes and nothing else, its errors apart; and what it reads has ended."""
     script = "cat; printf '\\000\\377 out'; printf 'mistake' >&2; exit 9"
-    output, errors = passing(kind, server.config, "sh", "-c", script).communicate(timeout=20)
+    output, errors = passing(kind, "sh", "-c", script).communicate(timeout=20)
     assert output == b"\x00\xff out"
     assert b"mistake" in errors
     assert b"CODE 9 HEARD [] SAME True" in errors
 
 
-def test_a_command_ends_with_us(kind: str, server: Server) -> None:  # noqa: F811
-    child = passing(kind, server.config, "sh", "-c", "echo here; exec sleep 4713")
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_ends_with_us_and_all_that_it_has_started(
+    kind: str, passing: Pass, mark: str, how: signal.Signals
+) -> None:
+    child = passing(kind, "bash", "-c", f"sleep {mark} & echo here; sleep {mark}; echo after")
     assert child.stdout is not None and child.stdout.readline() == b"here\n"
-    child.kill()
-    wait_until(lambda: not running("4713"), 10, "the command has ended")
-    child.communicate()
+    wait_until(lambda: len(running(mark)) == 2, 5, "all of it runs")
+    child.send_signal(how)
+    wait_until(lambda: not running(mark), 10, "the command has ended")
+    assert b"after" not in child.communicate(timeout=10)[0]
+
+
+def test_what_does_not_listen_ends_as_well(passing: Pass, mark: str) -> None:
+    child = passing("local", "bash", "-c", f"(trap '' TERM; exec sleep {mark}) & echo here; sleep {mark}")
+    assert child.stdout is not None and child.stdout.readline() == b"here\n"
+    wait_until(lambda: len(running(mark)) == 2, 5, "all of it runs")
+    child.send_signal(signal.SIGTERM)
+    assert b"CODE -1 " in child.communicate(timeout=10)[1]
+    assert not running(mark)
+
+
+def test_what_a_command_leaves_behind_ends_with_it(kind: str, passing: Pass, mark: str) -> None:
+    """As it does in a step of Slurm's."""
+    child = passing(kind, "sh", "-c", f"sleep {mark} & echo here")
+    assert b"CODE 0 " in child.communicate(timeout=10)[1]
+    wait_until(lambda: not running(mark), 5, "nothing runs")
+
+
+def test_much_is_said_as_an_error_and_read_slowly(kind: str, passing: Pass) -> None:
+    script = "echo first >&2; sleep 0.7; exec >&-; head -c 300000 /dev/zero >&2; exit 3"
+    child = passing(kind, "sh", "-c", script)
+    assert child.stderr is not None
+    said, waited = b"", False
+    while b"CODE" not in said and (piece := os.read(child.stderr.fileno(), 65536)):
+        said += piece
+        if b"\0" in piece and not waited:
+            time.sleep(1.3)
+            waited = True
+    assert b"first" in said and said.count(b"\0") == 300000
+    assert b"CODE 3 " in said
+    child.communicate(timeout=10)
+
+
+def test_nobody_reads_the_output_to_its_end(kind: str, passing: Pass) -> None:
+    child = passing(kind, "yes", "4715")
+    assert child.stdout is not None and child.stdout.readline() == b"4715\n"
+    child.stdout.close()
+    assert child.stderr is not None and b"CODE 141 " in child.stderr.read()
+    child.wait(10)
+
+
+WORDS = [
+    "a!b",
+    "!",
+    "'!'",
+    "\\!x",
+    "it's",
+    "two\nlines\\n\n",
+    "",
+    "$HOME `x` $(x)",
+    "\\\\",
+    "=ls",
+    "a*?{b,c}~",
+    "Größe",
+]
+
+
+@pytest.mark.parametrize("login_shell", [False, True])
+@pytest.mark.parametrize("words", [WORDS, [word for word in WORDS if "\n" not in word]])
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh", "tcsh"])
+def test_a_word_reaches_a_command_whatever_the_login_shell(shell: str, words: list[str], login_shell: bool) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"there is no {shell} here")
+    line = command_line(["printf", "<%s>", *words], login_shell=login_shell)
+    done = subprocess.run([shell, "-c", line], capture_output=True, text=True, check=False, timeout=20)
+    assert done.stdout == f"{OUTPUT_BEGINS}\n" + "".join(f"<{word}>" for word in words)
 
 
 # --- the commands ------------------------------------------------------------------------------------------------
@@ -258,8 +400,32 @@ def test_a_session_or_a_job_of_its_own(capfd: pytest.CaptureFixture[str]) -> Non
     assert "only one of the two" in capfd.readouterr().err
     assert run(["shell", "-c", "nvidia-smi", "--command", "true"]) == 2
     assert "two commands" in capfd.readouterr().err
-    assert run(["shell", "-c", " "]) == 2
+    assert run(["shell", "-c", "nvidia-smi", "-c", " "]) == 2
     assert "empty" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "cores", "command"),
+    [
+        (["-c", "4"], "4", None),
+        (["-c", "nproc"], None, "nproc"),
+        (["--cpus-per-task=4", "-c", "nproc"], "4", "nproc"),
+        (["--cpus-per-task=four", "--command", "nproc"], "four", "nproc"),
+    ],
+)
+def test_a_number_after_c_means_cores(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], cores: str | None, command: str | None
+) -> None:
+    def note(plan: Plan, wish: trial.Wish, *_: object) -> int:
+        asked.append((plan.request.flags.get("cpus-per-task"), wish.command))
+        return 0
+
+    asked: list[object] = []
+    monkeypatch.setattr(trial, "trial", note)
+    monkeypatch.setattr(trial, "shell_in_session", lambda _place, _prefix, wish, *_: asked.append((None, wish.command)))
+    monkeypatch.setattr(shelling, "_check_terminal", lambda _where: None)
+    run(["shell", *words])
+    assert asked == [(cores, command)]
 
 
 def test_the_help_tells_both_kinds() -> None:
@@ -300,6 +466,18 @@ def marks(job: Job) -> list[str]:  # noqa: F811
 NODE = os.uname().nodename.partition(".")[0]
 
 
+@pytest.mark.parametrize("where", ["inside", "outside"])
+def test_what_a_shell_leaves_in_the_background_ends_with_it(boxed: Job, where: str) -> None:  # noqa: F811
+    """What it left would hold the container, the step and the job; and a program may not want to end."""
+    prepared(boxed, image(boxed), "gpu=none")
+    stays = "nohup setsid bash -c 'trap \"\" TERM; echo $$ >left; exec sleep 300' >/dev/null 2>&1 & "
+    done = output_of(boxed, f"{stays} sleep 301 & until [ -s left ]; do sleep 0.05; done; kill -9 $$", where)
+    assert done.returncode == 137
+    left = int((boxed.work / "left").read_text())
+    wait_until(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == "zombie", 2, "its end")
+    assert re.fullmatch(r"notebook-launcher: ended what still ran in the background \([2-9]\)\n", done.stderr)
+
+
 def test_a_shell_inside(boxed: Job) -> None:  # noqa: F811
     """~/.bashrc counts, but the environment's programs come first; what is set up leaves no traces."""
     prepared(boxed, image(boxed), "gpu=none", "activate=export ACTIVATED=$INSIDE", "setenv=NASTY=it's")
@@ -317,7 +495,9 @@ def test_a_shell_inside(boxed: Job) -> None:  # noqa: F811
     child.sendline("log; type -t alias_of read_settings; alias rm; echo ${PATH%%:*} $(compgen -v want_)")
     child.expect_exact("my own log\r\nalias rm='rm -i'\r\n")
     child.expect_exact(f"{boxed.home}/inside\r\n")
-    child.sendline("env | grep -c NBL_; (exit 7)")
+    child.sendline(
+        "env | grep NBL_ | grep -vc ^NBL_SHELL_RUN=; (exit 7)"
+    )  # but the mark by which its programs are found
     child.expect_exact("\r\n0\r\n")
     child.sendline("exit")
     child.expect(pexpect.EOF)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -109,6 +110,14 @@ def test_one_command_in_a_job_of_its_own(cluster: PracticeCluster, start: Start)
     assert session.end() == 4
     assert re.search(r"^42$", session.printed, re.M)
     assert_nothing_left(cluster)
+
+
+def test_a_command_of_several_lines_where_the_shell_is_tcsh(cluster: PracticeCluster) -> None:
+    """What the start-up files print stays out of its output."""
+    script = "echo 'wow!now'\necho '\\n'; exit 4"
+    words = ["launch-notebook", "shell", "-t", "5", "-n", "1", "-c", script, "--", "plain"]
+    done = subprocess.run(cluster.argv("laptop", "frank", words), capture_output=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == (b"wow!now\n\\n\n", 4)
 
 
 def test_an_environment_that_does_not_work_is_told_in_the_terminal(cluster: PracticeCluster, start: Start) -> None:

@@ -908,3 +908,19 @@ def test_a_damaged_port_file_gives_a_port_or_our_error(data: dict[str, object]) 
 def test_the_token_is_sent_nowhere_else(base_url: object) -> None:
     url = urlsplit(Endpoint.from_file({"port": 4242, "base_url": base_url}).url(50001, "secret"))
     assert (url.hostname, url.port, url.username) == ("127.0.0.1", 50001, None)
+
+
+# --- which port it is -------------------------------------------------------------------------------------------
+
+
+def test_why_a_port_cannot_be_had_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "is taken" in tunnel.why_not(taken.getsockname()[1])
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(socket.socket, "bind", refuse, raising=False)
+    assert "kept for the system" in tunnel.why_not(40)

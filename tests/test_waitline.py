@@ -13,7 +13,7 @@ from rich.console import Console
 from notebook_launcher import events
 from notebook_launcher.cli import waitline
 from notebook_launcher.cli.times import ago, clock, stopwatch
-from notebook_launcher.cli.views import TextView
+from notebook_launcher.cli.views import TextView, make_view
 from notebook_launcher.cli.waitline import WaitingLine, is_news, waiting_parts
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
@@ -22,6 +22,16 @@ WAITING = events.Waiting("7", "PENDING", "Priority", "12 jobs are ahead in parti
 
 def at(**since: float) -> str:
     return (NOW + timedelta(**since)).isoformat()
+
+
+def test_in_a_pipe_only_results_are_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    with make_view(as_json=False) as view:
+        for event in (events.Connecting("login"), events.Connected("login", "x", ""), events.Asking("asking squeue"),
+                      WAITING, events.Noted("By the way."), events.Listed("login", 0, 0, 0, (), "")):  # fmt: skip
+            view.show(event)
+    out, err = capsys.readouterr()
+    assert out == "There is no session on login. Start one: launch-notebook\n"
+    assert [line.split()[0] for line in err.splitlines()] == ["Connecting", "Asking", "Job", "By"]
 
 
 def waiting(**changes: object) -> events.Waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -35,7 +36,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are shown here and nowhere else."""
     from notebook_launcher.cli.report import report
 
-    before, after = _split(argv)
+    before, after = _split(_command_first(argv))
     try:
         result = cli.main(
             args=_spelled_out(before),
@@ -49,15 +50,42 @@ def run(argv: Sequence[str]) -> int:
     except click.NoSuchOption as error:
         return report(_unknown_flag(error), as_json="--json" in before)
     except click.UsageError as error:
-        return report(
-            UsageError(error.format_message(), mend="see: launch-notebook --help"), as_json="--json" in before
-        )
+        return report(_misused(error), as_json="--json" in before)
     except LauncherError as error:
         return report(error, as_json="--json" in before)
     except (KeyboardInterrupt, click.Abort):
         return report(_interrupted(), as_json="--json" in before)
     except Exception as error:
         return report(_our_bug(error), as_json="--json" in before)
+
+
+def _command_first(argv: Sequence[str]) -> list[str]:
+    """Move a command to the front where only options that every command has stand before it."""
+    words = list(argv)
+    place = 0
+    while place < len(words) and words[place].partition("=")[0] in _OF_ANY:
+        place += 1 if "=" in words[place] or not _OF_ANY[words[place]] else 2
+    if 0 < place < len(words) and words[place] in cli.commands:
+        return [words[place], *words[:place], *words[place + 1 :]]
+    return words
+
+
+#: the options of a place, and whether a word comes after them
+_OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": True, "--engine": True}
+
+
+def _misused(error: click.UsageError) -> UsageError:
+    """Say what is wrong, and where a command or an environment was meant how that is typed."""
+    extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", error.format_message())
+    command = error.ctx.command.name if error.ctx else None
+    if extra and command == "launch":
+        word = extra[1]
+        if word in cli.commands:
+            return UsageError(f"The command comes first: {word}.", mend=f"launch-notebook {word} …, then its options")
+        return UsageError(f"What is “{word}”?", why="An environment or an image comes after two dashes.",
+                          mend=f"launch-notebook … -- {word}")  # fmt: skip
+    words = "launch-notebook" if command in (None, "launch") or error.ctx is None else error.ctx.command_path
+    return UsageError(error.format_message(), mend=f"see: {words} --help")
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -268,7 +296,7 @@ def _launch(ask: Ask, where: Where, *, dry_run: bool, **shown: bool) -> int:
     return view.exit_code
 
 
-@cli.command()
+@cli.command(short_help="Log in and look, without starting anything.")
 @place_options
 def doctor(*, where: Where) -> int:
     """Log in and look, without starting anything: by which engine and why, the scheduler, the way to the nodes."""

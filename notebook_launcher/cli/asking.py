@@ -7,7 +7,7 @@ import click
 from notebook_launcher.cli.options import ASKED_FLAGS, Where, place_options, played, scheduler_options
 
 
-@click.command(short_help="When would this start, and what would start sooner? Queues nothing.")
+@click.command(short_help="Tell when this would start, and what would sooner.")
 @place_options
 @scheduler_options
 @click.pass_context
@@ -24,7 +24,7 @@ def when(ctx: click.Context, *, where: Where) -> int:
     return code or view.exit_code
 
 
-@click.command()
+@click.command(short_help="Show which GPUs and cores are free, and what waits.")
 @place_options
 @click.option("--clusters", "-M", metavar="NAME", help="Another cluster of the same Slurm.")
 def queue(*, where: Where, clusters: str | None) -> int:

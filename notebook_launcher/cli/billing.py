@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.completing import complete_session
-from notebook_launcher.cli.options import Where, place_options, played
+from notebook_launcher.cli.options import Where, place_options, played, session_argument
 
 
-@click.command(short_help="What an ended session asked for and used, and what to ask for next time.")
+@click.command(short_help="Show what an ended session asked for, and used.")
 @place_options
-@click.argument("session", default="", shell_complete=complete_session)
+@session_argument
 def bill(session: str, *, where: Where) -> int:
     """Show what a session that is over asked for and used (its name, its beginning, or nothing for the last one)."""
     from notebook_launcher import billing

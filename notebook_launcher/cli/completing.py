@@ -11,10 +11,12 @@ SHELLS = ("bash", "zsh", "fish")
 TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one that is completed
 
 
-def complete_session(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the sessions that were seen last, the newest first."""
+def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the sessions that were seen last, the newest first; behind two dashes, environments."""
     from notebook_launcher.state import seen_sessions
 
+    if isinstance(ctx.command, TakesEnvironment) and "--" in ctx.meta.get(TYPED, ()):
+        return _environments(ctx.params.get("cluster"), incomplete)
     return [CompletionItem(name, help=about) for name, about in seen_sessions() if name.startswith(incomplete)]
 
 

@@ -7,7 +7,7 @@ import click
 from notebook_launcher.cli.options import Where, place_options, played
 
 
-@click.command()
+@click.command(short_help="Copy files and folders to or from the cluster.")
 @place_options
 @click.option("--force", is_flag=True, help="Replace files that are there already and differ.")
 @click.argument("paths", nargs=-1, metavar="SOURCE... DESTINATION", type=click.Path(readable=False))

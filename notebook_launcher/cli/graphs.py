@@ -218,9 +218,10 @@ class _Picture:
         yield "", ""
         yield " " * (label + 1 + columns) + "".join(name.rjust(_NUMBERS) for name in self._columns), "dim"
         for one in event.series:
-            lines = graph(shrunk(one.values, columns), _top(one), rows, blocks=self._blocks)
+            is_low = (one.peak or 0.0) <= _top(one) / rows  # the rows above the first would be empty
+            lines = graph(shrunk(one.values, columns), _top(one), 1 if is_low else rows, blocks=self._blocks)
             for place, line in enumerate(lines):
-                is_last = place == rows - 1
+                is_last = place == len(lines) - 1
                 name = f"  {_one(one.label)}" if is_last else ""
                 numbers = self._numbers(one) if is_last else ""
                 yield f"{name.ljust(label)} {line.ljust(columns)}\t{numbers}", _UNIT_STYLES.get(one.unit, "")

@@ -41,11 +41,17 @@ class Listing:
         if event.live and self._console.is_terminal:
             name = next((one.session for one in seen if one.state == "running"), seen[0].session)
             name = name if name[-4:].isdecimal() else name[-4:]  # which would be the number of a job
-            self._line(f"Come back: launch-notebook connect {name}   End: launch-notebook stop {name}", "dim")
+            self._commands(f"Come back: {_typed('connect', event, name)}", f"End: {_typed('stop', event, name)}")
 
     def _line(self, text: str, style: str = "") -> None:
         folded = self._console.is_terminal
         self._console.print(printable(text), style=style, soft_wrap=not folded, highlight=False, markup=False)
+
+    def _commands(self, *commands: str) -> None:
+        """Print commands to copy: on one line where they fit, and never folded by us."""
+        line = "   ".join(commands)
+        for text in [line] if len(line) < self._console.width else commands:
+            self._console.print(printable(text), style="dim", soft_wrap=True, highlight=False, markup=False)
 
     def _table(self, seen: list[events.SessionSeen], now: datetime) -> None:
         from rich.table import Table
@@ -72,7 +78,9 @@ class Listing:
 def _row(seen: events.SessionSeen, now: datetime) -> tuple[str, ...]:
     where = f" on {seen.cluster}" if seen.cluster else ""
     job = "" if seen.job is None or seen.job == seen.session else f"{seen.job}{where}"
-    environment = seen.environment or ("a shell" if seen.program == "shell" else "")
+    environment = seen.environment or ""
+    if seen.program == "shell":
+        environment = f"shell ({environment})" if environment else "shell"
     return (seen.session, state_in_words(seen, now), seen.node or "", job, left(seen.seconds_left), environment)
 
 
@@ -102,14 +110,18 @@ def left(seconds: int | None) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}"
 
 
+def _typed(command: str, event: events.Listed, *words: str) -> str:
+    return " ".join(filter(None, ["launch-notebook", command, event.arguments, *words]))
+
+
 def _below(event: events.Listed, seen: list[events.SessionSeen]) -> list[tuple[str, str]]:
     """Return what is said below the table, or in its place, each with a style."""
     lines = []
     if not seen:
-        lines.append((f"There is no session on {event.where}. Start one: launch-notebook", ""))
+        lines.append((f"There is no session on {event.where}. Start one: {_typed('', event)}", ""))
     if event.hidden:
         older = "1 that ended" if event.hidden == 1 else f"{event.hidden} that ended"
-        lines.append((f"Not shown: {older} more than a day ago. All: launch-notebook list --all", "dim"))
+        lines.append((f"Not shown: {older} more than a day ago. All: {_typed('list', event, '--all')}", "dim"))
     if event.damaged:
         count = len(event.damaged)
         which = "1 record is damaged" if count == 1 else f"{count} records are damaged"

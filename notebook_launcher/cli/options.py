@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.cli.completing import complete_cluster
+from notebook_launcher.cli.completing import complete_cluster, complete_session
 from notebook_launcher.errors import UsageError
 from notebook_launcher.flags import FLAGS, Flag
 
@@ -76,6 +76,20 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_where
 
 
+def session_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the parameter ``session``: a name or a part of one, "" where none is given."""
+    return click.argument("session", default=None, required=False, callback=_name, shell_complete=complete_session)(
+        command
+    )
+
+
+def _name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str:
+    if value == "":
+        raise UsageError("The name of a session is empty.", why="It may come from a variable that is not set.",
+                         mend="name the session, or leave out the word where there is one session only")  # fmt: skip
+    return value or ""
+
+
 def _port(ctx: click.Context, _parameter: click.Parameter, values: tuple[int, ...]) -> tuple[int, ...]:
     for value in values:
         if not 0 < value < 65536:
@@ -99,7 +113,7 @@ def way_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _scheduler_option(flag: Flag) -> Callable[[Any], Any]:
+def _scheduler_option(flag: Flag, without: str) -> Callable[[Any], Any]:
     """Return a click option that puts a scheduler's flag, as it was given, into the context."""
 
     def keep(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
@@ -110,7 +124,7 @@ def _scheduler_option(flag: Flag) -> Callable[[Any], Any]:
         hidden, text = flag.name not in _SHOWN, _SHOWN.get(flag.name)
         return click.option(*names, expose_value=False, callback=keep, hidden=hidden, help=text, **settings)
 
-    names = [f"--{flag.name}", *([f"-{flag.letter}"] if flag.letter else [])]
+    names = [f"--{flag.name}", *([f"-{flag.letter}"] if flag.letter and flag.letter not in without else [])]
     key = f"_{flag.name.replace('-', '_')}"
     if flag.argument == "required":
         return option(*names, key)
@@ -139,10 +153,13 @@ _SHOWN = {
 }
 
 
-def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command every flag of the scheduler; what was given lands in the context, under ``ASKED_FLAGS``."""
+def scheduler_options(command: Callable[..., Any], *, without: str = "") -> Callable[..., Any]:
+    """Give a command every flag of the scheduler; what was given lands in the context, under ``ASKED_FLAGS``.
+
+    ``without``: letters that have another meaning there.
+    """
     for flag in reversed(FLAGS):
-        command = _scheduler_option(flag)(command)
+        command = _scheduler_option(flag, without)(command)
     return command
 
 
@@ -157,7 +174,7 @@ def played(
 ) -> Iterator[tuple[BaseView, TerminalPrompts, Interrupts]]:
     """What a story is played with: a view, questions on its terminal, and signals as interrupts.
 
-    ``notes_apart``: what is said besides goes to standard error, because standard output is for a log.
+    ``notes_apart``: all that is said goes to standard error, because standard output is a command's.
     """
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.signals import signals

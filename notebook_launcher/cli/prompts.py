@@ -8,6 +8,9 @@ import threading
 from notebook_launcher.cli.views import BaseView
 from notebook_launcher.text import printable
 
+_ANSWERS = {"yes": True, "no": False, "n": False}
+_ASKED = 3  # times at most
+
 
 class TerminalPrompts:
     """Asks on the terminal, with the waiting line out of the way meanwhile.
@@ -46,15 +49,28 @@ class TerminalPrompts:
         """End the question that stands, if any, without an answer."""
         self._view.dismiss()
 
-    def confirm(self, text: str) -> bool:
-        """Ask for yes or no; the whole word, because the question is about trust."""
+    def confirm(self, text: str) -> bool | None:
+        """Ask for yes or no; ``None`` where there is no terminal, or no answer after three questions.
+
+        The whole word, because such a question may be about trust.
+        """
         if not self._interactive:
-            return False
+            return None
         question = f"{printable(text)} [yes/no] "
         with self._one_at_a_time, self._view.paused():
-            if self._view.listening:
-                return (self._view.next_line(question, echo=True) or "").strip().lower() == "yes"
-            try:
-                return input(question).strip().lower() == "yes"
-            except EOFError:
-                return False
+            for _ in range(_ASKED):
+                answer = self._line(question)
+                if answer is None:
+                    break
+                if answer.strip().lower() in _ANSWERS:
+                    return _ANSWERS[answer.strip().lower()]
+                question = "Please type yes or no, and ENTER: "
+        return None
+
+    def _line(self, question: str) -> str | None:
+        if self._view.listening:
+            return self._view.next_line(question, echo=True)
+        try:
+            return input(question)
+        except EOFError:
+            return None

@@ -65,7 +65,7 @@ def _in_colour(error: LauncherError) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, emoji=False)
     for line in error_lines(error):
         style = "bold red" if line.startswith("launch-notebook") else "dim" if line.startswith("  |") else ""
         # what may be copied is folded by the terminal alone, which knows that it is one line; sentences between words

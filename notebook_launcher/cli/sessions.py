@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import click
 
 from notebook_launcher.cli.completing import complete_session
-from notebook_launcher.cli.options import Where, place_options, played, way_options
+from notebook_launcher.cli.options import Where, place_options, played, session_argument, way_options
 from notebook_launcher.errors import UsageError
 
+_NUMBERS = re.compile(r"[0-9:]+")
 
-@click.command()
+
+@click.command(short_help="Come back to a session that was left running.")
 @place_options
 @click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
 @click.option("--notify", is_flag=True, help="Tell the desktop when JupyterLab is ready, and before the time is over.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell more, with times.")
 @way_options
-@click.argument("session", default="", shell_complete=complete_session)
+@session_argument
 def connect(
     session: str,
     *,
@@ -37,11 +40,11 @@ def connect(
     return view.exit_code
 
 
-@click.command("open")
+@click.command("open", short_help="Open a session in the browser.")
 @place_options
 @click.option("--notify", is_flag=True, help="Tell the desktop before the time is over.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell more, with times.")
-@click.argument("session", default="", shell_complete=complete_session)
+@session_argument
 def open_(session: str, *, where: Where, notify: bool, verbose: bool) -> int:
     """Open a session in the browser; where nothing here holds it yet, come back to it first."""
     from notebook_launcher import sessions
@@ -52,7 +55,7 @@ def open_(session: str, *, where: Where, notify: bool, verbose: bool) -> int:
     return view.exit_code
 
 
-@click.command("list")
+@click.command("list", short_help="List your sessions: live, and recently ended.")
 @place_options
 @click.option("--all", "-a", "every", is_flag=True, help="Also those that ended more than a day ago.")
 def list_(*, where: Where, every: bool) -> int:
@@ -65,7 +68,7 @@ def list_(*, where: Where, every: bool) -> int:
     return view.exit_code
 
 
-@click.command(short_help="Open ports of a session's node here: forward 6006 8787:18787 k3f9.")
+@click.command(short_help="Open ports of a session's node here.")
 @place_options
 @click.option("--notify", is_flag=True, help="Tell the desktop before the time is over.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell more, with times.")
@@ -86,7 +89,17 @@ def forward(words: tuple[str, ...], *, where: Where, notify: bool, verbose: bool
 
 def _ports_and_session(words: Sequence[str]) -> tuple[list[tuple[int, int]], str]:
     """Split into ports with their numbers here (0: the same) and the session's name. Raises ``UsageError``."""
-    ports = [_port(word) for word in words]
+    from notebook_launcher.tunnel import read_port
+
+    if "" in words:
+        raise UsageError("One of the words is empty.", why="It may come from a variable that is not set.",
+                         mend="for example: launch-notebook forward 6006 k3f9")  # fmt: skip
+    ports = [read_port(word) for word in words]
+    for word, port in zip(words, ports, strict=True):
+        # of digits alone, behind a port, it is the number of a session's job
+        if port is None and _NUMBERS.fullmatch(word) and (":" in word or len(words) == 1):
+            raise UsageError(f"“{word}” is not a port.", why="Ports have the numbers 1 to 65535.",
+                             mend="for example: launch-notebook forward 6006 8787:18787 k3f9")  # fmt: skip
     session = words[-1] if words and ports[-1] is None else ""
     wanted = [port for port in (ports[:-1] if session else ports) if port is not None]
     if not wanted or len(wanted) + bool(session) < len(words):
@@ -97,15 +110,7 @@ def _ports_and_session(words: Sequence[str]) -> tuple[list[tuple[int, int]], str
     return wanted, session
 
 
-def _port(word: str) -> tuple[int, int] | None:
-    """Read ``6006`` or ``6006:16006``; ``None`` for what is neither."""
-    numbers = [int(part) if part.isascii() and part.isdecimal() else 0 for part in word.split(":")]
-    if len(numbers) > 2 or not all(0 < number < 65536 for number in numbers):
-        return None
-    return numbers[0], numbers[1] if len(numbers) == 2 else 0
-
-
-@click.command()
+@click.command(short_help="End sessions and their jobs, from anywhere.")
 @place_options
 @click.option("--all", "-a", "every", is_flag=True, help="End all your sessions there.")
 @click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask before several are ended.")

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import MutableMapping
 
 import click
 
-from notebook_launcher.cli.completing import complete_session
+from notebook_launcher.cli.completing import TakesEnvironment, complete_session
 from notebook_launcher.cli.options import ASKED_FLAGS, WORDS, Where, place_options, played, scheduler_options
 from notebook_launcher.errors import UsageError
 
 _CORES = "cpus-per-task"
 
 
-@click.command(short_help="Open a terminal on the compute node: in a session, or in a job of its own.")
+@click.command(cls=TakesEnvironment, short_help="Open a terminal, or run a command, on the node.")
 @place_options
 @click.option("--outside", is_flag=True, help="On the node itself, outside of the container: sbatch is there.")
-@click.option("--command", metavar="COMMAND", help="Run one command without a terminal (-c COMMAND does so as well).")
+@click.option("--command", metavar="COMMAND", help="Run one command without a terminal.")
+@click.option("-c", "letter", metavar="COMMAND|N", help="The same, or with a number the cores of a job of its own.")
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable).")
 @click.option("--conda", metavar="ENV", help="Activate a conda environment.")
 @click.option("--venv", metavar="DIR", help="Activate a virtual environment.")
-@scheduler_options
+@functools.partial(scheduler_options, without="c")
 @click.argument("session", default="", shell_complete=complete_session)
 @click.pass_context
 def shell(
@@ -32,6 +34,7 @@ def shell(
     where: Where,
     outside: bool,
     command: str | None,
+    letter: str | None,
     modules: tuple[str, ...],
     conda: str | None,
     venv: str | None,
@@ -51,7 +54,7 @@ def shell(
     from notebook_launcher.plan import Ask, Here, make_plan
 
     flags, words = ctx.obj[ASKED_FLAGS], ctx.obj[WORDS]
-    wish = trial.Wish(not outside, _command(flags, command))
+    wish = trial.Wish(not outside, _command(flags, command, letter))
     if wish.command is None:
         _check_terminal(where)
     fresh = bool(flags or words or modules or conda or venv)
@@ -73,14 +76,14 @@ def shell(
     return code or view.exit_code
 
 
-def _command(flags: MutableMapping[str, str | None], command: str | None) -> str | None:
+def _command(flags: MutableMapping[str, str | None], command: str | None, letter: str | None) -> str | None:
     """Return the command to run. ``-c`` with a number means cores, as it does for the scheduler; else it is bash's."""
-    value = flags.get(_CORES)
-    if value is not None and not value.strip().isdecimal():
+    if letter is not None and letter.strip().isdecimal():
+        flags[_CORES] = letter
+    elif letter is not None:
         if command is not None:
             raise UsageError("There are two commands.", mend="for several in one: --command 'hostname; nvidia-smi'")
-        command = value
-        del flags[_CORES]
+        command = letter
     if command is not None and not command.strip():
         raise UsageError("The command is empty.", mend="for example: --command nvidia-smi")
     return command

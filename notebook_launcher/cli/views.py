@@ -212,8 +212,10 @@ class TextView(BaseView):
         verbose: bool = False,
         notify: bool = False,
         interactive: bool = False,
+        aside: Console | None = None,
     ) -> None:
         self._console = console
+        self._aside = aside or console  # for what is said besides: a program may read the other one
         super().__init__(open_browser=open_browser, notify=notify)
         self._interactive = interactive
         self._verbose = verbose
@@ -259,12 +261,14 @@ class TextView(BaseView):
         if isinstance(event, events.Holding | events.TimeLeft | events.Idle):
             self._while_held(event)
         elif isinstance(event, events.Noted):
-            self._say(event.text, style="yellow")
+            self._note(event.text)
         elif isinstance(event, events.Connecting):
             self._wait(f"connecting to {event.host}")
         elif isinstance(event, events.Connected):
             if self._verbose:
                 self._say(f"Connected to {event.host} by {event.engine}: {event.why}")
+            elif self._in_place:
+                self._update(lambda: [f"connected to {event.host}"])
         elif isinstance(event, events.Submitted):
             where = f" on {event.cluster}" if event.cluster else ""
             named = f"  (session {event.session})" if event.session != event.job else ""
@@ -289,7 +293,7 @@ class TextView(BaseView):
         elif isinstance(event, events.Reconnected):
             same = " The address is the same." if self._address_shown else ""
             self._away("")
-            self._say(f"Connected again, after {event.seconds:.0f} s.{same}", style="green")
+            self._say(f"Connected again, after {event.seconds:.0f} s.{same}", style="green", aside=True)
         elif isinstance(event, events.Ending):
             self._wait(f"ending job {event.job}")
         elif isinstance(event, events.Ended):
@@ -392,26 +396,37 @@ class TextView(BaseView):
         ):
             self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
-    def _say(self, text: str, style: str = "", *, whole: bool = False) -> None:
-        """Print a sentence, folded between words; ``whole``: one to copy from, which only the terminal may fold."""
+    def _say(self, text: str, style: str = "", *, whole: bool = False, aside: bool = False) -> None:
+        """Print a sentence, folded between words; ``whole``: one to copy from, which only the terminal may fold.
+
+        ``aside``: it is no result, and goes to standard error where a program may read the results.
+        """
+        console = self._aside if aside else self._console
         text = printable(text)
         self._stop_status()
         stamp = f"[{elapsed():6.2f} s] " if self._verbose else ""
-        soft = whole or not self._console.is_terminal
-        self._console.print(stamp + text, style=style, soft_wrap=soft, highlight=False, markup=False)
+        soft = whole or not console.is_terminal
+        console.print(stamp + text, style=style, soft_wrap=soft, highlight=False, markup=False)
         self._show_held()
+
+    def _note(self, text: str) -> None:
+        """Print a sentence; below it, on lines of their own, may stand commands to copy."""
+        sentence, *commands = text.split("\n")
+        self._say(sentence, style="yellow", aside=True)
+        for command in commands:
+            self._say(command, style="yellow", whole=True, aside=True)
 
     def _waits(self, event: events.Waiting) -> None:
         if self._in_place:
             self._update(lambda: waiting_parts(event, _now()))
         elif is_news(event, self._told, _now()):
             self._told = event
-            self._say(_capital("; ".join(waiting_parts(event, _now()))))
+            self._say(_capital("; ".join(waiting_parts(event, _now()))), aside=True)
 
     def _unanswered(self, event: events.Unanswered) -> None:
         text = f"the scheduler does not answer ({event.reason}); it is asked again, and job {event.job} goes on"
         if self._address_shown and self._status is None:
-            self._say(_capital(text), style="yellow")
+            self._say(_capital(text), style="yellow", aside=True)
         else:
             self._wait(text)
 
@@ -420,7 +435,7 @@ class TextView(BaseView):
         if self._in_place:
             self._update(lambda: [text])
         elif not self._asking:
-            self._say(_capital(text))
+            self._say(_capital(text), aside=True)
 
     @property
     def _in_place(self) -> bool:
@@ -474,15 +489,20 @@ def make_view(
     notify: bool = False,
     notes_apart: bool = False,
 ) -> BaseView:
-    """Return the view for this output. ``notes_apart``: sentences go to standard error, a log to standard output."""
+    """Return the view for this output. ``notes_apart``: all sentences go to standard error.
+
+    Where standard output is no terminal, what is said while something is waited for goes there in any case.
+    """
     if as_json:
         return JsonView(open_browser=open_browser, notify=notify)
     from rich.console import Console
 
+    console = Console(stderr=notes_apart, emoji=False)
     return TextView(
-        Console(stderr=notes_apart),
+        console,
         open_browser=open_browser,
         verbose=verbose,
         notify=notify,
         interactive=sys.stdin.isatty(),
+        aside=console if console.is_terminal else Console(stderr=True, emoji=False),
     )

@@ -147,7 +147,7 @@ class Asker:
         return self._secret(question)
 
     def _confirm(self, text: str) -> bool:
-        return self._asking and self._prompts.confirm(text)
+        return self._asking and bool(self._prompts.confirm(text))
 
     def _secret(self, question: str) -> str | None:
         name = _remembered_as(question, self._place)

@@ -22,7 +22,7 @@ class Prompts(Protocol):
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Ask for a password or the like. ``echo``: it may be seen while it is typed."""
 
-    def confirm(self, text: str) -> bool:
+    def confirm(self, text: str) -> bool | None:
         """Ask for yes or no; no where nobody can be asked."""
 
 
@@ -33,7 +33,7 @@ class Nobody:
         """Return no answer."""
         return None
 
-    def confirm(self, text: str) -> bool:
+    def confirm(self, text: str) -> bool | None:
         """Return no."""
         return False
 
@@ -394,6 +394,6 @@ _LIFELINE = (
     'exec 3<&0; set -m; "$@" </dev/null 3<&- & child=$!; set +m; '
     '{ read -r _ <&3; trap "" TERM; kill -- "-$child"; '
     'for _ in {1..30}; do kill -0 -- "-$child" || exit; sleep 0.1; done; kill -KILL -- "-$child"; } 2>/dev/null & '
-    'guard=$!; exec 3<&-; '
+    "guard=$!; exec 3<&-; "
     '{ wait "$child"; code=$?; kill "$guard"; wait "$guard"; kill -- "-$child"; } 2>/dev/null; exit "$code"'
 )

@@ -565,9 +565,13 @@ class _ChannelTerminal:
 
 
 def _pass_on_errors(channel: paramiko.Channel) -> None:
+    data: bytes | None = None
     with contextlib.suppress(OSError):
-        while (data := channel.recv_stderr(AT_ONCE)) and write_all(2, data):
-            pass
+        while data is None or (data and write_all(2, data)):
+            try:
+                data = channel.recv_stderr(AT_ONCE)
+            except TimeoutError:  # silent for as long as the other output may be
+                data = None
 
 
 def _send(channel: paramiko.Channel, data: bytes) -> None:

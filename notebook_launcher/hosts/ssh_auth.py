@@ -60,7 +60,7 @@ class Credentials:
         self.asked += 1
         return self.prompts.secret(text, echo=True) if echo else self.prompts.secret(text)
 
-    def confirm(self, text: str) -> bool:
+    def confirm(self, text: str) -> bool | None:
         """Ask the user for yes or no."""
         self.asked += 1
         return self.prompts.confirm(text)

@@ -170,9 +170,9 @@ def write_all(descriptor: int, data: bytes) -> bool:
 def pass_on(receive: Callable[[int], bytes], until: Until) -> int | None:
     """Write what comes after the line ``OUTPUT_BEGINS`` to our output until it ends.
 
-    Where it has not ended, return an exit code: -1 where ``until`` said so, and a shell's for a broken pipe where nobody
-    reads our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` at an end that
-    is none.
+    Where it has not ended, return an exit code: -1 where ``until`` said so, and a shell's for a broken pipe where
+    nobody reads our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` at an
+    end that is none.
     """
     mark, before, begun = f"{OUTPUT_BEGINS}\n".encode(), b"", False
     while not until():
