@@ -323,7 +323,7 @@ def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     def told(*words: str) -> tuple[int, str]:
         code = run(words)
         captured = capsys.readouterr()
-        return code, captured.out + captured.err
+        return code, captured.err + captured.out
 
     return told
 
@@ -346,8 +346,8 @@ def test_what_would_start_sooner_is_listed_by_its_start(slurm: Doubles, told: To
     start = next(place for place, line in enumerate(lines) if "(in 1 h 20 min) on g1 in partition gpu" in line)
     assert re.fullmatch(r"≈ (\w{3} )?\d\d:\d\d \(in 1 h 20 min\) on g1 in .*--gpus t4:1", lines[start])
     below = [re.sub(r"≈ .*\(in", "≈ (in", re.sub(r" {2,}", "  ", line)) for line in lines[start + 1 :]]
+    assert "Asking for 5 other ways" in lines[:start]  # on standard error
     assert below == [
-        "Asking for 5 other ways",
         "",
         "Sooner:",
         "  now  -t 1:00:00 -p devcore --gpus 0  devcore (g1)",

@@ -543,7 +543,7 @@ def test_names_in_colons_are_no_pictures(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     report.report(LauncherError("a:smile:b", why="a:smile:b", mend="a:smile:b"), as_json=False)
     shown = capsys.readouterr()
-    assert "a:smile:b" in shown.out and shown.err.count("a:smile:b") == 3
+    assert "a:smile:b" in shown.out and shown.err.count("a:smile:b") >= 3
     assert (shown.out + shown.err).count("smile") == (shown.out + shown.err).count(":smile:") > 20
     assert not re.search("[\U0001f300-\U0001faff]", shown.out + shown.err)
 

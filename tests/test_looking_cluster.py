@@ -99,9 +99,9 @@ def test_the_log_of_a_running_session(cluster: PracticeCluster, held: Session) -
 
 
 def test_what_it_used_as_a_file(cluster: PracticeCluster, held: Session) -> None:
+    assert re.search(r"^  memory .* 2\.00 GiB$", type_(cluster, "usage", held.session_id), re.M)
     text = type_(cluster, "usage", held.session_id, "--csv", "/tmp/looking.csv", "--force")
-    assert re.search(r"^  memory .* 2\.00 GiB$", text, re.M)
-    assert "samples are in /tmp/looking.csv" in text
+    assert re.fullmatch(r"\d+ samples are in /tmp/looking\.csv\n", text)
     copied = cluster.run("laptop", "alice", ["cat", "/tmp/looking.csv"]).stdout
     assert copied.startswith("time,seconds,cpu_cores")
     assert on_login(cluster, held, "cat usage.csv").startswith(copied)

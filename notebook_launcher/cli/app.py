@@ -302,7 +302,7 @@ def doctor(*, where: Where) -> int:
     """Log in and look, without starting anything: by which engine and why, the scheduler, the way to the nodes."""
     from notebook_launcher import launch as stories
 
-    with played(where, verbose=True) as (view, prompts, interrupts):
+    with played(where, verbose=True, notes_are_results=True) as (view, prompts, interrupts):
         stories.doctor(where.place(), view, prompts, interrupts)
     return view.exit_code
 

@@ -171,16 +171,18 @@ def played(
     verbose: bool = False,
     notify: bool = False,
     notes_apart: bool = False,
+    notes_are_results: bool = False,
 ) -> Iterator[tuple[BaseView, TerminalPrompts, Interrupts]]:
     """What a story is played with: a view, questions on its terminal, and signals as interrupts.
 
     ``notes_apart``: all that is said goes to standard error, because standard output is a command's.
+    ``notes_are_results``: what is noted is what was asked for.
     """
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.signals import signals
     from notebook_launcher.cli.views import make_view
 
     view = make_view(as_json=where.as_json, open_browser=open_browser, verbose=verbose, notify=notify,
-                     notes_apart=notes_apart)  # fmt: skip
+                     notes_apart=notes_apart, notes_are_results=notes_are_results)  # fmt: skip
     with view, signals(view) as interrupts:
         yield view, TerminalPrompts(view, interactive=not where.as_json), interrupts

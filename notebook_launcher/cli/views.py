@@ -488,10 +488,12 @@ def make_view(
     verbose: bool = False,
     notify: bool = False,
     notes_apart: bool = False,
+    notes_are_results: bool = False,
 ) -> BaseView:
     """Return the view for this output. ``notes_apart``: all sentences go to standard error.
 
-    Where standard output is no terminal, what is said while something is waited for goes there in any case.
+    Where standard output is no terminal, notes and what is said while something is waited for go there in any case,
+    unless ``notes_are_results``.
     """
     if as_json:
         return JsonView(open_browser=open_browser, notify=notify)
@@ -504,5 +506,5 @@ def make_view(
         verbose=verbose,
         notify=notify,
         interactive=sys.stdin.isatty(),
-        aside=console if console.is_terminal else Console(stderr=True, emoji=False),
+        aside=console if console.is_terminal or notes_are_results else Console(stderr=True, emoji=False),
     )
