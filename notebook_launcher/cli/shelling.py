@@ -9,8 +9,16 @@ from collections.abc import MutableMapping
 
 import click
 
-from notebook_launcher.cli.completing import TakesEnvironment, complete_session
-from notebook_launcher.cli.options import ASKED_FLAGS, WORDS, Where, place_options, played, scheduler_options
+from notebook_launcher.cli.completing import TakesEnvironment
+from notebook_launcher.cli.options import (
+    ASKED_FLAGS,
+    WORDS,
+    Where,
+    place_options,
+    played,
+    scheduler_options,
+    session_argument,
+)
 from notebook_launcher.errors import UsageError
 
 _CORES = "cpus-per-task"
@@ -25,7 +33,7 @@ _CORES = "cpus-per-task"
 @click.option("--conda", metavar="ENV", help="Activate a conda environment.")
 @click.option("--venv", metavar="DIR", help="Activate a virtual environment.")
 @functools.partial(scheduler_options, without="c")
-@click.argument("session", default="", shell_complete=complete_session)
+@session_argument
 @click.pass_context
 def shell(
     ctx: click.Context,
