@@ -9,6 +9,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
+from notebook_launcher.samples import GpuSample
+
 
 @dataclass(frozen=True)
 class Event:
@@ -362,18 +364,6 @@ class Listed(Event):
 
 
 @dataclass(frozen=True)
-class GpuUse:
-    """One GPU at one moment; ``None``: not told. Percent of the time, MiB, W."""
-
-    index: str
-    name: str
-    percent: float | None
-    memory_mib: float | None
-    memory_total_mib: float | None
-    watts: float | None
-
-
-@dataclass(frozen=True)
 class Holding(Event):
     """A session is held. Comes when its end is known or has changed, and with new samples of what it uses.
 
@@ -389,7 +379,7 @@ class Holding(Event):
     sampled: str | None = None
     cpu_cores: float | None = None
     memory_mib: float | None = None
-    gpus: tuple[GpuUse, ...] = ()
+    gpus: tuple[GpuSample, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ class Holding:
                 sampled=sample.time.isoformat(timespec="seconds"),
                 cpu_cores=sample.cpu_cores,
                 memory_mib=sample.memory_mib,
-                gpus=tuple(events.GpuUse(*dataclasses.astuple(gpu)) for gpu in sample.gpus),
+                gpus=sample.gpus,
             )
         self._stage.view.show(event)
 

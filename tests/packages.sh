@@ -1,8 +1,8 @@
 #!/bin/bash
-# What the tests need from Debian: a browser, an ssh server, two more shells, the shell checker, and the tools of the practice cluster.
+# What the tests need from Debian: a browser, an ssh server, three more shells, the shell checker, and the tools of the practice cluster.
 set -eu
 if [ "$(uname -s)" != Linux ]; then
   echo "packages.sh: not Linux, so the tests on the practice cluster cannot run here" >&2
   exit 0
 fi
-exec "$(dirname "$0")/apt.sh" chromium fish openssh-client openssh-server iproute2 procps shellcheck tmux util-linux zsh
+exec "$(dirname "$0")/apt.sh" chromium fish openssh-client openssh-server iproute2 procps shellcheck tcsh tmux util-linux zsh

@@ -217,7 +217,7 @@ def test_samples_are_passed_on_as_they_come() -> None:
         session.holding.look()
     assert [event.gpus[0].percent if event.gpus else None for event in session.told] == [None, 5, 10]
     last = session.told[-1]
-    assert last.gpus[0] == events.GpuUse("0", "A100", 10, 12595.0, 81920.0, 210.0)
+    assert last.gpus[0] == GpuSample("0", "A100", 10, 12595.0, 81920.0, 210.0)
     assert (last.cpu_cores, last.memory_mib, last.seconds_left) == (3.2, 10445.0, 7130)
 
 
@@ -295,12 +295,12 @@ class Screen(io.StringIO):
 
 
 def holding(left: int | None = 6130, **changes: Any) -> events.Holding:
-    gpu = events.GpuUse("0", "A100", 87.0, 12595.0, 81920.0, 210.0)
+    gpu = GpuSample("0", "A100", 87.0, 12595.0, 81920.0, 210.0)
     ends, sampled = "2026-11-21T14:00:00+01:00", "2026-11-21T12:00:00+00:00"
     return dataclasses.replace(events.Holding(SESSION, "7", ends, left, sampled, 3.2, 10445.0, (gpu,)), **changes)
 
 
-GPUS = tuple(events.GpuUse(str(n), "A100", float(n), 1024.0, 81920.0, None) for n in range(8))
+GPUS = tuple(GpuSample(str(n), "A100", float(n), 1024.0, 81920.0, None) for n in range(8))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from notebook_launcher.text import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from notebook_launcher.samples import GpuSample
+
 STALE = 60.0  # seconds after which a sample is not shown as the present
 SOON, SOONER = 900, 300  # seconds from which on the time left is yellow, and red
 _MANY = 4  # GPUs; of more only the mean is shown
@@ -43,7 +45,7 @@ def use_parts(event: events.Holding) -> list[str]:
     return parts
 
 
-def _gpu_parts(gpus: Sequence[events.GpuUse]) -> list[str]:
+def _gpu_parts(gpus: Sequence[GpuSample]) -> list[str]:
     told = [gpu.percent for gpu in gpus if gpu.percent is not None]
     if not gpus:
         return []
