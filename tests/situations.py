@@ -188,7 +188,7 @@ WAITS = (
               (*ONE, "-b", "now+1hour"), (r"waits for its begin time",), errors.Interrupted,
               acts=(When("waits for its begin time", CTRL_C),)),
     Situation(Part.WAITS, "no free node", "bob's job has all of node1 for an hour; it ends, and ours starts",
-              ON_NODE1, (r"waits until enough.*≈ \d", r"JupyterLab runs on node1"), None, each_slurm=True,
+              ON_NODE1, (r"waits until enough.*≈ (\w+ )?\d", r"JupyterLab runs on node1"), None, each_slurm=True,
               arranged=lambda cluster: cluster.busy("node1"),
               acts=(When("≈", do("ctl", "scancel -u bob")), ENTER), alone=True),
     Situation(Part.WAITS, "jobs ahead", "`gpu` is busy, and two jobs of bob's with higher priority wait for it",

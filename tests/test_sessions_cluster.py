@@ -107,7 +107,7 @@ def test_a_launch_offers_the_session_that_is_there(cluster: PracticeCluster, sta
     again.ready()
     assert again.token == first.token and cluster.squeue() == [first.job_id]
     other = start("--new", "-n", "1", "-b", "now+1hour", columns=200)
-    other.expect(rf"Come back to it with: launch-notebook connect --cluster practice {first.session_id}")
+    other.expect(rf"launch-notebook connect --cluster practice {first.session_id[-4:]}\b")
     other.expect("waits for its begin time")
     other.send("\x03")
     assert other.end() == 130
@@ -208,7 +208,7 @@ def test_a_list_in_a_pipe_and_in_a_narrow_terminal(cluster: PracticeCluster, sta
     terminal = start("list", columns=80)
     assert terminal.end() == 0
     assert name_of(now, 1) in terminal.printed
-    assert all(len(line) <= 80 for line in terminal.printed.splitlines() if "connecting" not in line)
+    assert all(len(line) <= 80 for line in terminal.printed.splitlines() if "connect" not in line)
     for words in (["stop"], ["connect"]):
         done = cluster.run("laptop", "alice", ["launch-notebook", *words])
         assert done.returncode == 40 and "Live sessions there: none." in done.stderr
