@@ -76,6 +76,18 @@ class Tab:
         """Wait for what that cell prints."""
         assert output_of_cell(self.page, self._cells, seconds) == str(40 + self._cells)
 
+    def is_stuck(self) -> bool:
+        """Whether JupyterLab is connected to its kernel and does not know what that one does.
+
+        What it asks first of all may have been lost as well, and it never asks that twice.
+        """
+        return self.page.get_by_text("| Unknown").is_visible()
+
+    def reconnects(self) -> None:
+        """Do what a person does then: Kernel, Reconnect to Kernel."""
+        self.page.get_by_role("menuitem", name="Kernel", exact=True).click()
+        self.page.get_by_role("menuitem", name="Reconnect to Kernel").click()
+
     @property
     def complaints(self) -> list[str]:
         """What dialogs JupyterLab shows."""

@@ -115,6 +115,7 @@ def _launcher(session: Session) -> int:
     return int((children or [psutil.Process(session.child.pid)])[-1].pid)
 
 
+STUCK_AFTER = 60.0  # seconds after which a person looks into the Kernel menu
 LINK_DOWN = "link down for 25 s"
 QUICK = (
     link_down(5),
@@ -150,3 +151,6 @@ def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fa
                 # person runs the cell again then
                 if time.monotonic() - began > patience:
                     raise
+                if time.monotonic() - began > STUCK_AFTER and tab.is_stuck():
+                    print(f"{fault.name}: JupyterLab was stuck, and was reconnected to its kernel by hand")
+                    tab.reconnects()

@@ -94,6 +94,15 @@ def test_what_is_typed_while_the_network_is_down_is_run_afterwards(cluster: Prac
     tab.is_answered()
 
 
+def test_reconnecting_by_hand_keeps_the_kernel(cluster: PracticeCluster, tabs: Tabs) -> None:
+    """The way out where JupyterLab's first question was lost: the menu does what the tests of faults rely on."""
+    _, tab = tabs.of("openssh")
+    assert not tab.is_stuck()
+    tab.reconnects()
+    tab.asks()
+    tab.is_answered()
+
+
 def test_an_upload_that_is_cut_spoils_nothing(cluster: PracticeCluster, tabs: Tabs, tmp_path: Path) -> None:
     """2 GiB, of which each MiB tells its number: it goes on afterwards, or JupyterLab tells."""
     session, tab = tabs.of("openssh")
