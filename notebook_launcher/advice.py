@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from notebook_launcher import events
 from notebook_launcher.flags import as_typed
+from notebook_launcher.measures import as_flag
 from notebook_launcher.request import MEMORY_FLAGS, Request, format_walltime, parse_gres
 from notebook_launcher.schedulers.base import Accounted, State
 from notebook_launcher.tally import Use, gigabytes, span
@@ -93,13 +94,16 @@ def _walltime(bill: events.Bill, told: Accounted | None) -> tuple[str, str] | No
     if not used or not asked:
         return None
     if (told and told.state is State.TIMEOUT) or used >= asked - 60:
-        return f"-t {_clock(_rounded(max(asked, used)))}", f"it ran into its limit of {_in_words(asked)}"
+        return (
+            f"-t {as_flag(timedelta(seconds=_rounded(max(asked, used))))}",
+            f"it ran into its limit of {_in_words(asked)}",
+        )
     if told and told.state not in (State.COMPLETED, State.CANCELLED, State.UNKNOWN):
         return None  # it was cut short
     shorter = _rounded(used)
     if asked - shorter < WORTH or shorter > asked / 2:
         return None
-    return f"-t {_clock(shorter)}", f"it took {span(used)} of {_in_words(asked)}"
+    return f"-t {as_flag(timedelta(seconds=shorter))}", f"it took {span(used)} of {_in_words(asked)}"
 
 
 def _rounded(seconds: int) -> int:
@@ -231,10 +235,3 @@ def _number(text: str | None) -> int | None:
 
 def _in_words(seconds: int) -> str:
     return format_walltime(timedelta(seconds=seconds))
-
-
-def _clock(seconds: int) -> str:
-    """Return a walltime as it is typed: ``0:30:00``, ``1-06:00:00``."""
-    days, rest = divmod(seconds, 24 * 3600)
-    hours, minutes = rest // 3600, rest // 60 % 60
-    return f"{days}-{hours:02d}:{minutes:02d}:00" if days else f"{hours}:{minutes:02d}:00"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import threading
 import time
@@ -18,11 +17,12 @@ from notebook_launcher.errors import HostCommandFailed, LauncherError, SessionNo
 from notebook_launcher.finding import look, play_on
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupt, Interrupts
+from notebook_launcher.moments import moment
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place
 from notebook_launcher.samples import COLUMNS, Sample, read_samples
 from notebook_launcher.schedulers.base import Accounted
-from notebook_launcher.session import Session
+from notebook_launcher.session import Session, json_object
 from notebook_launcher.stage import Stage, Typed, View, job_of
 
 PATIENCE = 6.0  # seconds for all that is asked, the accounting's last figures too: nobody waits longer for a bill
@@ -118,9 +118,7 @@ def _told_by_the_job(stage: Stage, session: Session) -> tuple[Mapping[str, objec
     for line in lines:
         name, _, text = line.partition(" ")
         if name in told:
-            with contextlib.suppress(ValueError, RecursionError):
-                data = json.loads(text)
-                told[name] = data if isinstance(data, dict) else {}
+            told[name] = json_object(text)
     samples = read_samples(line for line in lines if line.count(",") >= len(COLUMNS) - 1)
     return told["started"], told["exit"], samples
 
@@ -172,8 +170,7 @@ def _tired_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
 
 def _between(started: object, ended: object) -> float | None:
     """Return the seconds between two moments of the job's own clock, in ISO; ``None`` for what are none."""
-    try:
-        first, last = (datetime.fromisoformat(str(text).replace("Z", "+00:00")) for text in (started, ended))
-        return max(0.0, (last - first).total_seconds())
-    except (ValueError, TypeError):  # one with a zone, one without
+    first, last = moment(str(started)), moment(str(ended))
+    if first is None or last is None or (first.tzinfo is None) != (last.tzinfo is None):
         return None
+    return max(0.0, (last - first).total_seconds())

@@ -6,7 +6,6 @@ Pure: a text in, data out. Nothing that lies in a directory is trusted; one reco
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ from pydantic import ValidationError
 from notebook_launcher import explain
 from notebook_launcher.errors import SessionNotFound, UsageError
 from notebook_launcher.events import SessionSeen
-from notebook_launcher.moments import moment
+from notebook_launcher.moments import iso, moment
 from notebook_launcher.remaining import end_of
 from notebook_launcher.request import Request, format_walltime
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.session import SESSION_ID, Session, SessionRecord, job_in
+from notebook_launcher.session import SESSION_ID, Session, SessionRecord, job_in, json_object
 
 #: the states of sessions that have not ended, as far as is known
 LIVE = frozenset({"waiting", "starting", "running", "suspended", "ending", "unknown"})
@@ -199,17 +198,9 @@ def _record(session_id: str, directory: str, said: Mapping[str, str], now: datet
         return None
     if asked.id != session_id:  # a copy, of which the job knows nothing
         return None
-    started, endpoint, ended, idle = (_object(said[key]) if key in said else None for key in _FILES[1:])
+    started, endpoint, ended, idle = (json_object(said[key]) if key in said else None for key in _FILES[1:])
     session = Session(asked.model_copy(update={"created": created}), directory, job_in(said.get("job", ""), started))
     return Record(session, started, endpoint, ended, idle, "secrets" in said)
-
-
-def _object(text: str) -> Mapping[str, object]:
-    with contextlib.suppress(ValueError, RecursionError):
-        data = json.loads(text)
-        if isinstance(data, dict):
-            return data
-    return {}
 
 
 # --- joining it with the scheduler's word --------------------------------------------------------------------
@@ -241,15 +232,15 @@ def _entry(record: Record, told: Told, now: datetime) -> Entry:
         _node(record, status) if state != "waiting" else None,
         asked.environment or _image(asked),
         asked.program,
-        _iso(asked.created),
-        _iso(ends),
+        iso(asked.created),
+        iso(ends),
         max(0, int((ends - now).total_seconds())) if ends else None,
         _walltime(record, status),
         asked.launched_from,
         session.directory,
         _about(record, status, state),
-        _iso(started),
-        _iso(ended),
+        iso(started),
+        iso(ended),
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
     return Entry(record, seen, ended or _ended_by(record, started), was_asked and answers is not None and is_over)
@@ -370,10 +361,6 @@ def _time(text: str | None, now: datetime) -> datetime | None:
         at = moment(text, now)
         return at.astimezone(now.tzinfo) if at else None
     return None
-
-
-def _iso(at: datetime | None) -> str | None:
-    return at.isoformat(timespec="seconds") if at else None
 
 
 # --- the one that is meant -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from notebook_launcher import events
@@ -19,6 +19,7 @@ from notebook_launcher.finding import find_session
 from notebook_launcher.following import Following, Line, read_lines
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupts
+from notebook_launcher.moments import iso
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place
 from notebook_launcher.samples import Sample
@@ -164,8 +165,8 @@ class _Look:
                 record.log,
                 record.launcher,
                 record.idle_stop,
-                _iso(shown.since),
-                _iso(shown.until),
+                iso(shown.since),
+                iso(shown.until),
                 shown.series,
                 whole,
                 shown.notes,
@@ -231,10 +232,6 @@ _READ_ROWS = (
 
 def _as_typed(flags: dict[str, str | None]) -> str:
     return shlex.join(f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items()))
-
-
-def _iso(at: datetime | None) -> str | None:
-    return at.isoformat(timespec="seconds") if at else None
 
 
 def _with_advice(following: Following, command: str) -> Iterable[object]:

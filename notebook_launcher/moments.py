@@ -15,3 +15,8 @@ def moment(text: str | None, now: datetime | None = None) -> datetime | None:
     except ValueError:
         return None
     return at if at.tzinfo or now is None else at.replace(tzinfo=now.tzinfo)
+
+
+def iso(at: datetime | None) -> str | None:
+    """Return a time in ISO, to the second; ``None`` where there is none."""
+    return at.isoformat(timespec="seconds") if at else None

@@ -7,6 +7,7 @@ right then; the rest by the job.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets
@@ -206,11 +207,16 @@ def read_job(host: Host, directory: str) -> JobRef | None:
     noted = (host.read_file(f"{directory}/job") or b"").decode(errors="replace")
     if job := job_in(noted, None):
         return job
-    try:
-        started = json.loads(host.read_file(f"{directory}/started.json") or b"{}")
-    except ValueError:
-        return None
-    return job_in("", started) if isinstance(started, dict) else None
+    return job_in("", json_object(host.read_file(f"{directory}/started.json") or b""))
+
+
+def json_object(text: str | bytes) -> Mapping[str, object]:
+    """Return the object that a file of a session holds; an empty one for what is none: files may be damaged."""
+    with contextlib.suppress(ValueError, RecursionError):
+        data = json.loads(text)
+        if isinstance(data, dict):
+            return data
+    return {}
 
 
 def job_in(noted: str, started: Mapping[str, object] | None) -> JobRef | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import shlex
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,15 +15,14 @@ from notebook_launcher.billing import show_bill
 from notebook_launcher.catalogue import LONGEST_WAIT, Catalogue, Entry, choose, in_words, list_apart, short_name
 from notebook_launcher.ending import end_job, typed
 from notebook_launcher.errors import HostCommandFailed, Interrupted, LauncherError, SubmitUncertain, UsageError
-from notebook_launcher.finding import find_session as find_session
-from notebook_launcher.finding import look, play_on, tidy_up, with_jobs
+from notebook_launcher.finding import find_session, look, play_on, tidy_up, with_jobs
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place, Plan
 from notebook_launcher.profiles.store import profile_names
-from notebook_launcher.session import Session
+from notebook_launcher.session import Session, json_object
 from notebook_launcher.stage import Access, Stage, View, job_of
 from notebook_launcher.state import replace_seen_sessions
 from notebook_launcher.stopping import end_jobs
@@ -205,9 +203,9 @@ def _is_open_here(stage: Stage, session: Session, node: str) -> bool:
     """Lead the browser over the tunnel of another launcher on this machine; tell whether there is one that works."""
     token = _access(stage, session).token
     for port in state.held_ports(session.id):
-        with contextlib.suppress(LauncherError, ValueError):
-            data = json.loads(stage.host.read_file(f"{session.directory}/endpoint.json") or b"{}")
-            endpoint = Endpoint.from_file(data if isinstance(data, dict) else {})
+        with contextlib.suppress(LauncherError):
+            data = stage.host.read_file(f"{session.directory}/endpoint.json") or b""
+            endpoint = Endpoint.from_file(json_object(data))
             check_jupyter(port, endpoint, token, patience=0.0)
             url = endpoint.url(port, token)
             stage.view.show(events.Opened(session.id, job_of(session).id, node, url, port))

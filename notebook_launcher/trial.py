@@ -11,13 +11,13 @@ from notebook_launcher import events
 from notebook_launcher.attend import await_start
 from notebook_launcher.ending import end_after, end_job, typed
 from notebook_launcher.errors import ConnectionLost, Interrupted, LauncherError, SessionNotFound, UsageError
+from notebook_launcher.finding import find_session
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts, Kind
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place, Plan, useless_flags_note
 from notebook_launcher.session import Session
-from notebook_launcher.sessions import find_session
 from notebook_launcher.stage import Stage, View, job_of
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Mapping
 
@@ -12,7 +11,7 @@ from notebook_launcher.ending import ANSWER_WITHIN, TOLD_AFTER
 from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError, SchedulerSilent
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.session import Session
+from notebook_launcher.session import Session, json_object
 from notebook_launcher.stage import Stage, job_of
 from notebook_launcher.watch import NoAnswer, ask
 
@@ -30,10 +29,9 @@ _QUICK = 10.0  # seconds for an answer that would only be nice to have
 def exit_record(stage: Stage, session: Session) -> Mapping[str, object]:
     """Return what the job wrote when it ended; nothing where it did not come to that, or it cannot be read."""
     try:
-        data = json.loads(stage.host.read_file(f"{session.directory}/exit.json") or b"{}")
-    except (ValueError, HostCommandFailed):
+        return json_object(stage.host.read_file(f"{session.directory}/exit.json") or b"")
+    except HostCommandFailed:
         return {}
-    return data if isinstance(data, dict) else {}
 
 
 def ended_idle(record: Mapping[str, object]) -> str:

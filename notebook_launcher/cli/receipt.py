@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from notebook_launcher import events
+from notebook_launcher.cli.tables import counted
 from notebook_launcher.request import format_walltime
 from notebook_launcher.tally import gigabytes, span
 from notebook_launcher.text import printable
@@ -49,7 +50,7 @@ def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
     if bill.cpu_used is not None and bill.wall:
         yield "CPU", _cpu(bill, bill.cpu_used, bill.wall)
     elif bill.cores:
-        yield "CPU", f"{_counted(bill.cores, 'core')}; how much of that was used is not told"
+        yield "CPU", f"{counted(bill.cores, 'core')}; how much of that was used is not told"
     if bill.memory_peak is not None:
         of = f" of {gigabytes(bill.memory_asked)}" if bill.memory_asked else ""
         yield "memory", f"{gigabytes(bill.memory_peak)}{of} GiB at most"
@@ -67,7 +68,7 @@ def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
 
 def _cpu(bill: events.Bill, used: float, wall: int) -> str:
     """Return how many cores were busy, and why Slurm's CPUTime is another, far larger number."""
-    of = f" of {_counted(bill.cores, 'core')}" if bill.cores else " cores"
+    of = f" of {counted(bill.cores, 'core')}" if bill.cores else " cores"
     text = (
         f"{used / wall:.2f}{of} busy: {span(used)} of CPU time"
         if used / wall < 0.1
@@ -94,7 +95,3 @@ def _gpu(bill: events.Bill) -> str:
 
 def _amount(number: float) -> str:
     return f"{number:.0f}" if number >= 100 else f"{number:.1f}" if number >= 1 else f"{number:.2f}"
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"

@@ -10,6 +10,7 @@ from notebook_launcher import events
 from notebook_launcher.cli.times import clock, moment
 from notebook_launcher.errors import UsageError
 from notebook_launcher.request import format_walltime, parse_walltime
+from notebook_launcher.tally import span
 from notebook_launcher.text import printable
 
 if TYPE_CHECKING:
@@ -125,20 +126,13 @@ def start_of(start: str | None, seconds: int | None, now: datetime, whose: str =
     if not start or not seconds:
         return "now"
     at = moment(start)
-    return f"≈ {clock(at, now) if at else printable(start)}{whose} (in {_span(seconds)})"
+    return f"≈ {clock(at, now) if at else printable(start)}{whose} (in {span(max(seconds, 60))})"
 
 
 def _is_elsewhere(time: str | None, now: datetime) -> bool:
     """Whether the cluster's clock shows another hour than the reader's."""
     at = moment(time)
     return at is not None and at.utcoffset() != at.astimezone(now.tzinfo).utcoffset()
-
-
-def _span(seconds: int) -> str:
-    minutes = round(seconds / 60)
-    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
-    counts = [(days, "day" if days == 1 else "days"), (hours, "h"), (0 if days else minutes, "min")]
-    return " ".join(f"{count} {unit}" for count, unit in counts if count) or "1 min"
 
 
 def _place(event: events.Forecast) -> str:
@@ -188,12 +182,13 @@ def _waiting(event: events.Queue) -> str:
     if event.waiting is None or event.yours is None:
         return "The scheduler does not tell what waits."
     if event.hidden:
-        return f"Waiting: {_counted(event.yours, 'job')} of yours. Other people's jobs are hidden from you here."
+        return f"Waiting: {counted(event.yours, 'job')} of yours. Other people's jobs are hidden from you here."
     if not event.waiting:
         return "Nothing waits."
-    gpus = f" ({_counted(event.waiting_gpus, 'GPU')} asked for)" if event.waiting_gpus else ""
-    return f"Waiting: {_counted(event.waiting, 'job')}{gpus}, {event.yours or 'none'} of them yours."
+    gpus = f" ({counted(event.waiting_gpus, 'GPU')} asked for)" if event.waiting_gpus else ""
+    return f"Waiting: {counted(event.waiting, 'job')}{gpus}, {event.yours or 'none'} of them yours."
 
 
-def _counted(count: int, name: str) -> str:
+def counted(count: int, name: str) -> str:
+    """Return a number of things in words: ``1 job``, ``2 jobs``."""
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
