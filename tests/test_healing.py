@@ -138,8 +138,8 @@ def test_an_upload_that_is_cut_spoils_nothing(cluster: PracticeCluster, tabs: Ta
 def arrived(cluster: PracticeCluster) -> int:
     """How many MiB of the file are there: in their order, none lost, none damaged, one at the most twice.
 
-    JupyterLab sends MiB by MiB and its server appends. Where the answer to one is lost with the connection, a browser may
-    send that one again on its own, and it stands twice: docs/ssh.md tells.
+    JupyterLab sends MiB by MiB and its server appends. Where the answer to one is lost with the connection, a browser
+    may send that one again on its own, and it stands twice: docs/ssh.md tells.
     """
     program = (
         "import os, sys\n"
@@ -149,7 +149,8 @@ def arrived(cluster: PracticeCluster) -> int:
         "    file.seek(number << 20)\n"
         "    print(int.from_bytes(file.read(8), 'big'))\n"
     )
-    numbers = [int(line) for line in cluster.run("login", "alice", ["python3", "-c", program], check=True).stdout.split()]
+    told = cluster.run("login", "alice", ["python3", "-c", program], check=True).stdout
+    numbers = [int(line) for line in told.split()]
     again = [place for place, (one, other) in enumerate(itertools.pairwise(numbers)) if one == other]
     assert len(again) <= 1, f"MiB that stand twice: {again}"
     if again:
