@@ -56,6 +56,36 @@ class EnvironmentUnknown(LauncherError):
     exit_code = 4
 
 
+class ClusterUnavailable(LauncherError):
+    """No session can be launched on this cluster: it is retired, or forbids forwarding; the message has the way."""
+
+    exit_code = 5
+
+
+class AnswerMissing(LauncherError):
+    """Something has to be known, such as the account, and nobody could be asked; the message names the flag."""
+
+    exit_code = 6
+
+
+class DigestDiffers(LauncherError):
+    """A course file or an image is not the one whose digest was given or kept."""
+
+    exit_code = 7
+
+
+class ChecksFailed(LauncherError):
+    """``doctor`` or ``env check`` found something that a launch will stumble over."""
+
+    exit_code = 8
+
+
+class FetchFailed(LauncherError):
+    """A course file or a notebook could not be fetched from its address."""
+
+    exit_code = 9
+
+
 class ConnectionFailed(LauncherError):
     """The login node cannot be reached: name, network, port, or the server closed the connection."""
 
@@ -214,6 +244,18 @@ class JobNeverStarts(LauncherError):
     """The scheduler accepted a request that it can never start; the job has been cancelled."""
 
     exit_code = 23
+
+
+class ImageFailed(LauncherError):
+    """An image could not be built or pulled; nothing took its place."""
+
+    exit_code = 24
+
+
+class EnvironmentFailed(LauncherError):
+    """An environment could not be exported or made."""
+
+    exit_code = 25
 
 
 class JobFailed(LauncherError):

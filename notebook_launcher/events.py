@@ -565,3 +565,139 @@ class ShellOpening(Event):
     environment: str | None
     ends_job: bool = False
     command: str | None = None
+
+
+# --- clusters, courses, environments ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ClusterSeen:
+    """A cluster profile. ``origin``: ``bundled``, ``yours``, or ``yours on bundled``; ``chosen``: without --cluster."""
+
+    cluster: str
+    origin: str
+    status: str
+    description: str
+    host: str | None
+    scheduler: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class ClustersListed(Event):
+    """The cluster profiles that there are, and the courses that were taken, by name."""
+
+    name: ClassVar[str] = "clusters"
+    clusters: tuple[ClusterSeen, ...]
+    courses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProfileShown(Event):
+    """A profile as it stands, with its comments. ``layers``: the files it is made of, the lowest first."""
+
+    name: ClassVar[str] = "profile"
+    cluster: str
+    layers: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Kept(Event):
+    """Something was written for the next times. ``what``: an answer, a profile, a course, in words."""
+
+    name: ClassVar[str] = "kept"
+    what: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Checked(Event):
+    """One check of ``doctor``, ``init`` or ``env check``. ``result``: ok, fault, warning, unknown or skipped.
+
+    ``found``: what was found, in words; ``mend``: what to do about a fault, empty without one.
+    """
+
+    name: ClassVar[str] = "check"
+    check: str
+    result: str
+    found: str
+    mend: str = ""
+
+
+@dataclass(frozen=True)
+class Priced(Event):
+    """What a session will cost at most, in ``unit``; ``left``: of the account, ``None`` where nobody tells.
+
+    ``reckoning``: how it comes about, in words: ``2 h × 1 A100``.
+    """
+
+    name: ClassVar[str] = "price"
+    cost: float
+    unit: str
+    reckoning: str
+    account: str | None = None
+    left: float | None = None
+
+
+@dataclass(frozen=True)
+class CourseTaken(Event):
+    """A course is used. ``digest``: the SHA-256 of its file; ``first``: whether it was never taken here before."""
+
+    name: ClassVar[str] = "course"
+    course: str
+    source: str
+    digest: str
+    description: str
+    first: bool
+
+
+@dataclass(frozen=True)
+class NotebooksBrought(Event):
+    """A course's files were put into the user's folder. ``kept``: those that the user has changed, left as they are."""
+
+    name: ClassVar[str] = "notebooks"
+    folder: str
+    copied: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EnvironmentSeen:
+    """An environment of a profile. ``how``: where its software comes from, in words; ``chosen``: without ``--``."""
+
+    environment: str
+    description: str
+    how: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class EnvironmentsListed(Event):
+    """The environments of a place. ``origin``: the profile, and the course if there is one."""
+
+    name: ClassVar[str] = "environments"
+    origin: str
+    environments: tuple[EnvironmentSeen, ...]
+
+
+@dataclass(frozen=True)
+class Building(Event):
+    """An image or an environment is being made; ``line``: the last thing that the program said."""
+
+    name: ClassVar[str] = "building"
+    what: str
+    where: str
+    line: str
+
+
+@dataclass(frozen=True)
+class ImageMade(Event):
+    """An image is there. ``digest``: ``sha256:`` and its hexadecimal digits; ``source``: what it was made from."""
+
+    name: ClassVar[str] = "image"
+    path: str
+    digest: str
+    source: str
+    bytes: int
+    seconds: float

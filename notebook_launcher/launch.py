@@ -108,7 +108,7 @@ def _as_typed(command: list[str]) -> str:
 def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
     useless = useless_flags_note(plan.asked) if scheduler.same_machine else None
     open_port = None if scheduler.same_machine else open_port_note(plan.place.profile)
-    return [note for note in (begin_note(plan.request, site.now), useless, open_port) if note]
+    return [note for note in (*plan.notes, begin_note(plan.request, site.now), useless, open_port) if note]
 
 
 # --- a new session -------------------------------------------------------------------------------------------
@@ -159,6 +159,7 @@ def _session_env(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
             "module_use": tuple(site.expand(folder) for folder in asked.module_use),
             "conda": site.expand(asked.conda) if asked.conda else None,
             "venv": site.expand(asked.venv) if asked.venv else None,
+            "uv": site.expand(asked.uv) if asked.uv else None,
         }
     )
     container = site.expand(plan.container) if plan.container else None

@@ -9,20 +9,23 @@ import socket
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
-from notebook_launcher.errors import EnvironmentUnknown, UsageError
+from notebook_launcher.dialect import speak
+from notebook_launcher.errors import EnvironmentUnknown, ProfileError, UsageError
 from notebook_launcher.flags import REFUSED, as_typed
 from notebook_launcher.hosts.ssh_settings import Destination
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile
-from notebook_launcher.profiles.store import default_flags
-from notebook_launcher.request import Request, merge_flags, parse_begin, parse_idle
+from notebook_launcher.profiles.courses import course_layer, kept_course
+from notebook_launcher.profiles.layers import Layer
+from notebook_launcher.profiles.models import CourseProfile
+from notebook_launcher.request import Request, parse_begin, parse_idle
 from notebook_launcher.schedulers.local import HONOURED
 
-SchedulerName = Literal["slurm", "local", "auto"]
+SchedulerName = Literal["slurm", "lsf", "local", "auto"]
 
 
 @dataclass(frozen=True)
@@ -42,14 +45,16 @@ class Ask:
     forwards: tuple[int, ...] = ()
     idle_stop: str | None = None
     always_new: bool = False
+    course: str | None = None
 
 
 @dataclass(frozen=True)
 class Here:
-    """The machine that the user sits at."""
+    """The machine that the user sits at, and the day it is there."""
 
     hostname: str
     has_slurm: bool
+    today: date = field(default_factory=date.today, compare=False)
 
     @classmethod
     def look(cls) -> Here:
@@ -61,7 +66,8 @@ class Here:
 class Place:
     """Where to launch: the profile and its name, the login node (``None``: this machine), the kind of scheduler.
 
-    ``auto``: a bare host says nothing of its scheduler; it is looked for there.
+    ``auto``: a bare host says nothing of its scheduler; it is looked for there. ``course``: the course that stands on
+    top of the profile, whose words are in it already.
     """
 
     profile: ClusterProfile
@@ -71,6 +77,7 @@ class Place:
     host: str | None = None
     ssh_config: str | None = None
     engine: str | None = None
+    course: CourseProfile | None = None
 
     @property
     def name(self) -> str:
@@ -79,7 +86,8 @@ class Place:
 
     def arguments(self) -> list[str]:
         """Return the flags that lead to the same place again."""
-        words = ["--cluster", self.cluster] if self.cluster else ["--host", self.host] if self.host else []
+        words = ["--course", self.course.name] if self.course else []
+        words += ["--cluster", self.cluster] if self.cluster else ["--host", self.host] if self.host else []
         others = (("--ssh-config", self.ssh_config), ("--engine", self.engine))
         return [*words, *(word for name, value in others if value for word in (name, value))]
 
@@ -90,7 +98,7 @@ class Plan:
 
     ``command``: what asks for the same again as it is typed, without the program's name. ``idle_stop``: seconds without
     use after which the session ends by itself, 0: never. ``always_new``: whether a session that runs already is of no
-    interest.
+    interest. ``notes``: what the user should know of how the words were understood.
     """
 
     place: Place
@@ -104,10 +112,11 @@ class Plan:
     command: str = ""
     idle_stop: int = 0
     always_new: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def find_place(ask: Ask, here: Here) -> Place:
-    """Return where to launch: --host, --cluster, the configured cluster, this machine's scheduler, or ``local``.
+    """Return where to launch: --host, --course, --cluster, what is configured, this machine's scheduler, or ``local``.
 
     Raises ``ProfileError`` or ``UsageError``.
     """
@@ -119,19 +128,33 @@ def find_place(ask: Ask, here: Here) -> Place:
 def _find_place(ask: Ask, here: Here) -> Place:
     if ask.host and ask.cluster:
         raise UsageError("--host and --cluster exclude each other.", mend="a profile names its own host")
+    if ask.host and ask.course:
+        raise UsageError("--host and --course exclude each other.", mend="a course names its own cluster")
     if ask.host:
         destination = Destination.parse(ask.host, config_file=ask.ssh_config)
         return Place(ClusterProfile(), None, destination, "auto", ask.host, ask.ssh_config)
-    name = ask.cluster or load_configuration().cluster
+    course, over = _course(ask, here)
+    name = ask.cluster or (course.cluster if course else None) or load_configuration().cluster
+    if course and not name:
+        raise ProfileError(f"The course “{course.name}” names no cluster.", mend="name it as well: --cluster NAME")
     if name:
-        profile = load_profile(name)
+        profile = load_profile(name, over)
         if profile.host is None or _is_login_node(profile, here):
-            return Place(profile, name, None, profile.scheduler)
+            return Place(profile, name, None, profile.scheduler, course=course)
         destination = Destination.parse(
             profile.host, user=profile.user, port=profile.port, config_file=ask.ssh_config or profile.ssh_config
         )
-        return Place(profile, name, destination, profile.scheduler, ssh_config=ask.ssh_config)
+        return Place(profile, name, destination, profile.scheduler, ssh_config=ask.ssh_config, course=course)
     return Place(ClusterProfile(), None, None, "slurm" if here.has_slurm else "local")
+
+
+def _course(ask: Ask, here: Here) -> tuple[CourseProfile | None, list[Layer]]:
+    """Return the course that is meant, if any, and what it puts on top of its cluster's profile today."""
+    name = ask.course or (None if ask.cluster else load_configuration().course)
+    if name is None:
+        return None, []
+    course, origin = kept_course(name)
+    return course, [course_layer(course, here.today, origin)]
 
 
 def _is_login_node(profile: ClusterProfile, here: Here) -> bool:
@@ -153,7 +176,8 @@ def make_plan(ask: Ask, here: Here) -> Plan:
         if any(c in value for c in "\n\r\0"):
             raise UsageError(f"The value of {name} has more than one line.")
     place = find_place(ask, here)
-    request = Request(merge_flags(default_flags(place.profile), ask.flags))
+    spoken = speak(place.profile, ask.flags)
+    request = Request(spoken.flags)
     chosen, environment, container = _environment(ask, place)
     path = _own_path(place) if environment.is_plain and not container else ()
     idle = place.profile.idle_stop if ask.idle_stop is None else ask.idle_stop
@@ -169,6 +193,7 @@ def make_plan(ask: Ask, here: Here) -> Plan:
         _same_again(ask, place),
         parse_idle(idle) if idle else 0,
         ask.always_new,
+        spoken.notes,
     )
 
 
@@ -267,7 +292,20 @@ def _environment(ask: Ask, place: Place) -> tuple[str | None, Environment, str |
         }
     )
     image = container or environment.container
-    return name, environment, _image_path(image, profile) if image else None
+    if image is None:
+        return name, environment, None
+    return name, _with_containers_of(profile, environment), _image_path(image, profile)
+
+
+def _with_containers_of(profile: ClusterProfile, environment: Environment) -> Environment:
+    """Add what runs images on this cluster to an environment that has one; its own words go first."""
+    return environment.model_copy(
+        update={
+            "container_command": environment.container_command or profile.container.command,
+            "modules": (*environment.modules, *profile.container.modules),
+            "bind": (*profile.container.bind, *environment.bind),
+        }
+    )
 
 
 def _named(name: str, profile: ClusterProfile, place: Place) -> Environment:

@@ -193,6 +193,8 @@ def environment_lines(
         ("bind", environment.bind),
         ("conda", [environment.conda]),
         ("venv", [environment.venv]),
+        ("uv", [environment.uv]),
+        ("digest", [environment.digest]),
         ("activate", activate),
         ("path", path),
         ("gpu", [environment.gpu]),

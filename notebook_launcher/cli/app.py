@@ -71,7 +71,8 @@ def _command_first(argv: Sequence[str]) -> list[str]:
 
 
 #: the options of a place, and whether a word comes after them
-_OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": True, "--engine": True}
+_OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": True, "--engine": True,
+          "--course": True}  # fmt: skip
 
 
 def _misused(error: click.UsageError) -> UsageError:
@@ -279,6 +280,7 @@ def launch(
         forwards,
         idle_stop=idle_stop,
         always_new=always_new,
+        course=where.course,
     )
     return _launch(ask, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
 

@@ -16,7 +16,8 @@ def when(ctx: click.Context, *, where: Where) -> int:
     from notebook_launcher import forecast
     from notebook_launcher.plan import Ask, Here, make_plan
 
-    ask = Ask(ctx.obj[ASKED_FLAGS], where.cluster, where.host, where.ssh_config, engine=where.engine)
+    ask = Ask(ctx.obj[ASKED_FLAGS], where.cluster, where.host, where.ssh_config, engine=where.engine,
+              course=where.course)  # fmt: skip
     plan = make_plan(ask, Here.look())
     code = 0
     with played(where) as (view, prompts, interrupts):

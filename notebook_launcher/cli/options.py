@@ -36,12 +36,14 @@ class Where:
     ssh_config: str | None = None
     engine: str | None = None
     as_json: bool = False
+    course: str | None = None
 
     def place(self, stream: str | None = None) -> Place:
         """Return the place that is meant. Raises ``ProfileError`` or ``UsageError``."""
         from notebook_launcher.plan import Ask, Here, find_place
 
-        ask = Ask(cluster=self.cluster, host=self.host, ssh_config=self.ssh_config, engine=self.engine, stream=stream)
+        ask = Ask(cluster=self.cluster, host=self.host, ssh_config=self.ssh_config, engine=self.engine, stream=stream,
+                  course=self.course)  # fmt: skip
         return find_place(ask, Here.look())
 
 
@@ -56,9 +58,10 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ssh_config: str | None,
         engine: str | None,
         as_json: bool,
+        course: str | None,
         **others: Any,
     ) -> Any:
-        return command(*words, where=Where(cluster, host, ssh_config, engine, as_json), **others)
+        return command(*words, where=Where(cluster, host, ssh_config, engine, as_json, course), **others)
 
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line."),
@@ -70,6 +73,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--ssh-config", metavar="FILE", help="Another ssh configuration than ~/.ssh/config."),
         click.option("--host", metavar="[USER@]LOGIN", help="A login node, without a profile."),
+        click.option("--course", metavar="NAME|FILE|URL", help="A course, on top of its cluster's profile."),
         click.option("--cluster", metavar="NAME", shell_complete=complete_cluster, help="A cluster profile."),
     ):
         with_where = option(with_where)

@@ -77,7 +77,8 @@ def shell(
     apart = contextlib.redirect_stdout(sys.stderr) if wish.command is not None else contextlib.nullcontext()
     with apart, played(where, notes_apart=wish.command is not None) as (view, prompts, interrupts):
         if fresh:
-            ask = Ask(flags, where.cluster, where.host, where.ssh_config, words, modules, conda, venv, where.engine)
+            ask = Ask(flags, where.cluster, where.host, where.ssh_config, words, modules, conda, venv, where.engine,
+                      course=where.course)  # fmt: skip
             code = trial.trial(make_plan(ask, Here.look()), wish, view, prompts, interrupts)
         else:
             code = trial.shell_in_session(where.place(), session, wish, view, prompts, interrupts)
