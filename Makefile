@@ -17,7 +17,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
 
 run: $(VENV)/with-jupyter ## set up, and start JupyterLab here: the embedded default, no cluster needed
-	$(VENV)/bin/launch-notebook $(ARGS)
+	$(VENV)/bin/launch-notebook $(if $(filter --host% --cluster% --course%,$(ARGS)),,--cluster here) $(ARGS)
 
 test: $(VENV)/with-tests ## set up, and run every check and test, those on the practice cluster included
 	tests/packages.sh

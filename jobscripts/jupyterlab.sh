@@ -34,7 +34,7 @@ readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SH
 readonly EXIT_UNUSABLE=73
 
 run_job() {
-  concluded='' jupyterlab='' ssh_server='' sampler=''
+  concluded='' jupyterlab='' ssh_server='' sampler='' noter=''
   answer_signals
   users_umask=$(umask)
   umask 077
@@ -54,7 +54,10 @@ run_job() {
   await_ssh_port
   report_started
   start_sampler
-  await_jupyterlab && report_endpoint
+  if await_jupyterlab; then
+    report_endpoint
+    start_noting_image
+  fi
   await_end
 }
 
@@ -69,6 +72,7 @@ open_session_dir() {
   NBL_SESSION_DIR=${1%/}
   [[ $NBL_SESSION_DIR == /* ]] || NBL_SESSION_DIR=$PWD/$NBL_SESSION_DIR
   export NBL_SESSION_DIR NBL_CAUSE_FILE=$NBL_SESSION_DIR/runtime/cause
+  export NBL_CONTAINER_FILE=$NBL_SESSION_DIR/runtime/container
   mkdir -p -- "$NBL_SESSION_DIR" || unusable "The session directory $NBL_SESSION_DIR cannot be made on $(uname -n)."
   # Scripts are read from it, so it must be nobody else's.
   [[ -O $NBL_SESSION_DIR ]] || unusable "The session directory $NBL_SESSION_DIR belongs to somebody else."
@@ -83,9 +87,10 @@ find_scripts() {
   [[ -e $NBL_SESSION_DIR/session.json ]] && places=("$NBL_SESSION_DIR" "${places[@]}")
   for dir in "${places[@]}"; do
     scripts=$dir
-    [[ -n $dir && -r $dir/lib.sh && -r $dir/jupyter_server_config.py ]] && return
+    [[ -n $dir && -r $dir/lib.sh && -r $dir/containers.sh && -r $dir/jupyter_server_config.py ]] && return
   done
-  unusable "lib.sh and jupyter_server_config.py were not found; put the files of jobscripts/ into $NBL_SESSION_DIR."
+  unusable "lib.sh, containers.sh and jupyter_server_config.py were not found; put the files of jobscripts/ into\
+ $NBL_SESSION_DIR."
 }
 
 submitted_from() {
@@ -99,7 +104,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   # For a shell (shell.sh), which is started from elsewhere.
   write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
@@ -117,6 +122,7 @@ leave_unwritable() {
 # The inner part and JupyterLab's configuration are read in the session directory, which is seen in the container too.
 copy_scripts() {
   copy_script "$scripts/lib.sh" lib.sh &&
+    copy_script "$scripts/containers.sh" containers.sh &&
     copy_script "$scripts/jupyter_server_config.py" jupyter_server_config.py &&
     { [[ ! -r $scripts/idle_guard.py ]] || copy_script "$scripts/idle_guard.py" idle_guard.py; } &&
     copy_script "${BASH_SOURCE[0]}" jupyterlab.sh
@@ -191,12 +197,13 @@ conclude() {
 
 # leave CAUSE EXIT_CODE SENTENCE: end the job, JupyterLab first if it runs.
 leave() {
-  trap '' TERM INT HUP
+  trap '' TERM INT HUP USR2
   # Reported before the ending, which may take longer than the scheduler waits before it kills.
   conclude "$@"
   # From here on bash would report in its own words how JupyterLab dies: "Bus error", when the container goes first.
   exec {log_fd}>&2 2>/dev/null
   end_sampler
+  end_noting_image
   end_sshd
   end_jupyterlab
   exit "$2"
@@ -209,6 +216,7 @@ answer_signals() {
   trap 'note_signal TERM' TERM
   trap 'note_signal INT' INT
   trap 'note_signal HUP' HUP
+  trap 'note_signal USR2' USR2 # LSF's first word when the walltime is over
 }
 
 # A trap may run inside `read -t`, whose time-out then breaks off whatever the trap does: only note the signal there.
@@ -220,7 +228,7 @@ note_signal() {
 }
 
 leave_on_signal() {
-  local -A number=([TERM]=15 [INT]=2 [HUP]=1)
+  local -A number=([TERM]=15 [INT]=2 [HUP]=1 [USR2]=12)
   waiting=''
   leave stopped "$((128 + number[$signal]))" \
     "The job was ended by signal SIG$signal: it was cancelled or put back into the queue, or its time was over."
@@ -303,6 +311,29 @@ end_sampler() {
   done
   kill -KILL -- "-$sampler"
   sampler=''
+}
+
+# -------------------------------------------------------------------------------------------------------- the image
+
+# Note in image.json which image it is. Only now: to take the digest of a large one means to read all of it.
+start_noting_image() {
+  [[ -n $want_container && -r $scripts/image.sh ]] || return 0
+  set -m
+  "$BASH" "$scripts/image.sh" note "$NBL_SESSION_DIR" </dev/null >&2 &
+  noter=$!
+  set +m
+}
+
+end_noting_image() {
+  [[ -z $noter ]] || kill -KILL -- "-$noter" 2>/dev/null
+  noter=''
+}
+
+# Where an environment says which image it must be, that is looked at before anything runs in it.
+check_image_digest() {
+  [[ -n $want_digest ]] || return 0
+  [[ -r $scripts/image.sh ]] || fail image-differs "image.sh is not in $scripts, which compares the image's digest."
+  "$BASH" "$scripts/image.sh" check "$NBL_SESSION_DIR" || exit 1
 }
 
 # ----------------------------------------------------------------------------------------------------- JupyterLab
@@ -393,14 +424,22 @@ end_jupyterlab() {
     done
     is_running && log "JupyterLab does not end by itself, killing it"
   fi
-  [[ -n $jupyterlab ]] || return 0
-  kill -KILL -- "-$jupyterlab" 2>/dev/null
+  [[ -z $jupyterlab ]] || kill -KILL -- "-$jupyterlab" 2>/dev/null
+  end_containers
+  [[ -n $jupyterlab || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
   end_stragglers
+}
+
+# JupyterLab's, and those of shells (shell.sh).
+end_containers() {
+  local file files=()
+  for file in "$NBL_SESSION_DIR"/runtime/container{,-*}; do [[ ! -e $file ]] || files+=("$file"); done
+  ((!${#files[@]})) || end_container "${files[@]}"
 }
 
 # Kernels have sessions of their own, and outlive a JupyterLab that was killed; a scheduler finds them. What mounts a
 # container's image has a process group of its own and an empty environment, and outlives a container command that was
-# stopped half-way; not every scheduler finds that.
+# stopped half-way; not every scheduler finds that, nor what holds a container of Podman's.
 end_stragglers() {
   local how
   for how in TERM KILL KILL; do
@@ -417,9 +456,14 @@ end_stragglers() {
 
 list_stragglers() {
   tagged=()
-  [[ -n ${SLURM_JOB_ID-}${PBS_JOBID-}${LSB_JOBID-} ]] || list_tagged "NBL_RUN=$NBL_RUN"
+  [[ -n ${SLURM_JOB_ID-}${PBS_JOBID-}${LSB_JOBID-} ]] || list_tagged "NBL_RUN=${NBL_RUN-}"
+  stragglers=("${tagged[@]}")
+  if [[ -e $NBL_SESSION_DIR/runtime/podman ]]; then
+    list_tagged "NBL_CONTAINER=$NBL_SESSION_DIR"
+    stragglers+=("${tagged[@]}")
+  fi
   list_session
-  stragglers=("${tagged[@]}" "${members[@]}")
+  stragglers+=("${members[@]}")
 }
 
 wait_for_jupyterlab() {
@@ -498,8 +542,11 @@ enter() {
 }
 
 enter_container() {
+  check_image
+  check_image_digest
   prepare_container
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
+  open_guard
   exec "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/jupyterlab.sh" --inside "$NBL_SESSION_DIR" "$listen_address"
 }
 
@@ -511,6 +558,7 @@ run_in_container() {
   write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
     printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
   read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
+  guard_container
   set_up_container
   exec_jupyterlab
 }
@@ -537,7 +585,9 @@ find_jupyterlab() {
 # The place, and the mend.
 where_it_should_be() {
   local install='install it there with: pip install jupyterlab'
-  if [[ -n $want_venv ]]; then printf 'the virtual environment %s; %s' "$want_venv" "$install"
+  if [[ -n $want_uv ]]; then
+    printf 'the uv project %s; add it there with: uv add --project %s jupyterlab' "$want_uv" "$want_uv"
+  elif [[ -n $want_venv ]]; then printf 'the virtual environment %s; %s' "$want_venv" "$install"
   elif [[ -n $want_conda ]]; then printf 'the conda environment %s; %s' "$want_conda" "$install"
   elif [[ -n $want_container ]]; then printf 'the container image %s; choose one that has it' "$want_container"
   elif ((${#want_modules[@]})); then

@@ -17,7 +17,8 @@ log() { printf '%s notebook-launcher: %s\n' "$(date +%H:%M:%S)" "$*" >&"$log_fd"
 # The file is data. Its values are taken literally, whatever they contain; it is never sourced.
 read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
-  want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
+  want_uv=''
+  want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -33,6 +34,8 @@ read_settings() {
       module_use)        want_module_uses+=("$value") ;;
       conda)             want_conda=$value ;;
       venv)              want_venv=$value ;;
+      uv)                want_uv=$value ;;
+      digest)            want_digest=$value ;;
       activate)          want_activate+=("$value") ;;
       setenv)            want_env+=("$value") ;;
       path)              want_paths+=("$value") ;;
@@ -119,6 +122,7 @@ set_up_node() {
 
 # In the container: what comes through its door from outside is not all of use there.
 set_up_container() {
+  come_in
   clean_environment
   apply_env
   if [[ -n ${TMPDIR-} && ! -d $TMPDIR ]]; then
@@ -325,61 +329,12 @@ load_module() {
 
 # ---------------------------------------------------------------------------------------------------- containers
 
-# Set container_command to the command that runs images, or fail.
-find_container_command() {
-  local name
-  for name in ${want_container_command:+"$want_container_command"} ${want_container_command:-apptainer singularity}; do
-    container_command=$(type -P -- "$name") && return
-  done
-  fail container-command-missing "There is no ${want_container_command:-apptainer or singularity} on $(uname -n), which\
- is needed to run $want_container; name it with container_command= or load its module with module=."
-}
-
-# Set gpu_flags to what makes the node's GPUs visible in a container.
-find_gpu_flags() {
-  gpu_flags=()
-  case $want_gpu in
-    nvidia) gpu_flags=(--nv) ;;
-    amd)    gpu_flags=(--rocm) ;;
-    none)   ;;
-    *)
-      [[ -e /dev/nvidiactl || -e /dev/nvidia0 ]] && gpu_flags+=(--nv)
-      [[ -e /dev/kfd ]] && gpu_flags+=(--rocm)
-      ;;
-  esac
-}
-
-check_image() {
-  [[ $want_container == *://* ]] && return   # docker://… and the like: the container command knows
-  [[ -e $want_container ]] || fail image-missing "There is no container image $want_container on $(uname -n)."
-  [[ -r $want_container ]] ||
-    fail image-unreadable "You may not read the container image $want_container: ask its owner for permission."
-}
-
-# Several specs may stand in one --bind, separated by commas; only what precedes the first colon is a path out here.
-check_binds() {
-  local spec part parts
-  for spec in "${want_binds[@]}"; do
-    IFS=, read -r -a parts <<<"$spec"
-    for part in "${parts[@]}"; do
-      case $part in ro | rw | id=* | image-src=*) continue ;; esac   # options of the spec before
-      [[ -e ${part%%:*} ]] ||
-        fail bind-missing "The container should see ${part%%:*} (bind=$spec), but that is not there on $(uname -n)."
-    done
-  done
-}
-
-# Set into_container to the words that run what follows them in the image, with the session's directory visible, or fail.
-prepare_container() {
-  local spec binds=()
-  check_image
-  check_binds
-  find_container_command
-  find_gpu_flags
-  for spec in "${want_binds[@]}"; do binds+=(--bind "$spec"); done
-  into_container=("$container_command" exec "${gpu_flags[@]}" --bind "$NBL_SESSION_DIR" "${binds[@]}" --pwd "$PWD"
-    "$want_container")
-}
+# How images are run; only who enters one needs it.
+nbl_containers=${BASH_SOURCE[0]%/*}/containers.sh
+[[ ${BASH_SOURCE[0]} == */* ]] || nbl_containers=./containers.sh
+# shellcheck source=jobscripts/containers.sh
+[[ ! -r $nbl_containers ]] || source "$nbl_containers"
+unset nbl_containers
 
 # ----------------------------------------------------------------------------------------- conda, venv, activation
 
@@ -388,6 +343,7 @@ prepare_container() {
 activate() {
   activate_conda
   activate_venv
+  activate_uv
   activate_code
   # Once more, after modules and activation: nobody's variable may take JupyterLab elsewhere.
   clean_environment
@@ -410,17 +366,21 @@ activate_conda() {
 # Print the path of conda.sh, which defines `conda activate`.
 find_conda_script() {
   local conda base
-  conda=${CONDA_EXE:-$(type -P conda)}
-  for base in "${conda:+${conda%/*/*}}" "$HOME"/{miniforge3,mambaforge,miniconda3,anaconda3} \
-    /opt/{conda,miniforge3,miniconda3,anaconda3}; do
+  conda=${CONDA_EXE:-$(type -P conda || type -P mamba)}
+  for base in "${conda:+${conda%/*/*}}" "${MAMBA_ROOT_PREFIX-}" \
+    "$HOME"/{miniforge3,mambaforge,miniconda3,anaconda3,micromamba} \
+    /opt/{conda,miniforge3,mambaforge,miniconda3,anaconda3}; do
     [[ -n $base && -r $base/etc/profile.d/conda.sh ]] && printf '%s\n' "$base/etc/profile.d/conda.sh" && return
   done
 }
 
-# Do without conda what `conda activate` does: an environment is complete in itself.
+# Do without conda what `conda activate` does: an environment is complete in itself. So it is with micromamba, which is
+# one program and has no conda.sh.
 activate_conda_prefix() {
-  local prefix script
-  for prefix in "$want_conda" "$HOME/.conda/envs/$want_conda" "$HOME/micromamba/envs/$want_conda"; do
+  local prefix script root=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}
+  local prefixes=("$want_conda" "$root/envs/$want_conda" "$HOME"/{.conda,micromamba,miniforge3}/envs/"$want_conda")
+  [[ $want_conda != base ]] || prefixes+=("$root" "$HOME/miniforge3")
+  for prefix in "${prefixes[@]}"; do
     [[ -d $prefix/conda-meta ]] || continue
     export CONDA_PREFIX=$prefix PATH=$prefix/bin:$PATH
     for script in "$prefix"/etc/conda/activate.d/*.sh; do
@@ -442,6 +402,19 @@ activate_venv() {
  module it was made with."
   # shellcheck disable=SC1091
   source "$want_venv/bin/activate" || fail venv-missing "The virtual environment $want_venv could not be activated."
+}
+
+# A project of uv: what `uv sync` has made in it. uv itself is not needed here, and nothing is fetched.
+activate_uv() {
+  [[ -n $want_uv ]] || return 0
+  [[ -d $want_uv ]] || fail venv-missing "There is no uv project in $want_uv on $(uname -n)."
+  [[ -r $want_uv/.venv/bin/activate ]] || fail venv-missing "The uv project $want_uv has no environment yet (no .venv);\
+ on the login node, make it with: uv sync --project $want_uv"
+  [[ -x $want_uv/.venv/bin/python ]] || fail venv-missing "The environment of the uv project $want_uv has lost its\
+ Python on $(uname -n); on the login node, make it anew: uv sync --project $want_uv"
+  # shellcheck disable=SC1091
+  source "$want_uv/.venv/bin/activate" || fail venv-missing "The environment of the uv project $want_uv could not be\
+ activated."
 }
 
 # The profile's own shell code: the one place where something is evaluated, because that is what it is for.

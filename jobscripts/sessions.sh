@@ -112,10 +112,11 @@ read_json() {
 
 # read_job FILE: set REPLY to the last line that looks like a job; a site's plug-in may print sentences around it.
 read_job() {
-  local line found=''
+  local line found='' of_lsf='^Job <([0-9]+)> is submitted'
   read_start "$1" || return 1
   while IFS= read -r line; do
     [[ $line =~ ^[0-9][0-9A-Za-z._-]*(;[0-9A-Za-z._-]+)?$ ]] && found=$line
+    [[ $line =~ $of_lsf ]] && found=${BASH_REMATCH[1]}
   done <<<"$REPLY"
   REPLY=$found
   [[ -n $found ]]
@@ -186,9 +187,9 @@ is_ours() {
   case ${1%.new.[0-9]*} in
     session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
-    started.json | endpoint.json | exit.json | idle.json | usage.csv | local.state | ended-from) ;;
-    jupyterlab.sh | lib.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh | asked.sh | local.sh) ;;
-    jupyter_server_config.py | idle_guard.py) ;;
+    started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
+    jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh | asked.sh) ;;
+    local.sh | image.sh | jupyter_server_config.py | idle_guard.py) ;;
     *) return 1 ;;
   esac
 }

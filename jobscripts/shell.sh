@@ -23,7 +23,7 @@ if [[ ${BASH_SOURCE[0]} != "$0" ]]; then
   # What is defined here goes again; a function of the user's with the same name comes back.
   nbl_ours=$(while IFS= read -r line; do
     [[ $line =~ ^([a-z_]+)\(\) ]] && printf '%s ' "${BASH_REMATCH[1]}"
-  done < <(cat -- "$NBL_SESSION_DIR"/{lib,shell}.sh))
+  done < <(cat -- "$NBL_SESSION_DIR"/{lib,containers,shell}.sh))
   # shellcheck disable=SC2086
   nbl_theirs=$(declare -f $nbl_ours)
 fi
@@ -70,6 +70,7 @@ quietly() {
 
 finish() {
   local code=$1
+  [[ ! -e $NBL_CONTAINER_FILE ]] || end_container "$NBL_CONTAINER_FILE"
   end_tagged "$shell_run"
   if read_line "$NBL_CAUSE_FILE"; then
     say "${REPLY#* }"
@@ -85,7 +86,7 @@ finish() {
 
 become_shell() {
   know "$1" "$2" "$3"
-  [[ $NBL_SHELL != container ]] || write_file "$NBL_INSIDE_FILE" "$$"
+  [[ $NBL_SHELL != container ]] || { write_file "$NBL_INSIDE_FILE" "$$" && come_in; }
   if [[ -z $4 ]]; then
     be_followed "$BASH" --rcfile "$NBL_SESSION_DIR/shell.sh" -i
   else
@@ -148,7 +149,7 @@ environment_name() {
   local name=''
   read_line "$NBL_SESSION_DIR/session.json"
   if [[ $REPLY =~ \"environment\":\ *\"([^\"]+)\" ]]; then name=${BASH_REMATCH[1]}
-  elif [[ -n $want_conda$want_venv ]]; then name=${want_conda:-$want_venv}
+  elif [[ -n $want_conda$want_venv$want_uv ]]; then name=${want_conda:-${want_venv:-$want_uv}}
   elif [[ -n $want_container ]]; then name=$want_container
   elif ((${#want_modules[@]})); then name=${want_modules[*]}
   else name=plain
@@ -163,12 +164,13 @@ environment_name() {
 know() {
   export NBL_SESSION_DIR=$1 NBL_SHELL=$2
   export NBL_CAUSE_FILE=$1/runtime/cause-$3 NBL_INSIDE_FILE=$1/runtime/inside-$3
+  export NBL_CONTAINER_FILE=$1/runtime/container-$3
   shell_run=NBL_SHELL_RUN=${1##*/}:$3
   use_lib
 }
 
 # What the user's programs need not know.
-forget() { unset NBL_SESSION_DIR NBL_SHELL NBL_CAUSE_FILE NBL_INSIDE_FILE; }
+forget() { unset NBL_SESSION_DIR NBL_SHELL NBL_CAUSE_FILE NBL_INSIDE_FILE NBL_CONTAINER NBL_CONTAINER_FILE; }
 
 use_lib() {
   # shellcheck source=jobscripts/lib.sh

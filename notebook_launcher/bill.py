@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from notebook_launcher import events
 from notebook_launcher.advice import next_time
+from notebook_launcher.pricing import Share, cost_of, share_of, type_asked
 from notebook_launcher.profiles.models import Price
-from notebook_launcher.request import Request, parse_gres
+from notebook_launcher.request import Request
 from notebook_launcher.samples import Sample
 from notebook_launcher.schedulers.base import Accounted
 from notebook_launcher.session import SessionRecord
@@ -46,7 +47,7 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
     cores = told.cores if told else None
     peaks = [peak for peak in (told.memory_peak if told else None, use.memory_peak) if peak]
     energy, energy_of = _energy(told, use)
-    gpu_type = (told.gpu_type if told else None) or _type_asked(flags)
+    gpu_type = (told.gpu_type if told else None) or type_asked(flags)
     bill = events.Bill(
         session=record.id,
         job=job,
@@ -63,9 +64,9 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
         gpu_memory_total=use.gpu_memory_total,
         energy=energy,
         energy_of=energy_of,
-        cost=_cost(price, wall, told, gpus, gpu_type, use.gpu_name),
+        cost=_cost(price, flags, wall, told, Share(gpus, gpu_type=gpu_type, gpu_name=use.gpu_name)),
         unit=price.unit if price else "",
-        measured=_measured(facts, use, gpus, shared=shared),
+        measured=_measured(facts, use, gpus, accounting=record.scheduler == "slurm"),
         advice=(),
         node=facts.node,
         gpu_type=gpu_type,
@@ -98,41 +99,19 @@ def _memory_of(flags: Mapping[str, str | None]) -> float | None:
 
 
 def _cost(
-    price: Price | None, wall: int, told: Accounted | None, gpus: int, gpu_type: str | None, gpu_name: str
+    price: Price | None, flags: Mapping[str, str | None], wall: int, told: Accounted | None, share: Share
 ) -> float | None:
     """Return what the time cost, earlier runs included; ``None`` where a number is missing that has a price."""
     if price is None:
         return None
     cores, nodes, earlier = (told.cores, told.nodes, told.earlier) if told else (None, None, 0)
-    one_gpu = _price_of_a_gpu(price, gpu_type, gpu_name) if gpus else 0.0
-    parts = ((gpus, one_gpu), (cores, price.core_hour), (nodes, price.node_hour))
-    if one_gpu is None or any(count is None and each for count, each in parts):
-        return None
-    return (wall + earlier) / 3600 * sum((count or 0) * (each or 0.0) for count, each in parts)
+    wish = share_of(Request(flags))
+    share = dataclasses.replace(share, cores=cores, nodes=nodes, feature=wish.feature, partitions=wish.partitions)
+    return cost_of(price, share, wall + earlier)
 
 
-def _price_of_a_gpu(price: Price, kind: str | None, name: str) -> float | None:
-    """Return the price of one, ``None`` for a type without one. ``kind``: Slurm's word, ``name``: the driver's."""
-    if not isinstance(price.gpu_hour, dict):
-        return price.gpu_hour
-    prices = {word.lower(): each for word, each in price.gpu_hour.items()}
-    if kind:
-        return prices.get(kind.lower())
-    return next((prices[word] for word in sorted(prices, key=len, reverse=True) if word in name.lower()), None)
-
-
-def _type_asked(flags: Mapping[str, str | None]) -> str | None:
-    """Return the type of GPU that was asked for by name: ``a100`` of ``--gpus a100:2`` or ``--gres=gpu:a100:2``."""
-    for flag in ("gpus", "gres", "gpus-per-node"):
-        for name, _ in parse_gres(flags.get(flag) or ""):
-            kind = name.removeprefix("gres/").removeprefix("gres:").removeprefix("gpu").removeprefix(":")
-            if kind and not kind.isdecimal() and (flag != "gres" or "gpu:" in name):
-                return kind
-    return None
-
-
-def _measured(facts: Facts, use: Use, gpus: int, *, shared: bool) -> str:
-    """Return where the figures come from, in words."""
+def _measured(facts: Facts, use: Use, gpus: int, *, accounting: bool) -> str:
+    """Return where the figures come from, in words. ``accounting``: whether the scheduler's was to tell."""
     told = facts.accounted
     samples = f"{use.count} sample{'' if use.count == 1 else 's'} of the job" if use.count else ""
     sources = " and ".join(filter(None, ("Slurm's accounting" if told else "", samples)))
@@ -141,7 +120,7 @@ def _measured(facts: Facts, use: Use, gpus: int, *, shared: bool) -> str:
         words.append(f"no nvidia-smi and no rocm-smi told of GPUs on {facts.node or 'the node'}")
     if told and not told.complete:
         words.append("the last figures have not come to the accounting yet")
-    if shared and told is None:
+    if accounting and told is None:
         words.append("Slurm's accounting tells nothing of it")
     if told and told.earlier:
         words.append(f"the cost is that of earlier runs, too ({max(1, round(told.earlier / 60))} min)")

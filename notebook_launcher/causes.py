@@ -70,6 +70,10 @@ BY_SCRIPT: dict[str, Cause] = {
     ),
     "image-missing": Cause(ImageUnusable, "check the name after --, or `container` and `image_dir` in the profile"),
     "image-unreadable": Cause(ImageUnusable, "ask its owner to let you read it"),
+    "image-differs": Cause(
+        ImageUnusable,
+        "take the image that the profile or the course means, or change `digest` there: `env show` tells both",
+    ),
     "bind-missing": Cause(BindMissing, "check `bind` in the profile's environment"),
     "container-command-missing": Cause(ContainerFailed, "is there a module for it? name it with --module"),
     "container-failed": Cause(ContainerFailed, LOG),
@@ -78,7 +82,7 @@ BY_SCRIPT: dict[str, Cause] = {
         ModuleFailed, "leave the modules out, or ask the cluster's support how batch jobs load them"
     ),
     "conda-missing": Cause(ActivationFailed, "the names are listed by: conda env list"),
-    "venv-missing": Cause(ActivationFailed, "check the path after --venv"),
+    "venv-missing": Cause(ActivationFailed, "check the path after --venv or --uv"),
     "activate-failed": Cause(ActivationFailed, "check `activate` in the profile's environment"),
     "session-unusable": Cause(HomeUnusable, _ROOM),
 }

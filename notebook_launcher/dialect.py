@@ -5,12 +5,30 @@ Everything that differs between sites is in their profiles; nothing here knows a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from notebook_launcher.profiles.models import ClusterProfile
-from notebook_launcher.profiles.store import default_flags
-from notebook_launcher.request import merge_flags
+from notebook_launcher.errors import AnswerMissing, ClusterUnavailable, UsageError
+from notebook_launcher.flags import as_typed
+from notebook_launcher.profiles.models import AccountRule, ClusterProfile, Flags, FlagValue, Translation
+from notebook_launcher.profiles.store import as_flags, default_flags
+from notebook_launcher.request import (
+    DEFAULT_WALLTIME,
+    GPU_FLAGS,
+    MEMORY_FLAGS,
+    format_walltime,
+    gpu_items,
+    gpus_in,
+    merge_flags,
+    parse_walltime,
+)
+
+Words = Mapping[str, str | None]
+
+# Flags that say how many cores: where one of these is typed, the cores that a site adds for its GPUs are left out.
+_CORES = frozenset({"cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu"})
 
 
 @dataclass(frozen=True)
@@ -21,11 +39,326 @@ class Spoken:
     notes: tuple[str, ...] = ()
 
 
-def speak(profile: ClusterProfile, asked: Mapping[str, str | None]) -> Spoken:
+@dataclass(frozen=True)
+class _Added:
+    """What a table of the profile adds to the defaults, and which of their flags it takes away."""
+
+    flags: Mapping[str, str | None]
+    gone: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class _Gpus:
+    """How many GPUs, of which type by the site's name; ``said``: whether somebody did; ``plain``: by --gpus alone."""
+
+    count: int
+    kind: str | None = None
+    said: bool = False
+    plain: bool = True
+
+
+def speak(profile: ClusterProfile, asked: Words, name: str | None = None) -> Spoken:
     """Return the flags for a cluster: the profile's defaults, what it adds for GPUs or without, and the user's on top.
 
-    In this order: translations of the user's words, each with its note; ``[gpu]`` and its type, or ``[cpu]``, under the
-    user's own flags; ``--gpus`` in the site's spelling; the account's ending. Raises ``ClusterUnavailable`` where no
-    session can be launched, ``AnswerMissing`` where an account must be given, ``UsageError`` where GPUs are a must.
+    In this order: translations of the words, each with its note; ``[gpu]`` and its type, or ``[cpu]``, under the user's
+    own flags; ``--gpus`` in the site's spelling; the account's ending. ``name``: what the profile is called, for
+    messages. Raises ``ClusterUnavailable`` where no session can be launched, ``AnswerMissing`` where an account must be
+    given, ``UsageError`` where GPUs are a must or their type is not known.
     """
-    return Spoken(merge_flags(default_flags(profile), asked))
+    refuse_if_closed(profile)
+    notes = [profile.notice] if profile.notice else []
+    defaults, words = _with_gpus_apart(default_flags(profile), asked)
+    defaults, words = _with_chosen(profile.chosen, defaults, words)
+    defaults, words = _translated(profile.translations, defaults, words, notes)
+    gpus = _gpus_of(profile, words)
+    if gpus.count:
+        added = _without_cores(_for_gpus(profile, gpus), defaults, words)
+        words = _respelled(profile, added, words, gpus, notes)
+    elif profile.gpu.required:
+        raise UsageError(profile.gpu.required, mend="ask for one: --gpus 1")
+    else:
+        added = _without_cores(_table(profile.cpu, gpus), defaults, words)
+        _tell_forgotten_gpus(profile, words, gpus, notes)
+    flags = merge_flags(_layered(defaults, added), words)
+    _put_account(profile.account, flags, bool(gpus.count), name, notes)
+    _tell_longest(profile.max_time, flags, notes)
+    return Spoken(flags, tuple(notes))
+
+
+def refuse_if_closed(profile: ClusterProfile) -> None:
+    """Raise ``ClusterUnavailable`` where no session can be launched, with the way that does work."""
+    if profile.unavailable is not None:
+        raise ClusterUnavailable(profile.unavailable.why, mend=profile.unavailable.instead)
+    if profile.status == "retired" and profile.successor is None:
+        raise ClusterUnavailable(profile.notice or "This cluster was switched off.", mend="launch-notebook clusters")
+
+
+# --- words of another time ------------------------------------------------------------------------------------------
+
+
+def _translated(
+    translations: Iterable[Translation], defaults: Words, words: Words, notes: list[str]
+) -> tuple[Words, Words]:
+    """Put words of another time into today's, one translation after the other, each with a note.
+
+    What a translation sets counts as the user's own, since it stands for words that somebody chose.
+    """
+    for translation in translations:
+        when = {flag.replace("_", "-"): pattern for flag, pattern in translation.when.items()}
+        all_words = {**defaults, **words}
+        meant = _matched(when, all_words)
+        if meant is None:
+            continue
+        new = {flag: _filled(value, meant) for flag, value in as_flags(translation.set).items()}
+        gone = {flag.replace("_", "-") for flag in translation.drop} | (new.keys() & when.keys())
+        old = {flag: value for flag, value in all_words.items() if flag in gone}
+        defaults = {flag: value for flag, value in defaults.items() if flag not in gone or _keeps(when, flag, value)}
+        words = {**{flag: value for flag, value in words.items() if flag not in gone}, **new}
+        told = old or {flag: all_words[flag] for flag in when}
+        becomes = f"is now {as_typed(new)}" if new else "is left out"
+        notes.append(f"{as_typed(told)} {becomes}: {translation.note}")
+    return defaults, words
+
+
+def _keeps(when: Mapping[str, str], flag: str, value: str | None) -> bool:
+    """Whether a default stays that was hidden by a word of another time, and is none itself."""
+    return flag in when and _matched({flag: when[flag]}, {flag: value}) is None
+
+
+def _matched(when: Mapping[str, str], words: Words) -> dict[str, str] | None:
+    """Return what the last ``*`` of each pattern stands for, by flag; ``None`` where not all of them match."""
+    meant = {}
+    for flag, pattern in when.items():
+        match = re.fullmatch(_expression(pattern), words[flag] or "", re.I) if flag in words else None
+        if match is None:
+            return None
+        meant[flag] = meant[flag.replace("-", "_")] = match.groups()[-1] if match.groups() else match[0]
+    return meant
+
+
+def _expression(pattern: str) -> str:
+    """Return a shell's pattern as a regular expression with a group for each ``*``."""
+    parts = re.findall(r"\*|\?|\[!?[^\]]+\]|.", pattern)
+    return "".join(
+        "(.*)" if part == "*"
+        else "." if part == "?"
+        else f"[{'^' if part[1] == '!' else ''}{part[1:-1].removeprefix('!')}]" if len(part) > 1
+        else re.escape(part)
+        for part in parts
+    )  # fmt: skip
+
+
+def _filled(value: str | None, meant: Mapping[str, str]) -> str | None:
+    """Put what was captured, or counted, into a value: ``gpu:{type}:{count}``; a type that nobody named falls away."""
+    if value is None:
+        return None
+    return re.sub(r"\{([a-z_-]+)\}:?", lambda match: _filling(match, meant), value)
+
+
+def _filling(match: re.Match[str], meant: Mapping[str, str]) -> str:
+    if match[1] not in meant:
+        return match[0]
+    return meant[match[1]] + (":" if match[0].endswith(":") and meant[match[1]] else "")
+
+
+# --- GPUs -----------------------------------------------------------------------------------------------------------
+
+
+def _with_gpus_apart(defaults: Words, asked: Words) -> tuple[Words, Words]:
+    """Return the defaults without GPUs, and the user's words with what is said of GPUs: by them, or by the defaults."""
+    said = {flag: value for flag, value in defaults.items() if gpus_in(flag, value or "") is not None}
+    if any(gpus_in(flag, value or "") is not None for flag, value in asked.items()):
+        kept = merge_flags(defaults, {"gpus": "1"})  # other GRES stay
+        return {flag: value for flag, value in kept.items() if flag in defaults and flag != "gpus"}, asked
+    return {flag: value for flag, value in defaults.items() if flag not in said}, {**said, **asked}
+
+
+def _with_chosen(chosen: frozenset[str], defaults: Words, words: Words) -> tuple[Words, Words]:
+    """Let defaults that were put on top of the profile, as by a course, be as good as typed ones."""
+    kept = merge_flags(defaults, words)
+    moved = {flag: value for flag, value in defaults.items() if flag in chosen & kept.keys() and flag not in words}
+    return {flag: value for flag, value in defaults.items() if flag not in moved}, {**moved, **words}
+
+
+def _gpus_of(profile: ClusterProfile, words: Words) -> _Gpus:
+    """Return how many GPUs are meant, and of which type. Raises ``UsageError`` for a type that is not known."""
+    found = {flag: items for flag, value in words.items() if (items := gpu_items(flag, value or "")) is not None}
+    default = profile.gpu.default or int(_comes_with_gpus(profile, words.get("partition")))
+    count = max((sum(number for _, number in items) for items in found.values()), default=default)
+    if not count:
+        return _Gpus(0, said=bool(found))
+    types = {kind for items in found.values() for kind, number in items if kind and number}
+    plain = not found.keys() - {"gpus"} and len(types) < 2
+    if types:
+        kind = _known_type(profile, types.pop(), strict=plain) if len(types) == 1 else None
+    else:
+        kind = _type_of_partition(profile, words.get("partition"))
+    return _Gpus(count, kind, bool(found), plain)
+
+
+def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | None:
+    """Return a type as the site spells it. An unknown one is a mistake only where it has to be put into other words."""
+    types = {name.lower(): name for name in profile.gpu.types}
+    if word.lower() in types:
+        return types[word.lower()]
+    if not types:
+        return word
+    if not strict:
+        return None
+    near = difflib.get_close_matches(word.lower(), types, n=1)
+    first = types[near[0]] if near else next(iter(types.values()))
+    is_slurm = profile.scheduler == "slurm"
+    as_typed_too = f"   (--gres=gpu:{word}:1 goes to the scheduler as you type it)" if is_slurm else ""
+    raise UsageError(
+        f"There is no GPU type “{word}” here.",
+        why=f"By the profile there are: {', '.join(types.values())}.",
+        mend=f"{'did you mean' if near else 'for example:'} --gpus {first}:1{'?' if near else ''}{as_typed_too}",
+    )
+
+
+def _homes(profile: ClusterProfile) -> dict[str, FlagValue | None]:
+    """Return the partition of each type."""
+    of_all = profile.gpu.flags.get("partition")
+    return {name: kind.flags.get("partition", of_all) for name, kind in profile.gpu.types.items()}
+
+
+def _type_of_partition(profile: ClusterProfile, partition: str | None) -> str | None:
+    """Return the type that is meant where none is named: the default, unless the user's partition has another."""
+    default, homes = profile.gpu.default_type, _homes(profile)
+    if partition is None or (default is not None and homes[default] in (None, partition)):
+        return default
+    there = [name for name, home in homes.items() if home == partition]
+    return there[0] if len(there) == 1 else None
+
+
+def _gpu_partitions(profile: ClusterProfile) -> set[FlagValue | None]:
+    """Return the partitions in which only jobs with GPUs are expected."""
+    others = {profile.defaults.get("partition"), profile.cpu.flags.get("partition"), None}
+    return {profile.gpu.flags.get("partition"), *_homes(profile).values()} - others
+
+
+def _comes_with_gpus(profile: ClusterProfile, partition: str | None) -> bool:
+    """Whether a partition's nodes are given whole, GPUs and all, so that no flag asks for these."""
+    of_gpus = [value for flag, value in profile.gpu.flags.items() if flag.replace("_", "-") in GPU_FLAGS]
+    return partition in _gpu_partitions(profile) and bool(of_gpus) and not any(of_gpus)
+
+
+def _tell_forgotten_gpus(profile: ClusterProfile, words: Words, gpus: _Gpus, notes: list[str]) -> None:
+    partition = words.get("partition")
+    if not gpus.said and partition in _gpu_partitions(profile):
+        notes.append(f"No GPU is asked for, although partition {partition} has some: --gpus 1 asks for one.")
+
+
+# --- what the site adds ---------------------------------------------------------------------------------------------
+
+
+def _table(rule: Flags, gpus: _Gpus) -> _Added:
+    """Return what a table of the profile adds, with numbers and types filled in."""
+    meant = {"count": str(gpus.count), "type": gpus.kind or ""}
+    flags = {flag: _filled(value, meant) for flag, value in as_flags(rule.flags).items()}
+    grown = {flag.replace("_", "-"): str(number * gpus.count) for flag, number in rule.per_gpu.items()}
+    gone = {flag.replace("_", "-") for flag, value in rule.flags.items() if value is False}
+    return _Added(flags | grown, frozenset(gone))
+
+
+def _for_gpus(profile: ClusterProfile, gpus: _Gpus) -> _Added:
+    """Return what a job with GPUs gets, its type's words over those for all of them."""
+    below, kind = _table(profile.gpu, gpus), profile.gpu.types.get(gpus.kind or "")
+    if kind is None:
+        return below
+    above = _table(kind, gpus)
+    return _Added(_layered(below.flags, above), (below.gone - above.flags.keys()) | above.gone)
+
+
+def _layered(flags: Words, added: _Added) -> dict[str, str | None]:
+    """Put what a table adds over other flags; of those that say the same in other words the lower ones go."""
+    merged = {flag: value for flag, value in flags.items() if flag not in added.gone}
+    for family in (GPU_FLAGS, MEMORY_FLAGS):
+        if family & added.flags.keys():
+            merged = {flag: value for flag, value in merged.items() if flag not in family}
+    return {**merged, **added.flags}
+
+
+def _respelled(
+    profile: ClusterProfile, added: _Added, words: Words, gpus: _Gpus, notes: list[str]
+) -> dict[str, str | None]:
+    """Return the user's words without a ``--gpus`` that the site's own words stand for."""
+    told = dict(words)
+    if gpus.said and not _can_be_respelled(profile, added, words, gpus):
+        return told
+    if "gpus" in told and not GPU_FLAGS & added.flags.keys():
+        notes.append(f"{as_typed({'gpus': told['gpus']})} is not passed on: GPUs come with their nodes here.")
+    told.pop("gpus", None)
+    if "gres" in told and "gres" in added.flags:  # one flag for GPUs and for other things
+        told["gres"] = f"{added.flags['gres']},{told['gres']}"
+    return told
+
+
+def _can_be_respelled(profile: ClusterProfile, added: _Added, words: Words, gpus: _Gpus) -> bool:
+    """Whether the site has words of its own that say all of what ``--gpus`` says."""
+    if not gpus.plain or not GPU_FLAGS & (added.flags.keys() | added.gone):
+        return False
+    if GPU_FLAGS & added.flags.keys() and words.get("nodes") not in (None, "1"):
+        return False  # a count for all nodes together; the site's words may count on each
+    values = [str(value) for flag, value in profile.gpu.flags.items() if flag.replace("_", "-") in GPU_FLAGS]
+    return gpus.kind in (None, *profile.gpu.types) or any("{type}" in value for value in values)
+
+
+def _without_cores(added: _Added, defaults: Words, words: Words) -> _Added:
+    """Leave out the cores that come with GPUs where others are asked for; one task is as good as none said."""
+    said = {flag for flag in _CORES if {**defaults, **words}.get(flag) not in (None, "1")}
+    flags = {flag: value for flag, value in added.flags.items() if not said or flag != "cpus-per-task"}
+    return _Added(flags, added.gone)
+
+
+# --- who pays, and for how long -------------------------------------------------------------------------------------
+
+
+def _put_account(
+    rule: AccountRule, flags: dict[str, str | None], has_gpus: bool, name: str | None, notes: list[str]
+) -> None:
+    """Give the account its ending, and say what looks wrong. Raises ``AnswerMissing`` where one must be given."""
+    account = flags.get("account")
+    if not account:
+        if rule.required:
+            example = rule.example or "ACCOUNT"
+            kept = f"   or keep it: launch-notebook clusters edit {name} --account {example}" if name else ""
+            where = f"on “{name}”" if name else "here"
+            raise AnswerMissing(f"The account that pays must be named {where}.", mend=f"name it: -A {example}{kept}")
+        return
+    suffix, other = (rule.gpu_suffix, rule.cpu_suffix) if has_gpus else (rule.cpu_suffix, rule.gpu_suffix)
+    bare = account.removesuffix(other) if other else account
+    if suffix and not account.endswith(suffix):
+        flags["account"] = bare + suffix
+        kind = "with GPUs" if has_gpus else "without GPUs"
+        notes.append(f"-A {account} is now -A {bare}{suffix}: accounts of jobs {kind} end in {suffix} here.")
+    plain = account.removesuffix(suffix) if suffix and account.endswith(suffix) else bare
+    if rule.pattern and not any(re.fullmatch(rule.pattern, word, re.I) for word in (account, plain)):
+        like = f", such as {rule.example}" if rule.example else ""
+        notes.append(f"The account {account} does not look like one of this cluster{like}.")
+
+
+def _tell_longest(longest: str | Mapping[str, str] | None, flags: Words, notes: list[str]) -> None:
+    """Say where the walltime is longer than the partition, or the QOS, allows by the profile."""
+    place, limit = _limit(longest, flags)
+    allowed = parse_walltime(limit) if limit else None
+    if allowed is None:
+        return
+    walltime = parse_walltime(flags.get("time") or DEFAULT_WALLTIME)
+    if walltime is None or walltime > allowed:
+        there = f"{place} allows" if place else "the cluster allows"
+        notes.append(
+            f"A walltime of {format_walltime(walltime)} is longer than {there} by its profile, "
+            f"{format_walltime(allowed)}: the job may be refused, or wait for ever."
+        )
+
+
+def _limit(longest: str | Mapping[str, str] | None, flags: Words) -> tuple[str, str | None]:
+    """Return where the limit holds, in words, and the limit."""
+    if longest is None or isinstance(longest, str):
+        return "", longest
+    for flag, word in (("qos", "QOS"), ("partition", "partition")):
+        place = flags.get(flag) or ""
+        if place in longest:
+            return f"{word} {place}", longest[place]
+    return "", None

@@ -572,7 +572,11 @@ class ShellOpening(Event):
 
 @dataclass(frozen=True)
 class ClusterSeen:
-    """A cluster profile. ``origin``: ``bundled``, ``yours``, or ``yours on bundled``; ``chosen``: without --cluster."""
+    """A cluster profile. ``origin``: ``bundled``, ``yours``, or ``yours on bundled``; ``chosen``: without --cluster.
+
+    ``status``: ``active``, ``retired`` (then there may be a ``successor``), ``unknown``, or ``wrong`` where the file has
+    a mistake; that is told in ``problem``. ``unavailable``: why no session can be launched there.
+    """
 
     cluster: str
     origin: str
@@ -581,6 +585,9 @@ class ClusterSeen:
     host: str | None
     scheduler: str
     chosen: bool
+    successor: str | None = None
+    unavailable: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -626,10 +633,23 @@ class Checked(Event):
 
 
 @dataclass(frozen=True)
+class CheckedAll(Event):
+    """All checks of ``doctor`` are done: how many found nothing, and the names of the others, by their results."""
+
+    name: ClassVar[str] = "checked"
+    passed: int
+    faults: tuple[str, ...]
+    warnings: tuple[str, ...]
+    unknown: tuple[str, ...]
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Priced(Event):
     """What a session will cost at most, in ``unit``; ``left``: of the account, ``None`` where nobody tells.
 
-    ``reckoning``: how it comes about, in words: ``2 h × 1 A100``.
+    ``reckoning``: how it comes about, in words: ``2 h × 1 A100``. ``note``: why ``left`` is not known although it was
+    asked for.
     """
 
     name: ClassVar[str] = "price"
@@ -638,6 +658,7 @@ class Priced(Event):
     reckoning: str
     account: str | None = None
     left: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -650,6 +671,24 @@ class CourseTaken(Event):
     digest: str
     description: str
     first: bool
+
+
+@dataclass(frozen=True)
+class CourseSeen(Event):
+    """A course that was taken, of ``course list`` and ``course show``. ``taken``: the day; ``chosen``: without --course.
+
+    ``decides``: what it decides, a line each, of ``course show`` alone.
+    """
+
+    name: ClassVar[str] = "kept_course"
+    course: str
+    cluster: str | None
+    source: str
+    digest: str
+    taken: str
+    description: str
+    chosen: bool
+    decides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -679,6 +718,24 @@ class EnvironmentsListed(Event):
     name: ClassVar[str] = "environments"
     origin: str
     environments: tuple[EnvironmentSeen, ...]
+
+
+@dataclass(frozen=True)
+class EnvironmentShown(Event):
+    """What an environment comes to. ``layers``: the files that say something of it, the lowest first.
+
+    ``session_env``: the lines that a job reads. ``notes``: what should be known of it, in sentences.
+    """
+
+    name: ClassVar[str] = "environment"
+    environment: str
+    description: str
+    how: str
+    layers: tuple[str, ...]
+    source: str | None
+    definition: str | None
+    session_env: str
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)

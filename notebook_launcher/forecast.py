@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from notebook_launcher import events, occupancy, variations
 from notebook_launcher.answer import Answer
+from notebook_launcher.costing import Costing
 from notebook_launcher.errors import (
     AccountRefused,
     ClusterRefused,
@@ -68,9 +69,13 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
     with open_stage(plan.place, view, prompts, interrupts) as stage:
         _tell_notes(plan, stage)
         if stage.scheduler.outlook is None:
+            _need_no_outlook(stage)
             view.show(_without_a_queue(plan.request, stage.site.now))
             return 0
-        return _Inquiry(stage, stage.scheduler.outlook, plan.request).tell()
+        costing = Costing(plan, stage)
+        code = _Inquiry(stage, stage.scheduler.outlook, plan.request).tell()
+        costing.tell()
+        return code
 
 
 def queue(place: Place, cluster: str | None, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -81,6 +86,7 @@ def queue(place: Place, cluster: str | None, view: View, prompts: Prompts, inter
     with open_stage(place, view, prompts, interrupts) as stage:
         outlook = stage.scheduler.outlook
         if outlook is None:
+            _need_no_outlook(stage)
             view.show(events.Noted("There is no queue on this machine: what is launched starts at once."))
             return
         view.show(events.Asking("asking the scheduler what is free"))
@@ -96,9 +102,19 @@ def queue(place: Place, cluster: str | None, view: View, prompts: Prompts, inter
 
 def _tell_notes(plan: Plan, stage: Stage) -> None:
     useless = useless_flags_note(plan.asked) if stage.scheduler.same_machine else None
-    for note in (begin_note(plan.request, stage.site.now), useless):
+    for note in (*plan.notes, begin_note(plan.request, stage.site.now), useless):
         if note:
             stage.view.show(events.Noted(note))
+
+
+def _need_no_outlook(stage: Stage) -> None:
+    """Raise ``SchedulerSilent`` where there is a queue of which nothing is told."""
+    if not stage.scheduler.same_machine:
+        raise SchedulerSilent(
+            f"On {stage.host.label} it is not known what is free, nor when a job would start.",
+            why=f"Of {stage.scheduler.name}, the launcher asks for one's own jobs alone.",
+            mend="ask with the scheduler's own commands, or launch and see why it waits",
+        )
 
 
 def _without_a_queue(request: Request, now: datetime) -> events.Forecast:

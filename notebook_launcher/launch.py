@@ -12,6 +12,9 @@ from datetime import datetime
 
 from notebook_launcher import events
 from notebook_launcher.attend import attend
+from notebook_launcher.bringing import bring_notebooks
+from notebook_launcher.costing import Costing, price_of
+from notebook_launcher.courses import course_used
 from notebook_launcher.errors import (
     ConnectionLost,
     LauncherError,
@@ -21,8 +24,9 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys, new_keys
+from notebook_launcher.lacking import lacks_jupyterlab
 from notebook_launcher.opening import make_scheduler, open_stage
-from notebook_launcher.plan import Place, Plan, begin_note, open_port_note, useless_flags_note
+from notebook_launcher.plan import Plan, begin_note, open_port_note, useless_flags_note
 from notebook_launcher.queueing import profile_named, queue_job
 from notebook_launcher.request import format_walltime
 from notebook_launcher.schedulers.base import Scheduler
@@ -38,7 +42,7 @@ from notebook_launcher.session import (
 )
 from notebook_launcher.sessions import come_back_instead
 from notebook_launcher.stage import Access, Stage, View, job_of
-from notebook_launcher.ways import may_need_sshd, told_of
+from notebook_launcher.ways import may_need_sshd
 
 
 def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
@@ -48,31 +52,35 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     ending the job; ``HungUp`` (a closed terminal) leaves it running.
     """
     with open_stage(plan.place, view, prompts, interrupts, plan.forwards) as stage:
+        costing = Costing(plan, stage)
         if come_back_instead(plan, stage):
             return
-        for note in _notes(plan, stage.scheduler, stage.site):
+        if plan.place.course:
+            view.show(course_used(plan.place.course))
+        lacks = lacks_jupyterlab(stage.host, stage.site, plan.environment, plan.container)
+        for note in (*_notes(plan, stage.scheduler, stage.site), *([lacks] if lacks else [])):
             view.show(events.Noted(note))
-        session, access = queue_session(plan, stage)
+        if plan.place.course:
+            bring_notebooks(stage, plan.place.course)
+        session, access = queue_session(plan, stage, costing=costing)
         attend(stage, session, access, ours=True, first=submitted(plan, stage, session))
 
 
-def queue_session(plan: Plan, stage: Stage, program: Program = "jupyterlab") -> tuple[Session, Access]:
-    """Make a session and queue its job; from then on interrupts are deferred. Raises what ``queue_job`` raises."""
+def queue_session(
+    plan: Plan, stage: Stage, program: Program = "jupyterlab", costing: Costing | None = None
+) -> tuple[Session, Access]:
+    """Make a session and queue its job; from then on interrupts are deferred. Raises what ``queue_job`` raises.
+
+    The price is told before.
+    """
+    costing = costing or Costing(plan, stage)
     session = _new_session(plan, stage.scheduler, stage.site, stage.root, program)
     stage.scheduler.submit(plan.request, session.submission)  # what cannot be asked for is told before all else
     stage.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
     with _discarded_if_not_queued(stage, session), profile_named(plan):
         access = _write(plan, stage, session)
+        costing.tell()
         return dataclasses.replace(session, job=queue_job(stage, session)), access
-
-
-def doctor(place: Place, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Log in and look, without a job: by which engine and why, the scheduler, and how compute nodes are reached."""
-    with open_stage(place, view, prompts, interrupts) as stage:
-        view.show(events.Noted(f"{stage.host.label}: {stage.site.user}, sessions in {stage.root}"))
-        view.show(events.Noted(f"scheduler: {stage.scheduler.name}"))
-        if not stage.scheduler.same_machine:
-            view.show(events.Noted(f"stream: {place.profile.stream}; {told_of(place.name)}"))
 
 
 def dry_run(plan: Plan, view: View) -> None:
@@ -86,8 +94,10 @@ def dry_run(plan: Plan, view: View) -> None:
     session = _new_session(plan, scheduler, site, root)
     for note in _notes(plan, scheduler, site):
         view.show(events.Noted(note))
+    if priced := price_of(plan, scheduler):
+        view.show(priced)
     command = scheduler.submit(plan.request, session.submission)
-    env = _session_env(plan, scheduler, site)
+    env = session_env(plan, scheduler, site)
     view.show(events.Planned(str(there or host.label), _as_typed(command), session.directory, env))
 
 
@@ -119,7 +129,8 @@ def _new_session(plan: Plan, scheduler: Scheduler, site: Site, root: str, progra
                        environment=plan.environment_name, now=site.now,
                        stream="direct" if _listens_openly(plan, scheduler) else None, program=program,
                        command=plan.command, launched_from=socket.gethostname(),
-                       idle_stop=plan.idle_stop if program == "jupyterlab" else 0)  # fmt: skip
+                       idle_stop=plan.idle_stop if program == "jupyterlab" else 0,
+                       course=plan.place.course.name if plan.place.course else None)  # fmt: skip
 
 
 def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
@@ -128,7 +139,7 @@ def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
 
 def _write(plan: Plan, stage: Stage, session: Session) -> Access:
     """Write the session's directory, with a token and keys that are its own."""
-    env = _session_env(plan, stage.scheduler, stage.site, session.record.program)
+    env = session_env(plan, stage.scheduler, stage.site, session.record.program)
     if stage.scheduler.same_machine:  # no server of ours has to be entered
         return Access(write_session(stage.host, session, env, {}), lambda: join_keys(stage.host, session.directory))
     keys, files = new_keys()
@@ -151,7 +162,8 @@ def _watching(plan: Plan) -> dict[str, str]:
     return {**said, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else said
 
 
-def _session_env(plan: Plan, scheduler: Scheduler, site: Site, program: Program = "jupyterlab") -> str:
+def session_env(plan: Plan, scheduler: Scheduler, site: Site, program: Program = "jupyterlab") -> str:
+    """Return what the job script needs to know, as it stands in ``session.env``."""
     asked = plan.environment
     environment = asked.model_copy(
         update={

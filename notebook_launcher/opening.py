@@ -29,7 +29,7 @@ def open_stage(
     with open_host(place, view, counted) as host:
         site = look_at(host)
         root = site.expand(place.profile.session_root)
-        kind = place.scheduler if place.scheduler != "auto" else _find_scheduler(host, view)
+        kind = place.scheduler if place.scheduler != "auto" else find_scheduler(host, view)
         yield Stage(place, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
 
 
@@ -45,9 +45,12 @@ def open_host(place: Place, view: View, prompts: Prompts) -> Host:
     return host
 
 
-def _find_scheduler(host: Host, view: View) -> str:
-    if host.run(["sh", "-c", "command -v sbatch"], login_shell=True).exit_code == 0:
-        return "slurm"
+def find_scheduler(host: Host, view: View) -> str:
+    """Return the kind of scheduler that a host has; where it has none that is said, and it is ``local``."""
+    found = host.run(["sh", "-c", "command -v sbatch || command -v bsub"], login_shell=True).stdout.strip()
+    for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
+        if found.endswith(command):
+            return name
     view.show(events.Noted(f"No sbatch is found on {host.label}: JupyterLab will run on {host.label} itself."))
     return "local"
 
@@ -55,10 +58,13 @@ def _find_scheduler(host: Host, view: View) -> str:
 def make_scheduler(name: str, root: str) -> Scheduler:
     """Return the scheduler of that name; ``root``: where the sessions are. Raises ``SchedulerMissing``."""
     from notebook_launcher.schedulers.local import Local
+    from notebook_launcher.schedulers.lsf import Lsf
     from notebook_launcher.schedulers.slurm import Slurm
 
     if name == "local":
         return Local(root)
     if name in ("slurm", "auto"):
         return Slurm()
+    if name == "lsf":
+        return Lsf()
     raise SchedulerMissing(f"This version knows no scheduler “{name}”.", mend="is there a newer launch-notebook?")

@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Literal
 
 from notebook_launcher.dialect import speak
-from notebook_launcher.errors import EnvironmentUnknown, ProfileError, UsageError
+from notebook_launcher.errors import AnswerMissing, EnvironmentUnknown, ProfileError, UsageError
 from notebook_launcher.flags import REFUSED, as_typed
 from notebook_launcher.hosts.ssh_settings import Destination
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile
-from notebook_launcher.profiles.courses import course_layer, kept_course
+from notebook_launcher.profiles.courses import course_layers, kept_course, reservation_on
 from notebook_launcher.profiles.layers import Layer
-from notebook_launcher.profiles.models import CourseProfile
+from notebook_launcher.profiles.models import CourseProfile, Translation
+from notebook_launcher.profiles.store import profile_layers, profile_names
 from notebook_launcher.request import Request, parse_begin, parse_idle
 from notebook_launcher.schedulers.local import HONOURED
 
 SchedulerName = Literal["slurm", "lsf", "local", "auto"]
+THIS_MACHINE = "here"  # in the place of a profile's name: no cluster at all, but the machine that the user sits at
 
 
 @dataclass(frozen=True)
@@ -46,20 +48,32 @@ class Ask:
     idle_stop: str | None = None
     always_new: bool = False
     course: str | None = None
+    uv: str | None = None
 
 
 @dataclass(frozen=True)
 class Here:
-    """The machine that the user sits at, and the day it is there."""
+    """The machine that the user sits at, and the day it is there. ``has_lsf``: whether ``bsub`` is found there."""
 
     hostname: str
     has_slurm: bool
+    has_lsf: bool = False
     today: date = field(default_factory=date.today, compare=False)
+
+    def has(self, scheduler: str) -> bool:
+        """Whether jobs are queued from this machine itself; with ``local`` they always can be."""
+        return {"slurm": self.has_slurm, "lsf": self.has_lsf}.get(scheduler, True)
+
+    @property
+    def has_scheduler(self) -> bool:
+        """Whether jobs can be queued from this machine."""
+        return self.has_slurm or self.has_lsf
 
     @classmethod
     def look(cls) -> Here:
         """Return this machine."""
-        return cls(socket.gethostname(), shutil.which("sbatch") is not None)
+        has_slurm, has_lsf = (shutil.which(command) is not None for command in ("sbatch", "bsub"))
+        return cls(socket.gethostname(), has_slurm, has_lsf)
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,8 @@ class Place:
     """Where to launch: the profile and its name, the login node (``None``: this machine), the kind of scheduler.
 
     ``auto``: a bare host says nothing of its scheduler; it is looked for there. ``course``: the course that stands on
-    top of the profile, whose words are in it already.
+    top of the profile, whose words are in it already. ``instead_of``: the retired cluster that was named, whose
+    successor this is; ``notes`` tell that. ``said_here``: this machine was named, whatever is configured.
     """
 
     profile: ClusterProfile
@@ -78,6 +93,9 @@ class Place:
     ssh_config: str | None = None
     engine: str | None = None
     course: CourseProfile | None = None
+    instead_of: str | None = None
+    notes: tuple[str, ...] = ()
+    said_here: bool = False
 
     @property
     def name(self) -> str:
@@ -87,7 +105,10 @@ class Place:
     def arguments(self) -> list[str]:
         """Return the flags that lead to the same place again."""
         words = ["--course", self.course.name] if self.course else []
-        words += ["--cluster", self.cluster] if self.cluster else ["--host", self.host] if self.host else []
+        if self.cluster and not (self.course and self.course.cluster == self.cluster):
+            words += ["--cluster", self.cluster]
+        words += ["--host", self.host] if self.host else []
+        words += ["--cluster", THIS_MACHINE] if self.said_here else []
         others = (("--ssh-config", self.ssh_config), ("--engine", self.engine))
         return [*words, *(word for name, value in others if value for word in (name, value))]
 
@@ -118,8 +139,26 @@ class Plan:
 def find_place(ask: Ask, here: Here) -> Place:
     """Return where to launch: --host, --course, --cluster, what is configured, this machine's scheduler, or ``local``.
 
-    Raises ``ProfileError`` or ``UsageError``.
+    Raises ``ProfileError`` or ``UsageError``, and ``AnswerMissing`` where only the user can tell the login node.
     """
+    place = place_so_far(ask, here)
+    if needs_host(place, here):
+        raise AnswerMissing(
+            f"The login node of “{place.cluster}” is not known.",
+            mend=f"keep it: launch-notebook clusters edit {place.cluster} --host you@login.example.org",
+        )
+    return place
+
+
+def needs_host(place: Place, here: Here) -> bool:
+    """Whether nobody has told yet where the login node of a profile is, and this machine is none."""
+    profile = place.profile
+    is_login_node = profile.scheduler != "local" and here.has(profile.scheduler)
+    return place.destination is None and "host" in profile.ask and not profile.host and not is_login_node
+
+
+def place_so_far(ask: Ask, here: Here) -> Place:
+    """Return where to launch, as ``find_place``, also where the login node is not known yet."""
     place = _find_place(ask, here)
     said = {key: value for key, value in (("engine", ask.engine), ("stream", ask.stream)) if value}
     return replace(place, profile=place.profile.model_copy(update=said), engine=ask.engine)
@@ -133,33 +172,92 @@ def _find_place(ask: Ask, here: Here) -> Place:
     if ask.host:
         destination = Destination.parse(ask.host, config_file=ask.ssh_config)
         return Place(ClusterProfile(), None, destination, "auto", ask.host, ask.ssh_config)
-    course, over = _course(ask, here)
+    course, files = _course(ask)
     name = ask.cluster or (course.cluster if course else None) or load_configuration().cluster
+    if name == THIS_MACHINE and name not in profile_names():
+        name = None
     if course and not name:
         raise ProfileError(f"The course “{course.name}” names no cluster.", mend="name it as well: --cluster NAME")
     if name:
+        succession = _succession(name)
+        old, name = name if succession.notes else None, succession.name
+        over = course_layers(course, files, _day(ask, here), profile_layers(name)) if course else ()
         profile = load_profile(name, over)
+        own = () if profile.successor else profile.translations  # those of a retired one lead to its successor
+        translations = (*succession.translations, *own)
+        profile = profile.model_copy(update={"translations": translations})
         if profile.host is None or _is_login_node(profile, here):
-            return Place(profile, name, None, profile.scheduler, course=course)
+            return Place(profile, name, None, profile.scheduler, course=course, instead_of=old, notes=succession.notes)
         destination = Destination.parse(
             profile.host, user=profile.user, port=profile.port, config_file=ask.ssh_config or profile.ssh_config
         )
-        return Place(profile, name, destination, profile.scheduler, ssh_config=ask.ssh_config, course=course)
-    return Place(ClusterProfile(), None, None, "slurm" if here.has_slurm else "local")
+        return Place(profile, name, destination, profile.scheduler, ssh_config=ask.ssh_config, course=course,
+                     instead_of=old, notes=succession.notes)  # fmt: skip
+    kind: SchedulerName = "slurm" if here.has_slurm else "lsf" if here.has_lsf else "local"
+    return Place(ClusterProfile(), None, None, kind, said_here=ask.cluster == THIS_MACHINE)
 
 
-def _course(ask: Ask, here: Here) -> tuple[CourseProfile | None, list[Layer]]:
-    """Return the course that is meant, if any, and what it puts on top of its cluster's profile today."""
+@dataclass(frozen=True)
+class _Succession:
+    """The cluster that is in use today, and how words of those before it become its own."""
+
+    name: str
+    translations: tuple[Translation, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def _succession(name: str) -> _Succession:
+    """Return the successor of a retired cluster, or the cluster itself."""
+    names = [name]
+    translations: list[Translation] = []
+    notes = []
+    while (profile := load_profile(names[-1])).status == "retired" and profile.successor and not profile.unavailable:
+        if profile.successor in names:
+            chain = " → ".join([*names, profile.successor])
+            raise ProfileError("Retired clusters succeed each other in a circle.", why=chain)
+        translations += profile.translations
+        notes.append(f"{profile.notice or f'{names[-1]} is retired.'} Launching on {profile.successor}.")
+        names.append(profile.successor)
+    return _Succession(names[-1], tuple(translations), tuple(notes))
+
+
+def _course(ask: Ask) -> tuple[CourseProfile | None, tuple[Layer, ...]]:
+    """Return the course that is meant, if any, and its files."""
     name = ask.course or (None if ask.cluster else load_configuration().course)
     if name is None:
-        return None, []
-    course, origin = kept_course(name)
-    return course, [course_layer(course, here.today, origin)]
+        return None, ()
+    kept = kept_course(name)
+    return kept.course, kept.layers
+
+
+def _day(ask: Ask, here: Here) -> date:
+    """Return the day on which the job begins, by the user's clock, as far as that can be told."""
+    begin = ask.flags.get("begin")
+    at = parse_begin(begin, datetime.combine(here.today, datetime.now().time())).at if begin else None
+    return at.date() if at else here.today
+
+
+def _course_notes(course: CourseProfile, ask: Ask, here: Here) -> list[str]:
+    """Return what the user should know of the course today."""
+    day, notes = _day(ask, here), [course.notice] if course.notice else []
+    go_without = f"to go without it: --cluster NAME, or launch-notebook course forget {course.name}"
+    if course.first and day < course.first:
+        notes.append(f"The course “{course.name}” begins on {course.first}; {go_without}")
+    if course.last and day > course.last:
+        notes.append(f"The course “{course.name}” ended on {course.last}; {go_without}")
+    reservation = reservation_on(course, day)
+    if reservation and "reservation" not in ask.flags:
+        notes.append(f"The course's reservation {reservation.name} is used, which is there until {reservation.last}.")
+    elif course.reservations and not reservation and (later := [r for r in course.reservations if r.first > day]):
+        following = min(later, key=lambda one: one.first)
+        notes.append(f"The course has no reservation on {day}; the next one, {following.name}, "
+                     f"begins on {following.first}.")  # fmt: skip
+    return notes
 
 
 def _is_login_node(profile: ClusterProfile, here: Here) -> bool:
     """Whether the user sits on the profile's login node already, so that the same words need no connection."""
-    if profile.scheduler == "slurm" and not here.has_slurm:
+    if not here.has(profile.scheduler):
         return False
     host = (profile.host or "").rpartition("@")[2].partition(":")[0]
     patterns = (*profile.login_nodes, host)
@@ -176,9 +274,9 @@ def make_plan(ask: Ask, here: Here) -> Plan:
         if any(c in value for c in "\n\r\0"):
             raise UsageError(f"The value of {name} has more than one line.")
     place = find_place(ask, here)
-    spoken = speak(place.profile, ask.flags)
+    spoken = speak(place.profile, ask.flags, place.cluster)
     request = Request(spoken.flags)
-    chosen, environment, container = _environment(ask, place)
+    chosen, environment, container = chosen_environment(ask, place)
     path = _own_path(place) if environment.is_plain and not container else ()
     idle = place.profile.idle_stop if ask.idle_stop is None else ask.idle_stop
     return Plan(
@@ -193,7 +291,7 @@ def make_plan(ask: Ask, here: Here) -> Plan:
         _same_again(ask, place),
         parse_idle(idle) if idle else 0,
         ask.always_new,
-        spoken.notes,
+        (*place.notes, *spoken.notes, *(_course_notes(place.course, ask, here) if place.course else ())),
     )
 
 
@@ -201,12 +299,18 @@ def _same_again(ask: Ask, place: Place) -> str:
     """Return what asks for the same once more, for a shell; a begin time has passed by then, and is left out."""
     flags = as_typed({name: value for name, value in ask.flags.items() if name != "begin"})
     words: list[str] = []
-    for name, value in (("stream", ask.stream), ("idle-stop", ask.idle_stop), ("conda", ask.conda), ("venv", ask.venv)):
+    said = (("stream", ask.stream), ("idle-stop", ask.idle_stop), *_activations(ask))
+    for name, value in said:
         words += [f"--{name}", value] if value else []
     words += [word for name in ask.modules for word in ("--module", name)]
     words += [word for port in ask.forwards for word in ("--forward", str(port))]
     words += ["--", *ask.words] if ask.words else []
-    return " ".join(filter(None, (shlex.join(place.arguments()), flags, shlex.join(words))))
+    named = replace(place, cluster=place.instead_of or place.cluster)  # the flags are in its words
+    return " ".join(filter(None, (shlex.join(named.arguments()), flags, shlex.join(words))))
+
+
+def _activations(ask: Ask) -> tuple[tuple[str, str | None], ...]:
+    return (("conda", ask.conda), ("venv", ask.venv), ("uv", ask.uv))
 
 
 def _values(ask: Ask) -> list[tuple[str, str]]:
@@ -214,8 +318,7 @@ def _values(ask: Ask) -> list[tuple[str, str]]:
     pairs = [
         *((f"--{name}", value) for name, value in ask.flags.items()),
         *(("--module", name) for name in ask.modules),
-        ("--conda", ask.conda),
-        ("--venv", ask.venv),
+        *((f"--{name}", value) for name, value in _activations(ask)),
         *(("what comes after --", word) for word in ask.words),
     ]
     return [(name, value) for name, value in pairs if value is not None]
@@ -259,7 +362,11 @@ def _own_path(place: Place) -> tuple[str, ...]:
     return ()
 
 
-def _environment(ask: Ask, place: Place) -> tuple[str | None, Environment, str | None]:
+def chosen_environment(ask: Ask, place: Place) -> tuple[str | None, Environment, str | None]:
+    """Return the environment that is meant: its name, what it comes to here, and its image.
+
+    Raises ``UsageError`` or ``EnvironmentUnknown``.
+    """
     late = [word for word in ask.words if word.startswith("-")]
     if late:
         raise UsageError(
@@ -287,14 +394,12 @@ def _environment(ask: Ask, place: Place) -> tuple[str | None, Environment, str |
         base = _named(name, profile, place) if name else Environment()
         container = words[1] if len(words) > 1 else None
     environment = base.model_copy(
-        update={
-            key: value for key, value in (("modules", ask.modules), ("conda", ask.conda), ("venv", ask.venv)) if value
-        }
+        update={key: value for key, value in (("modules", ask.modules), *_activations(ask)) if value}
     )
     image = container or environment.container
     if image is None:
         return name, environment, None
-    return name, _with_containers_of(profile, environment), _image_path(image, profile)
+    return name, _with_containers_of(profile, environment), image_path(image, profile)
 
 
 def _with_containers_of(profile: ClusterProfile, environment: Environment) -> Environment:
@@ -327,8 +432,8 @@ def _looks_like_image(word: str) -> bool:
     return "/" in word or word.endswith((".sif", ".simg", ".img", ".sqsh"))
 
 
-def _image_path(image: str, profile: ClusterProfile) -> str:
-    """A bare file name lies in the profile's image folder, if it has one; else where the job starts."""
-    if "/" in image or not profile.image_dir:
+def image_path(image: str, profile: ClusterProfile) -> str:
+    """Return where an image is: a bare name lies in the profile's image folder, if it has one; not so ``name:tag``."""
+    if "/" in image or ":" in image or not profile.image_dir:
         return image
     return f"{profile.image_dir.rstrip('/')}/{image}"

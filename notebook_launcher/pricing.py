@@ -1,16 +1,235 @@
-"""What a request will cost, before it is queued: by the profile's rates, and by what is left of the account. Pure."""
+"""What a job costs by the profile's rates, before it is queued and once it is over, and what is left. Pure.
+
+A price is never guessed: where a number is missing that has a price, there is none.
+"""
 
 from __future__ import annotations
 
-from notebook_launcher.profiles.models import Budget, Price
-from notebook_launcher.request import Request
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from notebook_launcher.measures import asked, most_nodes
+from notebook_launcher.profiles.models import Budget, Price, Rates
+from notebook_launcher.request import GPU_FLAGS, Request, parse_gres
+from notebook_launcher.tally import span
+from notebook_launcher.text import printable
+
+_MOST_LINES, _LONGEST_LINE = 2000, 500  # of a budget command's output; what is longer is no table of accounts
 
 
-def estimate(price: Price, request: Request) -> float | None:
-    """Return what the whole walltime costs at most, in ``price.unit``; ``None`` where a number is missing."""
-    return None
+@dataclass(frozen=True)
+class Share:
+    """What a job has for its time; ``None``: not known.
+
+    ``gpu_type``: the scheduler's word for all its GPUs, ``gpu_name``: the driver's, ``feature``: what its nodes must
+    have, which on some sites is the type. ``partitions``: where it is, or those that it may be in.
+    """
+
+    gpus: int = 0
+    cores: int | None = None
+    nodes: int | None = None
+    gpu_type: str | None = None
+    gpu_name: str = ""
+    feature: str | None = None
+    partitions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a request will cost at most, and how that comes about: ``2 h × 1 A100``."""
+
+    cost: float
+    reckoning: str
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One thing that has a price: what an hour of all of it costs, and its name."""
+
+    hourly: float
+    name: str
+
+
+# --- one arithmetic for both ---------------------------------------------------------------------------------------
+
+
+def cost_of(price: Price, share: Share, seconds: float) -> float | None:
+    """Return what a share costs for a time, in ``price.unit``.
+
+    ``None`` where a number is missing that has a price, or where it depends on which of several partitions it is in.
+    """
+    costs = {_sum(price, parts) for parts in _in_each_partition(price, share)}
+    hourly = costs.pop() if len(costs) == 1 else None
+    return None if hourly is None else seconds / 3600 * hourly
+
+
+def estimate(price: Price, request: Request) -> Estimate | None:
+    """Return what the whole walltime costs at most; ``None`` where a number is missing, or there is no limit.
+
+    Of several partitions the dearest counts.
+    """
+    walltime = request.walltime
+    if walltime is None:
+        return None
+    seconds, told = walltime.total_seconds(), _in_each_partition(price, share_of(request))
+    known = [(_sum(price, parts), parts) for parts in told if parts is not None]
+    if len(known) < len(told):
+        return None
+    hourly, parts = max(known, key=lambda pair: pair[0] or 0.0)
+    return Estimate(seconds / 3600 * (hourly or 0.0), f"{span(seconds)} × {_in_words(price, parts)}")
+
+
+def share_of(request: Request) -> Share:
+    """Return what a request asks for, as far as its flags tell."""
+    flags = request.flags
+    gpus = int(asked(request, "gres/gpu") or 0)
+    nodes = most_nodes(request) or int(asked(request, "node") or 1)
+    partitions = tuple(filter(None, (name.strip() for name in (flags.get("partition") or "").split(","))))
+    cores, feature = _cores(request, gpus), flags.get("constraint")
+    return Share(gpus, cores, nodes, type_asked(flags), feature=feature, partitions=partitions)
+
+
+def type_asked(flags: Mapping[str, str | None]) -> str | None:
+    """Return the type of GPU that was asked for by name: ``a100`` of ``--gpus a100:2`` or ``--gres=gpu:a100:2``.
+
+    ``None`` without one, and for several.
+    """
+    kinds = {kind.lower(): kind for flag in sorted(GPU_FLAGS & flags.keys()) for kind in _types_in(flag, flags[flag])}
+    return next(iter(kinds.values())) if len(kinds) == 1 else None
+
+
+def _types_in(flag: str, value: str | None) -> Iterable[str]:
+    for name, _ in parse_gres((value or "").replace("=", ":")):
+        kind = name.removeprefix("gres/").removeprefix("gres:").removeprefix("gpu").removeprefix(":")
+        if kind and not kind.isdecimal() and (flag not in ("gres", "tres-per-task") or "gpu:" in name):
+            yield kind
+
+
+def _cores(request: Request, gpus: int) -> int | None:
+    """Return how many cores are asked for; ``None`` for what is left to the scheduler.
+
+    So it is on whole nodes, and with GPUs, which bring cores on many sites (Slurm's ``DefCpuPerGPU``).
+    """
+    flags = request.flags
+    if "exclusive" in flags:
+        return None
+    if per_gpu := re.fullmatch(r"\d{1,6}", flags.get("cpus-per-gpu") or "", re.A):
+        return max(1, gpus * int(per_gpu[0]))
+    told = {"ntasks", "cpus-per-task", "ntasks-per-node"} & flags.keys()
+    cores = asked(request, "cpu")
+    return int(cores) if cores is not None and (told or not gpus) else None
+
+
+def _in_each_partition(price: Price, share: Share) -> list[list[_Part] | None]:
+    """Return what has a price by each of the rates that may count; ``None`` where a number is missing."""
+    rates: list[Rates] = []
+    for name in share.partitions or ("",):
+        rate = price.partitions.get(name, price)
+        rates += [rate] if rate not in rates else []
+    return [_parts(rate, share) for rate in rates]
+
+
+def _parts(rates: Rates, share: Share) -> list[_Part] | None:
+    of_a_gpu = _of_a_gpu(rates, share) if share.gpus else 0.0
+    if of_a_gpu is None:
+        return None
+    gpu = _kind(rates, share) or _plural("GPU", share.gpus)
+    counts = ((share.gpus, of_a_gpu, gpu), (share.cores, rates.core_hour, _plural("core", share.cores or 0)),
+              (share.nodes, rates.node_hour, _plural("node", share.nodes or 0)))  # fmt: skip
+    if any(count is None and each for count, each, _ in counts):
+        return None
+    return [_Part(count * each, f"{count} {name}") for count, each, name in counts if count and each]
+
+
+def _sum(price: Price, parts: list[_Part] | None) -> float | None:
+    """Return what an hour costs: all of it together, or the dearest part alone."""
+    if parts is None:
+        return None
+    hourly = [part.hourly for part in parts]
+    return max(hourly, default=0.0) if price.rule == "max" else sum(hourly)
+
+
+def _of_a_gpu(rates: Rates, share: Share) -> float | None:
+    """Return the price of one, ``None`` for a type without one."""
+    if not isinstance(rates.gpu_hour, dict):
+        return rates.gpu_hour
+    prices, kind = _by_type(rates), _kind(rates, share)
+    if kind:
+        return prices.get(kind.lower())
+    if not share.gpu_name:
+        same = set(prices.values())
+        return same.pop() if len(same) == 1 else None
+    name = share.gpu_name.lower()
+    return next((prices[word] for word in sorted(prices, key=len, reverse=True) if word in name), None)
+
+
+def _kind(rates: Rates, share: Share) -> str | None:
+    """Return the type of its GPUs; a feature is one only where it has a price."""
+    is_priced = (share.feature or "").lower() in _by_type(rates)
+    return share.gpu_type or (share.feature if is_priced else None)
+
+
+def _by_type(rates: Rates) -> dict[str, float]:
+    return {word.lower(): each for word, each in rates.gpu_hour.items()} if isinstance(rates.gpu_hour, dict) else {}
+
+
+def _in_words(price: Price, parts: list[_Part]) -> str:
+    if price.rule == "max" and parts:
+        return max(parts, key=lambda part: part.hourly).name
+    names = [part.name for part in parts]
+    return f"({' + '.join(names)})" if len(names) > 1 else "".join(names) or "what costs nothing"
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+# --- what is left --------------------------------------------------------------------------------------------------
 
 
 def left_of(budget: Budget, account: str | None, output: str) -> float | None:
-    """Return what is left of the account by the output of the budget command; ``None`` where it does not tell."""
-    return None
+    """Return what is left of the account by the output of the budget command; ``None`` where it does not tell.
+
+    Where the pattern asks for the account and none is named, the output must speak of one alone. ``output`` is data of
+    any kind; colours in it are no matter.
+    """
+    pattern = re.compile(budget.pattern.replace("{account}", re.escape(account) if account else r"\S+"))
+    found = []
+    for line in printable(output).splitlines()[:_MOST_LINES]:
+        if match := pattern.search(line[:_LONGEST_LINE]):
+            number = read_number(match["left"] or "")
+            if number is not None:
+                found.append(number)
+    if account is None and "{account}" in budget.pattern and len(found) > 1:
+        return None
+    return found[0] if found else None
+
+
+_GROUPED = re.compile(r"\d{1,3}(?P<mark>[ ,.'’_\u00a0\u2009\u202f])\d{3}(?:(?P=mark)\d{3})*")
+
+
+def read_number(text: str) -> float | None:
+    """Read a number as people and tools write it: ``1840``, ``1,840``, ``1 840``, ``1'840.5``, ``1.840,5``.
+
+    ``1.840`` is read as it stands, 1.84: a plain number comes before one with marks. ``None`` for what is no number.
+    """
+    text = text.strip().replace("\u2212", "-")
+    sign = -1 if text.startswith("-") else 1
+    text = text.lstrip("+-")
+    if not re.fullmatch(r"\d[\d ,.'’_\u00a0\u2009\u202f]{0,40}", text, re.A):
+        return None
+    if re.fullmatch(r"\d+(\.\d*)?", text, re.A):
+        return sign * float(text)
+    whole, point, decimals = text, "", ""
+    if (match := re.fullmatch(r"(.*)([.,])(\d+)", text)) and not (match[2] == "," and _is_grouped(text)):
+        whole, point, decimals = match[1], match[2], match[3]
+    if point and (mark := _GROUPED.fullmatch(whole)) and mark["mark"] == point:  # 1.840.000
+        whole, decimals = text, ""
+    if not (whole.isdecimal() or _is_grouped(whole)):
+        return None
+    return sign * float(f"{re.sub(r'[^0-9]', '', whole)}.{decimals or 0}")
+
+
+def _is_grouped(text: str) -> bool:
+    return _GROUPED.fullmatch(text) is not None

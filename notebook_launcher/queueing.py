@@ -32,7 +32,8 @@ from notebook_launcher.errors import (
 )
 from notebook_launcher.interrupts import Interrupt
 from notebook_launcher.plan import Plan
-from notebook_launcher.profiles.store import default_flags
+from notebook_launcher.profiles.courses import flags_of
+from notebook_launcher.profiles.store import flag_tables
 from notebook_launcher.request import GPU_FLAGS, Request
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session import Session, read_job
@@ -84,13 +85,18 @@ def profile_named(plan: Plan) -> Iterator[None]:
         yield
     except SubmitRefused as error:
         flags = plan.request.flags
-        # the launcher's own walltime is not among them
-        wishes = default_flags(plan.place.profile).keys() & flags.keys()
-        theirs = sorted((_ABOUT.get(type(error), frozenset()) & wishes) - plan.asked)
+        # the launcher's own walltime is not among them; GPUs are the user's in whatever words
+        tables = (table for place, table in flag_tables(plan.place.profile) if "when" not in place)
+        wishes = {name.replace("_", "-") for table in tables for name in table} & flags.keys()
+        asked = plan.asked | (GPU_FLAGS if plan.asked & GPU_FLAGS else frozenset())
+        theirs = sorted((_ABOUT.get(type(error), frozenset()) & wishes) - asked)
         if theirs and plan.place.cluster:
             named = ", ".join(f"--{name}={flags[name]}" for name in theirs)
-            error.why = f"{error.why} The profile “{plan.place.cluster}” asks for it: {named}.".strip()
-            error.mend = f"a flag of yours replaces the profile's; {error.mend}"
+            course = plan.place.course
+            by_course = course is not None and flags_of(course) >= set(theirs)
+            whose = f"course “{course.name}”" if course and by_course else f"profile “{plan.place.cluster}”"
+            error.why = f"{error.why} The {whose} asks for it: {named}.".strip()
+            error.mend = f"a flag of yours replaces the {whose.partition(' ')[0]}'s; {error.mend}"
         raise
 
 

@@ -162,22 +162,31 @@ def _is_gpu(gres_name: str) -> bool:
     return re.fullmatch(r"(gres[/:])?gpu(:.*)?", gres_name) is not None
 
 
-def _gpus_in(flag: str, value: str) -> int | None:
-    """Return how many GPUs this flag asks for, ``None`` where it does not speak of GPUs."""
+def gpu_items(flag: str, value: str) -> list[tuple[str | None, int]] | None:
+    """Return the GPUs that this flag asks for, by type and count, ``None`` where it does not speak of GPUs.
+
+    A type is ``None`` where any will do: ``--gres=gpu:t4:1,gpu:2`` → ``[("t4", 1), (None, 2)]``.
+    """
     if flag == "gres" and value.strip().lower() == "none":
-        return 0  # sbatch's own word for none at all
+        return []  # sbatch's own word for none at all
     if flag in ("gres", "tres-per-task"):
-        counts = [count for name, count in parse_gres(value.replace("gres/", "").replace("=", ":")) if _is_gpu(name)]
-        return sum(counts) if counts else None
+        items = [item for item in parse_gres(value.replace("gres/", "").replace("=", ":")) if _is_gpu(item[0])]
+        return [(name.partition(":")[2] or None, count) for name, count in items] or None
     if flag in GPU_FLAGS:
         # --gpus=4, --gpus=t4:2 and --gpus=t4:1,a100:1 are all legal
-        return sum(count if name else 0 for name, count in (_typed_count(part) for part in value.split(",")))
+        return [(kind, count) for kind, count in map(_typed_count, value.split(",")) if kind != ""]
     return None
 
 
-def _typed_count(part: str) -> tuple[str, int]:
-    kind, _, count = part.rpartition(":")
-    return (kind or "gpu", int(count)) if count.isdecimal() else (part, 1)
+def gpus_in(flag: str, value: str) -> int | None:
+    """Return how many GPUs this flag asks for, ``None`` where it does not speak of GPUs."""
+    items = gpu_items(flag, value)
+    return None if items is None else sum(count for _, count in items)
+
+
+def _typed_count(part: str) -> tuple[str | None, int]:
+    kind, _, count = part.strip().rpartition(":")
+    return (kind or None, int(count)) if count.isdecimal() else (part.strip(), 1)
 
 
 def merge_flags(defaults: Mapping[str, str | None], asked: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -192,14 +201,14 @@ def merge_flags(defaults: Mapping[str, str | None], asked: Mapping[str, str | No
     for family in _SAME:
         if family & asked.keys():
             _drop(merged, family)
-    if any(_gpus_in(flag, value or "") is not None for flag, value in asked.items()):
+    if any(gpus_in(flag, value or "") is not None for flag, value in asked.items()):
         for flag in GPU_FLAGS & merged.keys():
             _remove_gpus(merged, flag)
-        if all(_gpus_in(flag, value or "") in (None, 0) for flag, value in asked.items()):
+        if all(gpus_in(flag, value or "") in (None, 0) for flag, value in asked.items()):
             _drop(merged, _GPU_DETAILS)
     merged.update(asked)
     for flag in sorted(GPU_FLAGS & merged.keys()):
-        if _gpus_in(flag, merged[flag] or "") == 0:
+        if gpus_in(flag, merged[flag] or "") == 0:
             _remove_gpus(merged, flag)
     if merged.get("time") is None:
         merged["time"] = DEFAULT_WALLTIME
@@ -262,4 +271,4 @@ class Request:
     @property
     def gpus(self) -> int:
         """How many GPUs are asked for, in the largest of the words used; 0 without any."""
-        return max((_gpus_in(flag, value or "") or 0 for flag, value in self.flags.items()), default=0)
+        return max((gpus_in(flag, value or "") or 0 for flag, value in self.flags.items()), default=0)

@@ -10,6 +10,7 @@ _PACKAGE = Path(__file__).resolve().parent
 JOB_FILES = (
     "jupyterlab.sh",
     "lib.sh",
+    "containers.sh",
     "submit.sh",
     "sshd.sh",
     "shell.sh",
@@ -17,6 +18,7 @@ JOB_FILES = (
     "usage.sh",
     "asked.sh",
     "local.sh",
+    "image.sh",
     "jupyter_server_config.py",
     "idle_guard.py",
 )

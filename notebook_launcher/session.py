@@ -70,6 +70,7 @@ class SessionRecord(BaseModel):
 
     ``command``: what asks for the same again, as it is typed after the program's name. ``launched_from``: the name of
     the machine that the user sat at. ``idle_stop``: seconds without use after which it ends by itself, 0: never.
+    ``course``: the course that it was launched for.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -89,6 +90,7 @@ class SessionRecord(BaseModel):
     command: str | None = None
     launched_from: str | None = None
     idle_stop: int = 0
+    course: str | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class Session:
     @property
     def submission(self) -> Submission:
         """What the scheduler needs to know of it."""
-        return Submission(self.id, self.directory, f"{self.directory}/jupyterlab.sh", f"{self.directory}/job.log")
+        script, log = f"{self.directory}/jupyterlab.sh", f"{self.directory}/job.log"
+        return Submission(self.id, self.directory, script, log, self.record.created)
 
 
 def new_id(now: datetime) -> str:
@@ -129,6 +132,7 @@ def new_session(
     command: str | None = None,
     launched_from: str | None = None,
     idle_stop: int = 0,
+    course: str | None = None,
 ) -> Session:
     """Return a new session under ``root``; nothing is written yet."""
     session_id = new_id(now)
@@ -147,6 +151,7 @@ def new_session(
         command=command,
         launched_from=launched_from,
         idle_stop=idle_stop,
+        course=course,
     )
     return Session(record, directory)
 
@@ -231,6 +236,8 @@ def job_in(noted: str, started: Mapping[str, object] | None) -> JobRef | None:
 
 
 def _job_of(line: str) -> JobRef | None:
-    """Read one line of what a submit command printed: ``7`` or ``7;snowy``."""
+    """Read one line of what a submit command printed: ``7``, ``7;snowy``, or LSF's ``Job <7> is submitted to ...``."""
+    if match := re.match(r"Job <(\d{1,12})> is submitted", line.strip(), re.A):
+        return JobRef(match[1])
     match = re.fullmatch(r"(\d[\w.-]*)(?:;([\w.-]+))?", line.strip(), re.A)
     return JobRef(match[1], match[2]) if match else None

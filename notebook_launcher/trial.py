@@ -73,8 +73,8 @@ def trial(plan: Plan, wish: Wish, view: View, prompts: Prompts, interrupts: Inte
     """
     with open_stage(plan.place, view, prompts, interrupts) as stage:
         useless = useless_flags_note(plan.asked) if stage.scheduler.same_machine else None
-        if useless:
-            view.show(events.Noted(useless))
+        for note in (*plan.notes, *([useless] if useless else ())):
+            view.show(events.Noted(note))
         session, access = queue_session(plan, stage, program="shell")
         node = await_start(stage, session, access, submitted(plan, stage, session))
         interrupted = _Interrupted(interrupts)

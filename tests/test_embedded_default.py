@@ -24,9 +24,14 @@ Start = Callable[..., Session]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A home of its own, and a PATH without a scheduler and without this environment's JupyterLab."""
+    """A home of its own, and a PATH without a scheduler and without this environment's JupyterLab.
+
+    Its user said at the first launch that this machine is meant.
+    """
     home = tmp_path / "home"
-    home.mkdir()
+    chosen = home / ".config" / "notebook-launcher" / "config.toml"
+    chosen.parent.mkdir(parents=True)
+    chosen.write_text('cluster = "here"\n')
     kept = {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
     return {**kept, "TERM": "xterm-256color", "HOME": str(home), "PATH": "/usr/bin:/bin", "USER": "somebody"}
 
@@ -82,6 +87,29 @@ def test_jupyterlab_comes_up_and_enter_ends_it(start: Start, environment: dict[s
     assert session.end() == 0
     assert "is gone." in session.printed
     nothing_left(environment)
+
+
+def test_the_first_launch_asks_once_and_enter_means_this_machine(start: Start, environment: dict[str, str]) -> None:
+    chosen = Path(environment["HOME"]) / ".config" / "notebook-launcher" / "config.toml"
+    chosen.unlink()
+    session = start()
+    session.expect("ENTER alone means this machine")
+    session.send("\n")
+    session.ready()
+    session.send("\n")
+    assert session.end() == 0
+    assert chosen.read_text() == 'cluster = "here"\n'
+    nothing_left(environment)
+
+
+def test_nobody_to_ask_at_the_first_launch(environment: dict[str, str]) -> None:
+    (Path(environment["HOME"]) / ".config" / "notebook-launcher" / "config.toml").unlink()
+    done = subprocess.run([LAUNCH, "--dry-run"], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, check=True)  # fmt: skip
+    assert "--cluster NAME" in done.stderr
+    assert "--host" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "on this machine" in done.stdout
 
 
 def test_left_running_found_again_and_stopped(start: Start, environment: dict[str, str]) -> None:

@@ -463,7 +463,7 @@ def test_jupyterlab_on_a_public_address_is_ended(quick: Job) -> None:
     assert quick.processes() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2])
 def test_signals(quick: Job, number: signal.Signals) -> None:
     quick.start()
     quick.endpoint()

@@ -357,13 +357,12 @@ def test_the_job_script_works_by_hand(cluster: PracticeCluster) -> None:
 
 @pytest.mark.parametrize("engine", ["auto", "openssh"])
 def test_the_doctor_tells_the_engine_and_why(cluster: PracticeCluster, engine: str) -> None:
-    told = cluster.run("laptop", "alice", ["launch-notebook", "doctor", "--engine", engine])
+    told = cluster.run("laptop", "alice", ["launch-notebook", "doctor", "--engine", engine, "--no-node"])
     assert told.returncode == 0, told.stdout + told.stderr
     if engine == "auto":
-        assert "by paramiko: the ssh configuration asks for nothing that only OpenSSH has" in told.stdout
+        assert "paramiko: the ssh configuration asks for nothing that only OpenSSH has" in told.stdout
     else:
-        assert "by openssh: asked for" in told.stdout
-    assert "scheduler: slurm" in told.stdout and "stream: auto" in told.stdout
+        assert "openssh: asked for" in told.stdout
     assert_nothing_left(cluster)
 
 

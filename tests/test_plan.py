@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.errors import ConnectionFailed, EnvironmentUnknown, ProfileError, UsageError
+from notebook_launcher.errors import ClusterUnavailable, ConnectionFailed, EnvironmentUnknown, ProfileError, UsageError
 from notebook_launcher.hosts.ssh_settings import Destination
 from notebook_launcher.plan import Ask, Here, Place, begin_note, find_place, make_plan, useless_flags_note
-from notebook_launcher.profiles import ClusterProfile
+from notebook_launcher.profiles import ClusterProfile, load_profile
+from notebook_launcher.profiles.store import bundled_profiles
 from notebook_launcher.request import Request
 
 LAPTOP = Here("laptop", has_slurm=False)
@@ -271,3 +272,99 @@ def test_a_begin_time_that_has_passed_is_told() -> None:
 def test_flags_without_effect_are_told(asked: list[str], note: str | None) -> None:
     told = useless_flags_note(asked)
     assert told is None if note is None else told is not None and note in told
+
+
+# --- retired clusters ----------------------------------------------------------------------------------------
+
+OLD = """
+status = "retired"
+successor = "new"
+notice = "Old was switched off on 2026-01-30."
+
+[[translations]]
+when = { partition = "core" }
+drop = ["partition"]
+note = "there is no such partition."
+"""
+NEW = """
+host = "new.uni.example"
+[gpu.flags]
+gres = "gpu:{count}"
+[environments.torch]
+[[translations]]
+when = { ntasks = "*" }
+drop = ["ntasks"]
+set = { cpus-per-task = "{ntasks}" }
+note = "cores are -c."
+"""
+
+
+@pytest.fixture
+def retired(configuration: Path) -> Path:
+    (configuration / "clusters" / "old.toml").write_text(OLD)
+    (configuration / "clusters" / "new.toml").write_text(NEW)
+    return configuration
+
+
+@pytest.mark.usefixtures("retired")
+def test_a_launch_on_a_retired_cluster_goes_to_its_successor() -> None:
+    plan = make_plan(Ask({"partition": "core", "ntasks": "4", "gpus": "1"}, cluster="old", words=("torch",)), LAPTOP)
+    assert plan.place.cluster == "new"
+    assert plan.place.destination == Destination("new.uni.example")
+    assert plan.request.flags == {"cpus-per-task": "4", "gres": "gpu:1", "time": "0:59:00"}
+    assert plan.environment_name == "torch"
+    assert plan.notes == (
+        "Old was switched off on 2026-01-30. Launching on new.",
+        "-p core is left out: there is no such partition.",
+        "-n 4 is now -c 4: cores are -c.",
+    )
+
+
+@pytest.mark.usefixtures("retired")
+def test_the_same_again_is_in_the_words_of_the_retired_one() -> None:
+    """What leads back to the session names the successor, what asks anew has words that must be translated again."""
+    plan = make_plan(Ask({"partition": "core"}, cluster="old"), LAPTOP)
+    assert plan.place.arguments() == ["--cluster", "new"]
+    assert plan.command == "--cluster old -p core"
+    again = make_plan(Ask({"partition": "core"}, cluster="new"), LAPTOP)
+    assert again.request.flags["partition"] == "core"
+    assert again.notes == ()
+
+
+def test_the_configured_cluster_may_be_a_retired_one(retired: Path) -> None:
+    choose(retired, "old")
+    assert find_place(Ask(), LAPTOP).cluster == "new"
+
+
+def test_successors_of_successors(retired: Path) -> None:
+    (retired / "clusters" / "older.toml").write_text('status = "retired"\nsuccessor = "old"\n')
+    place = find_place(Ask(cluster="older"), LAPTOP)
+    assert (place.cluster, place.instead_of) == ("new", "older")
+    assert place.notes == (
+        "older is retired. Launching on old.",
+        "Old was switched off on 2026-01-30. Launching on new.",
+    )
+
+
+def test_successors_in_a_circle_are_told(retired: Path) -> None:
+    (retired / "clusters" / "new.toml").write_text('status = "retired"\nsuccessor = "old"\n')
+    with pytest.raises(ProfileError, match="in a circle") as caught:
+        find_place(Ask(cluster="old"), LAPTOP)
+    assert caught.value.why == "old → new → old"
+
+
+def test_a_retired_cluster_without_a_successor_is_refused(retired: Path) -> None:
+    (retired / "clusters" / "old.toml").write_text('host = "login"\nstatus = "retired"\nnotice = "Gone since May."\n')
+    with pytest.raises(ClusterUnavailable, match="Gone since May"):
+        make_plan(Ask(cluster="old"), LAPTOP)
+
+
+def test_who_still_has_a_retired_cluster_may_say_so(configuration: Path) -> None:
+    """Then its words are its own again."""
+    names = [name for name in bundled_profiles() if load_profile(name).status == "retired"]
+    name = next(name for name in names if load_profile(name).host)
+    (configuration / "clusters" / f"{name}.toml").write_text(f'base = "{name}"\nstatus = "active"\n')
+    old = next(iter(load_profile(name).gpu.types))
+    plan = make_plan(Ask({"gpus-per-node": f"{old}:1", "account": "NAISS2026-22-1"}, cluster=name), LAPTOP)
+    assert plan.place.cluster == name
+    assert plan.request.flags["gpus-per-node"] == f"{old}:1"

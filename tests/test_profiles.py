@@ -12,7 +12,7 @@ from notebook_launcher.errors import ProfileError
 from notebook_launcher.flags import FLAGS, REFUSED, Flag
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
 from notebook_launcher.profiles.models import Price
-from notebook_launcher.profiles.store import config_folder, default_flags
+from notebook_launcher.profiles.store import bundled_profiles, config_folder, default_flags
 
 Write = Callable[..., Path]
 
@@ -100,9 +100,28 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ('[environments.tf]\nmodule = ["x"]', "environments.tf.module", "modules"),
         ("xyzzy = 1", "xyzzy", ""),
         ('[price]\nunit = "SBU"\ngpu_hours = 1', "price.gpu_hours", "gpu_hour?"),
-        ('[price]\nunit = "SBU"\ngpu_hour = "many"', "price.gpu_hour:", "valid number"),
-        ('[price]\nunit = "SBU"\ncore_hour = -1', "price.core_hour", "greater than or equal to 0"),
-        ("[price]\ncore_hour = 1", "price.unit", "required"),
+        ('[price]\nunit = "SBU"\ngpu_hour = "many"', "price.gpu_hour", "is a number, without quotes"),
+        ('[price]\nunit = "SBU"\ncore_hour = -1', "price.core_hour", "0 at least"),
+        ("[price]\ncore_hour = 1", "price.unit", "missing"),
+        ('[price]\nunit = "SBU"\ncore_hour = nan', "price.core_hour", "number"),
+        ("port = true", "port", "whole number"),
+        ('[account]\nrequired = "yes"', "account.required", "true or false"),
+        ('[account]\npattern = "("', "account.pattern", "regular expression"),
+        ('[budget]\ncommand = ["x"]\npattern = "[0-9]+"', "budget.pattern", "(?P<left>"),
+        ('[budget]\ncommand = []\npattern = "(?P<left>x)"', "budget.command", "empty"),
+        ('[gpu]\ndefault_type = "t4"', "gpu", "[gpu.types]"),
+        ('[gpu.flags]\ngpus-per-nod = "{count}"', "[gpu.flags]", "gpus-per-node"),
+        ("[gpu.per_gpu]\ncpus-per-task = 1.5", "gpu.per_gpu.cpus-per-task", "whole number"),
+        ('[gpu.types."a b"]', "gpu.types", "kind of GPU"),
+        ('[[translations]]\nnote = "x"\ndrop = ["partitoin"]\nwhen = { gres = "x" }', "partitoin", "partition"),
+        ('[container]\ncommand = "aptainer"', "container.command", "apptainer"),
+        ('max_time = "soon"', "max_time", "hours:minutes:seconds"),
+        ('ask = ["hots"]', "ask", "host?"),
+        ('status = "dead"', "status", "retired"),
+        ('session_root = "sessions"', "session_root", "begins with /"),
+        ("keep_days = 0", "keep_days", "keep_days = 1"),
+        ("base = 3", "base", "generic"),
+        ('base = "nowhere"', "stand on", "generic"),
         ('host = ""', "host", ""),
         ('host = "-oProxyCommand=touch /tmp/x"', "host", "not the name of a host"),
         ('host = "two words"', "host", "not the name of a host"),
@@ -121,7 +140,7 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ('[environments.tf.env]\n"MY-VAR" = "1"', "environments.tf.env", "MY-VAR"),
         ('[environments.tf.env]\nA = "1\\n2"', "environments.tf.env", "value of A"),
         ('[environments]\ntf = "x.sif"', "environments.tf", ""),
-        ("[defaults]\nntasks = 4.5", "defaults.ntasks", ""),
+        ("[defaults]\nntasks = 4.5", "defaults.ntasks is a text, in quotes.", ""),
         ("[defaults]\nmem = [1]", "defaults.mem", ""),
         ("[defaults]\ntime = 02:00:00", "defaults.time", ""),
         ('[defaults]\npartitoin = "core"', "partitoin", "partition"),
@@ -140,22 +159,69 @@ def test_a_mistake_names_the_file_and_the_key_and_suggests(write: Write, text: s
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
     error = caught.value
-    assert str(path) in error.what
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if not line.startswith("[defaults]")]
+    assert re.match(rf"{re.escape(str(path))}:({'|'.join(map(str, lines))}): ", error.what), error.what
     assert key in error.what
     assert suggestion in f"{error.what} {error.why} {error.mend}"
     assert "pydantic" not in f"{error.what} {error.why}"
     assert error.why or error.mend
 
 
-def test_a_key_that_may_be_of_two_types_is_told_once(write: Write) -> None:
-    write('[environments.tf-gpu]\nactivate = """a\nb"""')
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[environments.tf-gpu]\nactivate = """a\nb"""', ":2: environments.tf-gpu.activate has more than one line."),
+        ('max_time = 5', ":1: max_time is a text, in quotes."),
+        ('[price]\nunit = "x"\ngpu_hour = "x"', ":3: price.gpu_hour is a number, without quotes."),
+        ("[cpu.flags]\nntasks = 4.5", ":2: cpu.flags.ntasks is a text, in quotes."),
+    ],
+)  # fmt: skip
+def test_a_key_that_may_be_of_two_types_is_told_once(write: Write, text: str, told: str) -> None:
+    path = write(text)
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
-    assert caught.value.what.endswith(
-        ": environments.tf-gpu.activate has more than one line: write it on one line, or as a list of lines where it "
-        "may be one."
-    )
+    assert caught.value.what == f"{path}{told}"
     assert caught.value.why == ""
+    assert caught.value.mend
+
+
+LONG = """\
+description = "x"
+activation = 1
+
+[environments.tf]
+activate = [
+    "export A='",
+    "description = 1",  # ] in a comment
+]
+
+[environments."tf gpu"]
+env = { A = 1 }
+
+[[translations]]
+note = "first"
+when = { gres = "gpu:t4:*" }
+
+[[translations]]
+[translations.when]
+gres = "gpu:t4:*"
+[translations.set]
+gups = 1
+"""
+
+
+def test_each_mistake_has_its_line(write: Write) -> None:
+    path = write(LONG)
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    told = f"{caught.value.what} {caught.value.why}"
+    assert sorted(set(re.findall(rf"{re.escape(str(path))}:(\d+)", told)), key=int) == ["2", "11", "17"], told
+    mended = LONG.replace("activation = 1\n", "\n").replace("A = 1", 'A = "1"')
+    write(mended.replace("[[translations]]\n[translations.w", '[[translations]]\nnote = "second"\n[translations.w'))
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    assert caught.value.what == f"{path}:22: [translations.set] has “gups”, which is no flag of sbatch."
+    assert caught.value.mend == "did you mean gpus?"
 
 
 def test_every_mistake_is_told_at_once(write: Write) -> None:
@@ -167,16 +233,86 @@ def test_every_mistake_is_told_at_once(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
-    [("host = login", "not TOML"), ("[defaults\n", "not TOML"), (b"host = '\xff'", "cannot be read")],
+    ("text", "line", "mend"),
+    [
+        ("# x\nhost = login", 2, 'host = "login"'),
+        ('description = "x"\n\n[defaults\n', 3, "[table]"),
+        ('host = "a"\nuser = "b"\nhost = "c"\n', 3, "away"),
+        ("[defaults]\ntime = 1:00\n", 2, "a text"),
+        ('host = "a', 1, "a text"),
+        ("x = " + "[" * 5000, 1, "a text"),
+        (b"# x\nhost = '\xff'", 2, "UTF-8"),
+    ],
 )
-def test_a_broken_file(write: Write, text: str | bytes, says: str) -> None:
+def test_a_broken_file(write: Write, text: str | bytes, line: int, mend: str) -> None:
     path = write(text)
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
-    assert str(path) in caught.value.what
-    assert says in caught.value.what
+    assert caught.value.what.startswith(f"{path}:{line} ")
+    assert mend in caught.value.mend
+    assert len(caught.value.why) < 200
     assert caught.value.why
+
+
+def test_a_file_of_windows_editor(write: Write) -> None:
+    write(b'\xef\xbb\xbfhost = "login"\r\n[defaults]\r\nntasks = 2\r\n')
+    assert load_profile("uni").host == "login"
+
+
+def test_a_file_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
+    write("").unlink()
+    (tmp_path / "clusters" / "uni.toml").mkdir()
+    with pytest.raises(ProfileError, match=r"uni\.toml cannot be read"):
+        load_profile("uni")
+
+
+# --- layers ----------------------------------------------------------------------------------------------------
+
+
+def test_profiles_stand_on_each_other(write: Write) -> None:
+    write(
+        'host = "login"\n[defaults]\naccount = "a"\nntasks = 2\n[gpu.types.t4]\ndescription = "x"', "clusters/low.toml"
+    )
+    write('base = "low"\n[defaults]\naccount = "b"\nntasks = false\n[gpu]\ndefault_type = "t4"', "clusters/mid.toml")
+    write('base = "mid"\nuser = "u"')
+    profile = load_profile("uni")
+    assert (profile.host, profile.user, profile.gpu.default_type) == ("login", "u", "t4")
+    assert default_flags(profile) == {"account": "b"}
+
+
+def test_ones_own_words_stand_on_the_bundled_profile_of_that_name(write: Write) -> None:
+    write('base = "generic"\nhost = "login"', "clusters/generic.toml")
+    profile = load_profile("generic")
+    assert profile.host == "login"
+    assert profile.ask == ("host", "account", "partition")  # of the bundled one
+
+
+def test_a_mistake_is_told_of_the_file_that_it_is_in(write: Write) -> None:
+    low = write("\nport = 0\n[price]\ncore_hour = 1", "clusters/low.toml")
+    write('base = "low"\nuser = "u"\n[defaults]\naccount = "a"')
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    assert caught.value.what.startswith(f"{low}:2: port")
+    assert f"{low}:3: price.unit is missing" in caught.value.why
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [
+        ('# x\nbase = "other"', 'base = "uni"', "in a circle"),
+        ('# x\nbase = "uni"', "", "there is no profile “uni” to stand on"),
+        ('# x\nbase = "../other"', "", "there is no profile “../other” to stand on"),
+        ('# x\nbase = "othr"', "", "there is no profile “othr” to stand on"),
+    ],
+)
+def test_a_base_that_leads_nowhere(write: Write, one: str, other: str, says: str) -> None:
+    path = write(one)
+    write(other, "clusters/other.toml")
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    assert says in caught.value.what
+    assert re.match(rf"{re.escape(str(path.parent))}/\w+\.toml:[12]: ", caught.value.what)
+    assert caught.value.why and caught.value.mend
 
 
 def test_no_such_profile(write: Write) -> None:
@@ -184,11 +320,11 @@ def test_no_such_profile(write: Write) -> None:
     with pytest.raises(ProfileError) as caught:
         load_profile("upsala")
     assert "uppsala" in caught.value.why
-    assert caught.value.mend == "did you mean --cluster uppsala?"
+    assert caught.value.mend == "did you mean --cluster uppsala?"  # not one of the bundled ones
     with pytest.raises(ProfileError) as caught:
         load_profile("kraken")
-    assert "kraken.toml" in caught.value.mend
-    assert profile_names() == ["uppsala"]
+    assert "launch-notebook init" in caught.value.mend
+    assert profile_names() == sorted(["uppsala", *bundled_profiles()])
 
 
 @pytest.mark.parametrize("name", ["../config", "/etc/passwd", "", ".hidden", "a/b", "a\nb"])
@@ -224,8 +360,8 @@ def test_a_mistake_in_the_configuration(write: Write, text: str, says: str) -> N
     path = write(text, "config.toml")
     with pytest.raises(ProfileError) as caught:
         load_configuration()
-    assert str(path) in caught.value.what
-    assert says in caught.value.what
+    assert caught.value.what.startswith(f"{path}:1: ")
+    assert says in f"{caught.value.what} {caught.value.mend}"
 
 
 def test_where_the_configuration_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

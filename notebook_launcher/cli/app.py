@@ -11,7 +11,21 @@ import click
 from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
-from notebook_launcher.cli import asking, billing, completing, copying, looking, sessions, shelling
+from notebook_launcher.cli import (
+    asking,
+    billing,
+    checkup,
+    clusters,
+    completing,
+    copying,
+    courses,
+    environments,
+    images,
+    initialising,
+    looking,
+    sessions,
+    shelling,
+)
 from notebook_launcher.cli.completing import TYPED, TakesEnvironment
 from notebook_launcher.cli.options import (
     ASKED_FLAGS,
@@ -92,7 +106,7 @@ def _misused(error: click.UsageError) -> UsageError:
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split at ``--``: before it the flags, after it the environment and the container, where a command has these."""
     words = list(argv)
-    if words and words[0] in cli.commands and words[0] not in ("launch", "shell"):
+    if words and words[0] in cli.commands and words[0] not in ("launch", "shell", "doctor"):
         return words, []
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
@@ -128,7 +142,8 @@ def _unknown_flag(error: click.NoSuchOption) -> UsageError:
     if command not in (None, "launch"):  # a launch knows more flags than the others
         known = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
         near = closest(name, tuple(known)) if name not in OUR_FLAGS else None
-        mend = f"did you mean {near}?" if near in known else f"see: launch-notebook {command} --help"
+        words = error.ctx.command_path if error.ctx else f"launch-notebook {command}"
+        mend = f"did you mean {near}?" if near in known else f"see: {words} --help"
         return UsageError(f"“{command}” has no flag {name}.", mend=mend)
     near = closest(name, OUR_FLAGS)
     return UsageError(
@@ -243,6 +258,7 @@ def cli() -> None:
 )
 @click.option("--conda", metavar="ENV", help="Use the JupyterLab of a conda environment.")
 @click.option("--venv", metavar="DIR", help="Use the JupyterLab of a virtual environment.")
+@click.option("--uv", metavar="DIR", help="Use the JupyterLab of a uv project: of its .venv.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell more, with times.")
 @way_options
 @scheduler_options
@@ -259,6 +275,7 @@ def launch(
     modules: tuple[str, ...],
     conda: str | None,
     venv: str | None,
+    uv: str | None,
     verbose: bool,
     stream: str | None,
     forwards: tuple[int, ...],
@@ -281,16 +298,19 @@ def launch(
         idle_stop=idle_stop,
         always_new=always_new,
         course=where.course,
+        uv=uv,
     )
     return _launch(ask, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
 
 
 def _launch(ask: Ask, where: Where, *, dry_run: bool, **shown: bool) -> int:
     from notebook_launcher import launch as stories
+    from notebook_launcher.first_run import settle
     from notebook_launcher.plan import Here, make_plan
 
-    plan = make_plan(ask, Here.look())
+    here = Here.look()
     with played(where, **shown) as (view, prompts, interrupts):
+        plan = make_plan(settle(ask, here, view, prompts, look_only=dry_run), here)
         if dry_run:
             stories.dry_run(plan, view)
         else:
@@ -298,18 +318,21 @@ def _launch(ask: Ask, where: Where, *, dry_run: bool, **shown: bool) -> int:
     return view.exit_code
 
 
-@cli.command(short_help="Log in and look, without starting anything.")
-@place_options
-def doctor(*, where: Where) -> int:
-    """Log in and look, without starting anything: by which engine and why, the scheduler, the way to the nodes."""
-    from notebook_launcher import launch as stories
-
-    with played(where, verbose=True, notes_are_results=True) as (view, prompts, interrupts):
-        stories.doctor(where.place(), view, prompts, interrupts)
-    return view.exit_code
-
-
-for _room in (sessions, looking, billing, copying, shelling, asking, completing):
+for _room in (
+    sessions,
+    looking,
+    billing,
+    copying,
+    shelling,
+    asking,
+    completing,
+    checkup,
+    initialising,
+    images,
+    courses,
+    clusters,
+    environments,
+):  # fmt: skip
     for _command in _room.COMMANDS:
         cli.add_command(_command)
 

@@ -14,13 +14,15 @@ from notebook_launcher.cli.options import ASKED_FLAGS, Where, place_options, pla
 def when(ctx: click.Context, *, where: Where) -> int:
     """Ask the scheduler when a launch with these flags would start, and what would start sooner. Queues nothing."""
     from notebook_launcher import forecast
+    from notebook_launcher.first_run import settle
     from notebook_launcher.plan import Ask, Here, make_plan
 
     ask = Ask(ctx.obj[ASKED_FLAGS], where.cluster, where.host, where.ssh_config, engine=where.engine,
               course=where.course)  # fmt: skip
-    plan = make_plan(ask, Here.look())
+    here = Here.look()
     code = 0
     with played(where) as (view, prompts, interrupts):
+        plan = make_plan(settle(ask, here, view, prompts), here)
         code = forecast.when(plan, view, prompts, interrupts)
     return code or view.exit_code
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
@@ -16,7 +19,7 @@ def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete
     from notebook_launcher.state import seen_sessions
 
     if isinstance(ctx.command, TakesEnvironment) and "--" in ctx.meta.get(TYPED, ()):
-        return _environments(ctx.params.get("cluster"), incomplete)
+        return _environments(ctx.params, incomplete)
     return [CompletionItem(name, help=about) for name, about in seen_sessions() if name.startswith(incomplete)]
 
 
@@ -27,23 +30,35 @@ def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplet
     return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
 
 
+def complete_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the courses that were taken, or else files."""
+    return complete_kept_course(_ctx, _parameter, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def complete_kept_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the courses that were taken."""
+    from notebook_launcher.profiles.courses import kept_courses
+
+    return [CompletionItem(name) for name in kept_courses() if name.startswith(incomplete)]
+
+
 class TakesEnvironment(click.Command):
     """A command that takes an environment after two dashes."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Offer the options; behind the two dashes the profile's environments."""
         if "--" in ctx.meta.get(TYPED, ()):
-            return _environments(ctx.params.get("cluster"), incomplete)
+            return _environments(ctx.params, incomplete)
         return super().shell_complete(ctx, incomplete)
 
 
-def _environments(cluster: str | None, incomplete: str) -> list[CompletionItem]:
+def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionItem]:
     from notebook_launcher.errors import LauncherError
-    from notebook_launcher.profiles.store import load_configuration, load_profile
+    from notebook_launcher.plan import Ask, Here, place_so_far
 
     try:
-        name = cluster or load_configuration().cluster
-        environments = load_profile(name).environments if name else {}
+        ask = Ask(cluster=typed.get("cluster"), host=typed.get("host"), course=typed.get("course"))
+        environments = place_so_far(ask, Here.look()).profile.environments
     except LauncherError:  # a launch will say what is wrong
         return []
     return [

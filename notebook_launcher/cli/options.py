@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.cli.completing import complete_cluster, complete_session
+from notebook_launcher.cli.completing import complete_cluster, complete_course, complete_session
 from notebook_launcher.errors import UsageError
 from notebook_launcher.flags import FLAGS, Flag
 
@@ -61,7 +62,8 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         course: str | None,
         **others: Any,
     ) -> Any:
-        return command(*words, where=Where(cluster, host, ssh_config, engine, as_json, course), **others)
+        where = _with_course_kept(Where(cluster, host, ssh_config, engine, as_json, course))
+        return command(*words, where=where, **others)
 
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line."),
@@ -73,11 +75,32 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--ssh-config", metavar="FILE", help="Another ssh configuration than ~/.ssh/config."),
         click.option("--host", metavar="[USER@]LOGIN", help="A login node, without a profile."),
-        click.option("--course", metavar="NAME|FILE|URL", help="A course, on top of its cluster's profile."),
+        click.option(
+            "--course",
+            metavar="NAME|FILE|URL",
+            shell_complete=complete_course,
+            help="A course, on top of its cluster's profile.",
+        ),
         click.option("--cluster", metavar="NAME", shell_complete=complete_cluster, help="A cluster profile."),
     ):
         with_where = option(with_where)
     return with_where
+
+
+def _with_course_kept(where: Where) -> Where:
+    """Take a course that is named by its file or address, before any command goes where it leads."""
+    if where.course is None or where.host:
+        return where
+    from notebook_launcher.courses import is_kept_name, take_course
+
+    if is_kept_name(where.course):
+        return where
+    name = where.course
+    with played(where, notes_apart=True) as (view, prompts, _):
+        name = take_course(where.course, view, prompts, where.cluster)
+    if view.exit_code:  # the terminal was closed
+        raise click.exceptions.Exit(view.exit_code)
+    return dataclasses.replace(where, course=name)
 
 
 def session_argument(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -45,6 +45,13 @@ class TerminalPrompts:
             except EOFError:
                 return None
 
+    def line(self, text: str) -> str | None:
+        """Ask for a line; return it without blanks around it, ``None`` where there is no terminal, or no answer."""
+        answer = self.secret(text, echo=True)
+        if answer is None and self._interactive:
+            sys.stderr.write("\n")  # Ctrl-D leaves the cursor behind the question
+        return None if answer is None else answer.strip()
+
     def dismiss(self) -> None:
         """End the question that stands, if any, without an answer."""
         self._view.dismiss()

@@ -32,6 +32,7 @@ _CORES = "cpus-per-task"
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable).")
 @click.option("--conda", metavar="ENV", help="Activate a conda environment.")
 @click.option("--venv", metavar="DIR", help="Activate a virtual environment.")
+@click.option("--uv", metavar="DIR", help="Activate the .venv of a uv project.")
 @functools.partial(scheduler_options, without="c")
 @session_argument
 @click.pass_context
@@ -46,6 +47,7 @@ def shell(
     modules: tuple[str, ...],
     conda: str | None,
     venv: str | None,
+    uv: str | None,
 ) -> int:
     """Open a terminal on the compute node, in the environment that the notebooks see.
 
@@ -55,21 +57,23 @@ def shell(
       launch-notebook shell -t 0:10:00 --gpus 1 -- tf-gpu    in a job of its own
       launch-notebook shell -c nvidia-smi                    one command, without a terminal
 
-    Flags of the scheduler, an environment after two dashes, or --module, --conda and --venv queue a job for this
-    terminal alone; it ends with the terminal.
+    Flags of the scheduler, an environment after two dashes, or --module, --conda, --venv and --uv queue a job for
+    this terminal alone; it ends with the terminal.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher import trial
+    from notebook_launcher.first_run import settle
     from notebook_launcher.plan import Ask, Here, make_plan
 
     flags, words = ctx.obj[ASKED_FLAGS], ctx.obj[WORDS]
     wish = trial.Wish(not outside, _command(flags, command, letter))
     if wish.command is None:
         _check_terminal(where)
-    fresh = bool(flags or words or modules or conda or venv)
+    fresh = bool(flags or words or modules or conda or venv or uv)
     if fresh and session:
         raise UsageError(
             f"A job of its own, or session {session}: only one of the two.",
-            why="Flags of the scheduler, --module, --conda, --venv and what comes after -- are for a job of its own.",
+            why="Flags of the scheduler, --module, --conda, --venv, --uv, and what comes after -- are for a job "
+            "of its own.",
             mend=f"launch-notebook shell {session}",
         )
     code = 0
@@ -78,8 +82,10 @@ def shell(
     with apart, played(where, notes_apart=wish.command is not None) as (view, prompts, interrupts):
         if fresh:
             ask = Ask(flags, where.cluster, where.host, where.ssh_config, words, modules, conda, venv, where.engine,
-                      course=where.course)  # fmt: skip
-            code = trial.trial(make_plan(ask, Here.look()), wish, view, prompts, interrupts)
+                      course=where.course, uv=uv)  # fmt: skip
+            here = Here.look()
+            plan = make_plan(settle(ask, here, view, prompts), here)
+            code = trial.trial(plan, wish, view, prompts, interrupts)
         else:
             code = trial.shell_in_session(where.place(), session, wish, view, prompts, interrupts)
     return code or view.exit_code

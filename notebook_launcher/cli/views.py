@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher import events
 from notebook_launcher.cli import notifying
+from notebook_launcher.cli.checks import checked_words, show_check
+from notebook_launcher.cli.cluster_table import show_clusters
+from notebook_launcher.cli.course_words import CourseEvent, course_words
 from notebook_launcher.cli.graphs import Looks
 from notebook_launcher.cli.held import HeldLine
 from notebook_launcher.cli.listing import Listing
+from notebook_launcher.cli.making import building_words, made_words, show_environments
 from notebook_launcher.cli.opening_words import opening_words
+from notebook_launcher.cli.price import price_warning, price_words
 from notebook_launcher.cli.progress import CopyView
 from notebook_launcher.cli.receipt import show_receipt
 from notebook_launcher.cli.report import elapsed, json_line
@@ -312,6 +317,24 @@ class TextView(BaseView):
         elif isinstance(event, events.Bill):
             self._stop_status()
             show_receipt(self._console, event)
+        elif isinstance(event, events.CourseTaken | events.CourseSeen | events.NotebooksBrought):
+            self._course(event)
+        elif isinstance(event, events.ClustersListed | events.ProfileShown | events.Kept):
+            self._stop_status()
+            show_clusters(self._console, self._aside, event)
+        elif isinstance(event, events.Priced):
+            self._price(event)
+        elif isinstance(event, events.Building | events.ImageMade):
+            self._making(event)
+        elif isinstance(event, events.EnvironmentsListed | events.EnvironmentShown):
+            self._stop_status()
+            show_environments(self._console, event)
+        elif isinstance(event, events.Checked):
+            self._stop_status()
+            show_check(self._console, event)
+        elif isinstance(event, events.CheckedAll):
+            self._stop_status()
+            self._say(checked_words(event), style="" if event.faults else "green")
         elif isinstance(event, events.Copying | events.Copied):
             self._stop_status(keep_bar=True)
             self._copies.show(event)
@@ -415,6 +438,28 @@ class TextView(BaseView):
         self._say(sentence, style="yellow", aside=True)
         for command in commands:
             self._say(command, style="yellow", whole=True, aside=True)
+
+    def _course(self, event: CourseEvent) -> None:
+        sentence, lines = course_words(event)
+        if sentence:
+            aside = not isinstance(event, events.CourseSeen)
+            self._say(sentence, aside=aside)
+            for line in lines:
+                self._say(line, whole=True, aside=aside)
+
+    def _price(self, event: events.Priced) -> None:
+        self._say(price_words(event), aside=True)
+        if event.note and self._verbose:
+            self._say(_capital(event.note), aside=True)
+        if warning := price_warning(event):
+            self._say(warning, style="yellow", aside=True)
+
+    def _making(self, event: events.Building | events.ImageMade) -> None:
+        if isinstance(event, events.Building):
+            self._wait(building_words(event))
+        else:
+            for line in made_words(event):
+                self._say(line, whole=True)
 
     def _waits(self, event: events.Waiting) -> None:
         if self._in_place:

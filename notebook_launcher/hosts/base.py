@@ -132,6 +132,8 @@ class Host(ABC):
     label: str = "this machine"
     #: whether commands travel over a network
     remote: bool = False
+    #: what let us in, in words: ``key ~/.ssh/id_ed25519``; empty where that is not known
+    entered_by: str = ""
 
     @abstractmethod
     def run(

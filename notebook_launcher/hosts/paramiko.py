@@ -402,6 +402,7 @@ class ParamikoHost(RemoteHost):
         self.settings = settings
         self.credentials = credentials
         self.label = settings.destination
+        self.entered_by = credentials.entered_by
         self._destination = destination
 
     @classmethod

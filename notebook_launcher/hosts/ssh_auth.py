@@ -43,6 +43,7 @@ class Credentials:
     prompts: Prompts
     only: paramiko.PKey | None = field(default=None, repr=False)  # no other key is tried
     asked: int = 0  # how often the user was asked for anything
+    entered_by: str = ""  # what opened the last door, in words: a key, questions, a password, or several of these
     _passwords: dict[Account, str] = field(default_factory=dict, repr=False)
     _not_again: set[Account] = field(default_factory=set)
     _unused: dict[tuple[Account, str], tuple[str, float]] = field(default_factory=dict, repr=False)
@@ -169,8 +170,10 @@ class _Login:
         }
         verdict = self._dialogue.begin()
         given_up: set[str] = set()
+        opened: list[str] = []
         for _ in range(_ROUNDS):
             if verdict.success:
+                self._credentials.entered_by = " and ".join(opened)
                 return
             if verdict.partial:
                 given_up.clear()
@@ -178,6 +181,8 @@ class _Login:
             if method is None:
                 break
             answer = methods[method]()
+            if answer is not None and (answer.success or answer.partial):
+                opened += self._tried[-1:]
             if answer is None or not answer.partial:
                 given_up.add(method)
             verdict = answer or verdict

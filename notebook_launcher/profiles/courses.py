@@ -2,14 +2,89 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from notebook_launcher.errors import ProfileError
-from notebook_launcher.profiles.layers import Layer, read_layer
-from notebook_launcher.profiles.models import CourseProfile
-from notebook_launcher.profiles.store import config_folder, validated
+from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
+from notebook_launcher.profiles.models import CourseProfile, Reservation
+from notebook_launcher.profiles.store import as_flags, config_folder, validated
+from notebook_launcher.request import merge_flags
+
+_FILE = "course.toml"  # the course's own file, whatever it was called where it came from
+_SOURCE = "source.json"
+_OTHERS = "files"  # the folder of what stands beside it: files it stands on, and notebooks
+_DEEPEST = 8  # course files that stand on each other
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PLAIN_NAME = re.compile(r"[^./\\\s~?#%:][^/\\?#%:]*")
+
+
+@dataclass(frozen=True)
+class CourseFiles:
+    """A course with all that it is made of: its files as layers, the lowest first, and its notebooks by name.
+
+    ``names`` and ``contents`` are those of the layers; the last one is the course's own file.
+    """
+
+    course: CourseProfile
+    layers: tuple[Layer, ...]
+    names: tuple[str, ...]
+    contents: tuple[bytes, ...]
+    notebooks: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the course in hexadecimal digits: of its file, or, where there are more, of their list.
+
+        The list is what ``sha256sum`` prints: the course's file as ``course.toml``, then what it stands on, then
+        the notebooks, in the order in which they are named.
+        """
+        if len(self.contents) == 1 and not self.notebooks:
+            return self.own_digest
+        below = zip(self.names[:-1], map(_sha256, self.contents[:-1]), strict=True)
+        listed = [(_FILE, self.own_digest), *reversed(list(below)), *self.notebook_digests().items()]
+        return _sha256("".join(f"{digest}  {name}\n" for name, digest in listed).encode())
+
+    @property
+    def own_digest(self) -> str:
+        """The SHA-256 of the course's own file, without what else belongs to it."""
+        return _sha256(self.contents[-1])
+
+    def notebook_digests(self) -> dict[str, str]:
+        """Return the SHA-256 of each notebook."""
+        return {name: _sha256(content) for name, content in self.notebooks.items()}
+
+
+@dataclass(frozen=True)
+class KeptCourse:
+    """A course that was taken. ``source``: its path or address; ``digest``: its SHA-256; ``taken``: the day.
+
+    ``source`` and ``digest`` are empty where what was noted of them is damaged.
+    """
+
+    course: CourseProfile
+    layers: tuple[Layer, ...]
+    folder: Path
+    source: str = ""
+    digest: str = ""
+    taken: str = ""
+
+    def files(self) -> CourseFiles:
+        """Return it with its notebooks. Raises ``ProfileError`` where one cannot be read."""
+        paths = [Path(layer.name) for layer in self.layers]
+        notebooks = {name: _read(self.folder / _OTHERS / name) for name in self.course.notebooks}
+        names = tuple(path.name for path in paths)
+        return CourseFiles(self.course, self.layers, names, tuple(map(_read, paths)), notebooks)
 
 
 def courses_folder() -> Path:
@@ -19,40 +94,238 @@ def courses_folder() -> Path:
 
 def kept_courses() -> list[str]:
     """Return the names of the courses that were taken."""
-    return sorted(path.parent.name for path in courses_folder().glob("*/course.toml"))
+    found = (path.parent.name for path in courses_folder().glob(f"*/{_FILE}"))
+    return sorted(name for name in found if _NAME.fullmatch(name))
 
 
-def kept_course(name: str) -> tuple[CourseProfile, Layer]:
-    """Return a course that was taken, and the file it was read from. Raises ``ProfileError``."""
-    path = courses_folder() / name / "course.toml"
-    if "/" in name or not path.is_file():
+def kept_course(name: str) -> KeptCourse:
+    """Return a course that was taken. Raises ``ProfileError``."""
+    folder = courses_folder() / name
+    if not _NAME.fullmatch(name) or not (folder / _FILE).is_file():
         raise ProfileError(
             f"There is no course “{name}”.",
             why=f"There are: {', '.join(kept_courses()) or 'none yet'}.",
             mend="take one from its file or its address: launch-notebook --course FILE_OR_URL",
         )
-    layer = read_layer(path)
-    return validated(CourseProfile, [layer]), layer
+    layers = stacked(read_layer(folder / _FILE), _FILE, lambda base: read_layer(folder / _OTHERS / base))[0]
+    return KeptCourse(validated_course(layers), layers, folder, *_noted(folder))
 
 
-def course_layer(course: CourseProfile, today: date, source: Layer) -> Layer:
-    """Return what a course puts on top of its cluster's profile: plain data in the words of a cluster profile.
+def kept_from(source: str) -> str | None:
+    """Return the name of the course that was taken from a path or an address, if any."""
+    return next((name for name in kept_courses() if _noted(courses_folder() / name)[0] == source), None)
 
-    The reservation is the one of that day. ``source``: the course's file, for messages.
+
+def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
+    """Return a course's file with those that it stands on, the lowest first, and their names beside it.
+
+    ``read`` returns the file of a name. Raises ``ProfileError`` where they stand on each other in a circle.
     """
-    flags: dict[str, Any] = {}
-    if course.account:
-        flags["account"] = course.account
-    for reservation in course.reservations:
-        if reservation.first <= today <= reservation.last:
+    layers, names = [own], [name]
+    while (base := layers[0].data.get("base")) is not None:
+        where = origin(layers[:1], ["base"])
+        if not isinstance(base, str) or not _PLAIN_NAME.fullmatch(base):
+            raise ProfileError(f"{where}: base is the name of another course file, which lies beside this one.",
+                               mend='for example: base = "common.toml"')  # fmt: skip
+        if base in names:
+            chain = " → ".join([*reversed(names), base])
+            raise ProfileError(f"{where}: the course files stand on each other in a circle.", why=chain)
+        if len(names) == _DEEPEST:
+            raise ProfileError(f"{where}: more than {_DEEPEST} course files stand on each other.")
+        layers.insert(0, read(base))
+        names.insert(0, base)
+    return tuple(layers), tuple(names)
+
+
+def validated_course(layers: Sequence[Layer]) -> CourseProfile:
+    """Return the course that files come to. Raises ``ProfileError``, which names the file, the line and the key."""
+    try:
+        course = validated(CourseProfile, layers)
+    except ProfileError as error:
+        error.mend = error.mend.replace("docs/profiles.md", "docs/courses.md")
+        raise
+    if course.first and course.last and course.last < course.first:
+        raise ProfileError(f"{origin(layers, ['last'])}: the course ends ({course.last}) before it begins.")
+    return course
+
+
+# --- on top of a cluster's profile ---------------------------------------------------------------------------
+
+
+def course_layers(
+    course: CourseProfile, files: Sequence[Layer], day: date, cluster: Sequence[Layer]
+) -> tuple[Layer, ...]:
+    """Return what a course puts on top of its cluster's profile: its files in the words of a cluster profile.
+
+    The reservation is the one of that day. ``cluster``: the profile's own files. A flag of the course replaces all that
+    say the same in other words, as a user's flag does.
+    """
+    result: list[Layer] = []
+    for layer in files:
+        is_last = layer is files[-1]
+        flags: dict[str, Any] = dict(layer.data.get("defaults", {}))
+        if account := layer.data.get("account"):
+            flags["account"] = account
+        if is_last and (reservation := reservation_on(course, day)):
             flags["reservation"] = reservation.name
-    flags |= course.defaults
-    said = ("environment", "image_dir", "idle_stop", "gpu_idle", "notice")
-    data: dict[str, Any] = {key: value for key in said if (value := getattr(course, key)) is not None}
-    environments = {}
+        said = ("environment", "image_dir", "idle_stop", "gpu_idle")
+        data: dict[str, Any] = {key: layer.data[key] for key in said if key in layer.data}
+        below = merge([*cluster, *result]).get("defaults", {})
+        data["defaults"] = {**_replaced(below if isinstance(below, Mapping) else {}, flags), **flags}
+        data["environments"] = layer.data.get("environments", {})
+        result.append(Layer(layer.name, data, layer.text))
+    if course.image:
+        result[-1] = Layer(files[-1].name, _with_image(course, result[-1].data), files[-1].text)
+    return tuple(result)
+
+
+def flags_of(course: CourseProfile) -> frozenset[str]:
+    """Return the names of the flags that a course may set."""
+    own = {"account": course.account, "reservation": course.reservations}
+    return frozenset({*as_flags(course.defaults), *(name for name, value in own.items() if value)})
+
+
+def reservation_on(course: CourseProfile, day: date) -> Reservation | None:
+    """Return the reservation of a day: the first one of the list where there are several."""
+    return next((one for one in course.reservations if one.first <= day <= one.last), None)
+
+
+def _replaced(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags of lower layers that say in other words what upper ones say, as what is left of them."""
+    theirs, ours = as_flags(below), as_flags(above)
+    left = merge_flags(theirs, ours)
+    words = {key: key.replace("_", "-") for key in below}
+    return {
+        key: left.get(name, False)
+        for key, name in words.items()
+        if name in theirs and name not in ours and left.get(name, False) != theirs[name]
+    }
+
+
+def _with_image(course: CourseProfile, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the course's image to its environments that name none; without any, to the one that is meant."""
+    environments = {name: dict(table) for name, table in data["environments"].items()}
     for name, environment in course.environments.items():
-        table = environment.model_dump(exclude_unset=True)
-        if course.image and not environment.container and not environment.modules:
-            table["container"] = course.image
-        environments[name] = table
-    return Layer(source.name, {**data, "defaults": flags, "environments": environments}, source.text)
+        if not environment.container and not environment.modules:
+            environments.setdefault(name, {})["container"] = course.image
+    if course.environments:
+        return {**data, "environments": environments}
+    meant = course.environment or "course"
+    return {**data, "environment": meant, "environments": {meant: {"container": course.image}}}
+
+
+# --- keeping -------------------------------------------------------------------------------------------------
+
+
+def keep_course(files: CourseFiles, source: str, day: date) -> Path:
+    """Keep a course, in place of what is kept under its name, and return its folder. Raises ``ProfileError``."""
+    folder = courses_folder() / files.course.name
+    with _written_beside(folder) as new:
+        _write(new / _FILE, files.contents[-1])
+        for name, content in zip(files.names[:-1], files.contents[:-1], strict=True):
+            _write(new / _OTHERS / name, content)
+        for name, content in files.notebooks.items():
+            _write(new / _OTHERS / name, content)
+        _write(new / _SOURCE, _note(source, files.digest, day))
+    return folder
+
+
+def note_source(kept: KeptCourse, source: str) -> None:
+    """Note that a course, as it is kept, comes from somewhere else now."""
+    with _told(kept.folder):
+        path = kept.folder / f".{_SOURCE}.{os.getpid()}"
+        _write(path, _note(source, kept.digest, date.fromisoformat(kept.taken)))
+        path.replace(kept.folder / _SOURCE)
+
+
+def forget_course(name: str) -> None:
+    """Remove a course that was taken. Raises ``ProfileError`` where there is none, or it cannot be removed."""
+    folder = courses_folder() / name
+    if not _NAME.fullmatch(name) or not folder.is_dir():
+        kept_course(name)  # says what there is
+    with _told(folder):
+        shutil.rmtree(folder)
+
+
+def choose_course(name: str | None) -> None:
+    """Make a course the one that is meant without ``--course``; ``None``: none is. Raises ``ProfileError``."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    path = (config_folder() / "config.toml").resolve()
+    try:
+        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+    except (OSError, ValueError, TOMLKitError) as error:
+        raise ProfileError(f"{path} cannot be read.", why=str(error)) from None
+    if document.get("course") == name:
+        return
+    if name is None:
+        document.remove("course")
+    else:
+        document["course"] = name
+    with _told(path):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".config.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(tomlkit.dumps(document))
+        Path(beside).replace(path)
+
+
+@contextlib.contextmanager
+def _written_beside(folder: Path) -> Iterator[Path]:
+    """Yield a new folder that takes a folder's place at the end; nothing of it stays where that fails."""
+    with _told(folder):
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))  # for this user alone
+        try:
+            new = beside / "new"
+            new.mkdir(0o700)
+            yield new
+            if folder.exists():
+                folder.replace(beside / "old")
+            new.replace(folder)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be written.", why=error.strerror or str(error),
+                           mend="is there room, and is the folder yours?") from None  # fmt: skip
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be read.", why=error.strerror or str(error),
+                           mend="take the course again: launch-notebook course update") from None  # fmt: skip
+
+
+def _note(source: str, digest: str, day: date) -> bytes:
+    return (json.dumps({"source": source, "sha256": digest, "taken": day.isoformat()}, indent=1) + "\n").encode()
+
+
+def _noted(folder: Path) -> tuple[str, str, str]:
+    """Return the source, the digest and the day of a kept course; empty where they are not told."""
+    try:
+        data = json.loads((folder / _SOURCE).read_bytes())
+        source, digest, taken = (str(data[key]) for key in ("source", "sha256", "taken"))
+        date.fromisoformat(taken)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "", "", ""
+    return source, digest, taken

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # the same module under its older name
 
-_TABLE = re.compile(r"\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]\]?\s*(#.*)?$")
-_KEY = re.compile(r"\s*(?P<key>[^=#]+?)\s*=")
+_PART = r"""(?:[\w-]+|"(?:\\.|[^"\\])*"|'[^']*')"""
+_NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
+_TABLE = re.compile(rf"\s*(?P<open>\[\[?)\s*(?P<name>{_NAME})\s*\]\]?\s*(#.*)?$")
+_KEY = re.compile(rf"\s*(?P<key>{_NAME})\s*=\s*(?P<value>.*)")
+_TEXT = re.compile(r"""(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'[^']*'|(?P<rest>#.*)|(?P<bracket>[\[\]{}])""")
 
 
 @dataclass(frozen=True)
@@ -35,20 +38,14 @@ class Layer:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def line_of(self, keys: Sequence[str]) -> int | None:
-        """Return the number of the line that sets a key, or of the nearest table above it; ``None`` without any."""
-        table: list[str] = []
+        """Return the number of the line that sets a key, or of the nearest table above it; ``None`` without any.
+
+        A table of an array is named by its number, from 0: ``("translations", "1", "note")``.
+        """
         best: tuple[int, int] | None = None
-        for number, line in enumerate(self.text.splitlines(), 1):
-            if header := _TABLE.match(line):
-                table = _parts(header["name"])
-                place = table
-            elif assignment := _KEY.match(line):
-                place = [*table, *_parts(assignment["key"])]
-            else:
-                continue
-            same = _same_beginning(place, keys)
-            if same and same == len(place) and (best is None or same > best[0]):
-                best = (same, number)
+        for place, number in _places(self.text):
+            if place == list(keys[: len(place)]) and (best is None or len(place) > best[0]):
+                best = (len(place), number)
         return best[1] if best else None
 
 
@@ -56,21 +53,62 @@ def read_layer(path: Path, name: str | None = None) -> Layer:
     """Return a TOML file as a layer. Raises ``ProfileError``, with the line where it is not TOML."""
     try:
         return parse_layer(path.read_bytes(), name or str(path))
-    except OSError as error:
-        raise ProfileError(f"{name or path} cannot be read.", why=error.strerror or str(error)) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in its name
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ProfileError(
+            f"{name or path} cannot be read.", why=why, mend="is the name right, and is it yours?"
+        ) from None
 
 
 def parse_layer(content: bytes, name: str) -> Layer:
     """Return the content of a TOML file as a layer. Raises ``ProfileError``."""
     try:
-        text = content.decode("utf-8")
-        return Layer(name, tomllib.loads(text), text)
-    except tomllib.TOMLDecodeError as error:
-        raise ProfileError(
-            f"{name} is not TOML.", why=str(error), mend='texts stand in quotes: time = "2:00:00"'
-        ) from None
+        text = content.decode("utf-8-sig")  # Windows' editor begins a file with a mark
     except UnicodeDecodeError as error:
-        raise ProfileError(f"{name} cannot be read.", why=str(error)) from None
+        line = content[: error.start].count(b"\n") + 1
+        raise ProfileError(
+            f"{name}:{line} cannot be read: it is not UTF-8.", why=str(error), mend="save it as UTF-8 in your editor"
+        ) from None
+    try:
+        return Layer(name, tomllib.loads(text), text)
+    except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
+        line, why, mend = _place_of_mistake(text, str(error))
+        raise ProfileError(f"{name}:{line} is not TOML.", why=why, mend=mend) from None
+
+
+def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
+    """Return the line of what ``tomllib`` found, its words with the line itself, and how the line may be meant."""
+    lines = text.splitlines() or [""]
+    told = re.search(r"\(at line (\d+), column \d+\)", words)
+    number = min(int(told[1]), len(lines)) if told else len(lines)
+    said, line = re.sub(r"\s*\(at .*\)", "", words), lines[number - 1].strip()
+    bare = re.fullmatch(rf"({_NAME})\s*=\s*([^\s\"'\[{{#\d][^\"'#]*?)\s*(#.*)?", line)
+    if re.match("Cannot (overwrite|declare|mutate)", said):
+        said, mend = "This is there twice", "take one of the two away"
+    elif bare:  # what people write most
+        mend = f'a text stands in quotes: {bare[1]} = "{bare[2]}"'
+    else:
+        mend = 'a line is: key = "a text", or a [table]'
+    return number, f"{said}: {line if len(line) < 100 else line[:100] + '…'}", mend
+
+
+def key_parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a dotted key as it stands in a file; none where it is no key."""
+    return tuple(_parts(name)) if re.fullmatch(_NAME, name) else ()
+
+
+def plain_value(text: str) -> Any:
+    """Return what a value means that was typed without a file: numbers, lists and the like as in TOML, else a text.
+
+    ``None`` for nothing at all. A walltime is a text: TOML would take some for a time of day.
+    """
+    if not text:
+        return None
+    try:
+        value = tomllib.loads(f"it = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return value["it"] if len(value) == 1 and isinstance(value["it"], str | int | float | list | dict) else text
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Any]:
@@ -82,12 +120,16 @@ def merge(layers: Sequence[Layer]) -> dict[str, Any]:
 
 
 def origin(layers: Sequence[Layer], keys: Sequence[str]) -> str:
-    """Return the file, and the line where it is known, that the uppermost layer with this key has it from."""
-    for layer in reversed(layers):
-        if _has(layer.data, keys):
-            line = layer.line_of(keys)
-            return f"{layer.name}:{line}" if line else layer.name
-    return layers[-1].name
+    """Return the file, and the line where it is known, that the uppermost layer with this key has it from.
+
+    Where no layer has the key (it is missing), the table is told in which it should stand.
+    """
+    for count in range(len(keys), 0, -1):
+        for layer in reversed(layers):
+            if _has(layer.data, keys[:count]):
+                line = layer.line_of(keys[:count])
+                return f"{layer.name}:{line}" if line else layer.name
+    return f"{layers[-1].name}:1" if layers[-1].text else layers[-1].name
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,15 +151,59 @@ def _has(data: Any, keys: Sequence[str]) -> bool:
     return True
 
 
+def _places(text: str) -> Iterator[tuple[list[str], int]]:
+    """Yield the place of every table and key in a TOML text with its line; what stands in an inline table has none."""
+    table: list[str] = []
+    arrays: dict[tuple[str, ...], int] = {}  # how many tables of an array have begun, less one
+    inside = ""  # the quotes or brackets of a value that goes on
+    for number, line in enumerate(text.splitlines(), 1):
+        if inside:
+            inside = _goes_on(inside, line)
+        elif header := _TABLE.match(line):
+            name = _parts(header["name"])
+            if header["open"] == "[[":
+                array = (*_numbered(name[:-1], arrays), name[-1])
+                arrays[array] = arrays.get(array, -1) + 1
+            table = _numbered(name, arrays)
+            yield table, number
+        elif assignment := _KEY.match(line):
+            yield [*table, *_parts(assignment["key"])], number
+            inside = _goes_on("", assignment["value"])
+
+
+def _numbered(name: Sequence[str], arrays: Mapping[tuple[str, ...], int]) -> list[str]:
+    """Put the number of the table that is written at the moment behind the name of an array of tables."""
+    place: list[str] = []
+    for part in name:
+        place.append(part)
+        if tuple(place) in arrays:
+            place.append(str(arrays[tuple(place)]))
+    return place
+
+
+def _goes_on(inside: str, line: str) -> str:
+    """Return which quotes or brackets are open behind a line, ``inside`` being those before it."""
+    while True:
+        if inside in ('"""', "'''"):
+            end = line.find(inside)
+            if end < 0:
+                return inside
+            line, inside = line[end + 3 :], ""
+        found = _TEXT.search(line)
+        if found is None or found["rest"]:
+            return inside
+        line = line[found.end() :]
+        if found["long"]:
+            if not inside:
+                inside = found["long"]
+            elif found["long"] not in line:
+                return inside  # a long text in a list: the list goes on as well
+            else:
+                line = line.partition(found["long"])[2]
+        elif found["bracket"]:
+            inside = inside + found["bracket"] if found["bracket"] in "[{" else inside[:-1]
+
+
 def _parts(name: str) -> list[str]:
     """Split a dotted key: ``environments."tf gpu".env`` has three parts."""
-    return [part.strip().strip("\"'") for part in re.findall(r"\"[^\"]*\"|'[^']*'|[^.]+", name)]
-
-
-def _same_beginning(place: Sequence[str], keys: Sequence[str]) -> int:
-    count = 0
-    for mine, theirs in zip(place, keys, strict=False):
-        if mine != theirs:
-            break
-        count += 1
-    return count
+    return [next(iter(tomllib.loads(f"{part} = 0"))) if part[0] in "\"'" else part for part in re.findall(_PART, name)]

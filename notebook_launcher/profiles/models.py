@@ -3,16 +3,64 @@
 from __future__ import annotations
 
 import re
+import warnings
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from notebook_launcher.errors import UsageError
 from notebook_launcher.request import parse_idle, parse_walltime
 
+
+def _one_line(text: str) -> str:
+    if re.search(r"[\n\r]", text):
+        raise ValueError("has more than one line")
+    if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", text):
+        raise ValueError("has a character that cannot be seen")
+    return text
+
+
+def _no_flag(text: str) -> str:
+    if text.startswith("-"):
+        raise ValueError(f"“{text}” begins with a dash, and would be taken for a flag")
+    return text
+
+
+def _looks_like(pattern: str, what: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"“{text}” is not {what}")
+        return text
+
+    return AfterValidator(check)
+
+
 # Values travel to the job script as lines of text: one line each.
-Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, pattern=r"^[^\n\r\x00]*$")]
+Sentence = Annotated[str, AfterValidator(_one_line)]
+Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_one_line)]
+# A line that becomes a word of a command of its own: no word of a profile is ever one of its flags.
+Word = Annotated[Line, AfterValidator(_no_flag)]
+# What a command or a pattern is made of may only look like what it is; everything else could only do harm.
+Host = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$\\]+", "the name of a host")]
+User = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$]+", "the name of a user")]
+HostPattern = Annotated[Line, _looks_like(r"(?!-)[\w.*?\[\]!-]+", "a pattern for names of hosts")]
+Account = Annotated[Line, _looks_like(r"(?!-)[\w.:@+/%-]+", "the name of an account")]
+Ending = Annotated[Line, _looks_like(r"[\w.-]+", "the end of a name")]
+TypeName = Annotated[Line, _looks_like(r"(?!-)[\w.+-]+", "the name of a kind of GPU")]
+Folder = Annotated[Line, _looks_like(r"[/~$].*", "a folder that begins with /, ~ or $HOME")]
+Whole = Annotated[int, Field(strict=True)]
+Rate = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+YesNo = Annotated[bool, Field(strict=True)]
 # A flag of the scheduler: ``true`` is a flag without a value, ``false`` takes away what a lower layer has.
 FlagValue = str | int | bool
 ContainerCommand = Literal[
@@ -33,22 +81,22 @@ class Environment(_Strict):
     ``image pull`` and ``image build``; ``digest``: what the image must be (``sha256:…``).
     """
 
-    description: str = ""
-    container: Line | None = None
+    description: Sentence = ""
+    container: Word | None = None
     container_command: ContainerCommand | None = None
-    source: Line | None = None
-    definition: Line | None = None
+    source: Word | None = None
+    definition: Word | None = None
     digest: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
-    bind: tuple[Line, ...] = ()
-    modules: tuple[Line, ...] = ()
-    module_use: tuple[Line, ...] = ()
-    conda: Line | None = None
-    venv: Line | None = None
-    uv: Line | None = Field(default=None, description="folder of a uv project; its .venv is used")
+    bind: tuple[Word, ...] = ()
+    modules: tuple[Word, ...] = ()
+    module_use: tuple[Word, ...] = ()
+    conda: Word | None = None
+    venv: Word | None = None
+    uv: Word | None = Field(default=None, description="folder of a uv project; its .venv is used")
     activate: Line | tuple[Line, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     gpu: Literal["auto", "nvidia", "amd", "none"] = "auto"
-    start_timeout: int = Field(default=600, ge=1, description="seconds until Jupyter must listen")
+    start_timeout: Whole = Field(default=600, ge=1, description="seconds until Jupyter must listen")
 
     @field_validator("env")
     @classmethod
@@ -72,9 +120,9 @@ class Rates(_Strict):
     ``gpu_hour``: of one GPU, or by type. ``core_hour``: of one core. ``node_hour``: of one node.
     """
 
-    gpu_hour: float | dict[str, float] = 0.0
-    core_hour: float = Field(default=0.0, ge=0)
-    node_hour: float = Field(default=0.0, ge=0)
+    gpu_hour: Rate | dict[Line, Rate] = 0.0
+    core_hour: Rate = 0.0
+    node_hour: Rate = 0.0
 
 
 class Price(Rates):
@@ -85,7 +133,7 @@ class Price(Rates):
 
     unit: Line
     rule: Literal["sum", "max"] = "sum"
-    partitions: dict[str, Rates] = Field(default_factory=dict)
+    partitions: dict[Line, Rates] = Field(default_factory=dict)
 
 
 class Budget(_Strict):
@@ -95,17 +143,19 @@ class Budget(_Strict):
     is the account's name.
     """
 
-    command: tuple[Line, ...]
+    command: tuple[Line, ...] = Field(min_length=1)
     pattern: Line
+
+    @field_validator("command")
+    @classmethod
+    def _begins_with_a_program(cls, command: tuple[str, ...]) -> tuple[str, ...]:
+        _no_flag(command[0])
+        return command
 
     @field_validator("pattern")
     @classmethod
     def _finds_a_number(cls, pattern: str) -> str:
-        try:
-            groups = re.compile(pattern.replace("{account}", "x")).groupindex
-        except re.error as error:
-            raise ValueError(f"is no regular expression: {error}") from None
-        if "left" not in groups:
+        if "left" not in _expression(pattern.replace("{account}", "x")).groupindex:
             raise ValueError("has no group (?P<left>…) for the number that is left")
         return pattern
 
@@ -116,32 +166,38 @@ class AccountRule(_Strict):
     ``gpu_suffix`` and ``cpu_suffix``: what the name ends in for jobs with and without GPUs; added where it is missing.
     """
 
-    required: bool = False
+    required: YesNo = False
     pattern: Line | None = None
     example: Line | None = None
-    gpu_suffix: Line | None = None
-    cpu_suffix: Line | None = None
+    gpu_suffix: Ending | None = None
+    cpu_suffix: Ending | None = None
 
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        try:
-            re.compile(pattern or "")
-        except re.error as error:
-            raise ValueError(f"is no regular expression: {error}") from None
+        _expression(pattern or "")
         return pattern
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what a later Python may read otherwise
+            return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"is no regular expression: {error}") from None
 
 
 class Flags(_Strict):
     """Flags that a kind of job gets here, where the user does not say otherwise.
 
-    In values, ``{count}`` is the number of GPUs and ``{type}`` their type as it was typed. ``per_gpu``: numbers that
-    grow with the GPUs, ``cpus-per-task = 18``.
+    In values, ``{count}`` is the number of GPUs and ``{type}`` their type as the site spells it; ``{type}:`` falls away
+    where none is named. ``per_gpu``: numbers that grow with the GPUs, ``cpus-per-task = 18``.
     """
 
-    description: str = ""
+    description: Sentence = ""
     flags: dict[str, FlagValue] = Field(default_factory=dict)
-    per_gpu: dict[str, int] = Field(default_factory=dict)
+    per_gpu: dict[str, Whole] = Field(default_factory=dict)
 
 
 class GpuRule(Flags):
@@ -150,24 +206,25 @@ class GpuRule(Flags):
     ``default``: how many where nothing is said. ``required``: why a job without any is not possible here.
     """
 
-    default: int = Field(default=0, ge=0)
-    default_type: Line | None = None
+    default: Whole = Field(default=0, ge=0)
+    default_type: TypeName | None = None
     required: Line | None = None
-    types: dict[str, Flags] = Field(default_factory=dict)
+    types: dict[TypeName, Flags] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _knows_its_default(self) -> GpuRule:
         if self.default_type is not None and self.default_type not in self.types:
-            raise ValueError(f"default_type = “{self.default_type}” is not among [gpu.types]")
+            types = ", ".join(self.types) or "none"
+            raise ValueError(f"default_type = “{self.default_type}” is not among [gpu.types], which has: {types}")
         return self
 
 
 class Translation(_Strict):
     """Words of another time or place that are put into this cluster's own; applied in order, each told to the user.
 
-    ``when``: flags that must all be there, with ``*`` for anything (``gpu:t4:*``). ``drop``: flags that go away.
-    ``set``: flags that come; in their values ``{gres}`` is what ``*`` stood for in ``when``'s gres. ``note``: why, in a
-    sentence.
+    ``when``: flags that must all be there, with ``*``, ``?`` and ``[…]`` as in file names, in any case of letters
+    (``gpu:t4:*``). ``drop``: flags that go away. ``set``: flags that come; in their values ``{gres}`` is what the last
+    ``*`` stood for in ``when``'s gres, or all of it where there is none. ``note``: why, in a sentence.
     """
 
     when: dict[str, Line]
@@ -184,11 +241,15 @@ class Unavailable(_Strict):
 
 
 class Container(_Strict):
-    """What runs images on the compute nodes: the command, the modules that bring it, what every image sees besides."""
+    """What runs images on the compute nodes: the command, the modules that bring it, what every image sees besides.
+
+    ``build``: where images are made, in a job or on the login node, where compute nodes have no internet.
+    """
 
     command: ContainerCommand | None = None
-    modules: tuple[Line, ...] = ()
-    bind: tuple[Line, ...] = ()
+    build: Literal["job", "login"] = "job"
+    modules: tuple[Word, ...] = ()
+    bind: tuple[Word, ...] = ()
 
 
 class ClusterProfile(_Strict):
@@ -199,7 +260,7 @@ class ClusterProfile(_Strict):
     """
 
     base: Line | None = None
-    description: str = ""
+    description: Sentence = ""
     status: Literal["active", "retired", "unknown"] = "active"
     successor: Line | None = None
     notice: Line | None = Field(default=None, description="a sentence that is told at each launch")
@@ -207,34 +268,46 @@ class ClusterProfile(_Strict):
     docs: tuple[Line, ...] = Field(default=(), description="links to the site's own pages")
     unavailable: Unavailable | None = None
     ask: tuple[Literal["host", "user", "account", "partition"], ...] = ()
-    host: Line | None = Field(default=None, description="login node, as ssh knows it; absent: this machine")
-    user: Line | None = None
-    port: int | None = Field(default=None, ge=1, le=65535)
-    ssh_config: Line | None = None
-    login_nodes: tuple[Line, ...] = ()
+    host: Host | None = Field(default=None, description="login node, as ssh knows it; absent: this machine")
+    user: User | None = None
+    port: Whole | None = Field(default=None, ge=1, le=65535)
+    ssh_config: Word | None = None
+    login_nodes: tuple[HostPattern, ...] = ()
     scheduler: SchedulerKind = "slurm"
     engine: Literal["auto", "paramiko", "openssh"] = "auto"
     stream: Literal["auto", "node-ssh", "step", "job-sshd", "direct"] = "auto"
-    node_suffix: Line | None = Field(default=None, description="ending of a node's name on the network of the nodes")
-    node_arch: Line | None = Field(default=None, description="what `uname -m` says on GPU nodes, where it differs")
-    session_root: Line = "~/.notebook-launcher/sessions"
+    node_suffix: Ending | None = Field(default=None, description="ending of a node's name on the network of the nodes")
+    node_arch: Ending | None = Field(default=None, description="what `uname -m` says on GPU nodes, where it differs")
+    session_root: Folder = "~/.notebook-launcher/sessions"
     environment: Line | None = None
-    image_dir: Line | None = None
+    image_dir: Word | None = None
     container: Container = Container()
     idle_stop: Line | None = Field(default=None, description="a time without use that ends a session: 30m")
     gpu_idle: Literal["warn", "end"] = "warn"
-    usage_seconds: int = Field(default=5, ge=0, le=3600, description="seconds between two samples of use; 0: none")
-    keep_days: int = Field(default=30, ge=1, description="days for which the record of an ended session is kept")
+    usage_seconds: Whole = Field(default=5, ge=0, le=3600, description="seconds between two samples of use; 0: none")
+    keep_days: Whole = Field(default=30, ge=1, description="days for which the record of an ended session is kept")
     account: AccountRule = AccountRule()
     gpu: GpuRule = GpuRule()
     cpu: Flags = Flags()
-    max_time: Line | dict[str, Line] | None = Field(default=None, description="longest walltime, or by partition")
+    max_time: Line | dict[Line, Line] | None = Field(
+        default=None, description="longest walltime, or by partition and QOS"
+    )
     translations: tuple[Translation, ...] = ()
     price: Price | None = None
     budget: Budget | None = None
     quota_command: tuple[Line, ...] = ()
     defaults: dict[str, FlagValue] = Field(default_factory=dict)
-    environments: dict[str, Environment] = Field(default_factory=dict)
+    environments: dict[Word, Environment] = Field(default_factory=dict)
+    _chosen: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def chosen(self) -> frozenset[str]:
+        """Flags in ``defaults`` that a course or the user put on top: they go before ``gpu`` and ``cpu``."""
+        return self._chosen
+
+    def choose(self, flags: frozenset[str]) -> None:
+        """Note which flags were put on top; only who puts files together knows."""
+        self._chosen = flags
 
     @field_validator("idle_stop")
     @classmethod
@@ -248,15 +321,12 @@ class ClusterProfile(_Strict):
             try:
                 parse_walltime(text)
             except UsageError as error:
-                raise ValueError(f"{error.what} {error.why}") from None
+                raise ValueError(f"{error.what} {error.why}".strip().rstrip(".")) from None
         return times
 
-    @field_validator("host")
-    @classmethod
-    def _is_a_host(cls, host: str | None) -> str | None:
-        if host is not None and (host.startswith("-") or re.search(r"\s", host)):
-            raise ValueError(f"“{host}” is not the name of a host")
-        return host
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") for part in path.split("/"))
 
 
 def _checked_idle(text: str | None) -> str | None:
@@ -264,14 +334,14 @@ def _checked_idle(text: str | None) -> str | None:
         try:
             parse_idle(text)
         except UsageError as error:
-            raise ValueError(f"{error.what} {error.why}") from None
+            raise ValueError(f"{error.what} {error.why}".strip().rstrip(".")) from None
     return text
 
 
 class Reservation(_Strict):
     """Nodes that are kept for a course from one day to another, both included. Days are those of the user's clock."""
 
-    name: Line
+    name: Account
     first: date
     last: date
 
@@ -291,34 +361,54 @@ class CourseProfile(_Strict):
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-    description: str = ""
-    base: Line | None = None
+    description: Sentence = ""
+    base: Word | None = None
     cluster: Line | None = None
     contact: Line | None = None
     first: date | None = None
     last: date | None = None
-    account: Line | None = None
+    account: Account | None = None
     reservations: tuple[Reservation, ...] = ()
     environment: Line | None = None
-    image: Line | None = None
-    image_dir: Line | None = None
+    image: Word | None = None
+    image_dir: Word | None = None
     idle_stop: Line | None = None
     gpu_idle: Literal["warn", "end"] | None = None
     notice: Line | None = None
-    notebooks: tuple[Line, ...] = ()
-    folder: Line | None = None
+    notebooks: tuple[Word, ...] = ()
+    folder: Word | None = None
     defaults: dict[str, FlagValue] = Field(default_factory=dict)
-    environments: dict[str, Environment] = Field(default_factory=dict)
+    environments: dict[Word, Environment] = Field(default_factory=dict)
 
     @field_validator("idle_stop")
     @classmethod
     def _is_a_time(cls, text: str | None) -> str | None:
         return _checked_idle(text)
 
+    @field_validator("name")
+    @classmethod
+    def _is_no_files_name(cls, name: str) -> str:
+        if name.endswith(".toml"):
+            raise ValueError("ends like a file's name; leave out .toml")
+        return name
+
     @field_validator("notebooks")
     @classmethod
     def _stay_below(cls, notebooks: tuple[str, ...]) -> tuple[str, ...]:
         for name in notebooks:
-            if name.startswith(("/", "~")) or ".." in name.split("/"):
+            if name.startswith("~") or "\\" in name or {"", "..", "."} & set(name.split("/")):
                 raise ValueError(f"“{name}” does not lie beside the course file")
+            if _is_hidden(name):
+                raise ValueError(f"“{name}” is a hidden file, which programs may obey; a notebook is none")
+        if twice := sorted({name for name in notebooks if notebooks.count(name) > 1}):
+            raise ValueError(f"“{twice[0]}” stands there twice")
         return notebooks
+
+    @field_validator("folder")
+    @classmethod
+    def _is_a_visible_folder(cls, folder: str | None) -> str | None:
+        if folder is not None and (".." in folder.split("/") or _is_hidden(folder)):
+            raise ValueError(
+                f"“{folder}” is hidden, or leads out of itself; the student's notebooks lie in plain sight"
+            )
+        return folder

@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 _BUNDLED = Path(__file__).parent / "bundled"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Configuration(BaseModel):
@@ -59,7 +59,14 @@ def profile_names() -> list[str]:
 
 def own_profiles() -> list[str]:
     """Return the names of the profiles in the user's configuration folder."""
-    return sorted(path.stem for path in (config_folder() / "clusters").glob("*.toml"))
+    return sorted(path.stem for path in own_path("x").parent.glob("*.toml") if _NAME.fullmatch(path.stem))
+
+
+def own_path(name: str) -> Path:
+    """Return where the user's own file of a profile lies. Raises ``ProfileError`` for what is no name."""
+    if not _NAME.fullmatch(name):
+        raise ProfileError(f"“{name}” cannot be the name of a profile.", why="It has letters, digits and . _ - in it.")
+    return config_folder() / "clusters" / f"{name}.toml"
 
 
 def bundled_profiles() -> list[str]:
@@ -67,24 +74,31 @@ def bundled_profiles() -> list[str]:
     return sorted(path.stem for path in _BUNDLED.glob("*.toml"))
 
 
-def profile_layers(name: str) -> list[Layer]:
+def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
     """Return the files that a profile is made of, the lowest first. Raises ``ProfileError``.
 
-    A file of the user's goes before a bundled one of that name, and stands on it where ``base`` names it.
+    A file of the user's goes before a bundled one of that name, and stands on it where ``base`` names it. ``top``:
+    what that file of the user's is going to be.
     """
     layers: list[Layer] = []
     seen: list[str] = []
     wanted: tuple[str, bool] | None = (name, True)  # and whether the user's own file may be meant
     while wanted:
-        layer, own = _layer(*wanted, by=layers[0] if layers else None)
+        layer, own = (top, True) if top and not layers else _layer(*wanted, by=layers[0] if layers else None)
         if layer.name in seen:
-            chain = " → ".join([*seen, layer.name])
-            raise ProfileError(f"{layers[0].name}: the profiles stand on each other in a circle.", why=chain)
+            raise ProfileError(
+                f"{origin([layers[0]], ['base'])}: the profiles stand on each other in a circle.",
+                why=" → ".join([*seen, layer.name]),
+                mend="take the line with base out of one of them",
+            )
         seen.append(layer.name)
         layers.insert(0, layer)
         base = layer.data.get("base")
         if base is not None and not isinstance(base, str):
-            raise ProfileError(f"{origin([layer], ['base'])}: base is the name of a profile, in quotes.")
+            raise ProfileError(
+                f"{origin([layer], ['base'])}: base is the name of a profile.",
+                mend='for example: base = "generic"; the names: launch-notebook clusters',
+            )
         wanted = (base, not (own and base == wanted[0])) if base else None
     return layers
 
@@ -100,20 +114,46 @@ def load_profile(name: str, over: Sequence[Layer] = ()) -> ClusterProfile:
 def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
     """Return the profile that layers come to. Raises ``ProfileError``, which names the file, the line and the key."""
     profile = validated(ClusterProfile, layers)
+    profile.choose(_chosen(layers))
     _check_flags(profile, layers)
     if profile.environment and profile.environment not in profile.environments:
         raise ProfileError(
-            f"{origin(layers, ['environment'])}: environment = “{profile.environment}” is not among [environments].",
+            f"{origin(layers, ['environment'])}: environment = “{_cut(profile.environment)}” is not among "
+            "[environments].",
             why=f"There are: {', '.join(profile.environments) or 'none'}.",
-            mend=_did_you_mean(profile.environment, profile.environments),
+            mend=_did_you_mean(profile.environment, profile.environments) or "name one of those, or add it to them",
         )
     return profile
+
+
+def _chosen(layers: Sequence[Layer]) -> frozenset[str]:
+    """Return the flags in ``[defaults]`` that were put on top of a profile, and not by its own file.
+
+    They go before what a file below adds for jobs with GPUs, or without. Within one file it is the other way round:
+    there the ``[gpu]`` is the more special word.
+    """
+    chosen: set[str] = set()
+    special: set[str] = set()
+    for layer in reversed(layers[1:]):
+        special |= {name for key in ("gpu", "cpu") for name in _flags_in(layer.data.get(key))}
+        defaults = layer.data.get("defaults")
+        chosen |= {key.replace("_", "-") for key in defaults} - special if isinstance(defaults, Mapping) else set()
+    return frozenset(chosen)
+
+
+def _flags_in(table: Any) -> Iterator[str]:
+    """Yield the names of all flags in a ``[gpu]`` or ``[cpu]``."""
+    for key, value in table.items() if isinstance(table, Mapping) else ():
+        if key in ("flags", "per_gpu") and isinstance(value, Mapping):
+            yield from (name.replace("_", "-") for name in value)
+        else:
+            yield from _flags_in(value)
 
 
 def _layer(name: str, own: bool, by: Layer | None) -> tuple[Layer, bool]:
     """Return the file of a profile, and whether it is the user's own. ``by``: the file that names it as its base."""
     if _NAME.fullmatch(name):
-        path = config_folder() / "clusters" / f"{name}.toml"
+        path = own_path(name)
         if own and path.exists():
             return read_layer(path), True
         bundled = _BUNDLED / f"{name}.toml"
@@ -123,10 +163,12 @@ def _layer(name: str, own: bool, by: Layer | None) -> tuple[Layer, bool]:
     near = difflib.get_close_matches(name, names, n=1)
     there = f"There are: {', '.join(names)}."
     if by is not None:
-        mend = _did_you_mean(name, names)
-        raise ProfileError(f"{origin([by], ['base'])}: there is no profile “{name}” to stand on.", why=there, mend=mend)
+        mend = _did_you_mean(name, names) or "name one of those, or take the line away"
+        raise ProfileError(
+            f"{origin([by], ['base'])}: there is no profile “{_cut(name)}” to stand on.", why=there, mend=mend
+        )
     raise ProfileError(
-        f"There is no cluster profile “{name}”.",
+        f"There is no cluster profile “{_cut(name)}”.",
         why=there,
         mend=f"did you mean --cluster {near[0]}?"
         if near
@@ -171,6 +213,9 @@ def _check_flags(profile: ClusterProfile, layers: Sequence[Layer]) -> None:
     for place, table in flag_tables(profile):
         for key, value in table.items():
             _check_flag((*place, key), key, value, layers)
+    for number, translation in enumerate(profile.translations):
+        for key in translation.drop:
+            _check_flag(("translations", str(number), "drop", key), key, False, layers)
 
 
 def _check_flag(place: Sequence[str], key: str, value: FlagValue, layers: Sequence[Layer]) -> None:
@@ -178,10 +223,10 @@ def _check_flag(place: Sequence[str], key: str, value: FlagValue, layers: Sequen
     if name not in BY_NAME:
         near = closest(name)
         raise ProfileError(
-            f"{origin(layers, place)}: [{table}] has “{key}”, which is no flag of sbatch.",
+            f"{origin(layers, place)}: [{table}] has “{_cut(key)}”, which is no flag of sbatch.",
             mend=f"did you mean {near.lstrip('-')}?" if near else "the flags: sbatch --help",
         )
-    if "when" not in place and (problem := _problem_with(name, value)):
+    if not {"when", "drop"} & set(place) and (problem := _problem_with(name, value)):
         raise ProfileError(f"{origin(layers, place)}: [{table}] {key} {problem[0]}", mend=problem[1])
 
 
@@ -194,8 +239,12 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
         return "needs a value.", f'for example: {name} = "…"'
     if not isinstance(value, bool) and argument == "none":
         return "takes no value.", f"write {name} = true or false"
-    if any(c in str(value) for c in "\n\r\0"):
+    if any(c in str(value) for c in "\n\r"):
         return "has more than one line.", "write it on one line"
+    if not str(value).isprintable():
+        return "has a character that cannot be seen.", f'write it anew: {name} = "…"'
+    if name in _NAMES and isinstance(value, str) and not _OF_NAMES.fullmatch(value):
+        return f"= “{_cut(value)}” cannot be the name of one.", f'for example: {name} = "{_NAMES[name]}"'
     if name == "time" and value is not False:
         try:
             parse_walltime(str(value))
@@ -204,39 +253,99 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
     return None
 
 
+#: flags whose values are names on every cluster, with an example of one; placeholders stand in braces
+_NAMES = {"account": "proj1", "partition": "gpu", "qos": "normal", "reservation": "lab1", "clusters": "main"}
+_OF_NAMES = re.compile(r"(?!-)[\w.,:@+/%*{}-]+")
+
+
 def validated(model: type[Model], layers: Sequence[Layer]) -> Model:
     """Return the model that layers come to. Raises ``ProfileError``, which names the file, the line and the key."""
+    data = merge(layers)
     try:
-        return model.model_validate(merge(layers))
+        return model.model_validate(data)
     except ValidationError as error:
-        first = {_key(details): details for details in reversed(error.errors())}  # one for each key
-        problems = [f"{origin(layers, _place(details))}: {_problem(model, details)}" for details in first.values()]
-        problems.reverse()
+        problems: dict[tuple[str, ...], tuple[str, str]] = {}  # one for each key, with its mend
+        for details in error.errors():
+            place = _place(details, data)
+            problems.setdefault(place, _problem(model, details, place))
+        (first, (what, mend)), *others = problems.items()
         raise ProfileError(
-            problems[0], why=" ".join(problems[1:]), mend="every key is described in docs/profiles.md"
+            f"{origin(layers, first)}: {what}",
+            why=" ".join(f"And {origin(layers, place)}: {also}" for place, (also, _) in others),
+            mend=mend
+            or "every key is described in docs/profiles.md; a whole profile: launch-notebook clusters show NAME",
         ) from None
 
 
-def _place(details: Any) -> list[str]:
-    return [str(part) for part in details["loc"]]
+def _place(details: Any, data: Any) -> tuple[str, ...]:
+    """Return where a problem is: pydantic's own place goes on with names of types that no file has."""
+    *above, last = details["loc"] if details["loc"] else ("",)
+    place: list[str] = []
+    for part in details["loc"]:
+        try:
+            data = data[part] if isinstance(data, Mapping | list) else None
+        except (LookupError, TypeError):
+            break
+        if data is None:
+            break
+        place.append(str(part))
+    if details["type"] == "missing" and len(place) == len(above):
+        place.append(str(last))
+    return tuple(place)
 
 
-def _key(details: Any) -> str:
-    """Return the key that is meant; where it may be of several types, pydantic adds their names."""
-    types = ("constrained-str", "float")
-    return ".".join(str(part) for part in details["loc"] if part not in types and "[" not in str(part))
+#: what is said of a type that is wrong, with the mend
+_MEANT = {
+    "string": ("is a text, in quotes.", '{key} = "{value}"'),
+    "int": ("is a whole number, without quotes.", "for example: {key} = 5"),
+    "float": ("is a number, without quotes.", "for example: {key} = 1.5"),
+    "finite": ("is a number.", "for example: {key} = 1.5"),
+    "bool": ("is true or false, without quotes.", "{key} = true"),
+    "dict": ("is a table.", "its keys stand below a line [{table}]"),
+    "model": ("is a table.", "its keys stand below a line [{table}]"),
+    "tuple": ("is a list, with brackets.", '{key} = ["{value}"]'),
+    "list": ("is a list, with brackets.", '{key} = ["{value}"]'),
+    "date": ("is a day, without quotes.", "for example: {key} = 2026-11-22"),
+}
 
 
-def _problem(model: type[BaseModel], details: Any) -> str:
-    where = _key(details)
-    if details["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(details["loc"][-1]), _keys_at(model, details["loc"][:-1]), n=1)
-        return f"there is no key “{where}”" + (f"; did you mean {near[0]}?" if near else ".")
-    if details["type"] in ("tuple_type", "list_type"):
-        return f'{where} is a list: ["{details["input"]}"], with brackets.'
-    if details["type"] == "string_pattern_mismatch" and "\\n" in details["ctx"]["pattern"]:
-        return f"{where} has more than one line: write it on one line, or as a list of lines where it may be one."
-    return f"{where}: {details['msg'].removeprefix('Value error, ')}."
+def _problem(model: type[BaseModel], details: Any, place: tuple[str, ...]) -> tuple[str, str]:
+    """Return what is wrong in a sentence, and what to type, as far as that is known."""
+    kind, value, limits = details["type"], details["input"], details.get("ctx", {})
+    names = [_cut(part) for part in place if not part.isdecimal()] or ["the file"]  # numbers are places in lists
+    where, key, shown = ".".join(names), names[-1], _cut(str(value))
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(key, _keys_at(model, details["loc"][:-1]), n=1)
+        return f"there is no key “{where}”.", f"did you mean {near[0]}?" if near else ""
+    if kind == "missing":
+        return f"{where} is missing.", f"add a line: {key} = …"
+    if kind == "literal_error":
+        known = re.findall(r"'([^']*)'", limits["expected"])
+        near = difflib.get_close_matches(str(value), known, n=1)
+        mend = f"did you mean {near[0]}?" if near else f'for example: {key} = "{known[0]}"'
+        return f"{where} = “{shown}” is not known; it may be {', '.join(known)}.", mend
+    if kind in ("string_too_short", "too_short"):
+        return f"{where} is empty.", "write something there, or take the line away"
+    if kind == "string_pattern_mismatch":
+        return f"{where} = “{shown}” does not look like {limits['pattern']}.", ""
+    if kind in ("greater_than_equal", "less_than_equal"):
+        limit = limits.get("ge", limits.get("le"))
+        return f"{where} = {value}: it is {limit} at {'least' if 'ge' in limits else 'most'}.", f"{key} = {limit}"
+    if meant := _MEANT.get(kind) or _MEANT.get(kind.partition("_")[0]):
+        plain = shown if isinstance(value, str | int | float) else "…"
+        return f"{where} {meant[0]}", meant[1].format(key=key, table=where, value=plain)
+    told = _cut(details["msg"].removeprefix("Value error, ").rstrip("."), 300)
+    if told.startswith("has more than one line"):
+        return f"{where} {told}.", "write it on one line, or as a list of lines where it may be one"
+    if told.startswith("has a character"):
+        return f"{where} {told}.", f'write it anew: {key} = "…"'
+    return f"{where}: {told}.", ""
+
+
+def _cut(text: str, length: int = 80) -> str:
+    """Return a value as it is told: on one line, and no longer than tells it apart."""
+    line = re.sub(r"[\n\r\t]", " ", text)
+    return line if len(line) <= length else f"{line[:length]}…"
 
 
 def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:

@@ -9,6 +9,7 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from notebook_launcher.answer import Answer
 from notebook_launcher.errors import LauncherError
@@ -107,12 +108,16 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Submission:
-    """What a scheduler needs besides the request: where the job script, its log and its session directory are."""
+    """What a scheduler needs besides the request: where the job script, its log and its session directory are.
+
+    ``now``: what the cluster's clock shows, with its zone.
+    """
 
     session_id: str
     directory: str
     script: str
     log: str
+    now: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,8 @@ class Scheduler(ABC):
     name: str
     #: whether the launcher and the job share one machine, so that nothing needs to be tunnelled to a node
     same_machine: bool = False
+    #: the commands that it is asked by: first the one that queues, which tells its version with ``--version``
+    programs: tuple[str, ...] = ()
     #: what it tells beyond one's own job; ``None``: nothing
     outlook: Outlook | None = None
 

@@ -98,6 +98,21 @@ class QueuedJob:
 
 
 @dataclass(frozen=True)
+class Booking:
+    """A reservation: from when to when (ISO; without a zone on the cluster's clock), on which nodes, for whom.
+
+    ``nodes`` in the scheduler's short form; ``users`` and ``accounts`` with commas, empty: not limited by these.
+    """
+
+    name: str
+    start: str | None = None
+    end: str | None = None
+    nodes: str = ""
+    users: str = ""
+    accounts: str = ""
+
+
+@dataclass(frozen=True)
 class WouldStart:
     """What the scheduler says to a request without queueing it: ``start`` (the cluster's clock, ISO without zone),
     or ``refusal``; both ``None`` where it said something that is not understood (``said``). ``preempts``: the jobs that
@@ -141,6 +156,22 @@ class Outlook(ABC):
     @abstractmethod
     def read_defaults(self, request: Request, answer: Answer) -> tuple[str | None, str | None]:
         """Return the account and the QOS that this request counts on, from what ``limits`` told; ``None``: not told."""
+
+    def accounts(self, user: str, cluster: str | None) -> list[str] | None:
+        """Return the command that lists the accounts of a user; ``None``: there is none."""
+        return None
+
+    def read_accounts(self, answer: Answer) -> tuple[str, ...] | None:
+        """Return the user's accounts."""
+        return None
+
+    def bookings(self, cluster: str | None) -> list[str] | None:
+        """Return the command that describes all reservations; ``None``: there is none."""
+        return None
+
+    def read_bookings(self, answer: Answer) -> tuple[Booking, ...] | None:
+        """Return the reservations; an empty tuple where there are none."""
+        return None
 
     @abstractmethod
     def nodes(self, cluster: str | None) -> list[str]:

@@ -54,6 +54,7 @@ class Slurm(Scheduler):
     """The commands of Slurm, and what their answers mean."""
 
     name = "slurm"
+    programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
     outlook = SlurmOutlook()
 
     def submit(self, request: Request, submission: Submission) -> list[str]:

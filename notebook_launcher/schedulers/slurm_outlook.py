@@ -17,6 +17,7 @@ from notebook_launcher.request import Request, parse_gres, parse_walltime
 from notebook_launcher.schedulers import slurm_limits, slurm_refusals
 from notebook_launcher.schedulers.outlook import (
     UNLIMITED,
+    Booking,
     Limit,
     Node,
     Outlook,
@@ -47,6 +48,12 @@ _IN_SERVICE = frozenset({"idle", "mixed", "mix", "allocated", "alloc", "completi
                          "power_down", "powering_down", "powered_down", "powering_up", "power_up"})  # fmt: skip
 _SUFFIXES = "*~#!%$@^-"
 _OUT_OF_SERVICE_SUFFIXES = frozenset("*$^")  # does not answer; maintenance; is being rebooted
+
+# On one line, as above. $1: the user, $2: another cluster, or nothing: then the controller tells this one's name.
+_ACCOUNTS = (
+    'name=$2; test -n "$name" || name=$(scontrol show config | sed -n "s/^ClusterName *= *//p"); echo "$name"; '
+    'sacctmgr --noheader --parsable2 show assoc where user="$1" format=cluster,account'
+)
 
 _WILL_RUN = re.compile(
     r"Job \d+ to start at (?P<start>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[+-]\d{4})?)\b(?:.*? on nodes (?P<nodes>\S+))?"
@@ -104,6 +111,28 @@ class SlurmOutlook(Outlook):
     def read_defaults(self, request: Request, answer: Answer) -> tuple[str | None, str | None]:
         """Return the account and the QOS that are meant where the request names none."""
         return slurm_limits.read_defaults(request, answer.stdout)
+
+    def accounts(self, user: str, cluster: str | None) -> list[str]:
+        """Return ``sacctmgr`` for the user's associations, of this cluster or another one."""
+        return ["sh", "-c", _ACCOUNTS, "accounts", user, cluster or ""]
+
+    def read_accounts(self, answer: Answer) -> tuple[str, ...] | None:
+        """Read ``cluster|account``, after a first line with the name of the cluster that is meant, if that is known."""
+        first, _, rest = answer.stdout.partition("\n")
+        rows = _fields(rest, "|", 2)
+        names = dict.fromkeys(account for cluster, account in rows if account and first.strip() in ("", cluster))
+        return tuple(names) or None
+
+    def bookings(self, cluster: str | None) -> list[str]:
+        """Return ``scontrol show reservation``."""
+        return plain(["scontrol", *on_cluster(cluster), "--oneliner", "show", "reservation"])
+
+    def read_bookings(self, answer: Answer) -> tuple[Booking, ...] | None:
+        """Read one line for each reservation."""
+        if answer.exit_code != 0:
+            return None
+        records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "ReservationName=" in line]
+        return tuple(_booking(record) for record in records)
 
     def nodes(self, cluster: str | None) -> list[str]:
         """Return ``sinfo``, a line for each node and partition."""
@@ -169,6 +198,15 @@ def _number(text: str) -> int | None:
 
 
 # --- partitions ------------------------------------------------------------------------------------------------
+
+
+def _booking(record: Mapping[str, str]) -> Booking:
+    def told(key: str) -> str:
+        value = record.get(key, "")
+        return "" if value in ("(null)", "N/A") else value
+
+    return Booking(record["ReservationName"], told("StartTime") or None, told("EndTime") or None, told("Nodes"),
+                   told("Users"), told("Accounts"))  # fmt: skip
 
 
 _PREEMPTS = frozenset({"REQUEUE", "CANCEL", "SUSPEND"})

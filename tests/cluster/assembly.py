@@ -15,7 +15,7 @@ from .recipes import CHECKOUT, Parts
 ONLY_ON_CLUSTER = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "scrontab", "sdiag"),
     *("sinfo", "sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger"),
-    *("apptainer", "singularity"),
+    *("apptainer", "singularity", "ch-run", "podman"),
 )
 
 
@@ -92,7 +92,7 @@ def _hidden(box: Box) -> list[str]:
     hidden = [] if has_launcher(box) else ["usr/local/bin/launch-notebook"]
     if not box.has_slurm:
         hidden += [f"usr/bin/{program}" for program in ONLY_ON_CLUSTER]
-        hidden.append("etc/profile.d/lmod.sh")
+        hidden += ["etc/profile.d/lmod.sh", "usr/local/bin/podman"]
     return hidden
 
 

@@ -20,6 +20,8 @@ mkdir -p "$root" "$state/upper" "$state/work"
 mount -t overlay overlay -o "lowerdir=$rootfs,upperdir=$state/upper,workdir=$state/work" "$root"
 mount -t proc proc "$root/proc"
 mount -t sysfs -o ro sysfs "$root/sys"
+# Only to be looked at: Podman wants to know which version there is.
+mount -t cgroup2 -o ro cgroup2 "$root/sys/fs/cgroup"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=755,nosuid tmpfs "$root/dev"
 mkdir -p "$root"/dev/{pts,shm,mqueue} "$root"/run/{munge,sshd,mysqld,lock,user}

@@ -30,6 +30,8 @@ BOX_PACKAGES = (
     *("iproute2", "procps", "ca-certificates", "curl", "less", "nano", "adduser", "tar"),
     # what Apptainer wants to have around
     *("squashfuse", "fuse-overlayfs", "uidmap", "squashfs-tools", "fuse2fs", "gocryptfs"),
+    # the other ways to run images
+    *("charliecloud-runtime", "podman", "crun"),
 )
 IMAGE_SUITE, IMAGE_PYTHON = "trixie", "3.13"
 IMAGE_PACKAGES = ("python3", "python3-venv", "ca-certificates", "procps")
@@ -58,6 +60,21 @@ From: /build/base
 
 %runscript
     exec jupyter lab "$@"
+"""
+IMAGE_NAME = "localhost/jupyterlab:4"
+IMAGE_PATH = "/opt/jupyterlab/bin:/usr/local/bin:/usr/bin:/bin"
+
+# The image's files once more, as the store in which Podman finds them and as the directory that Charliecloud runs: they
+# are the same files. Whose they were is forgotten: an ordinary user makes it, and others use it.
+UNPACK_IMAGE = """\
+set -euo pipefail
+cd /build/out
+apptainer build --sandbox /tmp/tree /build/image/jupyterlab.sif
+mkdir /tmp/tree/ch
+printf 'PATH=%s\\nLC_ALL=C.UTF-8\\n' {path} >/tmp/tree/ch/environment
+tar --owner=0 --group=0 -C /tmp/tree -cf - . | /usr/bin/podman --root "$PWD/store" --runroot /tmp/run --storage-driver overlay \\
+    import --change "ENV PATH={path}" --change "ENV LC_ALL=C.UTF-8" - {name}
+/usr/bin/podman unshare chmod -R a+rX store
 """
 QUICK_COMPRESSION = "-comp zstd -Xcompression-level 3"
 
@@ -101,10 +118,15 @@ class Parts:
     lab: Artefact
     image: Artefact
     image_without_jupyter: Artefact
+    image_unpacked: Artefact
+    environment_modules: Artefact
 
     def all(self) -> list[Artefact]:
         """Return the artefacts as a list, the slowest to build first."""
-        return [self.rootfs, self.image, self.image_without_jupyter, self.lab, self.launcher]
+        return [
+            *(self.rootfs, self.image, self.image_without_jupyter, self.lab, self.launcher),
+            *(self.image_unpacked, self.environment_modules),
+        ]
 
 
 def artefacts(generation: Generation) -> Parts:
@@ -117,12 +139,17 @@ def artefacts(generation: Generation) -> Parts:
     image_wheels = _wheels("lab", LAB_REQUIREMENTS, IMAGE_PYTHON)
     lab_wheels = _wheels("lab", LAB_REQUIREMENTS, generation.python)
     launcher_wheels = _wheels("launcher", launcher_requirements(), generation.python)
+    image = _image(base, image_wheels, rootfs)
     return Parts(
         rootfs=rootfs,
         launcher=_venv("launcher", "/opt/launcher", launcher_requirements(), launcher_wheels, rootfs),
         lab=_venv("lab", "/sw/jupyterlab", LAB_REQUIREMENTS, lab_wheels, rootfs),
-        image=_image(base, image_wheels, rootfs),
+        image=image,
         image_without_jupyter=_image_without_jupyter(base, rootfs),
+        image_unpacked=_image_unpacked(image, rootfs),
+        environment_modules=_artefact(
+            f"environment-modules-{generation.slurm}", _make_environment_modules, generation.suite
+        ),
     )
 
 
@@ -210,6 +237,14 @@ def _apptainer(root: Path, kind: str, tools: Path) -> None:
         # tar and not cp, because /lib and the like are links in the target and must stay links.
         copy = 'tar -C "$1" -cf - . | tar -C "$2" --keep-directory-symlink -xf -'
         debian.run_logged(["sh", "-c", copy, "sh", str(work / "apptainer"), str(root)], kind)
+
+
+def _make_environment_modules(directory: Path, kind: str, suite: str) -> None:
+    """Unpack what Debian does not allow beside Lmod; all it needs are things that Lmod needs as well."""
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".building-") as name:
+        debian.unpack(debian.download(suite, ["environment-modules"], Path(name), kind), directory, kind)
+    for unused in ("usr/share/doc", "usr/share/man"):
+        cache.remove(directory / unused)
 
 
 def _make_image_base(directory: Path, kind: str, tools: Path, suite: str, packages: Sequence[str]) -> None:
@@ -312,6 +347,22 @@ def _image_without_jupyter(base: Artefact, rootfs: Artefact) -> Artefact:
 def _make_image_without_jupyter(directory: Path, kind: str, base: Path, rootfs: Path) -> None:
     (directory / "no-jupyter.def").write_text("Bootstrap: localimage\nFrom: /build/base\n")
     _apptainer_build(directory, kind, rootfs, [Bind(base, "/build/base")])
+
+
+def _image_unpacked(image: Artefact, rootfs: Artefact) -> Artefact:
+    script = UNPACK_IMAGE.format(path=IMAGE_PATH, name=IMAGE_NAME)
+    return _artefact("image-unpacked", _make_image_unpacked, script, inputs=(image,), tools=(rootfs,))
+
+
+def _make_image_unpacked(directory: Path, kind: str, image: Path, rootfs: Path, script: str) -> None:
+    user = USERS["alice"]
+    os.chown(directory, user.uid, user.uid)
+    with _builder(rootfs, [Bind(directory, "/build/out", writable=True), Bind(image, "/build/image")], kind) as run:
+        run("root", ["install", "-d", "-o", user.name, str(user.home)])
+        run(user.name, ["bash", "-c", script])
+    debian.run_logged(["chown", "-R", "0:0", str(directory)], kind)
+    # The layer's files, by a name that does not change.
+    (directory / "tree").symlink_to(next(directory.glob("store/overlay/*/diff/opt")).parent.relative_to(directory))
 
 
 def _apptainer_build(directory: Path, kind: str, rootfs: Path, binds: Sequence[Bind]) -> None:

@@ -30,6 +30,26 @@ cat >/etc/lmod/modulespath <<'PATHS'
 /usr/share/lmod/lmod/modulefiles/
 PATHS
 
+# A site's Podman: it has images for everybody, and keeps what it makes on the node and not in homes. Podman does not
+# look up the images of /etc/containers/storage.conf for ordinary users.
+cat >/etc/containers/storage-of-users.conf <<'STORAGE'
+[storage]
+driver = "overlay"
+rootless_storage_path = "/var/tmp/containers-$USER"
+
+[storage.options]
+additionalimagestores = ["/sw/images/podman-store"]
+
+[storage.options.overlay]
+mount_program = "/usr/bin/fuse-overlayfs"
+STORAGE
+cat >/usr/local/bin/podman <<'SHELL'
+#!/bin/sh
+test "$(id -u)" = 0 || export CONTAINERS_STORAGE_CONF="${CONTAINERS_STORAGE_CONF:-/etc/containers/storage-of-users.conf}"
+exec /usr/bin/podman "$@"
+SHELL
+chmod 755 /usr/local/bin/podman
+
 cat >/usr/local/bin/launch-notebook <<'PYTHON'
 #!/opt/launcher/bin/python3
 """Start the launcher from the checkout that is mounted at /opt/notebook-launcher."""

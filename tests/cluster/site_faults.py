@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from .arranging import Arranging
 from .errors import ClusterError
 from .layout import COMPUTE_NODES, LOGIN_NODES, USERS
+from .software import ENVIRONMENT_MODULES
 
 # Comes before /usr/bin for everybody, by ssh, in a login shell, and in a job.
 _WRAPPERS = "/usr/local/bin"
@@ -41,6 +42,11 @@ if {{"exec", "run", "shell", "instance"}} & set(sys.argv[1:]):
 os.execv("/usr/bin/{program}", sys.argv)
 """
 
+_OTHER_TIME = """\
+#!/bin/sh
+exec /usr/bin/date --date="now {seconds:+d} seconds" "$@"
+"""
+
 _FILL = "cat /dev/zero >{home}/.fills-it 2>/dev/null || true"
 # Not ":", because a shell ends when the redirection of that one fails.
 _FILL_INODES = "mkdir {home}/.fills-it-too; i=0; while true 2>/dev/null >{home}/.fills-it-too/$i; do i=$((i+1)); done"
@@ -48,8 +54,47 @@ _FREE = "rm -rf {home}/.fills-it {home}/.fills-it-too"
 _READ_ONLY = "mount --bind {home} {home}; mount -o remount,bind,ro {home}"
 
 
+# Lmod is covered rather than removed: a directory of the common root file system cannot be renamed.
+_LMOD_GOES = f"""\
+mount -t tmpfs -o ro,mode=755 tmpfs /usr/share/lmod
+mv /etc/profile.d/lmod.sh /etc/.lmod-elsewhere.sh
+tar -C {ENVIRONMENT_MODULES} -cf - . | tar -C / --keep-directory-symlink -xf -
+echo /sw/tcl-modules >/etc/environment-modules/modulespath
+"""
+_LMOD_COMES_BACK = f"""\
+(cd {ENVIRONMENT_MODULES} && find . ! -type d) | while read -r file; do rm -f "/$file"; done
+mv -f /etc/.lmod-elsewhere.sh /etc/profile.d/lmod.sh
+while mountpoint -q /usr/share/lmod; do umount -l /usr/share/lmod; done
+"""
+
+_RUNTIMES = "/usr/{bin,local/bin}/{apptainer,singularity,ch-run,podman}"
+# Links may lead nowhere meanwhile, because what they lead to is hidden as well.
+_HIDE_RUNTIMES = f"""\
+bash -c 'for path in {_RUNTIMES}; do
+  if test -e $path || test -L $path; then mv $path ${{path%/*}}/.${{path##*/}}-elsewhere; fi
+done'
+"""
+_SHOW_RUNTIMES = f"""\
+bash -c 'for path in {_RUNTIMES}; do
+  hidden=${{path%/*}}/.${{path##*/}}-elsewhere
+  if test -e $hidden || test -L $hidden; then mv $hidden $path; fi
+done'
+"""
+
+
 class SiteFaults(Arranging):
     """What can be changed about a running cluster's commands and homes."""
+
+    # ---- modules ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def environment_modules(self) -> Iterator[None]:
+        """Let there be Environment Modules instead of Lmod, on the login and compute nodes.
+
+        It has the same modules, as Tcl files. Shells and jobs that run already keep what they have.
+        """
+        with self._changed((*LOGIN_NODES, *COMPUTE_NODES), _LMOD_GOES, _LMOD_COMES_BACK):
+            yield
 
     # ---- commands --------------------------------------------------------------------------------------------
 
@@ -75,12 +120,35 @@ class SiteFaults(Arranging):
             yield
 
     @contextmanager
+    def without(self, program: str, *boxes: str) -> Iterator[None]:
+        """Let there be no such program on these boxes (on the login nodes)."""
+        hidden = f"/usr/bin/.{program}-elsewhere"
+        with self._changed(
+            boxes or LOGIN_NODES,
+            f"mv /usr/bin/{program} {hidden}",
+            f"test ! -e {hidden} || mv {hidden} /usr/bin/{program}",
+        ):
+            yield
+
+    @contextmanager
+    def skewed_clock(self, seconds: int) -> Iterator[None]:
+        """Let `date` on the login nodes tell a time that is so much later. Slurm, and all else, keep the right time."""
+        with self._wrapper(LOGIN_NODES, "date", _OTHER_TIME.format(seconds=seconds)):
+            yield
+
+    @contextmanager
     def slow_container(self, seconds: float) -> Iterator[None]:
         """Let entering an image take so long first, on the compute nodes."""
         with (
             self._wrapper(COMPUTE_NODES, "apptainer", _SLOW_CONTAINER.format(program="apptainer", seconds=seconds)),
             self._wrapper(COMPUTE_NODES, "singularity", _SLOW_CONTAINER.format(program="singularity", seconds=seconds)),
         ):
+            yield
+
+    @contextmanager
+    def no_container_command(self, *boxes: str) -> Iterator[None]:
+        """Let there be no command that runs images, on these boxes (on the login and compute nodes)."""
+        with self._changed(boxes or (*LOGIN_NODES, *COMPUTE_NODES), _HIDE_RUNTIMES, _SHOW_RUNTIMES):
             yield
 
     @contextmanager

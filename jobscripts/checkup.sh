@@ -1,0 +1,65 @@
+#!/bin/bash
+# Look for JupyterLab as a job would, on a login node: load the modules, enter the image, activate. Nothing is started.
+#
+#   bash checkup.sh DIR
+#
+# DIR holds this file, lib.sh, containers.sh and session.env. It prints `passed STEP` for each step that went well (modules, container,
+# environment, jupyterlab), and after the first that did not `failed CAUSE SENTENCE`, as in exit.json, or with the cause
+# `not-tried`. What a program says besides goes to the error output.
+
+main() {
+  export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/cause
+  # shellcheck source=jobscripts/lib.sh
+  source "$1/lib.sh"
+  if [[ ${2-} == --inside ]]; then
+    read_settings "$1/session.env" 2>/dev/null
+    set_up_container
+    look_inside
+    exit
+  fi
+  read_settings "$1/session.env"
+  local code
+  (look) </dev/null
+  code=$?
+  if read_line "$NBL_CAUSE_FILE"; then
+    printf 'failed %s\n' "$REPLY"
+  elif ((code)); then
+    printf 'failed container-failed It ended with exit code %d.\n' "$code"
+  fi
+}
+
+look() {
+  set_up_node
+  printf 'passed modules\n'
+  if [[ -n $want_container ]]; then
+    check_lightness
+    prepare_container
+    printf 'passed container\n'
+    "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/checkup.sh" "$NBL_SESSION_DIR" --inside
+  else
+    look_inside
+  fi
+}
+
+# A login node is everybody's: nothing is fetched or unpacked there, and no job is begun, as pyxis would.
+check_lightness() {
+  image_kind
+  [[ $REPLY == file || $REPLY == folder || $REPLY == squash ]] ||
+    fail not-tried "The image $want_container would have to be fetched, or is kept by its runtime."
+  find_container_command
+  [[ $container_kind == apptainer || $container_kind == charliecloud ]] ||
+    fail not-tried "${container_command##*/} runs images on the compute nodes alone."
+}
+
+look_inside() {
+  activate
+  printf 'passed environment\n'
+  if type -P jupyter-lab >/dev/null || python3 -c 'import jupyterlab' 2>/dev/null; then
+    printf 'passed jupyterlab\n'
+  else
+    fail jupyter-missing "There is no JupyterLab in it."
+  fi
+}
+
+main "$@"
+exit

@@ -1,0 +1,413 @@
+# shellcheck shell=bash disable=SC2034,SC2154,SC2209   # what is set here is used, and used here set, by lib.sh and others
+#
+# Containers: which command runs an image, and with which words. lib.sh sources this file; it is never run.
+#
+# Each `run_with_…` function sets into_container to the words that run what follows them in the image: the user's home,
+# the working directory and the session's directory at the same paths, the environment (never the token, which stands in
+# a file), the same user. What a door takes away all the same, `come_in` puts back on the other side.
+
+# ------------------------------------------------------------------------------------------------ before the door
+
+# Set into_container, and container_command to the command in it, or fail.
+prepare_container() {
+  split_binds
+  check_binds
+  check_image
+  find_container_command
+  pack_for_the_door
+  gpu_flags=() container_name=''
+  "run_with_$container_kind"
+}
+
+# What an image is by the look of it: address (docker://…), folder, squash (of enroot), name (of an image that the
+# runtime keeps), or file.
+image_kind() {
+  case $want_container in
+    *://*)                         REPLY=address ;;
+    *.sqsh | *.sqfs | *.squashfs)  REPLY=squash ;;
+    /* | ./* | ../* | *.sif | *.simg | *.img)
+      REPLY=file
+      [[ ! -d $want_container ]] || REPLY=folder
+      ;;
+    *)
+      if [[ -d $want_container ]]; then REPLY=folder
+      elif [[ -e $want_container ]]; then REPLY=file
+      elif [[ $want_container == *:* ]] || keeps_images; then REPLY=name
+      else REPLY=file
+      fi
+      ;;
+  esac
+}
+
+keeps_images() {
+  case ${want_container_command##*/} in
+    podman | podman-hpc | shifter | pyxis | srun | charliecloud | ch-run) ;;
+    *) return 1 ;;
+  esac
+}
+
+# A name is known to its runtime alone; and so is what an address leads to.
+check_image() {
+  image_kind
+  [[ $REPLY == address || $REPLY == name ]] && return
+  [[ -e $want_container ]] || fail image-missing "There is no container image $want_container on $(uname -n)."
+  [[ -r $want_container ]] ||
+    fail image-unreadable "You may not read the container image $want_container: ask its owner for permission."
+}
+
+# Set bind_from, bind_to and bind_how (options, with commas) to what bind= asks for. Several specs may stand in one,
+# separated by commas, as in --bind of Apptainer: FROM, FROM:TO or FROM:TO:OPTIONS.
+split_binds() {
+  local spec part parts from to how
+  bind_spec=() bind_from=() bind_to=() bind_how=()
+  for spec in "${want_binds[@]}"; do
+    IFS=, read -r -a parts <<<"$spec"
+    for part in "${parts[@]}"; do
+      case $part in
+        ro | rw | id=* | image-src=*) # an option of the spec before
+          ((${#bind_how[@]} == 0)) || bind_how[${#bind_how[@]} - 1]+=,$part
+          continue
+          ;;
+      esac
+      IFS=: read -r from to how <<<"$part"
+      # A name without a / is not a directory for some, but something of their own.
+      [[ $from == /* ]] || from=$PWD/$from
+      bind_spec+=("$spec") bind_from+=("$from") bind_to+=("${to:-$from}") bind_how+=("$how")
+    done
+  done
+}
+
+check_binds() {
+  local i
+  for i in "${!bind_from[@]}"; do
+    [[ -e ${bind_from[i]} ]] || fail bind-missing "The container should see ${bind_from[i]} (bind=${bind_spec[i]}),\
+ but that is not there on $(uname -n)."
+  done
+}
+
+# Set container_kind to the runtime's name and container_command to its command, or fail.
+find_container_command() {
+  local kind kinds
+  if [[ -n $want_container_command ]]; then
+    container_kind=${want_container_command##*/}
+    find_runtime "$want_container_command" && return
+  else
+    image_kind
+    case $REPLY in
+      address)  kinds='apptainer singularity podman-hpc podman shifter pyxis' ;;
+      folder)   kinds='apptainer singularity charliecloud' ;;
+      squash)   kinds='apptainer singularity enroot pyxis' ;;
+      name)     kinds='podman-hpc podman shifter pyxis' ;;
+      *)        kinds='apptainer singularity' ;;
+    esac
+    for kind in $kinds; do
+      container_kind=$kind
+      find_runtime "$kind" && return
+    done
+  fi
+  kinds=${want_container_command:-${kinds// / or }}
+  fail container-command-missing "There is no $kinds on $(uname -n), which is needed to run $want_container; name what\
+ runs it here with container_command= or load its module with module=."
+}
+
+# find_runtime NAME: NAME is one of those in docs/environments.md, or the path of a command. A command that is none of
+# them is taken for one of Apptainer's family.
+find_runtime() {
+  local command=$1
+  case $container_kind in
+    ch-run)         container_kind=charliecloud ;;
+    charliecloud)   command=ch-run ;;
+    pyxis | srun)   container_kind=pyxis command=srun ;;
+    singularity)    container_kind=apptainer ;;
+    podman-hpc)     container_kind=podman_hpc ;;
+    apptainer | podman | enroot | shifter) ;;
+    *)              container_kind=apptainer ;;
+  esac
+  container_command=$(type -P -- "$command") || return
+  [[ $container_kind != pyxis ]] || has_pyxis
+}
+
+# Slurm's plugin is there where srun knows its flags.
+has_pyxis() { [[ $("$container_command" --help 2>&1) == *--container-image* ]]; }
+
+# Set gpu_makers to those whose GPUs the container should see: nvidia, amd, both or none.
+find_gpu_makers() {
+  gpu_makers=''
+  case $want_gpu in
+    nvidia | amd) gpu_makers=$want_gpu ;;
+    none)         ;;
+    *)
+      [[ -e /dev/nvidiactl || -e /dev/nvidia0 ]] && gpu_makers+='nvidia '
+      [[ -e /dev/kfd ]] && gpu_makers+=amd
+      ;;
+  esac
+}
+
+# ----------------------------------------------------------------------------------------------- through the door
+
+pack_for_the_door() {
+  export NBL_HOME=$HOME NBL_FOLDER=$PWD NBL_UMASK
+  container_mark=NBL_CONTAINER=$NBL_SESSION_DIR
+  NBL_UMASK=$(umask)
+}
+
+# In the container: what a runtime has changed is as it was before.
+come_in() {
+  [[ ! ${NBL_UMASK-} =~ ^[0-7]+$ ]] || umask "$NBL_UMASK"
+  [[ -z ${NBL_HOME-} || ! -d ${NBL_HOME-} ]] || export HOME=$NBL_HOME
+  if [[ -n ${NBL_FOLDER-} && $PWD != "$NBL_FOLDER" ]] && ! cd -- "$NBL_FOLDER" 2>/dev/null; then
+    log "$NBL_FOLDER is not there in the container, going on in $PWD"
+  fi
+  unset NBL_HOME NBL_FOLDER NBL_UMASK NBL_GUARDED
+}
+
+# Set seen_from, seen_to and seen_how to all that a container must be told to show, where its command shows nothing by
+# itself: the user's home, /tmp, the session, the working directory, and what bind= asks for.
+#
+# list_seen SEPARATORS: a directory whose name holds one of these cannot be expressed, and is left out.
+list_seen() {
+  local path place paths=("$HOME" /tmp "$NBL_SESSION_DIR")
+  case $PWD in
+    / | /bin* | /dev* | /etc* | /lib* | /opt* | /proc* | /run* | /sbin* | /sys* | /usr* | /var) ;;
+    *) paths+=("$PWD") ;;
+  esac
+  seen_from=() seen_to=() seen_how=()
+  for path in "${paths[@]}"; do
+    [[ -d $path && $path != / && $path != *["$1"]* ]] || continue
+    for place in "${seen_to[@]}" "${bind_to[@]}"; do
+      [[ $path/ == "${place%/}"/* ]] && continue 2
+    done
+    seen_from+=("$path") seen_to+=("$path") seen_how+=('')
+  done
+  seen_from+=("${bind_from[@]}") seen_to+=("${bind_to[@]}") seen_how+=("${bind_how[@]}")
+}
+
+# Set exported to the names of the variables that go along where none go by themselves. What names programs and
+# libraries of the node stays behind.
+list_exported() {
+  local name
+  exported=()
+  while IFS= read -r name; do
+    case $name in
+      PATH | LD_* | PYTHONHOME | BASH_ENV | ENV | SHLVL | _ | HOSTNAME | MANPATH | PWD | OLDPWD) ;;
+      *) exported+=("$name") ;;
+    esac
+  done < <(compgen -e)
+}
+
+# -------------------------------------------------------------------------------------------------- the runtimes
+
+# Apptainer and Singularity. Home, /tmp and the working directory are there by themselves.
+run_with_apptainer() {
+  local spec binds=()
+  image_kind
+  [[ $REPLY != name ]] || fail image-missing "There is no container image $want_container on $(uname -n); if it should\
+ be fetched, it is docker://$want_container."
+  find_gpu_makers
+  [[ $gpu_makers != *nvidia* ]] || gpu_flags+=(--nv)
+  [[ $gpu_makers != *amd* ]] || gpu_flags+=(--rocm)
+  for spec in "${want_binds[@]}"; do binds+=(--bind "$spec"); done
+  into_container=("$container_command" exec "${gpu_flags[@]}" --bind "$NBL_SESSION_DIR" "${binds[@]}" --pwd "$PWD"
+    "$want_container")
+}
+
+# Charliecloud. It becomes what it runs. The GPU's libraries must be in the image already (ch-fromhost). Where a
+# directory to be shown is missing in the image, a writable layer in memory is needed to make it.
+run_with_charliecloud() {
+  local i binds=() settings=() image=$want_container
+  # Without a / it would be the name of an image that Charliecloud keeps.
+  [[ ! -e $image || $image == /* ]] || image=$PWD/$image
+  list_seen :
+  for i in "${!seen_from[@]}"; do
+    [[ ${seen_to[i]} != /tmp ]] || continue # always there
+    [[ ,${seen_how[i]}, != *,ro,* ]] || log "Charliecloud cannot show ${seen_from[i]} for reading only"
+    binds+=(--bind "${seen_from[i]}:${seen_to[i]}")
+    [[ -d $image/${seen_to[i]} || ${settings[*]} == *--write-fake* ]] || settings+=(--write-fake)
+  done
+  [[ ! -r $image/ch/environment ]] || settings+=(--set-env)
+  into_container=("$container_command" "${settings[@]}" "${binds[@]}" "$image" --)
+  # It wants to know who is there.
+  export USER=${USER:-$(id -un)}
+}
+
+# Podman without root: the container is a child of the job, so without cgroups of its own; it has the node's network.
+run_with_podman() {
+  find_gpu_makers
+  [[ $gpu_makers != *nvidia* ]] || find_cdi
+  [[ $gpu_makers != *amd* ]] || gpu_flags+=(--device /dev/kfd --device /dev/dri --group-add keep-groups)
+  podman_words
+  find_podman_image
+  into_container=("$container_command" --log-level=error run "${podman_flags[@]}" --cgroups=disabled --userns=keep-id
+    --user "$(id -u):$(id -g)" --network=host --ipc=host --security-opt label=disable --log-driver=none
+    "${gpu_flags[@]}" "${podman_binds[@]}" "${podman_env[@]}" "${podman_image[@]}")
+}
+
+# NERSC's Podman knows its GPUs, who the user is and how to be without cgroups.
+run_with_podman_hpc() {
+  find_gpu_makers
+  [[ -z $gpu_makers ]] || gpu_flags=(--gpu)
+  podman_words
+  find_podman_image
+  into_container=("$container_command" run "${podman_flags[@]}" --userns=keep-id --network=host --ipc=host
+    "${gpu_flags[@]}" "${podman_binds[@]}" "${podman_env[@]}" "${podman_image[@]}")
+}
+
+# Set podman_flags, podman_binds and podman_env, and container_name, which end_container needs.
+podman_words() {
+  local i name
+  list_seen :
+  podman_binds=() podman_env=()
+  for i in "${!seen_from[@]}"; do
+    podman_binds+=(--volume "${seen_from[i]}:${seen_to[i]}${seen_how[i]:+:${seen_how[i]}}")
+  done
+  find_job_id
+  container_name=notebook-launcher-${job_id//[!0-9A-Za-z]/-}-$BASHPID
+  export "${container_mark?}" NBL_GUARDED=yes
+  list_exported
+  for name in "${exported[@]}"; do podman_env+=(--env "$name"); done
+  podman_flags=(--rm --interactive --name "$container_name" --entrypoint '' --workdir /)
+  [[ ! -t 0 || ! -t 1 ]] || podman_flags+=(--tty)
+  # What Podman leaves is found by these: its container by name, its processes by the mark in their environment.
+  write_file "$NBL_CONTAINER_FILE" "$container_name $container_command" || :
+  : >"$NBL_SESSION_DIR/runtime/podman" || :
+}
+
+# A name is that of an image which is there, and so is a directory; only an address is fetched. A job that was killed
+# with all of its processes leaves a record that makes every later call fail, and says itself what helps.
+find_podman_image() {
+  local said
+  if [[ -d $want_container ]]; then
+    podman_image=(--rootfs "$(cd -- "$want_container" && pwd):O")
+    return
+  fi
+  podman_image=("$want_container")
+  [[ $want_container != *://* ]] || return 0
+  podman_flags+=(--pull=never)
+  said=$("$container_command" image exists "$want_container" 2>&1 </dev/null) && return
+  if [[ $said == *'system migrate'* ]] && ! is_conmon_running; then
+    log "Podman's records on $(uname -n) are those of a job that was killed, putting them right"
+    "$container_command" system migrate </dev/null >&2
+    "$container_command" image exists "$want_container" </dev/null && return
+  fi
+  [[ -z $said ]] || log "Podman said: $said"
+  fail image-missing "There is no container image $want_container that ${container_command##*/} knows on $(uname -n);\
+ fetch or load it before, outside of a job: ${container_command##*/} pull $want_container."
+}
+
+is_conmon_running() {
+  local file name
+  for file in /proc/[0-9]*/comm; do
+    [[ -O $file ]] && { read -r name <"$file"; } 2>/dev/null && [[ $name == conmon ]] && return
+  done
+  return 1
+}
+
+# Podman finds NVIDIA's driver where the site has written down what belongs to it.
+find_cdi() {
+  local file
+  for file in /etc/cdi/* /var/run/cdi/*; do
+    [[ ! -e $file ]] || { gpu_flags+=(--device nvidia.com/gpu=all) && return; }
+  done
+  if [[ $want_gpu == nvidia ]]; then
+    gpu_flags+=(--device nvidia.com/gpu=all)
+  else
+    log "Podman is not set up for the GPUs of $(uname -n) (nothing is in /etc/cdi): the container will not see them"
+  fi
+}
+
+# Enroot. Of the environment only what is named goes along. NVIDIA_VISIBLE_DEVICES decides about GPUs.
+run_with_enroot() {
+  local i name flags=()
+  show_gpus_by_variable
+  export ENROOT_MOUNT_HOME=yes
+  list_seen :,
+  for i in "${!seen_from[@]}"; do
+    flags+=(--mount "${seen_from[i]}:${seen_to[i]}:x-create=auto,rbind${seen_how[i]:+,${seen_how[i]}}")
+  done
+  list_exported
+  for name in "${exported[@]}"; do flags+=(--env "$name"); done
+  into_container=("$container_command" start "${flags[@]}" "$want_container")
+}
+
+# Enroot by Slurm's plugin: a step of the job, on this node, with all that the job has.
+run_with_pyxis() {
+  local i mounts='' flags=()
+  [[ -n ${SLURM_JOB_ID-} ]] ||
+    fail container-command-missing "Pyxis runs an image ($want_container) in a job of Slurm only, and this is none."
+  show_gpus_by_variable
+  list_seen :,
+  for i in "${!seen_from[@]}"; do
+    mounts+=,${seen_from[i]}:${seen_to[i]}${seen_how[i]:+:${seen_how[i]//,/+}}
+  done
+  [[ ! -t 0 || ! -t 1 ]] || flags+=(--pty)
+  into_container=("$container_command" --overlap --nodes=1 --ntasks=1 --nodelist="${SLURMD_NODENAME:-$(uname -n)}"
+    --unbuffered --export=ALL "${flags[@]}" --container-image="${want_container#docker://}" --container-mount-home
+    --no-container-entrypoint --container-mounts="${mounts#,}")
+}
+
+show_gpus_by_variable() {
+  find_gpu_makers
+  if [[ $want_gpu == none ]]; then
+    export NVIDIA_VISIBLE_DEVICES=void
+  elif [[ $gpu_makers == *nvidia* ]]; then
+    export NVIDIA_VISIBLE_DEVICES=${NVIDIA_VISIBLE_DEVICES:-all}
+  fi
+}
+
+# Shifter shows homes and the site's file systems by itself; --volume is for the rest, and for the session.
+run_with_shifter() {
+  local i flags=() image=$want_container
+  find_gpu_makers
+  [[ -z $gpu_makers ]] || gpu_flags=(--module=gpu)
+  [[ $image != docker://* ]] || image=docker:${image#docker://}
+  for i in "${!bind_from[@]}"; do
+    flags+=(--volume="${bind_from[i]}:${bind_to[i]}${bind_how[i]:+:${bind_how[i]}}")
+  done
+  [[ $NBL_SESSION_DIR/ == "$HOME"/* ]] || flags+=(--volume="$NBL_SESSION_DIR:$NBL_SESSION_DIR")
+  into_container=("$container_command" --image="$image" "${gpu_flags[@]}" "${flags[@]}" --workdir="$PWD" --)
+}
+
+# ------------------------------------------------------------------------------------------------- after the door
+
+# Podman's container is no child of its command: conmon holds it, in a session of its own. With the command gone, a
+# container's standard input ends; whoever has asked for that learns of it (`guard_container`), even if the job's script
+# was killed.
+#
+# In the container, before it becomes JupyterLab: end it when nobody is there any more.
+guard_container() {
+  local outside
+  [[ -n ${NBL_GUARDED-} ]] || return 0
+  exec {outside}<&0 </dev/null
+  (
+    # Nothing ever comes; it ends.
+    while read -r; do :; done
+    kill -TERM 1
+    pause 8
+    kill -KILL -1
+  ) <&"$outside" {outside}<&- >/dev/null 2>&1 &
+  exec {outside}<&-
+}
+
+# open_guard: give what runs the container an input that ends only with it.
+open_guard() {
+  [[ -n $container_name ]] || return 0
+  [[ -n $pause_fd ]] || open_pause_fd
+  [[ $pause_fd == none ]] || exec <&"$pause_fd"
+}
+
+# end_container FILE...: end the containers that these files name, and take them off Podman's record.
+end_container() {
+  local file name command
+  for file; do
+    read_line "$file" || continue
+    name=${REPLY%% *} command=${REPLY#* }
+    within 10 "$command" rm --force --time 0 --ignore "$name" </dev/null >/dev/null 2>&1 ||
+      log "Podman did not remove the container $name; what of it still runs is ended"
+    rm -f -- "$file"
+  done
+}
+
+# within SECONDS COMMAND...: run it, for so long at most where there is a program to end it.
+within() {
+  if type -P timeout >/dev/null; then timeout -k 1 "$@"; else "${@:2}"; fi
+}

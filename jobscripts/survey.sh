@@ -1,0 +1,126 @@
+#!/bin/bash
+# Read what a cluster tells of itself, and change nothing.
+#
+#   bash survey.sh login [CLUSTER]     on a login node; CLUSTER: another one of the same Slurm, as with -M
+#   bash survey.sh node                on a compute node, in a job
+#
+# It is sent over standard input (bash -s -- login), because a place may have nothing of ours yet. It prints `survey 1`
+# (what stands before it is a start-up file's), then parts, then `end`:
+#
+#   part NAME       begins one; parts come in this script's order
+#   |LINE           a line of what the command printed
+#   !LINE           a line of what it said as an error
+#   code NUMBER     how it ended: its exit code, 124 for one that took too long, `skipped` for one not begun any more
+#
+# Every line of a command has its mark, so whatever a command prints, no part can begin in it. Each command has its own
+# time limit, and all of them have one together: what is slow or hangs costs its own answer only.
+
+set -u
+
+readonly ALL_SECONDS=70
+readonly MOST_BYTES=200000
+# Of the modules of a large site only those are of interest here; some list a year first.
+readonly MODULES='jupyter|ipython|python|conda|mamba|miniforge|pytorch|torch|tensorflow|keras|apptainer|singularity'
+readonly RUNTIMES='apptainer singularity ch-run podman podman-hpc enroot shifter'
+
+main() {
+  export LC_ALL=C LMOD_PAGER=none MODULES_PAGER=''
+  # Variables of the user's count like flags: with SINFO_PARTITION, all other partitions were missing.
+  unset "${!SINFO_@}" "${!SCONTROL_@}" SLURM_CLUSTERS
+  printf 'survey 1\n'
+  case ${1-} in
+    login) survey_login "${2-}" ;;
+    node)  survey_node ;;
+    *)     printf 'survey.sh: unknown action %s: login or node\n' "${1-}" >&2; exit 2 ;;
+  esac
+  printf 'end\n'
+}
+
+survey_login() {
+  local on=${1:+--clusters=$1} user
+  user=$(id -un)
+  part machine 5 uname -m
+  part hostname 5 hostname
+  part hostname_f 5 hostname -f
+  part groups 5 id -Gn
+  part version 5 sinfo --version
+  part sinfo 15 sinfo ${on:+"$on"} --noheader --format='%R|%P|%a|%l|%D|%t|%G|%f|%c|%m'
+  part partitions 15 scontrol ${on:+"$on"} --oneliner show partition
+  only='^(clustername|slurm_version|accountingstorage(type|enforce)|privatedata) '
+  part config 15 scontrol ${on:+"$on"} show config
+  only=''
+  part associations 15 sacctmgr -n -P show assoc "user=$user" format=cluster,account,partition,qos,defaultqos
+  part default_account 15 sacctmgr -n -P show user "$user" format=defaultaccount
+  part clusters 15 sacctmgr -n -P show clusters format=cluster,controlhost
+  part lsf 5 bash -c 'type -P bsub'
+  survey_software
+  part home 5 stat -f -c '%T' -- "$HOME"
+  # shellcheck disable=SC2016
+  part quota_commands 5 bash -c 'compgen -c | while read -r name; do
+    case $name in *quota*) type -P -- "$name" ;; esac
+  done | sort -u; type -P lfs; :'
+  part quota 10 quota -s
+}
+
+survey_node() {
+  part machine 5 uname -m
+  part hostname 5 hostname
+  survey_software
+  part gpus 15 nvidia-smi -L
+  part amd_gpus 15 rocm-smi --showproductname
+}
+
+survey_software() {
+  # shellcheck disable=SC2016,SC2086   # for the inner shell; several names
+  part runtimes 5 bash -c 'for name; do type -P -- "$name"; done; :' runtimes $RUNTIMES
+  # Slurm's own help tells which options its plug-ins add; Pyxis, which runs images, adds this one.
+  # shellcheck disable=SC2016
+  part pyxis 5 bash -c 'srun --help | while IFS= read -r line; do
+    [[ $line != *--container-image* ]] || printf "%s\n" "$line"
+  done'
+  part jupyter 5 bash -c 'type -P jupyter-lab'
+  # By a login shell of its own, which defines `module` where a user has it.
+  # shellcheck disable=SC2016
+  part module_system 15 bash -lc '[[ $(type -t module) == function ]] || exit 1
+    printf "%s\n" "${LMOD_VERSION:+Lmod $LMOD_VERSION}"; [[ -n ${LMOD_VERSION-} ]] || module --version 2>&1'
+  only=$MODULES'|^20[0-9][0-9][ab]?/?$'
+  part modules 25 bash -lc 'module -t avail 2>&1'
+  # Lmod shows with `avail` only what can be loaded now; `spider` knows the rest.
+  # shellcheck disable=SC2016
+  part all_modules 25 bash -lc '[[ -n ${LMOD_VERSION-} ]] || exit 0; module -t spider 2>&1'
+  only=''
+}
+only=''
+
+# part NAME SECONDS COMMAND...: run a command for that long at most, and print a part.
+part() {
+  local name=$1 limit=$2
+  shift 2
+  ((limit <= ${NBL_SURVEY_SECONDS:-$limit})) || limit=$NBL_SURVEY_SECONDS
+  printf 'part %s\n' "$name"
+  if ((SECONDS >= ALL_SECONDS)); then
+    printf 'code skipped\n'
+    return
+  fi
+  # 3: what it prints, 4: where all of it goes.
+  {
+    {
+      { timeout -k 1 "$limit" "$@" </dev/null 3>&- 4>&-; printf 'code %d\n' "$?" >&4; } 2>&1 1>&3 |
+        marked '!' "$limit" 3>&- >&4
+    } 3>&1 | marked '|' "$limit" >&4
+  } 4>&1
+}
+
+# marked MARK SECONDS: print standard input with a mark before each line, up to MOST_BYTES of it. What a command has
+# left behind in the background may hold its end of the pipe for ever: after that long without a line it is the end.
+marked() {
+  local mark=$1 patience=$(($2 + 2)) left=$MOST_BYTES line
+  shopt -s nocasematch
+  while ((left > 0)) && { IFS= read -r -t "$patience" -n 16384 line || [[ -n $line ]]; }; do
+    ((left -= ${#line} + 1))
+    [[ $mark == '|' && -n $only && ! $line =~ $only ]] || printf '%s%s\n' "$mark" "$line"
+  done
+}
+
+main "$@"
+exit

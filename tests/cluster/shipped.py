@@ -1,0 +1,77 @@
+"""Images made from the definition files that the launcher ships, each built when a test asks for it.
+
+They are no part of every cluster: TensorFlow alone takes minutes. A definition is built as it is shipped, but for its
+head: a box has no way out, so it stands on the image base of the practice cluster, and its wheels lie beside it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import cache, debian, recipes, state
+from .cache import Artefact
+from .layout import GENERATIONS, Bind
+from .practice import PracticeCluster
+
+DEFINITIONS = recipes.CHECKOUT / "jobscripts" / "containers"
+# what each of them installs, as its %post says; a test holds the two against each other
+REQUIREMENTS = {
+    "tensorflow-cpu": ("tensorflow-cpu==2.21.0", "jupyterlab", "ipykernel", "matplotlib"),
+    "torch-cpu": ("torch==2.13.0", "jupyterlab", "ipykernel", "matplotlib"),
+    "jupyterlab": ("jupyterlab", "ipykernel"),
+}
+_HEAD = ("Bootstrap:", "From:")
+_HEAD_HERE = "Bootstrap: localimage\nFrom: /build/base\n\n%files\n    /build/wheels /opt/wheels\n"
+
+
+def definition_here(name: str) -> str:
+    """Return the shipped definition of that name with a head that works without internet.
+
+    Without its comments: a better word in one of them is no reason to build for minutes.
+    """
+    lines = (DEFINITIONS / f"{name}.def").read_text().splitlines()
+    kept = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", *_HEAD))]
+    return _HEAD_HERE + "\n".join(kept) + "\n"
+
+
+def image(name: str, generation: str) -> Artefact:
+    """Return the image of that name, built or not."""
+    parts = recipes.artefacts(GENERATIONS[generation])
+    base = parts.image.inputs[0]
+    wheels = recipes._artefact(f"wheels-image-{name}", _make_wheels, REQUIREMENTS[name], recipes.IMAGE_PYTHON)
+    also = [inspect.getsource(recipes._apptainer_build), recipes.QUICK_COMPRESSION]
+    return recipes._artefact(f"image-{name}", _make_image, name, definition_here(name), inputs=(base, wheels),
+                             tools=(parts.rootfs,), also=also)  # fmt: skip
+
+
+def _make_wheels(directory: Path, kind: str, requirements: Sequence[str], python: str) -> None:
+    """Download for the images' Debian, whose C library is newer than any of these policies asks for."""
+    machine = platform.machine()
+    argv = [*recipes._pip(), "download", "--quiet", "--dest", str(directory), "--only-binary=:all:"]
+    argv += ["--python-version", python, "--implementation", "cp", "--platform", f"manylinux2014_{machine}"]
+    for minor in range(17, 36):
+        argv += ["--platform", f"manylinux_2_{minor}_{machine}"]
+    debian.run_logged([*argv, *requirements], kind)
+
+
+def _make_image(directory: Path, kind: str, base: Path, wheels: Path, rootfs: Path, name: str, definition: str) -> None:
+    (directory / f"{name}.def").write_text(definition)
+    recipes._apptainer_build(directory, kind, rootfs, [Bind(base, "/build/base"), Bind(wheels, "/build/wheels")])
+
+
+def provide_image(cluster: PracticeCluster, name: str) -> str:
+    """Build an image if it is missing, put it on a running cluster, and return its path there."""
+    artefact = image(name, cluster.generation)
+    cache.provide([artefact], state.artefacts_in_use())
+    target = cluster.directory / "sw" / "images" / f"{name}.sif"
+    if not target.exists():
+        try:
+            os.link(artefact.path / f"{name}.sif", target)
+        except OSError:  # the cache is on another disk
+            shutil.copy2(artefact.path / f"{name}.sif", target)
+    return f"/sw/images/{name}.sif"

@@ -1,0 +1,311 @@
+"""``launch-notebook clusters``: profiles listed, shown, changed with their comments kept, and never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tomlkit
+
+from notebook_launcher.profiles import load_profile
+from notebook_launcher.profiles.keeping import changed
+from notebook_launcher.profiles.layers import plain_value
+from notebook_launcher.profiles.store import bundled_profiles
+from tests.conftest import Session
+
+LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration folder with a profile of the user's own and one on top of a bundled one."""
+    folder = tmp_path / "config"
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (folder / "clusters").mkdir(parents=True)
+    (folder / "clusters" / "uni.toml").write_text(UNI)
+    return folder
+
+
+UNI = """\
+# of my group
+host = "login.uni.example"   # not login2
+description = "Ours"
+
+[defaults]
+account = "old"  # until May
+
+[[translations]]
+note = "a word of before"
+when = { partition = "old" }
+set = { partition = "new" }
+"""
+
+
+@pytest.fixture
+def run(config: Path) -> Run:
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([LAUNCH, "clusters", *words], env=os.environ | environment, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+
+    return run
+
+
+def events_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def name_in(line: str) -> str:
+    return (line.removeprefix("*").split() or [""])[0]
+
+
+def test_the_list(run: Run, config: Path) -> None:
+    (config / "clusters" / "bad.toml").write_text('\nhots = "x"\n')
+    (config / "clusters" / "generic.toml").write_text('base = "generic"\nhost = "there"\n')
+    (config / "config.toml").write_text('cluster = "uni"\n')
+    done = run()
+    assert done.returncode == 0
+    rows = {name_in(line): line for line in done.stdout.splitlines()[1:]}
+    assert rows["uni"].startswith("*  uni ")
+    assert "[yours] Ours" in rows["uni"]
+    assert "there" in rows["generic"] and "[yours on bundled]" in rows["generic"]
+    assert f"{config}/clusters/bad.toml:2: there is no key “hots”. did you mean host?" in rows["bad"]
+    (event,) = events_of(run("--json"))
+    seen = {one["cluster"]: one for one in event["clusters"]}  # type: ignore[index, union-attr, attr-defined]
+    assert set(seen) == {*bundled_profiles(), "uni", "bad"}
+    assert seen["uni"]["chosen"] is True
+    assert seen["bad"]["status"] == "wrong"
+    assert events_of(run("list", "--json"))[0]["clusters"] == event["clusters"]
+
+
+def test_retired_clusters_come_last_with_their_successor(run: Run, config: Path) -> None:
+    (config / "clusters" / "aaa.toml").write_text('status = "retired"\nsuccessor = "uni"\ndescription = "Old"\n')
+    (config / "clusters" / "aab.toml").write_text('[unavailable]\nwhy = "No way in."\ninstead = "go there"\n')
+    lines = run().stdout.splitlines()
+    assert [line for line in lines if "[retired; now: uni, yours] Old" in line]
+    place = {name_in(line): number for number, line in enumerate(lines)}
+    assert place["aaa"] > place["uni"] and place["aab"] > place["uni"]
+    assert "[no sessions there, yours]" in lines[place["aab"]]
+
+
+def test_show(run: Run, config: Path) -> None:
+    assert run("show", "uni").stdout == UNI
+    (config / "clusters" / "mine.toml").write_text('base = "uni"\n[defaults]\naccount = "new"\n')
+    both = run("show", "mine").stdout
+    assert both.index(f"# ---- {config}/clusters/uni.toml") < both.index(f"# ---- {config}/clusters/mine.toml")
+    merged = run("show", "mine", "--merged").stdout
+    assert f'account = "new" # {config}/clusters/mine.toml:3' in merged
+    assert f'host = "login.uni.example" # {config}/clusters/uni.toml:2' in merged
+    assert f'note = "a word of before" # {config}/clusters/uni.toml:9' in merged
+    (config / "clusters" / "again.toml").write_text(merged)  # it is a profile itself
+    assert load_profile("again").model_dump(exclude={"base"}) == load_profile("mine").model_dump(exclude={"base"})
+    wrong = run("show", "unu")
+    assert wrong.returncode == 3 and "did you mean --cluster uni?" in wrong.stderr
+
+
+@pytest.mark.parametrize("name", bundled_profiles())
+def test_a_bundled_profile_merged_is_what_it_is(run: Run, config: Path, name: str) -> None:
+    from notebook_launcher.clusters import merged_text
+    from notebook_launcher.profiles.store import profile_layers
+
+    (config / "clusters" / "again.toml").write_text(merged_text(profile_layers(name)))
+    assert load_profile("again").model_dump(exclude={"base"}) == load_profile(name).model_dump(exclude={"base"})
+
+
+def test_use(run: Run, config: Path) -> None:
+    (config / "config.toml").write_text('# mine\ncourse = "lab"   # kept\n')
+    (event, note) = events_of(run("use", "uni", "--json"))
+    assert event["event"] == "kept" and event["path"] == str(config / "config.toml")
+    assert "“lab” goes first" in str(note["text"])
+    assert (config / "config.toml").read_text() == '# mine\ncourse = "lab"   # kept\ncluster = "uni"\n'
+    assert run("use", "here").returncode == 0
+    assert 'cluster = "here"' in (config / "config.toml").read_text()
+    wrong = run("use", "unu")
+    assert wrong.returncode == 3
+    assert 'cluster = "here"' in (config / "config.toml").read_text()
+
+
+def test_edit_by_flags_keeps_comments(run: Run, config: Path) -> None:
+    done = run("edit", "uni", "-A", "proj1", "--user", "alice", "--set", "defaults.gpus=1", "--set", "port=2222",
+               "--set", 'environments."my env".conda=x', "--set", "description=")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    text = (config / "clusters" / "uni.toml").read_text()
+    assert "# of my group" in text and '"login.uni.example"   # not login2' in text and '"proj1"  # until May' in text
+    profile = load_profile("uni")
+    assert (profile.user, profile.port, profile.description) == ("alice", 2222, "")
+    assert profile.defaults == {"account": "proj1", "gpus": 1}
+    assert profile.environments["my env"].conda == "x"
+    assert stat.S_IMODE((config / "clusters" / "uni.toml").stat().st_mode) == 0o600
+    assert not list(config.rglob("*.new"))
+
+
+def test_edit_of_a_bundled_profile_stands_on_it(run: Run, config: Path) -> None:
+    assert run("edit", "generic", "--host", "alice@login", "--partition", "gpu").returncode == 0
+    assert tomlkit.parse((config / "clusters" / "generic.toml").read_text()) == {
+        "base": "generic", "host": "alice@login", "defaults": {"partition": "gpu"},
+    }  # fmt: skip
+    assert load_profile("generic").ask
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--host", "-oProxyCommand=x"], "not the name of a host"),
+        (["--user", "$(x)"], "not the name of a user"),
+        (["--account", "a b"], "account"),
+        (["--set", "prot=22"], "did you mean port?"),
+        (["--set", "defaults.time=soon"], "time"),
+        (["--set", "nothing"], "--set environment=torch"),
+        (["--set", "a b=1"], "--set environment=torch"),
+        (["--set", "host.name=x"], "host is no table"),
+    ],
+)
+def test_a_wrong_word_changes_nothing(run: Run, config: Path, words: list[str], says: str) -> None:
+    done = run("edit", "uni", *words)
+    assert done.returncode in (2, 3)
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (config / "clusters" / "uni.toml").read_text() == UNI
+
+
+def test_edit_of_what_is_not_there(run: Run, config: Path) -> None:
+    wrong = run("edit", "unu", "--user", "alice")
+    assert wrong.returncode == 3 and "did you mean --cluster uni?" in wrong.stderr
+    assert run("edit", "another", "--host", "login.example").returncode == 0
+    assert load_profile("another").host == "login.example"
+    assert run("edit", "../x", "--host", "login.example").returncode == 3
+    assert run("edit", "uni").returncode == 6  # no terminal, no editor
+
+
+# --- in an editor ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """An editor that writes what it is told to, one text at each call; ``None``: it leaves the file alone."""
+
+    def editor(*texts: str | None, exits: int = 0) -> Path:
+        folder = tmp_path / "an editor's"
+        folder.mkdir(exist_ok=True)
+        for number, text in enumerate(texts, 1):
+            if text is not None:
+                (folder / str(number)).write_text(text)
+        program = folder / "edit"
+        program.write_text(f'#!/bin/bash\ncd "${{0%/*}}" || exit\necho x >>count\nn=$(wc -l <count)\ncp "$2" "seen$n"\n'
+                           f'[ ! -f "$n" ] || cp "$n" "$2"\nexit {exits}\n')  # fmt: skip
+        program.chmod(0o755)
+        monkeypatch.setenv("VISUAL", f"{shlex.quote(str(program))} -w")
+        return folder
+
+    return editor
+
+
+def edit(name: str) -> Session:
+    return Session([LAUNCH, "clusters", "edit", name], env=dict(os.environ), columns=300)
+
+
+def test_an_editor_sees_hints_and_what_it_writes_is_kept(config: Path, editor: Callable[..., Path]) -> None:
+    folder = editor('base = "generic"\nuser = "alice"  # me\n')
+    session = edit("generic")
+    assert session.end() == 0
+    assert "Kept in ~/config/clusters/generic.toml" in session.printed
+    assert (config / "clusters" / "generic.toml").read_text() == 'base = "generic"\nuser = "alice"  # me\n'
+    seen = (folder / "seen1").read_text()
+    assert 'base = "generic"' in seen and '# account = "' in seen
+    uncommented = re.sub(r"^# (?=\w+ = |\[)", "", seen, flags=re.M).replace("…", "x")
+    assert {"user", "defaults", "environments"} <= set(tomlkit.parse(uncommented))
+
+
+def test_an_editor_that_changes_nothing(config: Path, editor: Callable[..., Path]) -> None:
+    editor(None)
+    session = edit("generic")
+    assert session.end() == 0
+    assert "Nothing was changed." in session.printed
+    assert not (config / "clusters" / "generic.toml").exists()
+    assert not list((config / "clusters" / "unfinished").iterdir())
+
+
+def test_a_mistake_is_told_and_the_editor_opened_again(config: Path, editor: Callable[..., Path]) -> None:
+    folder = editor("# x\nhots = 1\n", 'host = "better"\n')
+    session = edit("uni")
+    session.expect(r"uni\.toml:2: there is no key “hots”")
+    session.expect(r"did you mean host\?")
+    session.expect("Open the editor again")
+    session.send("yes\n")
+    assert session.end() == 0
+    assert (folder / "seen2").read_text() == "# x\nhots = 1\n"
+    assert load_profile("uni").host == "better"
+
+
+def test_what_was_written_with_a_mistake_is_never_lost(config: Path, editor: Callable[..., Path]) -> None:
+    folder = editor('host = "x\n', None, 'host = "x"\n')
+    session = edit("uni")
+    session.expect("Open the editor again")
+    session.send("no\n")
+    assert session.end() == 3
+    assert (config / "clusters" / "uni.toml").read_text() == UNI
+    kept = config / "clusters" / "unfinished" / "uni.toml"
+    assert kept.read_text() == 'host = "x\n'
+    assert "unfinished" in session.printed
+    again = edit("uni")
+    again.expect("what you wrote last time")
+    again.expect("Open the editor again")
+    again.send("yes\n")
+    assert again.end() == 0
+    assert (folder / "seen2").read_text() == 'host = "x\n'
+    assert load_profile("uni").host == "x"
+    assert not kept.exists()
+
+
+def test_an_editor_that_fails(config: Path, editor: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    editor('host = "x"\n', exits=3)
+    session = edit("uni")
+    assert session.end() == 2
+    assert "ended with 3" in session.printed
+    assert (config / "clusters" / "uni.toml").read_text() == UNI
+    (config / "clusters" / "unfinished" / "uni.toml").unlink()
+    monkeypatch.setenv("VISUAL", "/no/such/editor")
+    missing = edit("uni")
+    assert missing.end() == 2
+    assert "export EDITOR=nano" in missing.printed
+    assert not list((config / "clusters" / "unfinished").iterdir())
+
+
+# --- the pieces ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1", 1), ("1.5", 1.5), ("true", True), ('"1"', "1"), ('["a"]', ["a"]), ("2:00:00", "2:00:00"), ("", None),
+     ("02:00:00", "02:00:00"), ("30m", "30m"), ("gpu:t4:1", "gpu:t4:1"), ("1\nx = 2", "1\nx = 2"),
+     ("{ a = 1 }", {"a": 1})],
+)  # fmt: skip
+def test_what_a_typed_value_means(text: str, value: object) -> None:
+    assert plain_value(text) == value
+
+
+def test_a_change_takes_only_what_is_meant() -> None:
+    text = changed(UNI, {("defaults", "account"): None, ("gpu", "default"): 1, ("no", "such"): None})
+    data = tomlkit.parse(text)
+    assert data["defaults"] == {}
+    assert data["gpu"] == {"default": 1}
+    assert "no" not in data
+    assert len(data["translations"]) == 1  # type: ignore[arg-type]
+
+
+def test_a_link_stays_one(config: Path, run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "dotfiles.toml"
+    target.write_text(UNI)
+    (config / "clusters" / "linked.toml").symlink_to(target)
+    assert run("edit", "linked", "--user", "alice").returncode == 0
+    assert (config / "clusters" / "linked.toml").is_symlink()
+    assert 'user = "alice"' in target.read_text()

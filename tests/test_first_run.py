@@ -1,0 +1,356 @@
+"""The first launch asks, checks at once, and keeps; where nobody can be asked, it names the flags."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher import events
+from notebook_launcher.errors import AnswerMissing, ClusterUnavailable
+from notebook_launcher.first_run import settle
+from notebook_launcher.plan import Ask, Here, make_plan
+from notebook_launcher.profiles import load_configuration, load_profile
+from tests.conftest import Session
+
+LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
+LAPTOP = Here("laptop", False)
+LOGIN = Here("login", True)
+
+UNI = """\
+description = "Ours"
+host = "login.uni.example"
+login_nodes = ["login"]
+ask = ["user", "partition"]
+advice = ["Switch the VPN on first."]
+
+[account]
+required = true
+pattern = "uni[0-9]+"
+example = "uni42"
+gpu_suffix = "-gpu"
+"""
+
+
+class Told:
+    """A view that keeps what it is shown, and a person with these answers; without any, nobody can be asked."""
+
+    def __init__(self, *answers: str | None) -> None:
+        self._answers = list(answers)
+        self.asks = bool(answers)
+        self.questions: list[str] = []
+        self.shown: list[events.Event] = []
+
+    def show(self, event: events.Event) -> None:
+        self.shown.append(event)
+
+    def line(self, text: str) -> str | None:
+        self.questions.append(text)
+        assert self._answers, f"not expected: {text}"
+        return self._answers.pop(0)
+
+    @property
+    def said(self) -> str:
+        return "\n".join(event.text for event in self.shown if isinstance(event, events.Noted))
+
+    @property
+    def kept(self) -> list[str]:
+        return [Path(event.path).name for event in self.shown if isinstance(event, events.Kept)]
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration folder with nothing chosen, and a home without an ssh configuration."""
+    folder = tmp_path / "config"
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(folder))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (folder / "clusters").mkdir(parents=True)
+    (folder / "clusters" / "uni.toml").write_text(UNI)
+    return folder
+
+
+def run(told: Told, ask: Ask = Ask(), here: Here = LAPTOP, *, look_only: bool = False) -> Ask:  # noqa: B008
+    return settle(ask, here, told, told, look_only=look_only)  # type: ignore[arg-type]
+
+
+def files(config: Path) -> dict[str, str]:
+    return {str(path.relative_to(config)): path.read_text() for path in config.rglob("*.toml")}
+
+
+# --- which cluster ---------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_is_chosen_and_what_it_asks_is_kept(config: Path) -> None:
+    told = Told("uni", "alice", "uni7", "")
+    plan = make_plan(run(told, Ask({"gpus": "1"})), LAPTOP)
+    assert str(plan.place.destination) == "alice@login.uni.example"
+    assert plan.request.flags["account"] == "uni7-gpu"
+    assert told.kept == ["uni.toml", "config.toml"]
+    assert "Switch the VPN on first." in told.said
+    assert load_configuration().cluster == "uni"
+    assert (config / "clusters" / "uni.toml").read_text().startswith(UNI.split("ask =")[0])
+    again = Told("never asked")
+    run(again)
+    assert again.questions == []
+    assert load_profile("uni").ask == ("user",)  # the partition was said to be of no matter
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("un", "uni"), ("UNI", "uni"), ("gen", "generic"), ("here", None), ("", None)]
+)
+def test_the_beginning_of_a_name_will_do(config: Path, word: str, meant: str | None) -> None:
+    answers = {"uni": ["alice", "uni7", ""], "generic": ["login.example", "", ""], None: []}[meant]
+    told = Told(word, *answers)
+    place = make_plan(run(told), LAPTOP).place
+    assert place.cluster == meant
+    assert load_configuration().cluster == (meant or "here")
+    assert place.scheduler == ("slurm" if meant else "local")
+    again = Told("never asked")
+    run(again)
+    assert again.questions == []
+
+
+def test_this_machine_is_what_it_was_before(config: Path) -> None:
+    run(Told(""))
+    plan = make_plan(Ask(), LAPTOP)
+    assert (plan.place.cluster, plan.place.arguments()) == (None, [])
+    (config / "config.toml").write_text('cluster = "uni"')
+    assert make_plan(Ask(cluster="here"), LAPTOP).place.arguments() == ["--cluster", "here"]
+    assert make_plan(Ask(cluster="here"), LOGIN).place.scheduler == "slurm"
+
+
+def test_a_wrong_name_is_asked_for_again_three_times_at_most(config: Path) -> None:
+    (config / "clusters" / "unit.toml").write_text("")
+    told = Told("unu", "un", "you@login.example")
+    before = files(config)
+    with pytest.raises(AnswerMissing) as caught:
+        run(told)
+    assert "Did you mean uni?" in told.said
+    assert "may be uni or unit" in told.said
+    assert "launch-notebook init you@login" in told.said
+    assert "--cluster NAME" in caught.value.mend
+    assert files(config) == before
+
+
+def test_a_retired_one_leads_to_its_successor(config: Path) -> None:
+    (config / "clusters" / "old.toml").write_text('status = "retired"\nsuccessor = "uni"\nhost = "gone"\n')
+    run(told := Told("old", "alice", "uni7", ""))
+    assert load_configuration().cluster == "uni"
+    assert "login.uni.example" in "".join(told.questions)
+
+
+def test_one_without_a_way_in_is_refused_before_anything_is_asked(config: Path) -> None:
+    (config / "clusters" / "shut.toml").write_text(
+        'ask = ["account"]\n[unavailable]\nwhy = "No way in."\ninstead = "go"\n'
+    )
+    told = Told("shut")
+    with pytest.raises(ClusterUnavailable, match="No way in"):
+        run(told)
+    assert len(told.questions) == 1
+    assert "config.toml" not in files(config)
+
+
+@pytest.mark.parametrize(
+    "ask", [Ask(host="login"), Ask(cluster="here"), Ask(cluster="generic", flags={"partition": "x"})]
+)
+def test_who_says_where_is_not_asked_which(config: Path, ask: Ask) -> None:
+    told = Told("login.example", "")
+    run(told, ask)
+    assert not any(question.startswith("Which") for question in told.questions)
+    assert "config.toml" not in files(config)
+
+
+def test_where_jobs_can_be_queued_nothing_is_asked() -> None:
+    told = Told("never asked")
+    assert run(told, here=LOGIN) == Ask()
+    assert told.questions == []
+
+
+# --- what a profile asks for -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "asked"),
+    [
+        ({}, ["user", "account", "partition"]),
+        ({"account": "x"}, ["user", "partition"]),
+        ({"account": "x", "partition": "y"}, ["user"]),
+    ],
+)
+def test_only_what_nobody_has_told_is_asked(config: Path, flags: dict[str, str | None], asked: list[str]) -> None:
+    answers = {"user": "alice", "account": "uni7", "partition": "gpu"}
+    told = Told(*(answers[one] for one in asked))
+    run(told, Ask(flags, cluster="uni"))
+    profile = load_profile("uni")
+    assert profile.user == "alice"
+    assert profile.defaults == {one: answers[one] for one in asked if one != "user"}
+    assert told.kept == ["uni.toml"]
+    assert load_configuration().cluster is None  # it was named this time only
+
+
+def test_an_ssh_configuration_knows_the_user(config: Path, tmp_path: Path) -> None:
+    (tmp_path / "ssh_config").write_text("Host login.uni.example\n  User carol\n")
+    told = Told("uni7", "gpu")
+    run(told, Ask(cluster="uni", ssh_config=str(tmp_path / "ssh_config")))
+    assert not any("user name" in question for question in told.questions)
+
+
+def test_on_the_login_node_there_is_no_user_to_ask_for(config: Path) -> None:
+    told = Told("uni7", "")
+    run(told, Ask(cluster="uni"), LOGIN)
+    assert "account" in told.questions[0]
+    assert load_profile("uni").user is None
+
+
+@pytest.mark.parametrize("wrong", ["", "uni", "other7", "uni7; touch /tmp/x", "$(x)", "-A", "uni7\x1b[31m"])
+def test_a_wrong_account_is_told_at_once(config: Path, wrong: str) -> None:
+    told = Told("alice", wrong, "uni7", "")
+    run(told, Ask(cluster="uni"))
+    assert told.questions.count(told.questions[1]) == 2
+    assert load_profile("uni").defaults == {"account": "uni7"}
+
+
+@pytest.mark.parametrize("right", ["uni7", "uni7-gpu"])
+def test_an_account_with_its_ending_is_one(config: Path, right: str) -> None:
+    run(Told("alice", right, ""), Ask(cluster="uni"))
+    assert load_profile("uni").defaults == {"account": right}
+
+
+@pytest.mark.parametrize("wrong", ["-oProxyCommand=x", "two words", "a;b", "", "$(x)"])
+def test_a_wrong_login_node_is_told_at_once(config: Path, wrong: str) -> None:
+    told = Told(wrong, "alice@login.example", "", "")
+    run(told, Ask(cluster="generic"))
+    assert load_profile("generic").host == "alice@login.example"
+    assert load_profile("generic").ask == ("host",)
+    assert 'base = "generic"' in (config / "clusters" / "generic.toml").read_text()
+
+
+@pytest.mark.parametrize("answers", [("alice", "x", "x", "x"), ("a b", "a b", "a b"), (None,), ("alice", None)])
+def test_without_a_right_answer_nothing_is_kept(config: Path, answers: Sequence[str | None]) -> None:
+    before = files(config)
+    with pytest.raises(AnswerMissing):
+        run(Told(*answers), Ask(cluster="uni"))
+    assert files(config) == before
+
+
+# --- nobody to ask ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "mend"),
+    [
+        (
+            'host = "a@b"\nask = ["account", "partition"]',
+            {},
+            "give it: -A … -p …   or keep it: KEEP --account … --partition …",
+        ),
+        ('host = "a@b"\n[account]\nrequired = true', {}, "give it: -A …   or keep it: KEEP --account …"),
+        (
+            'host = "a@b"\nask = ["account", "partition"]',
+            {"account": "x"},
+            "give it: -p …   or keep it: KEEP --partition …",
+        ),
+        ('ask = ["host", "account"]', {"account": "x"}, "keep it: KEEP --host …"),
+        ('host = "b"\nask = ["user"]', {}, "keep it: KEEP --user …"),
+    ],
+)
+def test_the_flags_are_named(config: Path, text: str, flags: dict[str, str | None], mend: str) -> None:
+    (config / "clusters" / "uni.toml").write_text(text)
+    with pytest.raises(AnswerMissing) as caught:
+        run(Told(), Ask(flags, cluster="uni"))
+    assert caught.value.mend == mend.replace("KEEP", "launch-notebook clusters edit uni")
+    assert caught.value.exit_code == 6
+
+
+def test_with_everything_by_flags_nothing_is_missing(config: Path) -> None:
+    (config / "clusters" / "uni.toml").write_text('host = "a@b"\nask = ["account", "partition"]')
+    ask = Ask({"account": "x", "partition": "y"}, cluster="uni")
+    assert run(Told(), ask) == ask
+
+
+def test_nothing_is_configured_and_nobody_can_be_asked(config: Path) -> None:
+    told = Told()
+    assert run(told) == Ask()
+    assert "--cluster NAME" in told.said
+    assert "--host" in told.said
+    assert len(told.shown) == 1
+    (config / "config.toml").write_text('cluster = "here"')
+    quiet = Told()
+    run(quiet)
+    assert quiet.shown == []
+
+
+def test_a_dry_run_asks_and_keeps_nothing(config: Path) -> None:
+    before = files(config)
+    told = Told("never asked")
+    run(told, Ask({"account": "uni7"}, cluster="uni"), look_only=True)
+    run(told, look_only=True)
+    assert told.questions == []
+    assert "A launch asks first: user, partition." in told.said
+    assert files(config) == before
+
+
+@pytest.mark.parametrize("words", [["-A", "x", "-p", "y"], ["queue"], ["list"], ["when"]], ids=" ".join)
+def test_no_command_takes_this_machine_for_a_login_node_that_is_not_known(words: list[str]) -> None:
+    done = subprocess.run([LAUNCH, *words, "--cluster", "generic"], env=os.environ | {"PATH": "/usr/bin:/bin"},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 6, done.stderr
+    assert "clusters edit generic --host" in done.stderr
+
+
+# --- in a real terminal ----------------------------------------------------------------------------------------
+
+Start = Callable[..., Session]
+
+
+@pytest.fixture
+def start() -> Start:
+    kept = ("HOME", "NOTEBOOK_LAUNCHER_CONFIG", "NOTEBOOK_LAUNCHER_STATE", "LANG")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    environment |= {"PATH": "/usr/bin:/bin", "TERM": "xterm-256color"}
+    return lambda *words, columns=80: Session([LAUNCH, *words], env=environment, columns=columns)
+
+
+def test_the_list_fits_and_answers_are_kept_before_anything_is_contacted(start: Start, config: Path) -> None:
+    session = start()
+    session.expect("Which one")
+    lines = session.printed.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    session.send("uni\n")
+    session.expect("user name on login.uni.example")
+    session.send("alice\n")
+    session.expect("like uni42: ")
+    session.send("uni7\n")
+    session.expect("partition")
+    session.send("\n")
+    session.expect("Kept in")
+    assert session.end() == 10  # there is no such login node
+    assert 'account = "uni7"' in (config / "clusters" / "uni.toml").read_text()
+    assert (config / "config.toml").read_text() == 'cluster = "uni"\n'
+
+
+def test_ctrl_c_leaves_nothing_half_written(start: Start, config: Path) -> None:
+    before = files(config)
+    session = start("--cluster", "uni")
+    session.expect("user name")
+    session.send("alice\n")
+    session.expect("account")
+    session.send("\x03")
+    assert session.end() == 130
+    assert "Traceback" not in session.printed
+    assert files(config) == before
+    assert [path.name for path in (config / "clusters").iterdir()] == ["uni.toml"]
+
+
+def test_json_asks_nothing(start: Start) -> None:
+    session = start("--json", "--cluster", "uni")
+    assert session.end() == 6
+    (event,) = [json.loads(line) for line in session.printed.replace("\n", "").replace("}{", "}\n{").splitlines()]
+    assert event["kind"] == "AnswerMissing"
+    assert "uni42" in event["why"]

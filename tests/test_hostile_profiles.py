@@ -1,0 +1,243 @@
+"""Whatever stands in a profile or a course is data: hostile values in every field of both are refused, or stay values.
+
+The models are walked, so that a new field is tried as well.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import types
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import pytest
+import tomlkit
+from pydantic import BaseModel
+
+from notebook_launcher import events
+from notebook_launcher.errors import LauncherError, ProfileError
+from notebook_launcher.launch import dry_run
+from notebook_launcher.plan import Ask, Here, make_plan
+from notebook_launcher.profiles.courses import courses_folder
+from notebook_launcher.profiles.keeping import write_private
+from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
+from notebook_launcher.profiles.store import own_path
+
+KEY = "?"  # stands in a place for a key of a table with names of its own
+ITEM = 0  # for an item of a list
+Place = tuple[str | int, ...]
+
+# What goes with a field so that a model is whole: values by the name of the field.
+NEEDED: dict[str, Any] = {
+    "unit": "SBU", "command": ["true"], "pattern": "(?P<left>[0-9]+)", "when": {"gres": "gpu:*"}, "note": "n",
+    "why": "w", "instead": "i", "name": "lab", "first": date(2026, 1, 1), "last": date(2026, 12, 31),
+}  # fmt: skip
+
+
+def fields(kind: Any, place: Place = ()) -> Iterator[Place]:
+    """Yield the place of every text in a type: of fields, items and the keys of tables, down to the last."""
+    origin, of = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            yield from fields(field.annotation, (*place, name))
+    elif origin is Annotated:
+        yield from fields(of[0], place)
+    elif origin in (Union, types.UnionType):
+        for one in of:
+            yield from fields(one, place)
+    elif origin is tuple:
+        yield from fields(of[0], (*place, ITEM))
+    elif origin is dict:
+        yield (*place, KEY)
+        yield from fields(of[1], (*place, "comment"))  # also a flag of the scheduler that takes any text
+    elif kind is str or kind is date or origin is Literal:
+        yield place
+
+
+def places(model: type[BaseModel]) -> list[Place]:
+    return sorted(set(fields(model)), key=str)
+
+
+def filled(model: type[BaseModel], place: Place, value: str) -> dict[str, Any]:
+    """Return the data of a model with a value at a place, and all that must be beside it."""
+    return _with_needed(model, _put(place, value))
+
+
+def _put(place: Place, value: str) -> Any:
+    if not place:
+        return value
+    first, *rest = place
+    if first == ITEM and isinstance(first, int):
+        return [_put(tuple(rest), value)]
+    if first == KEY:
+        return {value: "1"}
+    return {first: _put(tuple(rest), value)}
+
+
+def _with_needed(kind: Any, data: Any) -> Any:
+    origin, of = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _with_needed(of[0], data)
+    if origin in (Union, types.UnionType):
+        for one in of:
+            data = _with_needed(one, data)
+        return data
+    if origin is tuple and isinstance(data, list):
+        return [_with_needed(of[0], one) for one in data]
+    if origin is dict and isinstance(data, dict):
+        whole = [one for one in of[1:] if isinstance(one, type) and issubclass(one, BaseModel)]
+        return {
+            key: _with_needed(of[1], {} if whole and isinstance(value, str) else value) for key, value in data.items()
+        }
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and isinstance(data, dict):
+        known = {
+            name: _with_needed(kind.model_fields[name].annotation, value) if name in kind.model_fields else value
+            for name, value in data.items()
+        }
+        needed = {name: NEEDED[name] for name, field in kind.model_fields.items() if field.is_required()}
+        return needed | known
+    return data
+
+
+def hostile(canary: Path) -> list[str]:
+    run = f"touch {canary}"
+    return [
+        f"$({run})", f"`{run}`", f"; {run} ;", f"x && {run}", f"x | {run}", f"x\n{run}\nhostile=1", f"x\r{run}", "x\0y",
+        f"'; {run}; '", f'"; {run}; "', f"-oProxyCommand={run}", "--wrap=x", "-", "\x1b]0;title\x07", "\u202egnp.exe",
+        "../../../etc/passwd", f"${{IFS}}{run}", "%(x)s{type}{0}", "~root/x", "*", f">{canary}", "é ü",
+        "x" * 300, "",
+    ]  # fmt: skip
+
+
+class Seen:
+    """Collects what a dry run shows."""
+
+    interrupts: Any = None
+
+    def __init__(self) -> None:
+        self.planned: list[events.Planned] = []
+
+    def show(self, event: events.Event) -> None:
+        if isinstance(event, events.Planned):
+            self.planned.append(event)
+
+
+def planned(ask: Ask) -> events.Planned:
+    seen = Seen()
+    dry_run(make_plan(ask, Here("laptop", False, today=date(2026, 6, 1))), seen)  # type: ignore[arg-type]
+    return seen.planned[0]
+
+
+KNOWN_LINES = frozenset({
+    "setenv", "module_use", "module", "container", "container_command", "bind", "conda", "venv", "uv", "digest",
+    "activate", "path", "gpu", "listen", "sshd", "usage", "idle_stop", "gpu_idle", "start_timeout",
+})  # fmt: skip
+
+
+def check_lines(shown: events.Planned) -> None:
+    """Each line of the session's file is one of ours: no value has become a line of its own."""
+    for line in shown.session_env.removesuffix("\n").split("\n"):
+        assert line.partition("=")[0] in KNOWN_LINES, line
+
+
+def check_commands(commands: list[str], home: Path) -> None:
+    """Each command, read by a shell, is the scheduler's with just the words that are shown."""
+    here = {"HOME": str(home), "USER": "alice"}
+    words = (word for command in commands for word in [*shlex.split(command)[1:], "next"])
+    script = "sbatch() { printf '%s\\0' \"$@\" next; }\n" + "\n".join(commands)
+    done = subprocess.run(
+        ["/bin/bash"], input=script.encode(), env=here | {"PATH": "/usr/bin:/bin"}, capture_output=True, cwd=home,
+        check=True,
+    )  # fmt: skip
+    assert not done.stderr
+    assert done.stdout.decode().split("\0")[:-1] == [
+        re.sub(r"^((?:--output=)?)\$HOME(?=/\.notebook-launcher)", rf"\1{home}", word) for word in words
+    ]
+
+
+def one_message(error: LauncherError) -> None:
+    """A sentence or two that can be read, and something to do next."""
+    assert error.what
+    assert error.mend
+    assert "\n" not in error.what
+    assert len(error.what) < 700
+
+
+def _flags_of(place: Place) -> dict[str, str | None]:
+    """What makes a launch look at the field."""
+    if place[:2] == ("gpu", "types") and len(place) > 2:
+        return {"gpus": "comment:1"}
+    return {"gpus": "1"} if place[0] == "gpu" else {}
+
+
+@pytest.fixture
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path / "canary"
+
+
+@pytest.mark.parametrize("place", places(ClusterProfile), ids=lambda place: ".".join(map(str, place)))
+def test_a_cluster_profile(place: Place, canary: Path, tmp_path: Path) -> None:
+    refused, commands = 0, []
+    for value in hostile(canary):
+        data = {"host": "login.example"} | filled(ClusterProfile, place, value)
+        if place[0] == "environments" and len(place) > 1:
+            data["environment"] = value if place[1] == KEY else "comment"
+        path = write_private(own_path("uni"), tomlkit.dumps(data))
+        try:
+            shown = planned(Ask(_flags_of(place), cluster="uni"))
+        except LauncherError as error:
+            refused += 1
+            one_message(error)
+            assert not isinstance(error, ProfileError) or re.match(rf"{re.escape(str(path))}:\d+: ", error.what), (
+                error.what
+            )
+        else:
+            check_lines(shown)
+            commands.append(shown.command)
+    assert refused, "no field takes a NUL"
+    check_commands(commands, tmp_path)
+    assert not canary.exists()
+
+
+# what is in its environments is tried above
+@pytest.mark.parametrize(
+    "place",
+    [one for one in places(CourseProfile) if one[1:2] != ("comment",)],
+    ids=lambda place: ".".join(map(str, place)),
+)
+def test_a_course(place: Place, canary: Path, tmp_path: Path) -> None:
+    write_private(own_path("uni"), 'host = "login.example"\n')
+    path = courses_folder() / "lab" / "course.toml"
+    refused, commands = 0, []
+    for value in hostile(canary):
+        data = filled(CourseProfile, place, value)
+        if place[0] == "environments" and len(place) > 1:
+            data["environment"] = value if place[1] == KEY else "comment"
+        write_private(path, tomlkit.dumps(data))
+        try:
+            shown = planned(Ask(cluster="uni", course="lab"))
+        except LauncherError as error:
+            refused += 1
+            one_message(error)
+        else:
+            check_lines(shown)
+            commands.append(shown.command)
+    assert refused
+    check_commands(commands, tmp_path)
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("place", [("host",), ("user",), ("login_nodes", 0), ("node_suffix",), ("node_arch",),
+                                   ("account", "gpu_suffix"), ("defaults", "account"), ("defaults", "partition"),
+                                   ("gpu", "types", KEY)], ids=str)  # fmt: skip
+@pytest.mark.parametrize("value", ["$(x)", "`x`", "a;b", "a b", "a\nb", "a'b", 'a"b', "a|b", "a>b"])
+def test_what_has_no_reason_for_odd_characters_is_refused(place: Place, value: str, canary: Path) -> None:
+    write_private(own_path("uni"), tomlkit.dumps(filled(ClusterProfile, place, value)))
+    with pytest.raises(ProfileError, match=r"uni\.toml:\d+: "):
+        make_plan(Ask(cluster="uni"), Here("laptop", False))
