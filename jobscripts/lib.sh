@@ -409,9 +409,9 @@ activate_uv() {
   [[ -n $want_uv ]] || return 0
   [[ -d $want_uv ]] || fail venv-missing "There is no uv project in $want_uv on $(uname -n)."
   [[ -r $want_uv/.venv/bin/activate ]] || fail venv-missing "The uv project $want_uv has no environment yet (no .venv);\
- on the login node, make it with: uv sync --project $want_uv"
+ on the login node, make it with: uv sync --project $want_uv."
   [[ -x $want_uv/.venv/bin/python ]] || fail venv-missing "The environment of the uv project $want_uv has lost its\
- Python on $(uname -n); on the login node, make it anew: uv sync --project $want_uv"
+ Python on $(uname -n); on the login node, make it anew: uv sync --project $want_uv."
   # shellcheck disable=SC1091
   source "$want_uv/.venv/bin/activate" || fail venv-missing "The environment of the uv project $want_uv could not be\
  activated."

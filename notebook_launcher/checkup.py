@@ -52,8 +52,9 @@ def unknown(found: str, mend: str = "") -> Finding:
 
 
 def of_error(error: LauncherError) -> Finding:
-    """Return an error as a fault, with its own mend; where the end of a log says more than that, it is in it."""
-    log = f" The log ends: {error.log[-1].strip()}" if error.log else ""
+    """Return an error as a fault, with its own mend, and with the last line of a log that is not ours."""
+    theirs = [line.strip() for line in error.log if line.strip() and "notebook-launcher:" not in line]
+    log = f" The log's last word: {theirs[-1]}" if theirs else ""
     return fault(f"{error.what} {error.why}".strip() + log, error.mend or "see docs/errors.md")
 
 

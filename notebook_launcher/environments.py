@@ -353,7 +353,9 @@ def _refuse_known(place: Place, name: str) -> None:
 @contextlib.contextmanager
 def _create_folder(plan: Plan, stage: Stage, creation: Creation, content: bytes) -> Iterator[str]:
     work = f"{stage.root}/make-{new_id(stage.clock())}"
-    scripts = {name: (folder("jobscripts") / name).read_bytes() for name in ("environment.sh", "lib.sh")}
+    scripts = {
+        name: (folder("jobscripts") / name).read_bytes() for name in ("environment.sh", "lib.sh", "containers.sh")
+    }
     loaded = Environment(modules=plan.environment.modules, module_use=plan.environment.module_use)
     file = "environment.yml" if creation.is_conda else "requirements.txt"
     stage.host.write_files(work, {**scripts, file: content, "session.env": environment_lines(loaded).encode()})

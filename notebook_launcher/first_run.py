@@ -239,7 +239,7 @@ def _account(word: str, rule: AccountRule, place: Place) -> str:
         raise _NotThat("No job is taken there without one.")
     endings = [ending for ending in (rule.gpu_suffix, rule.cpu_suffix) if ending]
     forms = [word, *(word + ending for ending in endings), *(word.removesuffix(ending) for ending in endings)]
-    if word and rule.pattern and not any(re.fullmatch(rule.pattern, form) for form in forms):
+    if word and rule.pattern and not any(re.fullmatch(rule.pattern, form, re.I) for form in forms):
         raise _NotThat(f"“{word}” is no account there" + (f"; one looks like {rule.example}." if rule.example else "."))
     return _flag(word, "account", place)
 

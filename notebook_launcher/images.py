@@ -30,7 +30,7 @@ from notebook_launcher.stage import Stage, View
 
 Machine = Literal["job", "login", "here"]
 LAST_LINES = 12  # of what was said, in an error
-_SCRIPTS = ("image.sh", "lib.sh")
+_SCRIPTS = ("image.sh", "lib.sh", "containers.sh")
 _MAKES_IMAGES = (None, "apptainer", "singularity")
 
 

@@ -656,7 +656,8 @@ def test_the_job_script_tells_in_the_log_where_it_can_tell_nowhere_else() -> Non
 
 
 def test_every_cause_that_the_job_script_gives_has_its_error_and_no_other() -> None:
-    scripts = "".join((folder("jobscripts") / name).read_text() for name in ("jupyterlab.sh", "lib.sh"))
+    names = ("jupyterlab.sh", "lib.sh", "containers.sh", "image.sh")
+    scripts = "".join((folder("jobscripts") / name).read_text() for name in names)
     given_causes = set(re.findall(r"\b(?:leave|fail) ([a-z]+(?:-[a-z]+)+|stopped|finished)\b", scripts))
     assert causes.BY_SCRIPT.keys() == given_causes - {"stopped"}
     assert given_causes >= causes.MAYBE_IN_THE_LOG

@@ -548,7 +548,7 @@ def test_an_open_tab_that_nobody_touches(begin: Callable[..., Job], tabs: Browse
 def test_without_the_guards_file_the_session_goes_on(tmp_path: Path) -> None:
     scripts = tmp_path / "scripts"
     scripts.mkdir()
-    for name in ("jupyterlab.sh", "lib.sh", "jupyter_server_config.py"):
+    for name in ("jupyterlab.sh", "lib.sh", "containers.sh", "jupyter_server_config.py"):
         (scripts / name).write_bytes((JOBSCRIPTS / name).read_bytes())
     job = Job(tmp_path / "job", script=scripts / "jupyterlab.sh")
     job.ask(f"path={VENV_BIN}", "idle_stop=1", "usage=0")

@@ -959,7 +959,7 @@ def new_sshd_job() -> Job:
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
     job.tool("jupyter-lab", STAND_IN.replace(sys.executable, python))  # a venv of root's is nothing for the user
     job.ask("sshd=yes")
-    for script in JOBSCRIPTS.iterdir():
+    for script in filter(Path.is_file, JOBSCRIPTS.iterdir()):
         shutil.copy(script, job.dir)
     (job.dir / "session.json").write_text("{}")
     job.script = job.dir / "jupyterlab.sh"  # the checkout may be closed to the user
@@ -1334,7 +1334,7 @@ def test_slurm_runs_a_copy_of_the_script(quick: Job) -> None:
 
 def test_a_launchers_copies_come_first(quick: Job) -> None:
     quick.ask()
-    for name in ("lib.sh", "jupyter_server_config.py", "jupyterlab.sh"):
+    for name in ("lib.sh", "containers.sh", "jupyter_server_config.py", "jupyterlab.sh"):
         shutil.copy(JOBSCRIPTS / name, quick.dir / name)
     (quick.dir / "session.json").write_text("{}")
     with (quick.dir / "lib.sh").open("a") as library:

@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from notebook_launcher.errors import ProfileError
 from notebook_launcher.flags import FLAGS, REFUSED, Flag
+from notebook_launcher.plan import Ask, Here, make_plan
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
-from notebook_launcher.profiles.models import Price
+from notebook_launcher.profiles.models import AccountRule, Budget, Container, Flags, GpuRule, Price, Translation
 from notebook_launcher.profiles.store import bundled_profiles, config_folder, default_flags
 
 Write = Callable[..., Path]
@@ -377,27 +379,58 @@ def test_where_the_configuration_lies(monkeypatch: pytest.MonkeyPatch, tmp_path:
 DOCUMENTED = (Path(__file__).parent.parent / "docs" / "profiles.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("heading", "model"),
-    [("The keys of a profile", ClusterProfile), ("`[price]`", Price), ("`[environments.NAME]`", Environment)],
-)
-def test_every_key_is_documented_with_its_default(
-    heading: str, model: type[ClusterProfile | Price | Environment]
-) -> None:
-    section = DOCUMENTED.partition(f"## {heading}")[2].partition("\n## ")[0]
+SECTIONS: list[tuple[str, type[BaseModel]]] = [
+    ("## The keys of a profile", ClusterProfile),
+    ("## `[account]`", AccountRule),
+    ("| key of `[gpu]`", GpuRule),
+    ("| key of `[cpu]`", Flags),
+    ("## `[[translations]]`", Translation),
+    ("## `[container]`", Container),
+    ("## `[price]`", Price),
+    ("## `[budget]`", Budget),
+    ("## `[environments.NAME]`", Environment),
+]
+
+
+@pytest.mark.parametrize(("heading", "model"), SECTIONS, ids=[model.__name__ for _, model in SECTIONS])
+def test_every_key_is_documented_with_its_default(heading: str, model: type[BaseModel]) -> None:
+    section = re.split(r"\n## |\n\| key of", DOCUMENTED.partition(heading)[2])[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| .+ \| (.+) \|$", section, re.M))
     assert list(rows) == list(model.model_fields)
     for key, told in rows.items():
-        default = model.model_fields[key].default
-        if isinstance(default, int) or (isinstance(default, str) and default):
-            assert told == (f'`"{default}"`' if isinstance(default, str) else f"`{default}`"), key
+        field = model.model_fields[key]
+        default = field.default
+        if field.is_required():
+            assert told == "it must be there", key
+        elif isinstance(default, bool):
+            assert told == f"`{str(default).lower()}`", key
+        elif isinstance(default, int | float) or (isinstance(default, str) and default):
+            assert told == (f'`"{default}"`' if isinstance(default, str) else f"`{default:g}`"), key
 
 
-def test_the_documented_examples_are_profiles(write: Write) -> None:
-    examples = re.findall(r"```toml\n(.*?)```", DOCUMENTED, re.S)
-    assert examples
-    for example in examples:
-        write(example)
-        profile = load_profile("uni")
-        assert profile.environment in profile.environments or profile.price
-        assert default_flags(profile) or profile.price
+EXAMPLES = re.findall(r"```toml\n(.*?)```", DOCUMENTED, re.S)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.splitlines()[0])
+def test_the_documented_examples_are_profiles(write: Write, example: str) -> None:
+    write(example)
+    profile = load_profile("uni")
+    assert profile != ClusterProfile()
+    plan = make_plan(Ask({"account": "proj1", "gpus": "1"}, cluster="uni"), Here("laptop", True))
+    assert plan.request.gpus == 1
+
+
+def test_the_documented_words_of_another_time(write: Write) -> None:
+    write(next(example for example in EXAMPLES if "[[translations]]" in example))
+    plan = make_plan(Ask({"gres": "gpu:t4:2", "partition": "devcore"}, cluster="uni"), Here("laptop", True))
+    assert plan.request.flags["gpus"] == "t4:2"
+    assert not {"gres", "partition"} & plan.request.flags.keys()
+    assert "there is no such partition any more" in "".join(plan.notes)
+
+
+def test_the_documented_mistake_is_told_like_that(write: Write) -> None:
+    path = write('host = "a"\n\n[environments.tf]\ncontaner = "x.sif"')
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    told = f"launch-notebook: {caught.value.what}\n      → {caught.value.mend}"
+    assert told.replace(str(path), "~/.config/notebook-launcher/clusters/uni.toml") in DOCUMENTED
