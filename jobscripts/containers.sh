@@ -222,7 +222,10 @@ run_with_charliecloud() {
     [[ ${seen_to[i]} != /tmp ]] || continue # always there
     [[ ,${seen_how[i]}, != *,ro,* ]] || log "Charliecloud cannot show ${seen_from[i]} for reading only"
     binds+=(--bind "${seen_from[i]}:${seen_to[i]}")
-    [[ -d $image/${seen_to[i]} || ${settings[*]} == *--write-fake* ]] || settings+=(--write-fake)
+    [[ -d $image/${seen_to[i]} || ${settings[*]} == *--write-fake* ]] && continue
+    [[ $("$container_command" --help 2>&1) == *--write-fake* ]] || fail container-failed "Charliecloud on $(uname -n) is\
+ too old to show ${seen_to[i]} in an image that has no such directory; make it in $image, and that of all the others."
+    settings+=(--write-fake)
   done
   [[ ! -r $image/ch/environment ]] || settings+=(--set-env)
   into_container=("$container_command" "${settings[@]}" "${binds[@]}" "$image" --)

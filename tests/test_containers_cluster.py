@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -198,19 +197,18 @@ def test_the_year_first_with_lmod_and_environment_modules(cluster: PracticeClust
         assert "Module broken/1 could not be loaded" in session.printed
 
 
-def test_a_module_brings_the_container_command(alice: PracticeCluster, start: Start, tmp_path: Path) -> None:
-    text = "#%Module1.0\nprepend-path PATH /home/alice/tools\nsetenv BROUGHT yes\n"
-    make = (
-        f"mkdir -p mods tools; printf %s {shlex.quote(text)} >mods/runtime; ln -sf /usr/bin/ch-run tools/my-apptainer"
-    )
-    alice.run("login", "alice", ["sh", "-c", make], check=True)
+def test_a_module_brings_the_container_command(alice: PracticeCluster, start: Start) -> None:
+    module = "#%Module1.0\nprepend-path PATH /home/alice/tools\n"
+    command = '#!/bin/sh\nexport BROUGHT_BY=module\nexec /usr/bin/ch-run "$@"\n'
+    make = f"mkdir -p mods tools; printf %s {shlex.quote(module)} >mods/runtime; printf %s {shlex.quote(command)} "
+    alice.run("login", "alice", ["sh", "-c", f"{make} >tools/ch-run; chmod +x tools/ch-run"], check=True)
     more = """
 [environments.moduled]
 container = "/sw/images/jupyterlab.ch"
 container_command = "charliecloud"
 module_use = ["~/mods"]
 modules = ["runtime"]
-activate = "test $BROUGHT = yes"
+activate = "test $BROUGHT_BY = module"
 """
     write_profile(alice, "laptop", "alice", PROFILE + more)
     session = start("-n", "1", "--", "moduled")

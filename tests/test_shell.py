@@ -439,7 +439,7 @@ def test_the_help_tells_both_kinds() -> None:
 def prepared(job: Job, *lines: str) -> Job:  # noqa: F811
     """A session's directory as it is while its job runs."""
     job.ask(*lines)
-    for name in ("shell.sh", "lib.sh"):
+    for name in ("shell.sh", "lib.sh", "containers.sh"):
         (job.dir / name).write_bytes((JOBSCRIPTS / name).read_bytes())
     (job.dir / "runtime").mkdir()
     (job.dir / "runtime" / "folder").write_text(f"{job.work}\n")

@@ -72,8 +72,9 @@ cd /build/out
 apptainer build --sandbox /tmp/tree /build/image/jupyterlab.sif
 mkdir /tmp/tree/ch
 printf 'PATH=%s\\nLC_ALL=C.UTF-8\\n' {path} >/tmp/tree/ch/environment
-tar --owner=0 --group=0 -C /tmp/tree -cf - . | /usr/bin/podman --root "$PWD/store" --runroot /tmp/run --storage-driver overlay \\
-    import --change "ENV PATH={path}" --change "ENV LC_ALL=C.UTF-8" - {name}
+tar --owner=0 --group=0 -C /tmp/tree -cf - . |
+    /usr/bin/podman --root "$PWD/store" --runroot /tmp/run --storage-driver overlay import \\
+    --change "ENV PATH={path}" --change "ENV LC_ALL=C.UTF-8" - {name}
 /usr/bin/podman unshare chmod -R a+rX store
 """
 QUICK_COMPRESSION = "-comp zstd -Xcompression-level 3"
