@@ -21,7 +21,7 @@ from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place, Plan
-from notebook_launcher.profiles.store import profile_names
+from notebook_launcher.profiles.store import own_profiles
 from notebook_launcher.session import Session, json_object
 from notebook_launcher.stage import Access, Stage, View, job_of
 from notebook_launcher.state import replace_seen_sessions
@@ -51,7 +51,7 @@ def list_sessions(place: Place, view: View, prompts: Prompts, interrupts: Interr
             view.show(events.Noted(f"{whose} Its file server may not tell owners; they are left alone."))
         view.show(events.Listed(stage.host.label, len(live), len(ended), hidden, catalogue.damaged, now,
                                 shlex.join(place.arguments())))  # fmt: skip
-        if place.name == "this machine" and not catalogue.entries and (names := profile_names()):
+        if place.name == "this machine" and not catalogue.entries and (names := own_profiles()):
             view.show(
                 events.Noted(
                     f"{_clusters(names)} To list the sessions there:\n  launch-notebook list --cluster {names[0]}"

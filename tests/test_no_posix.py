@@ -190,7 +190,7 @@ def test_dry_run(console: dict[str, str], tmp_path: Path) -> None:
 
 def test_an_error_is_a_sentence(tmp_path: Path) -> None:
     """Also for what is missing: with neither a host nor sh, there is nothing here that could run JupyterLab."""
-    done = without_posix(COMMAND, NOTEBOOK_LAUNCHER_CONFIG=str(tmp_path))
+    done = without_posix(COMMAND, "--cluster", "here", NOTEBOOK_LAUNCHER_CONFIG=str(tmp_path))
     assert done.returncode in range(1, 64), done.stderr
     assert done.stderr.startswith("launch-notebook: "), done.stderr
     assert "Traceback" not in done.stderr

@@ -51,7 +51,7 @@ TAKEN = (PROGRAMS, ANSWERS, PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, "QO
 WITHIN = 30.0  # seconds for one word of the scheduler
 AT_ONCE = timedelta(minutes=1)
 
-_FIND = 'for name do printf "%s %s\\n" "$name" "$(command -v "$name")"; done; "$1" --version 2>&1 | head -n 1'
+_FIND = 'for name do printf "%s %s\\n" "$name" "$(command -v "$name")"; done; "$1" -V 2>&1 | head -n 1'
 _BELONGS: dict[type[LauncherError], str] = {
     PartitionRefused: PARTITION,
     AccountRefused: ACCOUNT,

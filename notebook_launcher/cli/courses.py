@@ -27,7 +27,7 @@ def _played(as_json: bool) -> Iterator[tuple[BaseView, TerminalPrompts]]:
         yield view, prompts
 
 
-@click.group("course", short_help="Courses that you have taken: list, show, update, forget.")
+@click.group("course", short_help="Courses you have taken: list, show, update, forget.")
 def course() -> None:
     """Courses that you have taken. One is taken by naming it: launch-notebook --course FILE_OR_URL."""
 
