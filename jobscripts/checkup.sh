@@ -5,7 +5,7 @@
 #
 # DIR holds this file, lib.sh, containers.sh and session.env. It prints `passed STEP` for each step that went well (modules, container,
 # environment, jupyterlab), and after the first that did not `failed CAUSE SENTENCE`, as in exit.json, or with the cause
-# `not-tried`. What a program says besides goes to the error output.
+# `not-tried`; then, as `said LINE`, the last lines that programs wrote as errors. At its end it removes DIR.
 
 main() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/cause
@@ -17,15 +17,19 @@ main() {
     look_inside
     exit
   fi
+  checkup_folder=$1
+  trap 'rm -rf -- "$checkup_folder"' EXIT
+  trap exit HUP INT TERM
   read_settings "$1/session.env"
   local code
-  (look) </dev/null
+  (trap - EXIT HUP INT TERM; look) </dev/null 2>"$1/errors"
   code=$?
   if read_line "$NBL_CAUSE_FILE"; then
     printf 'failed %s\n' "$REPLY"
   elif ((code)); then
     printf 'failed container-failed It ended with exit code %d.\n' "$code"
   fi
+  tail -n 20 -- "$1/errors" | sed 's/^/said /'
 }
 
 look() {
@@ -33,6 +37,7 @@ look() {
   printf 'passed modules\n'
   if [[ -n $want_container ]]; then
     check_lightness
+    want_digest='' # whoever wants that looked at does it apart, as it may take minutes
     prepare_container
     printf 'passed container\n'
     "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/checkup.sh" "$NBL_SESSION_DIR" --inside

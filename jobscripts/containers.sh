@@ -13,6 +13,7 @@ prepare_container() {
   split_binds
   check_binds
   check_image
+  check_image_digest
   find_container_command
   pack_for_the_door
   gpu_flags=() container_name=''
@@ -53,6 +54,14 @@ check_image() {
   [[ -e $want_container ]] || fail image-missing "There is no container image $want_container on $(uname -n)."
   [[ -r $want_container ]] ||
     fail image-unreadable "You may not read the container image $want_container: ask its owner for permission."
+}
+
+# Where an environment says which image it must be, that is looked at before anything runs in it.
+check_image_digest() {
+  [[ -n $want_digest ]] || return 0
+  [[ -r $NBL_SESSION_DIR/image.sh ]] ||
+    fail image-differs "image.sh is not in $NBL_SESSION_DIR, which compares the image's digest."
+  "$BASH" "$NBL_SESSION_DIR/image.sh" check "$NBL_SESSION_DIR" </dev/null || exit 1
 }
 
 # Set bind_from, bind_to and bind_how (options, with commas) to what bind= asks for. Several specs may stand in one,
@@ -164,13 +173,19 @@ come_in() {
 # Set seen_from, seen_to and seen_how to all that a container must be told to show, where its command shows nothing by
 # itself: the user's home, /tmp, the session, the working directory, and what bind= asks for.
 #
-# list_seen SEPARATORS: a directory whose name holds one of these cannot be expressed, and is left out.
+# list_seen SEPARATORS: a directory whose name holds one of these cannot be expressed: it is left out, or what bind= asks
+# for fails.
 list_seen() {
-  local path place paths=("$HOME" /tmp "$NBL_SESSION_DIR")
+  local i path place paths=("$HOME" /tmp "$NBL_SESSION_DIR")
   case $PWD in
-    / | /bin* | /dev* | /etc* | /lib* | /opt* | /proc* | /run* | /sbin* | /sys* | /usr* | /var) ;;
+    / | /bin | /bin/* | /dev | /dev/* | /etc | /etc/* | /lib | /lib/* | /lib32 | /lib32/* | /lib64 | /lib64/*) ;;
+    /opt | /opt/* | /proc | /proc/* | /run | /run/* | /sbin | /sbin/* | /sys | /sys/* | /usr | /usr/* | /var) ;;
     *) paths+=("$PWD") ;;
   esac
+  for i in "${!bind_from[@]}"; do
+    [[ ${bind_from[i]}${bind_to[i]} != *["$1"]* ]] || fail bind-missing "The container should see ${bind_from[i]}\
+ (bind=${bind_spec[i]}), but ${container_command##*/} cannot be given a name with a space, a comma or the like."
+  done
   seen_from=() seen_to=() seen_how=()
   for path in "${paths[@]}"; do
     [[ -d $path && $path != / && $path != *["$1"]* ]] || continue
@@ -248,7 +263,8 @@ run_with_podman() {
 # NERSC's Podman knows its GPUs, who the user is and how to be without cgroups.
 run_with_podman_hpc() {
   find_gpu_makers
-  [[ -z $gpu_makers ]] || gpu_flags=(--gpu)
+  [[ $gpu_makers != *nvidia* ]] || gpu_flags=(--gpu)
+  export USER=${USER:-$(id -un)} # it ends without
   podman_words
   find_podman_image
   into_container=("$container_command" run "${podman_flags[@]}" --userns=keep-id --network=host --ipc=host
@@ -323,29 +339,47 @@ run_with_enroot() {
   local i name flags=()
   show_gpus_by_variable
   export ENROOT_MOUNT_HOME=yes
-  list_seen :,
+  list_seen ":, "$'\t'
   for i in "${!seen_from[@]}"; do
     flags+=(--mount "${seen_from[i]}:${seen_to[i]}:x-create=auto,rbind${seen_how[i]:+,${seen_how[i]}}")
   done
   list_exported
   for name in "${exported[@]}"; do flags+=(--env "$name"); done
+  # In place of the image's entrypoint.
+  write_file "$NBL_SESSION_DIR/runtime/enroot.rc" 'exec "$@"' && flags+=(--rc "$NBL_SESSION_DIR/runtime/enroot.rc")
   into_container=("$container_command" start "${flags[@]}" "$want_container")
 }
 
-# Enroot by Slurm's plugin: a step of the job, on this node, with all that the job has.
+# Enroot by Slurm's plugin: a step of the job, on this node, with all that the job has. What --mpi and the CPU binding of
+# a site's defaults would do here is of no use.
 run_with_pyxis() {
-  local i mounts='' flags=()
+  local i mounts='' flags=() image
   [[ -n ${SLURM_JOB_ID-} ]] ||
     fail container-command-missing "Pyxis runs an image ($want_container) in a job of Slurm only, and this is none."
   show_gpus_by_variable
-  list_seen :,
+  find_pyxis_image
+  list_seen ":, "$'\t'
   for i in "${!seen_from[@]}"; do
     mounts+=,${seen_from[i]}:${seen_to[i]}${seen_how[i]:+:${seen_how[i]//,/+}}
   done
   [[ ! -t 0 || ! -t 1 ]] || flags+=(--pty)
   into_container=("$container_command" --overlap --nodes=1 --ntasks=1 --nodelist="${SLURMD_NODENAME:-$(uname -n)}"
-    --unbuffered --export=ALL "${flags[@]}" --container-image="${want_container#docker://}" --container-mount-home
-    --no-container-entrypoint --container-mounts="${mounts#,}")
+    --unbuffered --quiet --mpi=none --cpu-bind=none --export=ALL "${flags[@]}" --container-image="$image"
+    --container-mount-home --no-container-entrypoint --container-mounts="${mounts#,}")
+}
+
+# Set image to Enroot's way to write it: REGISTRY#NAME:TAG, and a file with a / in front.
+find_pyxis_image() {
+  local registry
+  image=${want_container#docker://}
+  if [[ $image == "$want_container" && -e $image ]]; then
+    [[ $image == /* ]] || image=$PWD/$image
+    return
+  fi
+  registry=${image%%/*}
+  [[ $image == */* && $registry == *[.:]* && $registry != *'#'* ]] || return 0
+  image=$registry#${image#*/}
+  image=${image#docker.io#}
 }
 
 show_gpus_by_variable() {
@@ -359,12 +393,14 @@ show_gpus_by_variable() {
 
 # Shifter shows homes and the site's file systems by itself; --volume is for the rest, and for the session.
 run_with_shifter() {
-  local i flags=() image=$want_container
+  local i how flags=() image=$want_container
   find_gpu_makers
   [[ -z $gpu_makers ]] || gpu_flags=(--module=gpu)
   [[ $image != docker://* ]] || image=docker:${image#docker://}
   for i in "${!bind_from[@]}"; do
-    flags+=(--volume="${bind_from[i]}:${bind_to[i]}${bind_how[i]:+:${bind_how[i]}}")
+    how=${bind_how[i]}
+    [[ $how != rw ]] || how='' # it knows ro alone
+    flags+=(--volume="${bind_from[i]}:${bind_to[i]}${how:+:$how}")
   done
   [[ $NBL_SESSION_DIR/ == "$HOME"/* ]] || flags+=(--volume="$NBL_SESSION_DIR:$NBL_SESSION_DIR")
   into_container=("$container_command" --image="$image" "${gpu_flags[@]}" "${flags[@]}" --workdir="$PWD" --)
@@ -373,29 +409,58 @@ run_with_shifter() {
 # ------------------------------------------------------------------------------------------------- after the door
 
 # Podman's container is no child of its command: conmon holds it, in a session of its own. With the command gone, a
-# container's standard input ends; whoever has asked for that learns of it (`guard_container`), even if the job's script
-# was killed.
+# container's standard input ends; whoever has asked for that learns of it (`guard`), even if the job's script was killed.
 #
-# In the container, before it becomes JupyterLab: end it when nobody is there any more.
-guard_container() {
-  local outside
-  [[ -n ${NBL_GUARDED-} ]] || return 0
+# guard COMMAND...: in the container, run it until it ends or nobody is there any more. We are its first process, so the
+# kernel ends the rest with us; and what loses its parent becomes our child, which bash takes note of.
+guard() {
+  local outside code
+  guarded=''
+  trap end_guarded TERM
   exec {outside}<&0 </dev/null
+  set -m
+  (
+    set +m
+    exec {outside}<&-
+    "$@"
+  ) &
+  guarded=$!
   (
     # Nothing ever comes; it ends.
     while read -r; do :; done
-    kill -TERM 1
-    pause 8
-    kill -KILL -1
+    kill -TERM "$$"
   ) <&"$outside" {outside}<&- >/dev/null 2>&1 &
+  watcher=$!
+  set +m
   exec {outside}<&-
+  wait "$guarded"
+  code=$?
+  kill -KILL -- "-$watcher" 2>/dev/null
+  exit "$code"
+}
+
+# TERM, some seconds of patience, and no more. The signal may be from outside, from the job's script, or our own.
+# shellcheck disable=SC2317  # called by the trap
+end_guarded() {
+  local tries
+  trap '' TERM
+  exec 2>/dev/null
+  if [[ -n $guarded ]]; then
+    kill -TERM -- "-$guarded"
+    for ((tries = 0; tries < 80; tries++)); do
+      kill -0 "$guarded" || break
+      pause 0.1
+    done
+    kill -KILL -- "-$guarded" "-$watcher"
+  fi
+  exit 143
 }
 
 # open_guard: give what runs the container an input that ends only with it.
 open_guard() {
   [[ -n $container_name ]] || return 0
   [[ -n $pause_fd ]] || open_pause_fd
-  [[ $pause_fd == none ]] || exec <&"$pause_fd"
+  if [[ $pause_fd == none ]]; then unset NBL_GUARDED; else exec <&"$pause_fd"; fi
 }
 
 # end_container FILE...: end the containers that these files name, and take them off Podman's record.

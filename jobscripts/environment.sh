@@ -3,69 +3,117 @@
 #
 #   environment.sh venv WORK_DIR DIR        a virtual environment in DIR, of WORK_DIR/requirements.txt
 #   environment.sh conda WORK_DIR NAME      a conda environment, by name or path, of WORK_DIR/environment.yml
+#   environment.sh tidy WORK_DIR            remove what was begun and not finished
 #
 # WORK_DIR/session.env names modules that are loaded first. It prints what pip or conda says, and at last
-# `nbl-made PLACE` or `nbl-failed SENTENCE`. What was there before is never touched; what is half made is removed.
+# `nbl-made WORK PLACE` or `nbl-failed WORK SENTENCE`, WORK being the name of WORK_DIR. What was there before is never
+# touched; what is half made is removed. WORK_DIR/begun names it, for `tidy`, should we be killed.
 
 main() {
-  local kind=$1
-  work=$2 target=$3 made=''
+  local kind=$1 here
+  work=$2 target=${3-} child=''
+  here=$(dirname -- "${BASH_SOURCE[0]}")
   # shellcheck source=jobscripts/lib.sh
-  source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
+  source "$here/lib.sh"
+  # shellcheck source=jobscripts/making.sh
+  source "$here/making.sh"
+  if [[ $kind == tidy ]]; then remove_begun; return; fi
   NBL_CAUSE_FILE=$work/cause
-  trap 'exit 143' TERM INT HUP
+  trap 'stopped' TERM INT HUP
   trap 'tidy_up' EXIT
   read_settings "$work/session.env"
   (load_modules) || give_up "$(cause_of_failure)"
   load_modules
+  [[ $target != */* || $target == /* ]] || target=$PWD/$target
   if [[ $kind == conda ]]; then make_conda; else make_venv; fi
-  made=yes
-  printf 'nbl-made %s\n' "$target"
+  rm -f -- "$work/begun"
+  tell_launcher made "$target"
 }
 
 make_venv() {
   local python
   python=$(type -P python3 || type -P python) || give_up "There is no Python on $(uname -n); name a module that has it."
-  [[ ! -e $target ]] || give_up "There is something in $target already."
-  new=$target
+  refuse_existing "$target"
   mkdir -p -- "$(dirname -- "$target")"
-  "$python" -m venv "$target" 2>&1 </dev/null ||
-    give_up "$python could make no virtual environment in $target."
-  "$target/bin/python" -m pip install --quiet --requirement "$work/requirements.txt" 2>&1 </dev/null ||
+  # Fails if somebody else was faster.
+  mkdir -- "$target" || give_up "The folder $target cannot be made on $(uname -n)."
+  begin "$target"
+  follow "$python" -m venv "$target" || give_up "$python could make no virtual environment in $target."
+  follow "$target/bin/python" -m pip install --quiet --requirement "$work/requirements.txt" ||
     give_up "pip could not install what requirements.txt names."
   [[ -x $target/bin/jupyter-lab ]] || printf 'adding jupyterlab and ipykernel\n'
-  "$target/bin/python" -m pip install --quiet jupyterlab ipykernel 2>&1 </dev/null ||
+  follow "$target/bin/python" -m pip install --quiet jupyterlab ipykernel ||
     give_up "pip could not install jupyterlab and ipykernel."
 }
 
+# Without -y: with it, `env create` removes what is in its way before anything else.
 make_conda() {
-  local conda name path by=-n
+  local conda name by=-n
   for name in mamba conda micromamba; do conda=$(type -P "$name" || true) && [[ -n $conda ]] && break; done
   [[ -n $conda ]] || conda=${CONDA_EXE-}
   [[ -n $conda ]] || give_up "There is neither mamba nor conda on $(uname -n); name a module that has it."
-  [[ $target != */* ]] || by=-p
-  while read -r name _ path; do
-    [[ $name != "$target" && ${path:-$name} != "$target" ]] || give_up "There is an environment $target already."
-  done < <("$conda" env list 2>/dev/null)
-  "$conda" env create -y "$by" "$target" -f "$work/environment.yml" 2>&1 </dev/null ||
+  export CONDA_ALWAYS_YES=false MAMBA_ALWAYS_YES=false
+  if [[ $target == */* ]]; then
+    by=-p places=("$target")
+    refuse_existing "$target"
+  else
+    refuse_existing_name "$conda"
+  fi
+  begin "${places[@]}"
+  follow "$conda" env create "$by" "$target" -f "$work/environment.yml" ||
     give_up "${conda##*/} could not make what environment.yml names."
-  "$conda" install -y "$by" "$target" -c conda-forge jupyterlab ipykernel 2>&1 </dev/null ||
+  follow "$conda" install -y "$by" "$target" -c conda-forge jupyterlab ipykernel ||
     give_up "${conda##*/} could not install jupyterlab and ipykernel."
 }
 
-# Tidied up before the last word: whoever reads it ends us.
-give_up() {
-  tidy_up
-  printf 'nbl-failed %s\n' "$1"
-  exit 1
+refuse_existing() { [[ ! -e $1 && ! -L $1 ]] || give_up "There is something in $1 already."; }
+
+# A name is taken if conda lists it, or if a folder of environments holds anything of that name. Sets places to where
+# the new one may come to lie.
+refuse_existing_name() {
+  local listed field fields place
+  listed=$("$1" env list 2>&1 </dev/null) || give_up "${1##*/} cannot list its environments: ${listed##*$'\n'}"
+  while read -r -a fields; do
+    [[ ${fields[0]-} != '#'* ]] || continue
+    for field in "${fields[@]}"; do
+      [[ ${field##*/} != "$target" ]] || give_up "There is an environment $target already."
+    done
+  done <<<"$listed"
+  find_places "$1"
+  ((${#places[@]})) || give_up "${1##*/} does not tell where its environments lie (${1##*/} info); name a path."
+  for place in "${places[@]}"; do refuse_existing "$place"; done
 }
 
-cause_of_failure() {
-  if read_line "$NBL_CAUSE_FILE"; then printf '%s' "${REPLY#* }"; else printf 'The modules could not be loaded.'; fi
+# Of `conda info`: "envs directories : /a", and below it more lines with nothing but a path.
+find_places() {
+  local line among=''
+  places=()
+  while IFS= read -r line; do
+    case $line in
+      *'envs directories : '*) among=yes line=${line#*: } ;;
+      *' : '*) among='' ;;
+    esac
+    [[ -z $among || $line != */* ]] || places+=("/${line#*/}/$target")
+  done < <("$1" info 2>/dev/null </dev/null)
+}
+
+# begin PLACE...: from now on what is there is ours.
+begin() {
+  printf '%s\n' "$@" >"$work/begun" || give_up "The folder $work cannot be written on $(uname -n)."
+}
+
+remove_begun() {
+  local place
+  [[ -f $work/begun ]] || return 0
+  while IFS= read -r place; do [[ ! -O $place ]] || rm -rf -- "$place"; done <"$work/begun"
+  rm -f -- "$work/begun"
 }
 
 # shellcheck disable=SC2317  # called by the trap
-tidy_up() { [[ -n $made || -z ${new-} ]] || rm -rf -- "$new"; }
+tidy_up() {
+  [[ -z $child ]] || end_child
+  remove_begun
+}
 
 main "$@"
 exit

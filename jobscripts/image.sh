@@ -9,15 +9,18 @@
 # The digest is the SHA-256 of the image's file. Whoever makes an image here leaves it beside it, in IMAGE.json, with
 # the size and the time of change of the file that it was taken of: as long as these are the same it is not taken again.
 #
-# `build` and `pull` print what the container command says, and at last `nbl-image JSON` or `nbl-failed SENTENCE`. IMAGE
-# is put in place whole. What runs in the image that was there goes on with that one. WORK_DIR/session.env names modules
-# and the container command, as a session's does.
+# `build` and `pull` print what Apptainer says, and at last `nbl-image WORK JSON` or `nbl-failed WORK SENTENCE`, WORK being
+# the name of WORK_DIR. IMAGE is put in place whole. WORK_DIR/session.env names modules, as a session's does.
 
 main() {
   local here
   here=$(dirname -- "${BASH_SOURCE[0]}")
   # shellcheck source=jobscripts/lib.sh
   source "$here/lib.sh"
+  case ${1-} in build | pull)
+    # shellcheck source=jobscripts/making.sh
+    source "$here/making.sh" ;;
+  esac
   case ${1-} in
     note)   note "${2%/}" ;;
     check)  check "${2%/}" ;;
@@ -32,17 +35,24 @@ main() {
 readonly SESSION_NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
 
 # Written twice where the digest must be taken first, which takes a while with a large image: then `null` stands for it.
+# And `null` it stays where another image lies there than the one that was entered.
 note() {
   dir=$1
   find_job_id
   read_settings "$dir/session.env" 2>/dev/null # the job has said what there is to say
   [[ -n $want_container ]] || return 0
   find_kind "$want_container"
-  [[ $kind == file ]] || { write_note; return; }
+  if [[ $kind != file ]] || was_replaced; then
+    write_note
+    return
+  fi
   find_noted_digest "$want_container" || write_note
+  quietly=(nice -n 19)
+  ! type -P ionice >/dev/null || quietly+=(ionice -c 3)
   take_digest "$want_container" && write_note
 }
 
+# Somebody waits for it.
 check() {
   dir=$1
   read_settings "$dir/session.env" 2>/dev/null
@@ -51,6 +61,7 @@ check() {
   [[ $kind == file ]] || fail image-differs "$want_container is a $kind and no file, so that it cannot have the digest\
  ${want_digest:0:19}…, which the environment demands."
   find_noted_digest "$want_container" || log "taking the digest of $want_container, which the environment demands"
+  quietly=()
   take_digest "$want_container" ||
     fail image-unreadable "The digest of $want_container could not be taken on $(uname -n)."
   [[ $digest == "$want_digest" ]] || fail image-differs "The image $want_container is not the one that the environment\
@@ -59,18 +70,27 @@ check() {
 
 # Set kind to what stands behind the name of an image.
 find_kind() {
-  digest='' told_by='' bytes=0 modified=0
+  digest='' told_by='' bytes=0 modified=0 identity=''
   case $1 in
     *://*) kind=reference ;;
     *)     if [[ -d $1 ]]; then kind=directory; elif [[ -f $1 ]]; then kind='file'; else kind=name; fi ;;
   esac
-  [[ $kind != file ]] || read -r bytes modified inode < <(stat -L -c '%s %Y %i' -- "$1" 2>/dev/null)
+  [[ $kind == file ]] || return 0
+  read -r bytes modified < <(stat -L -c '%s %Y' -- "$1" 2>/dev/null)
+  identity=$(identity_of "$1")
 }
+
+# Print what tells one state of a file from others, also where its size and time were kept. No device number: a shared file
+# system has another one on each node.
+identity_of() { stat -L -c '%i-%s-%Y-%Z' -- "$1" 2>/dev/null; }
+
+# Whoever entered the image has left there which file it was.
+was_replaced() { read_line "$dir/runtime/image" && [[ $REPLY != "$identity" ]]; }
 
 # Set digest to what was noted of this very file: beside it, or by an earlier session of this user.
 find_noted_digest() {
-  local text
-  { IFS= read -r text <"$1.json"; } 2>/dev/null
+  local text=''
+  [[ ! -f $1.json ]] || { IFS= read -r -n 16384 text <"$1.json"; } 2>/dev/null
   if [[ $text =~ \"bytes\":\ ?([0-9]+)[,}] && ${BASH_REMATCH[1]} == "$bytes" &&
     $text =~ \"modified\":\ ?([0-9]+)[,}] && ${BASH_REMATCH[1]} == "$modified" &&
     $text =~ \"digest\":\ ?\"(sha256:[0-9a-f]{64})\" ]]; then
@@ -81,21 +101,35 @@ find_noted_digest() {
   [[ -n $digest ]]
 }
 
-# take_digest FILE: set digest where it is not known yet, behind everything else that wants the node and its disks.
+# take_digest FILE: set digest where it is not known yet, with the words of `quietly` before the command; not if the file
+# changes meanwhile.
 take_digest() {
-  local quietly=() sum file
+  local sum file image
   [[ -z $digest ]] || return 0
-  type -P ionice >/dev/null && quietly=(ionice -c 3)
-  sum=$(nice -n 19 "${quietly[@]}" sha256sum <"$1")
-  [[ $sum =~ ^([0-9a-f]{64}) ]] || return 1
-  digest=sha256:${BASH_REMATCH[1]} told_by='this session'
+  { exec {image}<"$1"; } 2>/dev/null || return 1
+  [[ $(identity_of "/dev/fd/$image") == "$identity" ]] && sum=$("${quietly[@]}" sha256sum <&"$image") &&
+    [[ $sum =~ ^([0-9a-f]{64}) && $(identity_of "/dev/fd/$image") == "$identity" ]] || sum=''
+  exec {image}<&-
+  [[ -n $sum ]] || return 1
+  digest=sha256:${sum:0:64} told_by='this session'
   file=$(noted_digest_file)
-  if [[ -n $file ]] && (umask 077 && mkdir -p -- "${file%/*}") 2>/dev/null; then write_file "$file" "$digest"; fi
+  if [[ -n $file ]] && (umask 077 && mkdir -p -- "${file%/*}") 2>/dev/null; then
+    write_file "$file" "$digest"
+    forget_old_digests "${file%/*}"
+  fi
 }
 
 # Print where the digest of this file is kept for later sessions: beside the sessions, where we are in one.
 noted_digest_file() {
-  [[ ! ${dir##*/} =~ $SESSION_NAME ]] || printf '%s' "${dir%/*}/image-digests/$inode-$bytes-$modified"
+  [[ ! ${dir##*/} =~ $SESSION_NAME ]] || printf '%s' "${dir%/*}/image-digests/$identity"
+}
+
+# forget_old_digests FOLDER: keep the newest hundred.
+forget_old_digests() {
+  local name number=0
+  while IFS= read -r name; do
+    [[ ! $name =~ ^[0-9-]+$ ]] || ((++number <= 100)) || rm -f -- "$1/$name"
+  done < <(ls -t -- "$1" 2>/dev/null)
 }
 
 write_note() {
@@ -113,12 +147,12 @@ write_note() {
 
 # Free space, in KiB, that a place for the unpacked image should have.
 readonly ENOUGH_ROOM=$((20 * 1024 * 1024))
+readonly ROOM=notebook-launcher-image
 
 make_image() {
-  local work=$1 image=$2 source=$3 force=$4
-  child='' temporary='' room=''
+  local image=$2 source=$3 force=$4
+  work=$1 child='' temporary='' room=''
   NBL_CAUSE_FILE=$work/cause
-  dir=$work
   trap 'stopped' TERM INT HUP
   trap 'tidy_up' EXIT
   find_job_id
@@ -128,6 +162,7 @@ make_image() {
   find_builder
   find_room "$work"
   refuse_existing "$image" "$force"
+  remove_old_halves "$image"
   temporary=${image%/*}/.${image##*/}.${work##*/}
   mkdir -p -- "${image%/*}" || give_up "The folder ${image%/*} cannot be made on $(uname -n)."
   export APPTAINER_TMPDIR=$room SINGULARITY_TMPDIR=$room
@@ -166,68 +201,61 @@ find_room() {
     if ((free > most)); then most=$free best=$place; fi
     ((free < ENOUGH_ROOM)) || break
   done
-  room=$(mktemp -d -- "$best/image-XXXXXXXX") || give_up "There is no folder for temporary files on $(uname -n)."
+  remove_old_rooms "$best/$ROOM-$(uname -n)"
+  room=$(mktemp -d -- "$best/$ROOM-$(uname -n)-$$-XXXXXXXX") || give_up "There is no folder for temporary files on $(uname -n)."
+}
+
+# remove_old_rooms START: those on this node whose maker was killed, and could not remove them.
+remove_old_rooms() {
+  local folder maker
+  for folder in "$1"-*-*; do
+    maker=${folder#"$1"-} maker=${maker%-*}
+    [[ -O $folder && -d $folder && ! -L $folder && $maker =~ ^[0-9]+$ ]] && ! kill -0 "$maker" 2>/dev/null &&
+      remove_room "$folder"
+  done
+}
+
+# remove_old_halves IMAGE: what other makers of it have left, and did not touch for a day.
+remove_old_halves() {
+  local half
+  touch -d '1 day ago' -- "$work/yesterday" 2>/dev/null || return 0
+  for half in "${1%/*}/.${1##*/}".image-*; do
+    [[ ! -f $half || ! -O $half || ! $half -ot $work/yesterday ]] || rm -f -- "$half"
+  done
 }
 
 refuse_existing() {
-  [[ ! -e $1 || $2 == force ]] || give_up "There is an image $1 already; --force replaces it."
-}
-
-# follow COMMAND...: run it in a process group of its own, with its output on ours, until it ends. Or until WORK_DIR/stop
-# is there: where a scheduler ends the step of a job, that comes without a warning.
-follow() {
-  local code
-  set -m
-  "$@" </dev/null 2>&1 &
-  child=$!
-  set +m
-  while kill -0 "$child" 2>/dev/null; do
-    [[ ! -e $dir/stop ]] || stopped
-    pause 0.3
-  done
-  wait "$child"
-  code=$?
-  child=''
-  return "$code"
+  [[ ! -d $1 ]] || give_up "$1 is a folder; name a file."
+  [[ ! -e $1 && ! -L $1 || $2 == force ]] || give_up "There is an image $1 already; --force replaces it."
 }
 
 put_in_place() {
-  local new=$1 image=$2 sum source definition=null
-  sum=$(sha256sum <"$new")
-  [[ $sum =~ ^([0-9a-f]{64}) ]] || give_up "The new image cannot be read."
+  local new=$1 image=$2 source by definition=null force=-n
+  # shellcheck disable=SC2016
+  follow "$BASH" -c 'sha256sum <"$1" >"$2"' bash "$new" "$work/sum"
+  read_line "$work/sum"
+  [[ $REPLY =~ ^([0-9a-f]{64}) ]] || give_up "The new image cannot be read."
   digest=sha256:${BASH_REMATCH[1]}
   read -r bytes modified < <(stat -c '%s %Y' -- "$new")
-  [[ ! -r $dir/definition.def ]] || definition=\"sha256:$(sha256sum <"$dir/definition.def" | cut -c 1-64)\"
-  read_line "$dir/source"
+  [[ ! -r $work/definition.def ]] || definition=\"sha256:$(sha256sum <"$work/definition.def" | cut -c 1-64)\"
+  read_line "$work/source"
   json_string "$REPLY"
   source=$REPLY
+  json_string "$(id -un)"
+  by=$REPLY
   json_string "$image"
   note="{\"version\":1,\"image\":$REPLY,\"digest\":\"$digest\",\"bytes\":$bytes,\"modified\":$modified,\
-\"source\":$source,\"definition\":$definition,\"made\":\"$(utc_now)\",\"by\":\"$(id -un)\",\"node\":\"$(uname -n)\"}"
+\"source\":$source,\"definition\":$definition,\"made\":\"$(utc_now)\",\"by\":$by,\"node\":\"$(uname -n)\"}"
   refuse_existing "$image" "$3"
-  mv -f -- "$new" "$image" || give_up "The image could not be put in place as $image."
+  [[ $3 != force ]] || force=-f
+  stop_if_asked
+  # Not into a folder, and not over an image that somebody else has made meanwhile.
+  { mv "$force" -T -- "$new" "$image" && [[ ! -e $new ]]; } || give_up "The image could not be put in place as $image."
   temporary=''
   # Who may read the image may read what it is.
   if write_file "$image.json" "$note"; then chmod --reference="$image" -- "$image.json"; chmod a-x -- "$image.json"; fi
   tidy_up
-  printf 'nbl-image %s\n' "$note"
-}
-
-# Tidied up before the last word: whoever reads it ends us.
-give_up() {
-  tidy_up
-  printf 'nbl-failed %s\n' "$1"
-  exit 1
-}
-
-cause_of_failure() {
-  if read_line "$NBL_CAUSE_FILE"; then printf '%s' "${REPLY#* }"; else printf 'The modules could not be loaded.'; fi
-}
-
-# shellcheck disable=SC2317  # called by the traps
-stopped() {
-  trap '' TERM INT HUP
-  exit 143
+  tell_launcher image "$note"
 }
 
 # shellcheck disable=SC2317
@@ -236,21 +264,14 @@ tidy_up() {
   [[ -z $temporary ]] || rm -f -- "$temporary"
   temporary=''
   [[ -n $room ]] || return 0
-  # Files of an image may be such that even their owner cannot remove them at once.
-  chmod -R u+rwX -- "$room" 2>/dev/null
-  rm -rf -- "$room"
+  remove_room "$room"
   room=''
 }
 
-# shellcheck disable=SC2317
-end_child() {
-  local tries
-  kill -TERM -- "-$child" 2>/dev/null
-  for ((tries = 0; tries < 30; tries++)); do
-    kill -0 -- "-$child" 2>/dev/null || return 0
-    pause 0.1
-  done
-  kill -KILL -- "-$child" 2>/dev/null
+# Files of an image may be such that even their owner cannot remove them at once.
+remove_room() {
+  chmod -R u+rwX -- "$1" 2>/dev/null
+  rm -rf -- "$1"
 }
 
 main "$@"

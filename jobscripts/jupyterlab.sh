@@ -125,6 +125,7 @@ copy_scripts() {
     copy_script "$scripts/containers.sh" containers.sh &&
     copy_script "$scripts/jupyter_server_config.py" jupyter_server_config.py &&
     { [[ ! -r $scripts/idle_guard.py ]] || copy_script "$scripts/idle_guard.py" idle_guard.py; } &&
+    { [[ ! -r $scripts/image.sh ]] || copy_script "$scripts/image.sh" image.sh; } &&
     copy_script "${BASH_SOURCE[0]}" jupyterlab.sh
 }
 
@@ -327,13 +328,6 @@ start_noting_image() {
 end_noting_image() {
   [[ -z $noter ]] || kill -KILL -- "-$noter" 2>/dev/null
   noter=''
-}
-
-# Where an environment says which image it must be, that is looked at before anything runs in it.
-check_image_digest() {
-  [[ -n $want_digest ]] || return 0
-  [[ -r $scripts/image.sh ]] || fail image-differs "image.sh is not in $scripts, which compares the image's digest."
-  "$BASH" "$scripts/image.sh" check "$NBL_SESSION_DIR" || exit 1
 }
 
 # ----------------------------------------------------------------------------------------------------- JupyterLab
@@ -542,8 +536,6 @@ enter() {
 }
 
 enter_container() {
-  check_image
-  check_image_digest
   prepare_container
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
   open_guard
@@ -558,7 +550,10 @@ run_in_container() {
   write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
     printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
   read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
-  guard_container
+  if [[ -n ${NBL_GUARDED-} ]]; then guard become_jupyterlab; else become_jupyterlab; fi
+}
+
+become_jupyterlab() {
   set_up_container
   exec_jupyterlab
 }

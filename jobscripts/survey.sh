@@ -79,26 +79,33 @@ survey_software() {
     [[ $line != *--container-image* ]] || printf "%s\n" "$line"
   done'
   part jupyter 5 bash -c 'type -P jupyter-lab'
-  # By a login shell of its own, which defines `module` where a user has it.
   # shellcheck disable=SC2016
-  part module_system 15 bash -lc '[[ $(type -t module) == function ]] || exit 1
+  part_by_login_shell module_system 15 '[[ $(type -t module) == function ]] || exit 1
     printf "%s\n" "${LMOD_VERSION:+Lmod $LMOD_VERSION}"; [[ -n ${LMOD_VERSION-} ]] || module --version 2>&1'
   only=$MODULES'|^20[0-9][0-9][ab]?/?$'
-  part modules 25 bash -lc 'module -t avail 2>&1'
+  part_by_login_shell modules 25 'module -t avail 2>&1'
   # Lmod shows with `avail` only what can be loaded now; `spider` knows the rest.
   # shellcheck disable=SC2016
-  part all_modules 25 bash -lc '[[ -n ${LMOD_VERSION-} ]] || exit 0; module -t spider 2>&1'
+  part_by_login_shell all_modules 25 '[[ -n ${LMOD_VERSION-} ]] || exit 0; module -t spider 2>&1'
   only=''
 }
 only=''
+
+# part_by_login_shell NAME SECONDS SCRIPT: by a login shell of its own, which defines `module` where a user has it. What
+# the start-up files print goes nowhere.
+part_by_login_shell() {
+  # shellcheck disable=SC2016
+  part "$1" "$2" bash -c 'exec bash -lc "exec >&5 5>&-; $0" 5>&1 >/dev/null' "$3"
+}
 
 # part NAME SECONDS COMMAND...: run a command for that long at most, and print a part.
 part() {
   local name=$1 limit=$2
   shift 2
   ((limit <= ${NBL_SURVEY_SECONDS:-$limit})) || limit=$NBL_SURVEY_SECONDS
+  ((limit <= ALL_SECONDS - SECONDS)) || limit=$((ALL_SECONDS - SECONDS))
   printf 'part %s\n' "$name"
-  if ((SECONDS >= ALL_SECONDS)); then
+  if ((limit <= 0)); then
     printf 'code skipped\n'
     return
   fi
@@ -112,11 +119,12 @@ part() {
 }
 
 # marked MARK SECONDS: print standard input with a mark before each line, up to MOST_BYTES of it. What a command has
-# left behind in the background may hold its end of the pipe for ever: after that long without a line it is the end.
+# left behind in the background may hold its end of the pipe for ever, and print to it: after that long it is the end.
 marked() {
-  local mark=$1 patience=$(($2 + 2)) left=$MOST_BYTES line
+  local mark=$1 end=$((SECONDS + $2 + 2)) left=$MOST_BYTES line
   shopt -s nocasematch
-  while ((left > 0)) && { IFS= read -r -t "$patience" -n 16384 line || [[ -n $line ]]; }; do
+  while ((left > 0 && SECONDS < end)) &&
+    { IFS= read -r -t "$((end - SECONDS))" -n 16384 line || [[ -n $line ]]; }; do
     ((left -= ${#line} + 1))
     [[ $mark == '|' && -n $only && ! $line =~ $only ]] || printf '%s%s\n' "$mark" "$line"
   done

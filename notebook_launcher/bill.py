@@ -106,7 +106,8 @@ def _cost(
         return None
     cores, nodes, earlier = (told.cores, told.nodes, told.earlier) if told else (None, None, 0)
     wish = share_of(Request(flags))
-    share = dataclasses.replace(share, cores=cores, nodes=nodes, feature=wish.feature, partitions=wish.partitions)
+    where = (told.partition,) if told and told.partition else wish.partitions
+    share = dataclasses.replace(share, cores=cores, nodes=nodes, feature=wish.feature, partitions=where)
     return cost_of(price, share, wall + earlier)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
 from typing import Literal
@@ -313,15 +313,30 @@ def covers(booking: Booking, first: date, last: date, now: datetime) -> bool:
     return start.astimezone(now.tzinfo).date() <= first and end.astimezone(now.tzinfo).date() >= last
 
 
-def room_in(names: Iterable[str] | None, partition: str | None, nodes: Sequence[Node]) -> tuple[int, int]:
-    """Return how many GPUs and cores there are on some nodes, or in a partition where no nodes are named."""
+def room_in(names: Iterable[str] | None, partitions: Collection[str], nodes: Iterable[Node]) -> list[Node]:
+    """Return the nodes in service among those that are named, in the partitions where none are; each of them once."""
     wanted = set(names) if names else None
-    there = {
+    there = (node for node in nodes if node.available)
+    return list({
         node.name: node
-        for node in nodes
-        if (node.name in wanted if wanted else partition in (None, node.partition)) and node.available
-    }
-    return sum(sum(node.gpus.values()) for node in there.values()), sum(node.cores or 0 for node in there.values())
+        for node in there
+        if (node.name in wanted if wanted else not partitions or node.partition in partitions)
+    }.values())  # fmt: skip
+
+
+def sessions_on(nodes: Iterable[Node], request: Request) -> int:
+    """Return how many sessions with these GPUs some nodes have room for, by GPUs alone; each session is on one node."""
+    asked = dict(max((gpu_items(flag, value or "") or [] for flag, value in request.flags.items()), key=_total))
+    return sum(min((_having(node, kind) // count for kind, count in asked.items() if count), default=0)
+               for node in nodes)  # fmt: skip
+
+
+def _total(items: Iterable[tuple[str | None, int]]) -> int:
+    return sum(count for _, count in items)
+
+
+def _having(node: Node, kind: str | None) -> int:
+    return sum(count for name, count in node.gpus.items() if kind in (None, name))
 
 
 def gpu_types(request: Request) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import shlex
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 from notebook_launcher import events
 from notebook_launcher.errors import AnswerMissing, ProfileError, UsageError
 from notebook_launcher.plan import THIS_MACHINE
-from notebook_launcher.profiles import load_configuration, load_profile
+from notebook_launcher.profiles import ClusterProfile, load_configuration, load_profile
 from notebook_launcher.profiles.courses import kept_courses
 from notebook_launcher.profiles.keeping import (
     Values,
@@ -150,10 +151,26 @@ def change_profile(name: str, values: Values, view: View) -> None:
     before = new_text(name) if text is None else text
     after = changed(before, values, str(own_path(name)))
     with _told_without_line(name, before):
+        _refuse_if_retired(name, checked_text(name, after), values)
         path = keep_profile(name, after)
     told = ", ".join(f"{'.'.join(place)} = {value}" if value is not None else f"no {'.'.join(place)}"
                      for place, value in values.items())  # fmt: skip
     view.show(events.Kept(told, str(path)))
+
+
+#: what is read of a retired cluster's profile; all else is its successor's
+_OF_RETIRED = ("base", "description", "status", "successor", "notice", "docs", "unavailable", "translations")
+
+
+def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> None:
+    """Raise ``ProfileError`` for words that no launch would ever read."""
+    unread = [place for place, value in values.items() if value is not None and place[0] not in _OF_RETIRED]
+    if unread and profile.status == "retired" and profile.successor:
+        raise ProfileError(
+            f"{name} is retired: a launch goes to {profile.successor}, and does not read {'.'.join(unread[0])} here.",
+            mend=f"say it there: launch-notebook clusters edit {profile.successor} …   or, where {name} is still in "
+            f"use: launch-notebook clusters edit {name} --set status=active",
+        )
 
 
 @contextlib.contextmanager
@@ -171,18 +188,25 @@ def edit_profile(name: str, view: View, questions: Questions) -> None:
     """Open the user's own file of a profile in their editor, until it is right or they give up.
 
     They write in a copy: a mistake never takes the place of what was right, and nothing that was written is lost: the
-    next time the copy is opened again. Raises ``ProfileError``, ``UsageError`` where there is no editor or it failed,
-    and ``AnswerMissing`` where there is no terminal.
+    next time the copy is opened again. Where the file itself was changed meanwhile, they decide. Raises
+    ``ProfileError``, ``UsageError`` where there is no editor or it failed, and ``AnswerMissing`` where there is no
+    terminal.
     """
     path = own_path(name)
     if not questions.asks:
         raise AnswerMissing("There is no terminal for an editor.", why=f"The file is {path}.", mend=
                             f"launch-notebook clusters edit {name} --user … --account … --set KEY=VALUE")  # fmt: skip
-    before = _read(path) if path.exists() else new_text(name) + hints(load_profile(name))
+    before = _stands(name)
+    _tell_retired(name, view)
     copy = path.parent / "unfinished" / path.name
-    if copy.exists():
+    began = copy.with_suffix(".began")  # the digest of what the copy was made of
+    if copy.exists() and (not began.exists() or _read(began) != _digest(_read(copy))):
         view.show(events.Noted(f"This is what you wrote last time: {copy}"))
+        if not began.exists() or _read(began) != _digest(before):
+            _agree_to_replace(f"{path} is not what it was when you began.", path, copy, questions)
+            write_private(began, _digest(before))
     else:
+        write_private(began, _digest(before))
         write_private(copy, before)
     while (problem := _edited(copy, name, before)) is not None:
         for line in filter(None, (problem.what, problem.why, f"→ {problem.mend}" if problem.mend else "")):
@@ -192,12 +216,43 @@ def edit_profile(name: str, view: View, questions: Questions) -> None:
                                mend=f"go on with it: launch-notebook clusters edit {name}")  # fmt: skip
     text = _read(copy)
     if text != before:
+        if _stands(name) != before:
+            _agree_to_replace(f"{path} was changed while you wrote.", path, copy, questions)
         keep_profile(name, text)
-    copy.unlink()
+    _forget(copy)
     if text != before:
         view.show(events.Kept(f"your words on {name}", str(path)))
     else:
         view.show(events.Noted("Nothing was changed."))
+
+
+def _stands(name: str) -> str:
+    """Return the user's own file of a profile; hints, where there is none."""
+    path = own_path(name)
+    return _read(path) if path.exists() else new_text(name) + hints(load_profile(name))
+
+
+def _tell_retired(name: str, view: View) -> None:
+    with contextlib.suppress(ProfileError):  # it is to be mended
+        profile = load_profile(name)
+        if profile.status == "retired" and profile.successor:
+            instead = f"launch-notebook clusters edit {profile.successor}"
+            view.show(events.Noted(f"{name} is retired: of its file only the translations are read. Better: {instead}"))
+
+
+def _agree_to_replace(what: str, path: Path, copy: Path, questions: Questions) -> None:
+    if not questions.confirm(f"{what} Shall what you wrote take its place?"):
+        raise ProfileError(what, why=f"It stays as it is now. What you wrote is kept in {copy}",
+                           mend=f"put into {path} what you need of it, and remove it")  # fmt: skip
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _forget(copy: Path) -> None:
+    copy.unlink()
+    copy.with_suffix(".began").unlink(missing_ok=True)
 
 
 def _edited(copy: Path, name: str, before: str) -> ProfileError | None:
@@ -206,14 +261,14 @@ def _edited(copy: Path, name: str, before: str) -> ProfileError | None:
         done = subprocess.run([*_editor(), str(copy)], check=False)
     except (OSError, UsageError) as error:
         if _read(copy) == before:
-            copy.unlink()
+            _forget(copy)
         if isinstance(error, UsageError):
             raise
         raise UsageError(f"The editor could not be opened: {error}", mend="name one: export EDITOR=nano") from None
     if done.returncode != 0:
         kept = f" What you wrote is kept in {copy}" if _read(copy) != before else ""
         if not kept:
-            copy.unlink()
+            _forget(copy)
         raise UsageError(f"The editor ended with {done.returncode}; nothing was changed.{kept}")
     try:
         checked_text(name, _read(copy))

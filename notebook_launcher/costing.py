@@ -31,7 +31,7 @@ def price_of(plan: Plan, scheduler: Scheduler) -> events.Priced | None:
     price = plan.place.profile.price
     found: Estimate | None = None
     if price is not None and not scheduler.same_machine:
-        found = estimate(price, plan.request)
+        found = estimate(price, plan.request, plan.gpu_type)
     if price is None or found is None or not found.cost:
         return None
     return events.Priced(found.cost, price.unit, found.reckoning, plan.request.flags.get("account"))

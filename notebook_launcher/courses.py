@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
+import itertools
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TypeVar
@@ -15,8 +17,10 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from notebook_launcher import events
 from notebook_launcher.errors import AnswerMissing, DigestDiffers, FetchFailed, LauncherError, ProfileError, UsageError
+from notebook_launcher.fetching import WITHIN as WITHIN_EACH
 from notebook_launcher.fetching import check_address, fetch
 from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.plan import THIS_MACHINE, no_course_here
 from notebook_launcher.profiles.courses import (
     CourseFiles,
     KeptCourse,
@@ -33,12 +37,20 @@ from notebook_launcher.profiles.courses import (
 from notebook_launcher.profiles.courses import forget_course as forget_kept
 from notebook_launcher.profiles.layers import Layer, origin, parse_layer
 from notebook_launcher.profiles.models import CourseProfile, Environment
-from notebook_launcher.profiles.store import as_flags, checked_profile, load_configuration, profile_layers
+from notebook_launcher.profiles.store import (
+    as_flags,
+    checked_profile,
+    load_configuration,
+    profile_layers,
+    profile_names,
+)
 from notebook_launcher.stage import View
 
 MAX_COURSE = 256 * 1024  # bytes of a course's file
 MAX_NOTEBOOK = 16 * 1024 * 1024  # bytes of one notebook
 MAX_NOTEBOOKS = 64 * 1024 * 1024  # bytes of all of them
+WITHIN = 180.0  # seconds for a course from an address, with all its files
+_SHOWN = 100  # lines of what has changed, where nobody has to agree to it
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PIN = re.compile(r"sha256=([0-9A-Fa-f]{64})")
 T = TypeVar("T")
@@ -61,7 +73,7 @@ def take_course(word: str, view: View, prompts: Prompts, cluster: str | None = N
         return word
     source = _source(word)
     name = kept_from(source.name)
-    if name and source.pin and kept_course(name).digest == source.pin:
+    if name and source.pin and _is_whole(_kept(name), source.pin):
         choose_course(name)  # nothing is fetched: no other one would be taken
         return name
     try:
@@ -75,6 +87,22 @@ def take_course(word: str, view: View, prompts: Prompts, cluster: str | None = N
         name = _take(source, found, view, prompts, cluster)
     choose_course(name)
     return name
+
+
+def read_course(word: str, view: View, cluster: str | None = None) -> CourseFiles:
+    """Return a course from a file or an address for this run alone: nobody is asked, and nothing is kept.
+
+    Raises as ``take_course``.
+    """
+    source = _source(word)
+    found = _read(source, view)
+    if source.pin and found.digest != source.pin:
+        raise _not_as_pinned(source, found)
+    _check_on_cluster(found, cluster)
+    decides = summary(found) if source.asks else []
+    read = f"The course “{found.course.name}” is read for this run alone, and not kept."
+    view.show(events.Noted("\n  ".join([read, *decides])))
+    return found
 
 
 def course_used(course: CourseProfile) -> events.CourseTaken:
@@ -186,6 +214,7 @@ class _Address:
         self.pin = pinned[1].lower() if pinned else None
         self.asks = self.pin is None
         self._base = self.name
+        self._until: float | None = None
         check_address(self.name, plain=self.pin is not None)
 
     def label(self, file: str | None) -> str:
@@ -194,7 +223,15 @@ class _Address:
 
     def read(self, file: str | None, at_most: int) -> bytes:
         """Return a file's content. Raises ``FetchFailed``."""
-        fetched = fetch(self.label(file), at_most, plain=self.pin is not None)
+        self._until = self._until or time.monotonic() + WITHIN
+        within = min(WITHIN_EACH, self._until - time.monotonic())
+        try:
+            fetched = fetch(self.label(file), at_most, plain=self.pin is not None, within=max(within, 0))
+        except FetchFailed:
+            if time.monotonic() < self._until:
+                raise
+            raise FetchFailed(f"{self.name} with all its files did not come within {WITHIN:.0f} s.",
+                              mend="try again, or from another network") from None  # fmt: skip
         if file is None:
             self._base = fetched.url  # where a short address has led to
             if fetched.content.lstrip()[:1] == b"<":
@@ -213,24 +250,43 @@ def _source(word: str) -> _Source:
 
 def _read(source: _Source, view: View) -> CourseFiles:
     """Return the course with all its files."""
-    if isinstance(source, _Address):
-        view.show(events.Asking(f"fetching the course from {urlsplit(source.name).hostname}"))
 
+    def tell(what: str) -> None:
+        if isinstance(source, _Address):
+            view.show(events.Asking(f"fetching {what} from {urlsplit(source.name).hostname}"))
+
+    tell("the course")
     contents: list[bytes] = []
 
     def layer(file: str | None) -> Layer:
+        if file is not None:
+            tell(file)
         contents.insert(0, source.read(file, MAX_COURSE))
         return parse_layer(contents[0], source.label(file))
 
     layers, names = stacked(layer(None), source.name.rpartition("/")[2], layer)
     course = validated_course(layers)
     notebooks: dict[str, bytes] = {}
-    for name in course.notebooks:
-        where = f"{origin(layers, ['notebooks'])}: "
+    where = f"{origin(layers, ['notebooks'])}: "
+    _check_names(where, names[:-1], course.notebooks)
+    for number, name in enumerate(course.notebooks, 1):
+        tell(f"{name} ({number} of {len(course.notebooks)})")
         notebooks[name] = _named(where, lambda name=name: source.read(name, MAX_NOTEBOOK))  # type: ignore[misc]
         if sum(map(len, notebooks.values())) > MAX_NOTEBOOKS:
             raise ProfileError(f"{where}the notebooks are larger than {MAX_NOTEBOOKS // 1024**2} MiB.", mend=_LARGE)
     return CourseFiles(course, layers, names, tuple(contents), notebooks)
+
+
+def _check_names(where: str, bases: Sequence[str], notebooks: Sequence[str]) -> None:
+    """Raise ``ProfileError`` where two files cannot lie in one folder; some tell no capitals apart."""
+    taken, folders = {base.casefold(): base for base in bases}, dict[str, str]()
+    for name in notebooks:
+        *above, own = itertools.accumulate(name.casefold().split("/"), "{}/{}".format)
+        if other := folders.get(own) or next((taken[path] for path in (*above, own) if path in taken), None):
+            raise ProfileError(f"{where}“{name}” and “{other}” cannot both lie in the folder of a course.",
+                               mend="take one of the two away, or call it otherwise")  # fmt: skip
+        taken[own] = name
+        folders |= dict.fromkeys(above, name)
 
 
 def _named(where: str, read: Callable[[], T]) -> T:
@@ -250,15 +306,22 @@ def _take(source: _Source, found: CourseFiles, view: View, prompts: Prompts, clu
     if source.pin and digest != source.pin:
         raise _not_as_pinned(source, found)
     kept = _kept(name)
-    if kept and kept.digest == digest:
+    if kept and _is_whole(kept, digest):
         if kept.source != source.name:  # the same, moved
             note_source(kept, source.name)
         return name
     _check_on_cluster(found, cluster)
+    if kept and kept.digest == digest and kept.source == source.name:  # was agreed to
+        view.show(events.Noted(f"The course “{name}” is not kept as it was taken; it is kept anew."))
+        keep_course(found, source.name, date.today())
+        return name
     moved = kept is not None and kept.source not in ("", source.name)
     if kept and not moved:
-        changes = "\n  ".join(_changes(kept, found))
-        view.show(events.Noted(f"The course “{name}” has changed since {kept.taken or 'it was taken'}:\n  {changes}"))
+        changes = _changes(kept, found)
+        if len(changes) > _SHOWN and not source.asks:  # who agrees to it has to see all of it
+            changes[_SHOWN:] = [f"… and {len(changes) - _SHOWN} more lines"]
+        since = f"The course “{name}” has changed since {kept.taken or 'it was taken'}:"
+        view.show(events.Noted("\n  ".join([since, *changes])))
     elif source.asks or moved:
         view.show(events.Noted(f"The course “{name}” from {source.name}:\n  " + "\n  ".join(summary(found))))
     if moved:
@@ -275,6 +338,13 @@ def _kept(name: str) -> KeptCourse | None:
     with contextlib.suppress(ProfileError):
         return kept_course(name)
     return None
+
+
+def _is_whole(kept: KeptCourse | None, digest: str) -> bool:
+    """Whether a course is kept with this digest, and its files have it as well."""
+    with contextlib.suppress(ProfileError):
+        return kept is not None and digest == kept.digest == kept.files().digest
+    return False
 
 
 def _not_as_pinned(source: _Source, found: CourseFiles) -> DigestDiffers:
@@ -295,6 +365,8 @@ def _check_on_cluster(found: CourseFiles, cluster: str | None) -> None:
     name = cluster or found.course.cluster or load_configuration().cluster
     if name is None:
         return
+    if name == THIS_MACHINE and name not in profile_names():
+        raise no_course_here(found.course)
     try:
         below = profile_layers(name)
     except ProfileError as error:
@@ -339,52 +411,70 @@ def _ask_to_replace(source: _Source, found: CourseFiles, prompts: Prompts, other
 def summary(found: CourseFiles) -> list[str]:
     """Return what a course decides, a line each: all that somebody has to know who says yes to it."""
     course = found.course
-    lines = [f"what: {course.description}"] if course.description else []
-    lines.append(f"cluster: {course.cluster or 'yours'}")
-    said = (
-        ("account", course.account),
-        ("days", _days(course)),
-        ("image", course.image),
-        ("images in", course.image_dir),
-        ("environment", course.environment),
-        ("ends without use after", course.idle_stop),
-        ("an idle GPU", course.gpu_idle),
-        ("contact", course.contact),
-        ("says at each launch", course.notice),
-    )
-    lines += [f"{label}: {value}" for label, value in said if value]
-    lines += [f"reservation {one.name}: {one.first} to {one.last}" for one in course.reservations]
-    flags = " ".join(f"--{name}" + (f"={value}" if value is not None else "") for name, value in _flags(course).items())
-    lines += [f"flags: {flags}"] if flags else []
-    for name, environment in course.environments.items():
-        lines += [f"environment {name}: {line}" for line in _environment(environment)]
-    digests = found.notebook_digests()
-    lines += [f"notebook for {course.folder or f'~/{course.name}'}: {name}" for name in digests]
+    lines = [] if course.cluster else ["cluster: yours"]
+    for key in _said(course, _IN_COURSE):
+        lines += _lines(course, key) if key != "name" else []  # stands above, with the address
     return [*lines, f"SHA-256: {found.digest}"]
 
 
-def _flags(course: CourseProfile) -> Mapping[str, str | None]:
-    return as_flags(course.defaults)
+#: what keys are called in a summary, where not by their own names
+_IN_COURSE = {
+    "description": "what", "cluster": "cluster", "account": "account", "first": "from", "last": "to",
+    "image": "image", "image_dir": "images in", "environment": "environment", "idle_stop": "ends without use after",
+    "gpu_idle": "an idle GPU", "contact": "contact", "notice": "says at each launch", "reservations": "reservation",
+    "defaults": "flags", "environments": "environment", "notebooks": "notebook", "folder": "notebooks go to",
+    "base": "stands on",
+}  # fmt: skip
+_IN_ENVIRONMENT = {
+    "container": "image", "container_command": "by", "source": "from", "definition": "made by", "digest": "image has",
+    "bind": "sees", "module_use": "modules from", "env": "sets", "activate": "runs ", "gpu": "GPU",
+    "start_timeout": "seconds to start",
+}  # fmt: skip
 
 
-def _days(course: CourseProfile) -> str:
-    return " ".join(f"{word} {day}" for word, day in (("from", course.first), ("to", course.last)) if day is not None)
+def _said(model: CourseProfile | Environment, first: Mapping[str, str]) -> list[str]:
+    """Return the keys that are set, those with a word of their own first: none is left out."""
+    keys = [*first, *(key for key in type(model).model_fields if key not in first)]
+    return [key for key in keys if key in model.model_fields_set]
+
+
+def _plain(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _lines(course: CourseProfile, key: str) -> list[str]:
+    """Return what a key of a course decides, a line each."""
+    word = _IN_COURSE.get(key, _plain(key))
+    if key == "environments":
+        return [f"{word} {name}: {line}" for name, one in course.environments.items() for line in _environment(one)]
+    if key == "reservations" and course.reservations:
+        return [f"{word} {one.name}: {one.first} to {one.last}" for one in course.reservations]
+    if key == "notebooks":
+        word += f" for {course.folder or f'~/{course.name}'}"
+    if key == "defaults":
+        flags = as_flags(course.defaults)
+        away = [f"without --{name.replace('_', '-')}" for name, value in course.defaults.items() if value is False]
+        said = [f"--{name}" + (f"={value}" if value is not None else "") for name, value in flags.items()]
+        return [f"{word}: {' '.join([*map(shlex.quote, said), *away]) or 'nothing'}"]
+    return [f"{word}: {value}" for value in _values(getattr(course, key))]
 
 
 def _environment(environment: Environment) -> list[str]:
     """Return what an environment runs; lines of shell code as they stand."""
-    lines = [f"image {environment.container}"] if environment.container else []
-    lines += [f"by {environment.container_command}"] if environment.container_command else []
-    lines += [f"from {word}" for word in (environment.source, environment.definition) if word]
-    for label, words in (("sees", environment.bind), ("modules from", environment.module_use),
-                         ("modules", environment.modules)):  # fmt: skip
-        lines += [f"{label} {', '.join(words)}"] if words else []
-    for label, word in (("conda", environment.conda), ("venv", environment.venv), ("uv", environment.uv)):
-        lines += [f"{label} {word}"] if word else []
-    lines += [f"sets {name}={value}" for name, value in environment.env.items()]
-    code = [environment.activate] if isinstance(environment.activate, str) else environment.activate
-    lines += [f"runs  {line}" for line in code]
+    lines = []
+    for key in _said(environment, _IN_ENVIRONMENT):
+        word = _IN_ENVIRONMENT.get(key, _plain(key))
+        lines += [f"{word} {value}" for value in _values(getattr(environment, key))]
     return lines or ["as the node finds it"]
+
+
+def _values(value: object) -> list[str]:
+    """Return a value as lines: each item of a list and each name of a table is one."""
+    if isinstance(value, Mapping):
+        return [f"{name}={item}" for name, item in value.items()] or ["nothing"]
+    if isinstance(value, tuple):
+        return [str(item) for item in value] or ["nothing"]
+    return [str(value) or "nothing"]
 
 
 def _changes(kept: KeptCourse, found: CourseFiles) -> list[str]:
@@ -394,7 +484,10 @@ def _changes(kept: KeptCourse, found: CourseFiles) -> list[str]:
     except ProfileError:  # a notebook is gone
         old = CourseFiles(kept.course, kept.layers, ("",), (b"",), {})
     before, after = summary(old)[:-1], summary(found)[:-1]
-    lines = [line for line in difflib.ndiff(before, after) if line[:1] in "-+"]
+    gone, new = Counter(before) - Counter(after), Counter(after) - Counter(before)  # a diff may take minutes
+    lines = [*(f"- {line}" for line in gone.elements()), *(f"+ {line}" for line in new.elements())]
+    same = [[line for line in side if line not in gone and line not in new] for side in (before, after)]
+    lines += ["! the other lines stand in another order"] if same[0] != same[1] else []
     digests = old.notebook_digests()
     lines += [
         f"! {name} is another version"

@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from notebook_launcher.errors import AnswerMissing, ClusterUnavailable, UsageError
 from notebook_launcher.flags import as_typed
@@ -24,8 +25,10 @@ from notebook_launcher.request import (
     merge_flags,
     parse_walltime,
 )
+from notebook_launcher.wildcards import meant_by
 
 Words = Mapping[str, str | None]
+_Limit = TypeVar("_Limit", str, int)
 
 # Flags that say how many cores: where one of these is typed, the cores that a site adds for its GPUs are left out.
 _CORES = frozenset({"cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu"})
@@ -33,10 +36,14 @@ _CORES = frozenset({"cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu
 
 @dataclass(frozen=True)
 class Spoken:
-    """All flags of a request in the cluster's own words, and what the user should know of it, in sentences."""
+    """All flags of a request in the cluster's own words, and what the user should know of it, in sentences.
+
+    ``gpu_type``: the type of the GPUs as the profile calls it, where it is known.
+    """
 
     flags: Mapping[str, str | None]
     notes: tuple[str, ...] = ()
+    gpu_type: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,12 +56,17 @@ class _Added:
 
 @dataclass(frozen=True)
 class _Gpus:
-    """How many GPUs, of which type by the site's name; ``said``: whether somebody did; ``plain``: by --gpus alone."""
+    """How many GPUs, of which type by the site's name; ``said``: whether somebody did; ``plain``: by --gpus alone.
+
+    ``named``: whether the type was said as well. ``whole``: all that a node has, since nobody named a number.
+    """
 
     count: int
     kind: str | None = None
     said: bool = False
     plain: bool = True
+    named: bool = False
+    whole: bool = False
 
 
 def speak(profile: ClusterProfile, asked: Words, name: str | None = None) -> Spoken:
@@ -69,10 +81,12 @@ def speak(profile: ClusterProfile, asked: Words, name: str | None = None) -> Spo
     notes = [profile.notice] if profile.notice else []
     defaults, words = _with_gpus_apart(default_flags(profile), asked)
     defaults, words = _with_chosen(profile.chosen, defaults, words)
-    defaults, words = _translated(profile.translations, defaults, words, notes)
+    defaults, words = _translated(profile.translations, defaults, words, asked, notes)
+    words = _without_kept_partition(profile, words, asked, notes)
     gpus = _gpus_of(profile, words)
     if gpus.count:
         added = _without_cores(_for_gpus(profile, gpus), defaults, words)
+        added = _in_partition(profile, added, words, gpus, notes)
         words = _respelled(profile, added, words, gpus, notes)
     elif profile.gpu.required:
         raise UsageError(profile.gpu.required, mend="ask for one: --gpus 1")
@@ -82,7 +96,8 @@ def speak(profile: ClusterProfile, asked: Words, name: str | None = None) -> Spo
     flags = merge_flags(_layered(defaults, added), words)
     _put_account(profile.account, flags, bool(gpus.count), name, notes)
     _tell_longest(profile.max_time, flags, notes)
-    return Spoken(flags, tuple(notes))
+    _tell_most(profile.gpu.most, flags, gpus, notes)
+    return Spoken(flags, tuple(notes), gpus.kind)
 
 
 def refuse_if_closed(profile: ClusterProfile) -> None:
@@ -97,11 +112,12 @@ def refuse_if_closed(profile: ClusterProfile) -> None:
 
 
 def _translated(
-    translations: Iterable[Translation], defaults: Words, words: Words, notes: list[str]
+    translations: Iterable[Translation], defaults: Words, words: Words, asked: Words, notes: list[str]
 ) -> tuple[Words, Words]:
     """Put words of another time into today's, one translation after the other, each with a note.
 
-    What a translation sets counts as the user's own, since it stands for words that somebody chose.
+    What a translation sets counts as the user's own, since it stands for words that somebody chose. A flag that the
+    user typed, and that is none of these words, stays; where nothing else would come, all of them stay.
     """
     for translation in translations:
         when = {flag.replace("_", "-"): pattern for flag, pattern in translation.when.items()}
@@ -109,14 +125,24 @@ def _translated(
         meant = _matched(when, all_words)
         if meant is None:
             continue
-        new = {flag: _filled(value, meant) for flag, value in as_flags(translation.set).items()}
+        becoming = {flag: _filled(value, meant) for flag, value in as_flags(translation.set).items()}
+        typed = {flag: words[flag] for flag in becoming.keys() & asked.keys() & words.keys() - when.keys()}
+        typed = {flag: value for flag, value in typed.items() if value != becoming[flag]}
+        new = {flag: value for flag, value in becoming.items() if flag not in typed}
+        if typed and not new:
+            kept = as_typed({flag: all_words[flag] for flag in when})
+            notes.append(f"{kept} stays, beside your {as_typed(typed)}: {translation.note}")
+            continue
         gone = {flag.replace("_", "-") for flag in translation.drop} | (new.keys() & when.keys())
         old = {flag: value for flag, value in all_words.items() if flag in gone}
+        if others := _split("gres", when.get("gres", ""), old.get("gres") or "")[1]:  # no GPUs, in the flag that goes
+            new["gres"] = ",".join(filter(None, (new.get("gres"), others)))
         defaults = {flag: value for flag, value in defaults.items() if flag not in gone or _keeps(when, flag, value)}
         words = {**{flag: value for flag, value in words.items() if flag not in gone}, **new}
         told = old or {flag: all_words[flag] for flag in when}
         becomes = f"is now {as_typed(new)}" if new else "is left out"
-        notes.append(f"{as_typed(told)} {becomes}: {translation.note}")
+        stays = f" Your {as_typed(typed)} stays." if typed else ""
+        notes.append(f"{as_typed(told)} {becomes}: {translation.note}{stays}")
     return defaults, words
 
 
@@ -129,23 +155,22 @@ def _matched(when: Mapping[str, str], words: Words) -> dict[str, str] | None:
     """Return what the last ``*`` of each pattern stands for, by flag; ``None`` where not all of them match."""
     meant = {}
     for flag, pattern in when.items():
-        match = re.fullmatch(_expression(pattern), words[flag] or "", re.I) if flag in words else None
-        if match is None:
+        found = meant_by(pattern, _split(flag, pattern, words[flag] or "")[0]) if flag in words else None
+        if found is None:
             return None
-        meant[flag] = meant[flag.replace("-", "_")] = match.groups()[-1] if match.groups() else match[0]
+        meant[flag] = meant[flag.replace("-", "_")] = found
     return meant
 
 
-def _expression(pattern: str) -> str:
-    """Return a shell's pattern as a regular expression with a group for each ``*``."""
-    parts = re.findall(r"\*|\?|\[!?[^\]]+\]|.", pattern)
-    return "".join(
-        "(.*)" if part == "*"
-        else "." if part == "?"
-        else f"[{'^' if part[1] == '!' else ''}{part[1:-1].removeprefix('!')}]" if len(part) > 1
-        else re.escape(part)
-        for part in parts
-    )  # fmt: skip
+def _split(flag: str, pattern: str, value: str) -> tuple[str, str]:
+    """Return what of a value a pattern is about, and the rest: of a list of GRES the GPUs, if it speaks of these.
+
+    Two kinds of GPUs are nothing that one pattern can be about.
+    """
+    if flag != "gres" or not pattern.lower().startswith("gpu"):
+        return value, ""
+    gpus = [item for item in value.split(",") if gpu_items("gres", item)]
+    return gpus[0] if len(gpus) == 1 else "", ",".join(item for item in value.split(",") if item not in gpus)
 
 
 def _filled(value: str | None, meant: Mapping[str, str]) -> str | None:
@@ -180,20 +205,43 @@ def _with_chosen(chosen: frozenset[str], defaults: Words, words: Words) -> tuple
     return {flag: value for flag, value in defaults.items() if flag not in moved}, {**moved, **words}
 
 
+def _without_kept_partition(profile: ClusterProfile, words: Words, asked: Words, notes: list[str]) -> Words:
+    """Leave out a partition that was kept for other jobs, where GPUs are typed and these are elsewhere.
+
+    It stays where it has them by the profile, where it was kept together with GPUs, and with a reservation.
+    """
+    partition, kept = words.get("partition"), default_flags(profile)
+    is_typed = "partition" in asked or kept.get("partition") != partition
+    were_kept_too = any(gpus_in(flag, kept.get(flag) or "") for flag in profile.chosen & kept.keys())
+    if partition is None or is_typed or were_kept_too or "reservation" in words:
+        return words
+    others = {flag: value for flag, value in words.items() if flag != "partition"}
+    gpus = _gpus_of(profile, others)
+    home = _for_gpus(profile, gpus).flags.get("partition")
+    has_some = partition in _gpu_partitions(profile) and (not gpus.named or partition == home)
+    if not any(gpus_in(flag, value or "") for flag, value in asked.items()) or home is None or has_some:
+        return words
+    kind = f"GPUs of type {gpus.kind}" if gpus.named else "GPUs"
+    notes.append(f"-p {partition}, which was kept, is left out: {kind} are in {home} by the profile.")
+    return others
+
+
 def _gpus_of(profile: ClusterProfile, words: Words) -> _Gpus:
     """Return how many GPUs are meant, and of which type. Raises ``UsageError`` for a type that is not known."""
     found = {flag: items for flag, value in words.items() if (items := gpu_items(flag, value or "")) is not None}
-    default = profile.gpu.default or int(_comes_with_gpus(profile, words.get("partition")))
+    whole = profile.gpu.whole_partitions.get(words.get("partition") or "", 0)
+    default = 0 if whole else profile.gpu.default
     count = max((sum(number for _, number in items) for items in found.values()), default=default)
     if not count:
-        return _Gpus(0, said=bool(found))
+        kind = _type_of_partition(profile, words.get("partition")) if whole else None
+        return _Gpus(whole, kind, said=bool(found), whole=bool(whole))
     types = {kind for items in found.values() for kind, number in items if kind and number}
     plain = not found.keys() - {"gpus"} and len(types) < 2
     if types:
-        kind = _known_type(profile, types.pop(), strict=plain) if len(types) == 1 else None
+        kind = _known_type(profile, next(iter(types)), strict=plain) if len(types) == 1 else None
     else:
         kind = _type_of_partition(profile, words.get("partition"))
-    return _Gpus(count, kind, bool(found), plain)
+    return _Gpus(count, kind, bool(found), plain, named=bool(types) and kind is not None)
 
 
 def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | None:
@@ -233,14 +281,9 @@ def _type_of_partition(profile: ClusterProfile, partition: str | None) -> str | 
 
 def _gpu_partitions(profile: ClusterProfile) -> set[FlagValue | None]:
     """Return the partitions in which only jobs with GPUs are expected."""
-    others = {profile.defaults.get("partition"), profile.cpu.flags.get("partition"), None}
+    of_all = None if "partition" in profile.chosen else profile.defaults.get("partition")
+    others = {of_all, profile.cpu.flags.get("partition"), None}
     return {profile.gpu.flags.get("partition"), *_homes(profile).values()} - others
-
-
-def _comes_with_gpus(profile: ClusterProfile, partition: str | None) -> bool:
-    """Whether a partition's nodes are given whole, GPUs and all, so that no flag asks for these."""
-    of_gpus = [value for flag, value in profile.gpu.flags.items() if flag.replace("_", "-") in GPU_FLAGS]
-    return partition in _gpu_partitions(profile) and bool(of_gpus) and not any(of_gpus)
 
 
 def _tell_forgotten_gpus(profile: ClusterProfile, words: Words, gpus: _Gpus, notes: list[str]) -> None:
@@ -279,19 +322,62 @@ def _layered(flags: Words, added: _Added) -> dict[str, str | None]:
     return {**merged, **added.flags}
 
 
+def _in_partition(profile: ClusterProfile, added: _Added, words: Words, gpus: _Gpus, notes: list[str]) -> _Added:
+    """Fit what a site adds to the partition: no QOS of another one, and nodes enough where these are given whole."""
+    flags, partition = dict(added.flags), words.get("partition") or added.flags.get("partition") or ""
+    if gpus.named and not _go_together(profile, gpus.kind, partition):
+        home = _homes(profile)[str(gpus.kind)]
+        left_out = {name: flags.pop(name) for name in ("qos",) if name in profile.gpu.types[str(gpus.kind)].flags}
+        also = f"; {as_typed(left_out)} is left out" if left_out and "qos" not in words else ""
+        notes.append(f"By the profile GPUs of type {gpus.kind} are in {home}, not in your -p {partition}{also}.")
+    whole = profile.gpu.whole_partitions.get(partition)
+    if gpus.whole and GPU_FLAGS & flags.keys():
+        notes.append(f"A job in partition {partition} gets all {gpus.count} GPUs of a node: --gpus 1 asks for one.")
+        flags = {name: value for name, value in flags.items() if name not in GPU_FLAGS}
+    elif whole and not GPU_FLAGS & flags.keys():
+        flags["nodes"] = str(-(-gpus.count // whole))
+    return _Added(flags, added.gone)
+
+
+def _go_together(profile: ClusterProfile, kind: str | None, partition: str) -> bool:
+    """Whether a type of GPU may be in a partition, as far as the profile tells."""
+    own = {name: one.flags.get("partition") for name, one in profile.gpu.types.items()}
+    home = own.get(kind or "")
+    return home in partition.split(",") if home else partition not in own.values()
+
+
 def _respelled(
     profile: ClusterProfile, added: _Added, words: Words, gpus: _Gpus, notes: list[str]
 ) -> dict[str, str | None]:
     """Return the user's words without a ``--gpus`` that the site's own words stand for."""
     told = dict(words)
-    if gpus.said and not _can_be_respelled(profile, added, words, gpus):
+    if gpus.said and not gpus.whole and not _can_be_respelled(profile, added, words, gpus):
+        _tell_unknown_type(profile, words, gpus, notes)
         return told
-    if "gpus" in told and not GPU_FLAGS & added.flags.keys():
-        notes.append(f"{as_typed({'gpus': told['gpus']})} is not passed on: GPUs come with their nodes here.")
+    if "gpus" in told and not gpus.whole and not GPU_FLAGS & added.flags.keys():
+        coming = _coming(profile, {**added.flags, **words})
+        notes.append(f"{as_typed({'gpus': told['gpus']})} is not passed on: GPUs come with their nodes here{coming}.")
     told.pop("gpus", None)
     if "gres" in told and "gres" in added.flags:  # one flag for GPUs and for other things
         told["gres"] = f"{added.flags['gres']},{told['gres']}"
     return told
+
+
+def _tell_unknown_type(profile: ClusterProfile, words: Words, gpus: _Gpus, notes: list[str]) -> None:
+    """Say where a type is passed on that the site may spell otherwise."""
+    if gpus.plain and gpus.named and not profile.gpu.types and GPU_FLAGS & profile.gpu.flags.keys():
+        about = f" ({profile.gpu.description})" if profile.gpu.description else ""
+        typed = as_typed({"gpus": words["gpus"]})
+        notes.append(f"{typed} is passed on as it is: the profile knows no types of GPUs here{about}.")
+
+
+def _coming(profile: ClusterProfile, flags: Words) -> str:
+    """Return how many GPUs come with the nodes, in words, where that is known."""
+    nodes, whole = flags.get("nodes") or "1", profile.gpu.whole_partitions.get(flags.get("partition") or "")
+    if not whole or not re.fullmatch(r"[0-9]{1,6}", nodes):
+        return ""
+    of = "a node" if int(nodes) == 1 else f"{nodes} nodes"
+    return f": {whole * int(nodes)} with {of}"
 
 
 def _can_be_respelled(profile: ClusterProfile, added: _Added, words: Words, gpus: _Gpus) -> bool:
@@ -327,13 +413,16 @@ def _put_account(
             raise AnswerMissing(f"The account that pays must be named {where}.", mend=f"name it: -A {example}{kept}")
         return
     suffix, other = (rule.gpu_suffix, rule.cpu_suffix) if has_gpus else (rule.cpu_suffix, rule.gpu_suffix)
+    kinds = ("with GPUs", "without GPUs") if has_gpus else ("without GPUs", "with GPUs")
     bare = account.removesuffix(other) if other else account
     if suffix and not account.endswith(suffix):
         flags["account"] = bare + suffix
-        kind = "with GPUs" if has_gpus else "without GPUs"
-        notes.append(f"-A {account} is now -A {bare}{suffix}: accounts of jobs {kind} end in {suffix} here.")
+        notes.append(f"-A {account} is now -A {bare}{suffix}: accounts of jobs {kinds[0]} end in {suffix} here.")
+    elif not suffix and bare and bare != account:
+        flags["account"] = bare
+        notes.append(f"-A {account} is now -A {bare}: only accounts of jobs {kinds[1]} end in {other} here.")
     plain = account.removesuffix(suffix) if suffix and account.endswith(suffix) else bare
-    if rule.pattern and not any(re.fullmatch(rule.pattern, word, re.I) for word in (account, plain)):
+    if not any(map(rule.fits, (account, plain))):
         like = f", such as {rule.example}" if rule.example else ""
         notes.append(f"The account {account} does not look like one of this cluster{like}.")
 
@@ -353,10 +442,19 @@ def _tell_longest(longest: str | Mapping[str, str] | None, flags: Words, notes: 
         )
 
 
+def _tell_most(most: Mapping[str, int], flags: Words, gpus: _Gpus, notes: list[str]) -> None:
+    """Say where there are more GPUs than the partition, or the QOS, allows by the profile."""
+    place, limit = _limit_in(most, flags)
+    if limit is not None and gpus.count > limit:
+        notes.append(f"{gpus.count} GPUs are more than {place} allows by its profile, {limit}: the job may be refused.")
+
+
 def _limit(longest: str | Mapping[str, str] | None, flags: Words) -> tuple[str, str | None]:
     """Return where the limit holds, in words, and the limit."""
-    if longest is None or isinstance(longest, str):
-        return "", longest
+    return ("", longest) if longest is None or isinstance(longest, str) else _limit_in(longest, flags)
+
+
+def _limit_in(longest: Mapping[str, _Limit], flags: Words) -> tuple[str, _Limit | None]:
     for flag, word in (("qos", "QOS"), ("partition", "partition")):
         place = flags.get(flag) or ""
         if place in longest:

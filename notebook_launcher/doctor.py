@@ -1,6 +1,7 @@
 """The story of a checkup: everything that a launch needs, looked at in the order in which it needs it.
 
-Each check is told as it is done; what builds on one that failed is skipped. Nothing stays behind: no job, no file.
+Each check is told as it is done; what builds on one that failed is skipped. Nothing stays behind: no job, and no file
+but the session directory of a job that failed, with its log.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from notebook_launcher.survey import PartitionSeen, Software, Survey, one_line
 
 _WIDTH = 110  # columns of a comment
 _MOST = 12  # names in a list of candidates
+#: first words of login nodes' names, which are those of every cluster
+COMMON = frozenset({"login", "ssh", "hpc", "cluster", "head", "front", "frontend", "gateway", "access", "submit"})
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,8 @@ def _head(doc: Container, draft: Draft) -> None:
         "look at it, and take the # away. Every key: docs/profiles.md",
     )
     doc.add(tomlkit.nl())
-    what = f"Slurm {survey.version}" if survey.version else "Slurm"
+    kind = "LSF" if is_lsf(survey) else "Slurm"
+    what = f"{kind} {survey.version}" if survey.version else kind
     _value(doc, "description", f"{survey.cluster or draft.name} ({what}), as read on {survey.day}")
 
 
@@ -259,10 +262,12 @@ def _place(doc: Container, draft: Draft) -> None:
         if value := getattr(login, key):
             _value(doc, key, value)
     if pattern := login_pattern(survey.hostname):
-        _value(doc, "login_nodes", [pattern], f"hostname: {survey.hostname}; on these no connection is made")
+        _value(doc, "login_nodes", [pattern], f"hostname -f: {survey.hostname}; on these no connection is made")
+    elif survey.hostname:
+        _remark(doc, f"login_nodes is not known: hostname -f: {survey.hostname}, as on other clusters too")
     else:
         _remark(doc, f"login_nodes is not known. {_not_read(survey, 'hostname')}")
-    if survey.has_lsf and not survey.part("version").ok:
+    if is_lsf(survey):
         _value(doc, "scheduler", "lsf", "bsub is there, and no sinfo")
     else:
         _value(
@@ -280,12 +285,21 @@ def _place(doc: Container, draft: Draft) -> None:
         )
 
 
+def is_lsf(survey: Survey) -> bool:
+    """Whether jobs are queued by LSF, and not by Slurm."""
+    return survey.has_lsf and not survey.part("version").ok
+
+
 def login_pattern(hostname: str | None) -> str | None:
-    """Return a pattern for the names of all login nodes, from that of one: ``login3`` is one of ``login[0-9]*``."""
-    short = (hostname or "").partition(".")[0]
-    if not short or short == "localhost" or not re.search(r"[A-Za-z]", short):
+    """Return a pattern for the full names of all login nodes, from that of one.
+
+    ``login3.uni.example`` is one of ``login[0-9]*.uni.example``. ``None`` where other clusters' are called so, too.
+    """
+    short, dot, domain = (hostname or "").partition(".")
+    stem = short.rstrip("0123456789")
+    if not stem or stem == "localhost" or (not domain and stem.lower() in COMMON):
         return None
-    return re.sub(r"\d+$", "[0-9]*", short)
+    return f"{stem}{'[0-9]*' if stem != short else ''}{dot}{domain}"
 
 
 def _way(doc: Container, draft: Draft) -> None:

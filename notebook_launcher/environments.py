@@ -370,7 +370,7 @@ def _add_to_profile(path: Path, plan: Plan, creation: Creation, made: str) -> No
     """Add the environment to the user's own profile; what stands there, comments too, stays as it is."""
     import tomlkit
 
-    document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
+    document = tomlkit.parse(path.read_text(encoding="utf-8-sig")) if path.exists() else tomlkit.document()
     if not path.exists():
         document["base"] = plan.place.cluster
     tables = document.setdefault("environments", tomlkit.table(is_super_table=True))

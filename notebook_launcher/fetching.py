@@ -89,6 +89,7 @@ def _fetched(url: str, at_most: int, stop: threading.Event) -> Fetched:
 
 class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
     max_redirections = 5
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # Python 3.10 knows none
 
     def redirect_request(
         self,
@@ -103,7 +104,7 @@ class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
         if urlsplit(newurl).scheme != "https":
             raise FetchFailed(f"{req.full_url} leads on to {newurl}, which is not https.",
                               mend="ask who gave you the address for the right one")  # fmt: skip
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        return super().redirect_request(req, fp, 307 if code == 308 else code, msg, headers, newurl)
 
 
 def _in_words(url: str, error: Exception) -> Exception:

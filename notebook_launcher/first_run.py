@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import getpass
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +12,12 @@ from notebook_launcher import events
 from notebook_launcher.clusters import list_clusters
 from notebook_launcher.dialect import refuse_if_closed
 from notebook_launcher.errors import AnswerMissing, LauncherError
-from notebook_launcher.hosts.ssh_settings import Destination, resolve
+from notebook_launcher.hosts.ssh_settings import Destination, resolve, user_here
 from notebook_launcher.plan import THIS_MACHINE, Ask, Here, Place, needs_host, place_so_far
 from notebook_launcher.profiles import ClusterProfile, load_configuration
 from notebook_launcher.profiles.keeping import changed, keep_cluster, keep_profile, new_text, own_text
 from notebook_launcher.profiles.models import AccountRule
-from notebook_launcher.profiles.store import flag_tables, own_path, profile_names
+from notebook_launcher.profiles.store import own_path, profile_names
 from notebook_launcher.stage import View
 
 T = TypeVar("T")
@@ -63,8 +62,7 @@ def settle(ask: Ask, here: Here, view: View, questions: Questions, *, look_only:
             raise _unanswered(place, missing, "Nobody could be asked.")
         elif missing:
             view.show(events.Noted(f"A launch asks first: {', '.join(missing)}."))
-    if chosen:
-        chosen = place.cluster or chosen  # a retired one's successor
+    if chosen:  # a retired one under its own name: words in its dialect go on to be understood
         path = keep_cluster(chosen)
         view.show(events.Kept(f"{_in_words(chosen)} is meant without --cluster", str(path)))
         return replace(ask, cluster=None)  # it is configured now, and need not be typed again
@@ -135,11 +133,12 @@ def _missing(place: Place, ask: Ask, here: Here) -> Iterator[str]:
 
 def _user_is_known(destination: Destination) -> bool:
     """Whether it stands in the profile, or the user's ssh configuration has another name than that of this machine."""
-    return bool(destination.user) or resolve(destination).user != getpass.getuser()
+    return bool(destination.user) or resolve(destination).user not in ("", user_here())
 
 
 def _is_said(flag: str, profile: ClusterProfile, flags: Mapping[str, Any]) -> bool:
-    return flag in flags or any(table.get(flag) for _, table in flag_tables(profile) if flag in table)
+    tables = [profile.defaults, *([profile.cpu.flags, profile.gpu.flags] if flag == "partition" else [])]
+    return flag in flags or any(table.get(flag) for table in tables)
 
 
 def _unanswered(
@@ -188,8 +187,8 @@ def _ask(what: str, place: Place, view: View, questions: Questions, otherwise: L
         return _answer("The login node of your cluster, as ssh takes it (you@login.example.org): ", _host, view,
                        questions, otherwise)  # fmt: skip
     if what == "user":
-        usual = getpass.getuser()
-        return _answer(f"Your user name on {there.host if there else 'it'} [{usual}]: ",
+        usual = user_here() or ""
+        return _answer(f"Your user name on {there.host if there else 'it'}{f' [{usual}]' if usual else ''}: ",
                        lambda word: _user(word or usual, profile), view, questions, otherwise)  # fmt: skip
     if what == "account":
         rule = profile.account
@@ -205,8 +204,13 @@ class _NotThat(Exception):
     """An answer that cannot be right, and why not."""
 
 
+class _NotLikely(_NotThat):
+    """An answer that looks wrong, but may be right: it is taken when it is given again."""
+
+
 def _answer(text: str, check: Callable[[str], str], view: View, questions: Questions, otherwise: LauncherError) -> str:
     """Ask until an answer can be right, three times at most; then raise ``otherwise``."""
+    doubted = None
     for _ in range(_ASKED):
         word = questions.line(text)
         if word is None:
@@ -214,6 +218,10 @@ def _answer(text: str, check: Callable[[str], str], view: View, questions: Quest
         try:
             return check(word)
         except _NotThat as problem:
+            if isinstance(problem, _NotLikely):
+                if word == doubted:
+                    return word
+                doubted = word
             view.show(events.Noted(str(problem)))
     raise otherwise
 
@@ -227,6 +235,8 @@ def _host(word: str) -> str:
 
 
 def _user(word: str, profile: ClusterProfile) -> str:
+    if not word:
+        raise _NotThat("What is your name on the login node?")
     try:
         Destination.parse(profile.host or "login", user=word)
     except LauncherError:
@@ -239,9 +249,11 @@ def _account(word: str, rule: AccountRule, place: Place) -> str:
         raise _NotThat("No job is taken there without one.")
     endings = [ending for ending in (rule.gpu_suffix, rule.cpu_suffix) if ending]
     forms = [word, *(word + ending for ending in endings), *(word.removesuffix(ending) for ending in endings)]
-    if word and rule.pattern and not any(re.fullmatch(rule.pattern, form, re.I) for form in forms):
-        raise _NotThat(f"“{word}” is no account there" + (f"; one looks like {rule.example}." if rule.example else "."))
-    return _flag(word, "account", place)
+    account = _flag(word, "account", place)
+    if word and not any(map(rule.fits, forms)):
+        like = f"; they look like {rule.example}" if rule.example else ""
+        raise _NotLikely(f"“{word}” does not look like an account there{like}. If it is one, type it again.")
+    return account
 
 
 def _flag(word: str, flag: str, _place: Place) -> str:

@@ -28,7 +28,7 @@ from notebook_launcher.lacking import lacks_jupyterlab
 from notebook_launcher.opening import make_scheduler, open_stage
 from notebook_launcher.plan import Plan, begin_note, open_port_note, useless_flags_note
 from notebook_launcher.queueing import profile_named, queue_job
-from notebook_launcher.request import format_walltime
+from notebook_launcher.request import Request, format_walltime
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session import (
     Program,
@@ -98,14 +98,19 @@ def dry_run(plan: Plan, view: View) -> None:
         view.show(priced)
     command = scheduler.submit(plan.request, session.submission)
     env = session_env(plan, scheduler, site)
-    view.show(events.Planned(str(there or host.label), _as_typed(command), session.directory, env))
+    view.show(events.Planned(str(there or host.label), _as_typed(command, plan.request, root), session.directory, env))
 
 
-def _as_typed(command: list[str]) -> str:
-    """Quote for a shell, but let ``$HOME`` and ``$USER`` be filled in there: only the login node knows them."""
+def _as_typed(command: list[str], request: Request, root: str) -> str:
+    """Quote for a shell, but let ``$HOME`` and ``$USER`` in our own paths, below ``root``, be filled in there.
+
+    Only the login node knows them. What a flag of the request says is for the scheduler, and stays as it is.
+    """
+    said = set(filter(None, request.flags.values()))
+    is_open = "$HOME" in root or "$USER" in root
 
     def quoted(word: str) -> str:
-        if "$HOME" not in word and "$USER" not in word:
+        if not is_open or root not in word or not {word, word.partition("=")[2]}.isdisjoint(said):
             return shlex.quote(word)
         return '"' + re.sub(r'[\\"`]|\$(?!HOME\b|USER\b)', r"\\\g<0>", word) + '"'
 

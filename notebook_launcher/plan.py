@@ -19,7 +19,7 @@ from notebook_launcher.errors import AnswerMissing, EnvironmentUnknown, ProfileE
 from notebook_launcher.flags import REFUSED, as_typed
 from notebook_launcher.hosts.ssh_settings import Destination
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile
-from notebook_launcher.profiles.courses import course_layers, kept_course, reservation_on
+from notebook_launcher.profiles.courses import CourseFiles, course_layers, kept_course, reservation_on
 from notebook_launcher.profiles.layers import Layer
 from notebook_launcher.profiles.models import CourseProfile, Translation
 from notebook_launcher.profiles.store import profile_layers, profile_names
@@ -32,7 +32,10 @@ THIS_MACHINE = "here"  # in the place of a profile's name: no cluster at all, bu
 
 @dataclass(frozen=True)
 class Ask:
-    """What the user typed: the scheduler's flags by long name, where to go, and the words after ``--``."""
+    """What the user typed: the scheduler's flags by long name, where to go, and the words after ``--``.
+
+    ``course_files``: the course, where it is read for this run alone and not kept.
+    """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
     cluster: str | None = None
@@ -49,16 +52,21 @@ class Ask:
     always_new: bool = False
     course: str | None = None
     uv: str | None = None
+    course_files: CourseFiles | None = None
 
 
 @dataclass(frozen=True)
 class Here:
-    """The machine that the user sits at, and the day it is there. ``has_lsf``: whether ``bsub`` is found there."""
+    """The machine that the user sits at, and the day it is there. ``has_lsf``: whether ``bsub`` is found there.
+
+    ``full_name``: its name with the domain, as far as it is known; it is asked for only where there is a scheduler.
+    """
 
     hostname: str
     has_slurm: bool
     has_lsf: bool = False
     today: date = field(default_factory=date.today, compare=False)
+    full_name: str = ""
 
     def has(self, scheduler: str) -> bool:
         """Whether jobs are queued from this machine itself; with ``local`` they always can be."""
@@ -73,7 +81,16 @@ class Here:
     def look(cls) -> Here:
         """Return this machine."""
         has_slurm, has_lsf = (shutil.which(command) is not None for command in ("sbatch", "bsub"))
-        return cls(socket.gethostname(), has_slurm, has_lsf)
+        name = socket.gethostname()
+        return cls(name, has_slurm, has_lsf, full_name=_full_name(name) if has_slurm or has_lsf else "")
+
+
+def _full_name(hostname: str) -> str:
+    """Return what ``hostname -f`` tells."""
+    try:
+        return socket.getaddrinfo(hostname, None, flags=socket.AI_CANONNAME)[0][3]
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True)
@@ -119,7 +136,8 @@ class Plan:
 
     ``command``: what asks for the same again as it is typed, without the program's name. ``idle_stop``: seconds without
     use after which the session ends by itself, 0: never. ``always_new``: whether a session that runs already is of no
-    interest. ``notes``: what the user should know of how the words were understood.
+    interest. ``notes``: what the user should know of how the words were understood. ``gpu_type``: the type of its GPUs
+    by the profile, where that is known.
     """
 
     place: Place
@@ -134,6 +152,7 @@ class Plan:
     idle_stop: int = 0
     always_new: bool = False
     notes: tuple[str, ...] = ()
+    gpu_type: str | None = None
 
 
 def find_place(ask: Ask, here: Here) -> Place:
@@ -175,6 +194,8 @@ def _find_place(ask: Ask, here: Here) -> Place:
     course, files = _course(ask)
     name = ask.cluster or (course.cluster if course else None) or load_configuration().cluster
     if name == THIS_MACHINE and name not in profile_names():
+        if course:
+            raise no_course_here(course)
         name = None
     if course and not name:
         raise ProfileError(f"The course “{course.name}” names no cluster.", mend="name it as well: --cluster NAME")
@@ -195,6 +216,15 @@ def _find_place(ask: Ask, here: Here) -> Place:
                      instead_of=old, notes=succession.notes)  # fmt: skip
     kind: SchedulerName = "slurm" if here.has_slurm else "lsf" if here.has_lsf else "local"
     return Place(ClusterProfile(), None, None, kind, said_here=ask.cluster == THIS_MACHINE)
+
+
+def no_course_here(course: CourseProfile) -> UsageError:
+    """Return the error for a course without a cluster on purpose."""
+    instead = f"--cluster {course.cluster}" if course.cluster not in (None, THIS_MACHINE) else "--cluster NAME"
+    return UsageError(
+        f"The course “{course.name}” needs a cluster, and “{THIS_MACHINE}” is this machine.",
+        mend=f"with the course: {instead}   or on this machine, without it: --cluster {THIS_MACHINE}",
+    )
 
 
 @dataclass(frozen=True)
@@ -223,6 +253,8 @@ def _succession(name: str) -> _Succession:
 
 def _course(ask: Ask) -> tuple[CourseProfile | None, tuple[Layer, ...]]:
     """Return the course that is meant, if any, and its files."""
+    if ask.course_files:
+        return ask.course_files.course, ask.course_files.layers
     name = ask.course or (None if ask.cluster else load_configuration().course)
     if name is None:
         return None, ()
@@ -261,7 +293,8 @@ def _is_login_node(profile: ClusterProfile, here: Here) -> bool:
         return False
     host = (profile.host or "").rpartition("@")[2].partition(":")[0]
     patterns = (*profile.login_nodes, host)
-    names = {here.hostname, here.hostname.partition(".")[0]}
+    # a pattern with a dot fits no short name: with its domain, the login node of another cluster is not meant
+    names = {here.hostname, here.hostname.partition(".")[0], here.full_name}
     return any(fnmatch(mine, pattern) for mine in names for pattern in patterns)
 
 
@@ -292,6 +325,7 @@ def make_plan(ask: Ask, here: Here) -> Plan:
         parse_idle(idle) if idle else 0,
         ask.always_new,
         (*place.notes, *spoken.notes, *(_course_notes(place.course, ask, here) if place.course else ())),
+        spoken.gpu_type,
     )
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from notebook_launcher.expressions import TooSlow, search
 from notebook_launcher.measures import asked, most_nodes
 from notebook_launcher.profiles.models import Budget, Price, Rates
 from notebook_launcher.request import GPU_FLAGS, Request, parse_gres
 from notebook_launcher.tally import span
 from notebook_launcher.text import printable
 
-_MOST_LINES, _LONGEST_LINE = 2000, 500  # of a budget command's output; what is longer is no table of accounts
+_MOST_LINES = 2000  # of a budget command's output; what is longer is no table of accounts
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Share:
     """What a job has for its time; ``None``: not known.
 
     ``gpu_type``: the scheduler's word for all its GPUs, ``gpu_name``: the driver's, ``feature``: what its nodes must
-    have, which on some sites is the type. ``partitions``: where it is, or those that it may be in.
+    have, which on some sites is the type. ``partitions``: where it is, or those that it may be in. ``meant``: the type
+    by the profile, where nobody named one.
     """
 
     gpus: int = 0
@@ -33,6 +35,7 @@ class Share:
     gpu_name: str = ""
     feature: str | None = None
     partitions: tuple[str, ...] = ()
+    meant: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,15 +67,16 @@ def cost_of(price: Price, share: Share, seconds: float) -> float | None:
     return None if hourly is None else seconds / 3600 * hourly
 
 
-def estimate(price: Price, request: Request) -> Estimate | None:
+def estimate(price: Price, request: Request, meant: str | None = None) -> Estimate | None:
     """Return what the whole walltime costs at most; ``None`` where a number is missing, or there is no limit.
 
-    Of several partitions the dearest counts.
+    Of several partitions the dearest counts. ``meant``: the type of GPU by the profile, where the request names none.
     """
     walltime = request.walltime
     if walltime is None:
         return None
-    seconds, told = walltime.total_seconds(), _in_each_partition(price, share_of(request))
+    share = replace(share_of(request), meant=meant)
+    seconds, told = walltime.total_seconds(), _in_each_partition(price, share)
     known = [(_sum(price, parts), parts) for parts in told if parts is not None]
     if len(known) < len(told):
         return None
@@ -122,7 +126,12 @@ def _cores(request: Request, gpus: int) -> int | None:
 
 
 def _in_each_partition(price: Price, share: Share) -> list[list[_Part] | None]:
-    """Return what has a price by each of the rates that may count; ``None`` where a number is missing."""
+    """Return what has a price by each of the rates that may count; ``None`` where a number is missing.
+
+    So it is where partitions have rates of their own, and nobody knows which one the scheduler takes.
+    """
+    if price.partitions and not share.partitions:
+        return [None]
     rates: list[Rates] = []
     for name in share.partitions or ("",):
         rate = price.partitions.get(name, price)
@@ -135,7 +144,10 @@ def _parts(rates: Rates, share: Share) -> list[_Part] | None:
     if of_a_gpu is None:
         return None
     gpu = _kind(rates, share) or _plural("GPU", share.gpus)
-    counts = ((share.gpus, of_a_gpu, gpu), (share.cores, rates.core_hour, _plural("core", share.cores or 0)),
+    least = rates.least_cores * (share.nodes or 1)
+    cores = None if share.cores is None else max(share.cores, least)
+    core = "cores, the least there" if cores != share.cores else _plural("core", cores or 0)
+    counts = ((share.gpus, of_a_gpu, gpu), (cores, rates.core_hour, core),
               (share.nodes, rates.node_hour, _plural("node", share.nodes or 0)))  # fmt: skip
     if any(count is None and each for count, each, _ in counts):
         return None
@@ -166,8 +178,10 @@ def _of_a_gpu(rates: Rates, share: Share) -> float | None:
 
 def _kind(rates: Rates, share: Share) -> str | None:
     """Return the type of its GPUs; a feature is one only where it has a price."""
-    is_priced = (share.feature or "").lower() in _by_type(rates)
-    return share.gpu_type or (share.feature if is_priced else None)
+    prices = _by_type(rates)
+    if share.gpu_type or (share.feature or "").lower() in prices:
+        return share.gpu_type or share.feature
+    return share.meant if not prices or (share.meant or "").lower() in prices else None
 
 
 def _by_type(rates: Rates) -> dict[str, float]:
@@ -192,15 +206,17 @@ def left_of(budget: Budget, account: str | None, output: str) -> float | None:
     """Return what is left of the account by the output of the budget command; ``None`` where it does not tell.
 
     Where the pattern asks for the account and none is named, the output must speak of one alone. ``output`` is data of
-    any kind; colours in it are no matter.
+    any kind; colours in it are no matter, nor is what stands beyond ``expressions.LONGEST`` signs of a line.
     """
-    pattern = re.compile(budget.pattern.replace("{account}", re.escape(account) if account else r"\S+"))
+    pattern = budget.pattern.replace("{account}", re.escape(account) if account else r"\S+")
     found = []
     for line in printable(output).splitlines()[:_MOST_LINES]:
-        if match := pattern.search(line[:_LONGEST_LINE]):
-            number = read_number(match["left"] or "")
-            if number is not None:
-                found.append(number)
+        try:
+            match = search(pattern, line)
+        except TooSlow:
+            return None
+        if match and (number := read_number(match["left"] or "")) is not None:
+            found.append(number)
     if account is None and "{account}" in budget.pattern and len(found) > 1:
         return None
     return found[0] if found else None

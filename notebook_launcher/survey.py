@@ -109,27 +109,29 @@ class Part:
 
 def read_parts(text: str) -> dict[str, Part]:
     """Return what ``survey.sh`` printed, by part; nothing where it was not that script that answered."""
-    lines = iter(text.splitlines())
-    parts: dict[str, Part] = {}
+    # the script ends its lines by \n; what else splitlines() takes for an end may stand in what a command printed
+    lines = iter(text.split("\n"))
+    parts: dict[str, list[str]] = {}
     if "survey 1" not in (line.strip() for line in lines):
-        return parts
+        return {}
     name = ""
     for line in lines:
         if line.startswith("part "):
-            name = line.removeprefix("part ")
-            parts[name] = Part(name)
+            name = line.removeprefix("part ").strip()
+            parts[name] = []
         elif name:
-            parts[name] = _with_line(parts[name], line)
-    return parts
+            parts[name].append(" ".join(line.splitlines()))
+    return {name: _part(name, lines) for name, lines in parts.items()}
 
 
-def _with_line(part: Part, line: str) -> Part:
-    if line.startswith("|"):
-        return replace(part, lines=(*part.lines, line[1:]))
-    if line.startswith("!"):
-        return replace(part, said=f"{part.said}\n{line[1:]}".strip())
-    code = line.removeprefix("code ")
-    return replace(part, code=int(code)) if re.fullmatch(r"\d{1,3}", code, re.A) else part
+def _part(name: str, lines: Sequence[str]) -> Part:
+    codes = [int(line[5:]) for line in lines if re.fullmatch(r"code \d{1,3}", line, re.A)]
+    return Part(
+        name,
+        codes[-1] if codes else None,
+        tuple(line[1:] for line in lines if line.startswith("|")),
+        "\n".join(line[1:] for line in lines if line.startswith("!")).strip(),
+    )
 
 
 def one_line(text: str, most: int = _SAID) -> str:
@@ -239,7 +241,7 @@ def read_survey(text: str, day: date, other: str | None = None) -> Survey:
     quota, candidates = _quota(read)
     return replace(
         read,
-        hostname=_first_name(_lines(read, "hostname")),
+        hostname=_hostname(read),
         version=_version(read),
         cluster=cluster,
         partitions=partitions,
@@ -273,6 +275,12 @@ def _first_line(lines: Iterable[str]) -> str | None:
 
 def _first_name(lines: Iterable[str]) -> str | None:
     return next(iter(_names(lines)), None)
+
+
+def _hostname(survey: Survey) -> str | None:
+    """Return the login node's own name, in full where that is told."""
+    name, full = _first_name(_lines(survey, "hostname")), _first_name(_lines(survey, "hostname_f"))
+    return full if name and full and full.startswith(f"{name.partition('.')[0]}.") else name
 
 
 def _names(words: Iterable[str]) -> list[str]:

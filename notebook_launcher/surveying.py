@@ -15,6 +15,7 @@ from typing import Literal
 from notebook_launcher import events, state
 from notebook_launcher.attend import await_start
 from notebook_launcher.drafting import (
+    COMMON,
     Choice,
     Draft,
     Login,
@@ -58,8 +59,6 @@ from notebook_launcher.ways import MEMORY, STREAMS, Crossing, Node
 
 READ_WITHIN = 90.0  # seconds for all that is read at once; the script itself begins nothing new after 70
 _ASKED = 3  # times at most
-# first words of login nodes' names, which are those of every cluster
-_COMMON = frozenset({"login", "ssh", "hpc", "cluster", "head", "front", "frontend", "gateway", "access", "submit"})
 
 Probing = Literal["ask", "no", "cpu", "gpu"]
 
@@ -96,6 +95,8 @@ def initialise(wish: Wish, view: View, prompts: Prompts, interrupts: Interrupts)
         profile = _keep(draft, path)
         view.show(events.Kept(f"the profile “{path.stem}”", str(path)))
         kind = _probing(wish, draft, prompts)
+        if wish.probe in ("cpu", "gpu") and not kind:
+            view.show(events.Noted("No job was queued: it is done with Slurm only, and its sinfo did not answer here."))
         if kind:
             draft = replace(draft, probed=_probe(draft, profile, stage, with_gpu=kind == "gpu"))
             _keep(draft, path)
@@ -129,7 +130,7 @@ def name_for(host: str) -> str:
     if host.replace(".", "").isdecimal() or ":" in host:
         return "cluster"
     words = host.split(".")
-    first = [word for word in words[:-1] if word.rstrip("0123456789").lower() not in _COMMON]
+    first = [word for word in words[:-1] if word.rstrip("0123456789").lower() not in COMMON]
     return (first or words)[0].lower()
 
 
@@ -166,17 +167,22 @@ def _keep(draft: Draft, path: Path) -> ClusterProfile:
     """Write the profile, after reading it as a launch would; one that is there keeps a name of its own."""
     text = profile_text(draft)
     profile = checked_profile([parse_layer(text.encode(), str(path))])
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.")
+    beside: Path | None = None
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.")
+        beside = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
         if path.exists() and draft.probed is None:
             path.rename(_old_name(path, draft.survey.day))
-        Path(beside).replace(path)
+        beside.replace(path)
     except OSError as error:
-        Path(beside).unlink(missing_ok=True)
         raise ProfileError(f"{path} cannot be written.", why=error.strerror or str(error)) from None
+    finally:
+        if beside:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
     return profile
 
 
@@ -279,7 +285,7 @@ def _judged(stage: Stage, flags: dict[str, str | None]) -> tuple[str, bool]:
 
 
 def _probing(wish: Wish, draft: Draft, prompts: Prompts) -> Literal["cpu", "gpu"] | None:
-    if wish.probe in ("cpu", "gpu"):
+    if wish.probe in ("cpu", "gpu") and draft.survey.version:
         return wish.probe
     if wish.probe == "no" or not draft.survey.version or not getattr(prompts, "asks", False):
         return None

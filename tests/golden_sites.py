@@ -27,7 +27,7 @@ FOLDER = Path(__file__).parent / "golden" / "sites"
 LAPTOP = Here("laptop", has_slurm=False)
 SUBMISSION = Submission("SESSION", "DIRECTORY", "SCRIPT", "LOG", datetime(2026, 11, 23, 14, 0, tzinfo=timezone.utc))
 
-# a type of GPU that is there, by name
+# a type of GPU to ask for; the profile's own where it knows some, which is not to say that it is there
 TYPES = {
     "snellius": "h100",
     "dtu": "a100-80",
@@ -50,11 +50,12 @@ LINES = {
     "snellius": ["-n 1 -t 00:10:00 -p gpu --gpus-per-node=1"],
     "dtu": ["-p gpuv100 -n 1 --gpus 1 -t 1:00:00 --mem-per-cpu 5G"],
     "alvis": ["--account NAISS2026-22-1234 --time=00:15:00 --ntasks 1 --nodes 1 --gpus-per-node=V100:1"],
-    "arrhenius": ["-p gpu --gpus 1 -A naiss2026-1-23-gpu -t 1:0:0"],
+    "arrhenius": ["-p gpu --gpus 1 -A naiss2026-1-23-gpu -t 1:0:0", "-p gpu -A naiss2026-1-23"],
     "kebnekaise": ["--account hpc2n2026-123 --time=00:15:00 --ntasks 1 --nodes 1 --gpus-per-node=V100:1"],
     "snowy": [
         "-A uppmax2026-1-23 -t 0:59:00 -p core -n 4 -M snowy --gres=gpu:t4:1",
         "-A uppmax2026-1-23 -n 4 -p devcore --gres=gpu:t4:0",
+        "-A uppmax2026-1-23 -n 2 -c 4 --gres=gpu:t4:1,scratch:1",
     ],
     "rackham": ["-A g2021027 -t 0:59:00 -p core -n 4 -M snowy --gres=gpu:t4:1"],
     "pelle": ["-A uppmax2026-1-23 -t 1:0:0 -p haswell --gpus=t4"],
@@ -63,11 +64,16 @@ LINES = {
         "--account=vf68 --nodes=1 --ntasks=6 --cpus-per-task=1 --gres=gpu:P4:1 --mem=55G --partition=desktop "
         "--qos=desktopq",
         "--account=vf68 -p m3h --gres=gpu:1 --ntasks=6 --mem=55G",
+        "-A proj1 -p gpu --gpus H100:1",
     ],
     "cvl-uwa": ["--account=vf68 --nodes=1 --ntasks=6 --cpus-per-task=1 --mem=40G --partition=desktop"],
     "lumi": ["-A project_465000123 -p small-g --gpus-per-node=1 -t 1:00:00"],
-    "perlmutter": ["--nodes 1 --qos interactive --time 01:00:00 --constraint gpu --gpus 4 --account=m1234_g"],
-    "meluxina": ["-A p200123 -p gpu -q default -N 1 -t 1:00:00"],
+    "perlmutter": [
+        "--nodes 1 --qos interactive --time 01:00:00 --constraint gpu --gpus 4 --account=m1234_g",
+        "-A m1234_g --gpus 0",
+        "-A m1234 --gpus 4",
+    ],
+    "meluxina": ["-A p200123 -p gpu -q default -N 1 -t 1:00:00", "-A p200123 --gpus 8"],
     "sherlock": ["-p gpu -G 1 -t 1:00:00"],
     "generic": ["-p gpu --gres=gpu:1"],
 }

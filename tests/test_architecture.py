@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import notebook_launcher
+from notebook_launcher.profiles.store import bundled_profiles
 
 PACKAGE = Path(notebook_launcher.__file__).parent
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
@@ -28,6 +29,8 @@ FLOORS = {
         "profiles",
         "state",
         "text",
+        "wildcards",
+        "expressions",
         "samples",
         "paths",
         "moments",
@@ -209,9 +212,8 @@ def test_no_shell_gets_a_string_of_ours(path: Path) -> None:
 _EXAMPLES = re.compile(r"(^|\.)(example(\.(org|com|net))?|localhost)$")
 _HOST_NAME = re.compile(r"\b(?:[a-z0-9-]+\.)+(?:se|edu|fi|de|no|dk|uk|ch|fr|eu|gov|int|org|com|net|io|cloud)\b")
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
-_SITES = re.compile(
-    r"\b(uppmax|rackham|snowy|bianca|lumi|dardel|alvis|berzelius|tetralith|puhti|mahti|g202\d+|/proj/)\b", re.I
-)
+_NAMES = "|".join(map(re.escape, {*bundled_profiles()} - {"generic"}))  # which is no site
+_SITES = re.compile(rf"\b({_NAMES}|uppmax|dardel|berzelius|tetralith|puhti|mahti|g202\d+|/proj/)\b", re.I)
 
 
 @pytest.mark.parametrize("path", FILES, ids=ids)

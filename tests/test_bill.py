@@ -55,12 +55,12 @@ def test_the_command_of_the_accounting() -> None:
 @each_generation
 def test_a_job_with_gpus_counts_them_once(generation: str) -> None:
     told = recorded(generation, "1")
-    assert (told.gpus, told.gpu_type, told.cores, told.nodes) == (2, "a100", 2, 1)
-    assert (told.wall, told.walltime, told.state) == (7, 2 * HOUR, State.COMPLETED)
-    assert told.cpu_used == pytest.approx(5.3, abs=0.2)
-    assert told.cpu_reserved == 14  # CPUTime: 7 s of 2 cores
+    assert (told.gpus, told.gpu_type, told.cores, told.nodes, told.partition) == (2, "a100", 2, 1, "gpu")
+    assert (told.wall, told.walltime, told.state) == (6, 2 * HOUR, State.COMPLETED)
+    assert told.cpu_used == pytest.approx({"22.05": 3.831, "24.11": 4.976}[generation])
+    assert told.cpu_reserved == 12  # CPUTime: 6 s of 2 cores
     assert told.memory_asked == 400
-    assert told.memory_peak == pytest.approx(5, abs=1)
+    assert told.memory_peak == pytest.approx(4, abs=2)
     assert told.complete
     assert told.joules is None
 
@@ -68,20 +68,22 @@ def test_a_job_with_gpus_counts_them_once(generation: str) -> None:
 @each_generation
 def test_a_job_with_several_steps(generation: str) -> None:
     told = recorded(generation, "2")
-    assert told.cpu_used == pytest.approx(1.66, abs=0.1)
+    assert told.cpu_used == pytest.approx({"22.05": 0.749, "24.11": 1.767}[generation])
     assert (told.gpus, told.memory_asked, told.memory_peak) == (0, 400, None)
 
 
 @each_generation
 def test_a_job_that_was_put_back_into_the_queue_has_earlier_runs(generation: str) -> None:
     told = recorded(generation, "4")
-    assert (told.wall, told.earlier, told.state, told.complete) == (40, 23, State.COMPLETED, True)
+    earlier = {"22.05": 3, "24.11": 4}[generation]
+    assert (told.wall, told.earlier, told.state, told.complete) == (12, earlier, State.COMPLETED, True)
+    assert told.partition == "scavenge"
 
 
 @each_generation
 def test_a_job_that_was_cancelled_while_it_waited_for_another_run(generation: str) -> None:
-    told = recorded(generation, "7")
-    assert told.wall in (3, 4)
+    told = recorded(generation, "5")
+    assert told.wall in (2, 3)
     assert (told.earlier, told.complete) == (0, True)
 
 
@@ -97,7 +99,7 @@ def test_a_job_of_another_cluster(generation: str) -> None:
         Answer(1, "", "sacct: error: Problem talking to the database: Connection refused"),
         Answer(0, ""),
         Answer(0, "Welcome to the cluster!\n"),
-        Answer(0, "17|COMPLETED|2001|7|120|2|1||00:05.471|14||400M|\n"),
+        Answer(0, "17|COMPLETED|2001|core|7|120|2|1||00:05.471|14||400M|\n"),
     ],
     ids=["disabled", "no database", "no such job", "a banner alone", "another job"],
 )
@@ -106,9 +108,9 @@ def test_no_accounting(answer: Answer) -> None:
 
 
 def row(job: str = "1", **fields: str) -> str:
-    known = {"State": "COMPLETED", "UID": "2001", "ElapsedRaw": "60", "TimelimitRaw": "120", "AllocCPUS": "4",
-             "AllocNodes": "2", "AllocTRES": "cpu=4,mem=8G,node=2", "TotalCPU": "00:30.000", "CPUTimeRAW": "240",
-             "MaxRSS": "", "ReqMem": "", "ConsumedEnergyRaw": ""}  # fmt: skip
+    known = {"State": "COMPLETED", "UID": "2001", "Partition": "core", "ElapsedRaw": "60", "TimelimitRaw": "120",
+             "AllocCPUS": "4", "AllocNodes": "2", "AllocTRES": "cpu=4,mem=8G,node=2", "TotalCPU": "00:30.000",
+             "CPUTimeRAW": "240", "MaxRSS": "", "ReqMem": "", "ConsumedEnergyRaw": ""}  # fmt: skip
     return "|".join([job, *(known | fields).values()]) + "\n"
 
 
@@ -350,6 +352,18 @@ def test_without_a_scheduler_only_use_is_told() -> None:
 )  # fmt: skip
 def test_cost(price: Price | None, told: Accounted | None, flags: dict[str, str | None], cost: float | None) -> None:
     bill = billed(Facts(told, steady(72 * 60, gpus=(gpu(), gpu("1"))), 72 * 60.0), {"time": "2:00:00", **flags}, price)
+    assert bill.cost == (None if cost is None else pytest.approx(cost))
+
+
+@pytest.mark.parametrize(
+    ("flags", "partition", "cost"),
+    [({}, "dear", 960.0), ({}, "core", 9.6), ({}, None, None), ({"partition": "core,dear"}, "dear", 960.0),
+     ({"partition": "core"}, None, 9.6)],
+    ids=["left to the scheduler", "one without rates of its own", "nobody tells", "one of two", "as asked for"],
+)  # fmt: skip
+def test_the_partition_where_it_ran_counts(flags: dict[str, str | None], partition: str | None, cost: float) -> None:
+    price = Price.model_validate({"unit": "SBU", "core_hour": 1, "partitions": {"dear": {"core_hour": 100}}})
+    bill = billed(Facts(accounted(partition=partition)), flags, price)
     assert bill.cost == (None if cost is None else pytest.approx(cost))
 
 

@@ -16,7 +16,11 @@ from notebook_launcher.cli.app import run
 from notebook_launcher.samples import COLUMNS
 
 SESSION = "20261121-120000-k3fa"
-_ROW = "17|{state}|1000|3600|120|8|1|cpu=8,mem=16G,node=1|00:10.000|28800|100M|16G|\n17.batch|{step}" + "|" * 11 + "\n"
+_ROW = (
+    "17|{state}|1000|core|3600|120|8|1|cpu=8,mem=16G,node=1|00:10.000|28800|100M|16G|\n17.batch|{step}"
+    + "|" * 12
+    + "\n"
+)
 
 
 class Home:

@@ -9,16 +9,20 @@ import subprocess
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from typing import cast
 
 import pytest
 from rich.console import Console
 
 from notebook_launcher import events
 from notebook_launcher.answer import Answer
+from notebook_launcher.checks import software
 from notebook_launcher.checks.login import LOOK_AT_HOME
 from notebook_launcher.checks.node import judge_gpus
+from notebook_launcher.checks.queue import check_accounting, check_request
 from notebook_launcher.checks.rounds import Round
-from notebook_launcher.checks.software import LOOK_AT_IMAGE
+from notebook_launcher.checks.software import LOOK_AT_IMAGE, check_environment
+from notebook_launcher.checks.tethered import run_tethered
 from notebook_launcher.checkup import (
     Finding,
     Image,
@@ -44,12 +48,21 @@ from notebook_launcher.checkup import (
     read_image,
     room_in,
     roughly,
+    sessions_on,
 )
-from notebook_launcher.cli.checks import show_check
+from notebook_launcher.cli.checks import checked_words, show_check
 from notebook_launcher.errors import AccountRefused, ChecksFailed, ConnectionLost, HostCommandFailed, ReservationRefused
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.launch import session_env
+from notebook_launcher.plan import Place, Plan
+from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.request import Request
+from notebook_launcher.schedulers.local import Local
+from notebook_launcher.schedulers.lsf import Lsf
 from notebook_launcher.schedulers.outlook import Booking, Node
 from notebook_launcher.schedulers.slurm_outlook import SlurmOutlook
+from notebook_launcher.session import look_at
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=timezone.utc)
 
@@ -106,6 +119,46 @@ def test_no_answer_in_time_is_no_fault_and_a_lost_connection_ends_all_that_follo
     assert shown.results == {"quota": "unknown", "connection": "fault", "image": "skipped"}
 
 
+@pytest.mark.parametrize("check", ["image", "environment", "JupyterLab"])
+def test_nothing_is_promised_while_the_software_is_not_found_out(check: str) -> None:
+    for event in (events.CheckedAll(9, (), (check,), (), ()), events.CheckedAll(9, (), (), (check,), ())):
+        assert checked_words(event).startswith("No fault was found. 9 checks passed;")
+    clock = events.CheckedAll(9, (), ("clock",), (), ())
+    assert checked_words(clock).startswith("Nothing is in the way of a launch.")
+
+
+def test_an_environment_that_hangs_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(software, "ENTER_WITHIN", 1.0)
+    place = Place(ClusterProfile(), None, None, "local")
+    plan = Plan(place, Request({}), "slow", Environment(activate="sleep 987.25"), None)
+    shown = Shown()
+    old = tmp_path / ".checkup-1-old"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    host = LocalHost()
+    check_environment(Round(shown), host, plan, str(tmp_path),
+                      lambda: session_env(plan, Local(str(tmp_path)), look_at(host)), node_tells=False)  # fmt: skip
+    assert shown.results == {"environment": "warning"}
+    assert "1 s" in shown.events[-1].found and "doctor --node" in shown.events[-1].mend  # type: ignore[attr-defined]
+    assert list(tmp_path.iterdir()) == [], "what a killed checkup left goes as well"
+    assert subprocess.run(["pgrep", "-f", "sleep 987[.]25"], capture_output=True).returncode == 1
+
+
+def test_a_command_on_a_tether_tells_what_it_says_and_how_it_ended() -> None:
+    script = "echo out; echo err >&2; exit 3"
+    code, lines = run_tethered(LocalHost(), ["sh", "-c", script], 10)
+    assert (code, sorted(filter(None, lines))) == (3, ["err", "out"])
+
+
+def test_lsf_is_not_asked_what_it_cannot_tell() -> None:
+    shown = Shown()
+    nobody = cast(Host, None)  # it is not asked
+    told = check_request(Round(shown), nobody, Lsf(), Request({"time": "2:00:00"}), "alice", NOW)
+    check_accounting(Round(shown), nobody, Lsf())
+    assert shown.results == dict.fromkeys(("account", "walltime", "start"), "unknown")
+    assert told.partitions is None
+
+
 def test_a_round_without_faults_raises_nothing() -> None:
     round_ = Round(Shown())
     round_.tell("clock", Finding("warning", "late"))
@@ -147,6 +200,20 @@ def test_login_shells() -> None:
     noisy = judge_login_shell("tcsh", ["Welcome", "to the site"], 0.4)
     assert noisy.result == "ok" and "2 lines at each login" in noisy.found
     assert judge_login_shell("bash", [], 12.0).result == "warning"
+
+
+def test_nothing_that_others_planted_is_written_to(tmp_path: Path) -> None:
+    shared, theirs = tmp_path / "scratch", tmp_path / "theirs"
+    shared.mkdir()
+    theirs.write_text("precious")
+    looking = subprocess.Popen(["sh", "-s", "--", str(shared / "sessions")], text=True, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, env={**os.environ, "HOME": str(tmp_path)})  # fmt: skip
+    for folder in (shared, tmp_path):
+        (folder / f".launch-notebook-checks-{looking.pid}").symlink_to(theirs)
+    told, _ = looking.communicate(LOOK_AT_HOME)
+    assert "root-write ok" in told
+    assert theirs.read_text() == "precious"
+    assert len(list(shared.iterdir())) == 1, "only what was planted is there"
 
 
 def test_a_home_is_looked_at_as_it_is(tmp_path: Path) -> None:
@@ -252,8 +319,21 @@ def test_the_short_form_of_nodes() -> None:
 def test_how_much_room_there_is() -> None:
     nodes = [Node("gpu1", "gpu", "idle", True, 16, 0, {"t4": 2}), Node("gpu1", "core", "idle", True, 16, 0, {"t4": 2}),
              Node("gpu2", "gpu", "down", False, 16, 0, {"t4": 2}), Node("n1", "core", "idle", True, 20, 0)]  # fmt: skip
-    assert room_in(["gpu1", "gpu2"], None, nodes) == (2, 16)
-    assert room_in(None, "core", nodes) == (2, 36)
+    assert [node.name for node in room_in(["gpu1", "gpu2"], [], nodes)] == ["gpu1"]
+    assert {node.name for node in room_in(None, ["core"], nodes)} == {"gpu1", "n1"}
+    assert {node.name for node in room_in(None, ["gpu", "core"], nodes)} == {"gpu1", "n1"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [({"gpus": "a100:2"}, 1), ({"gpus": "t4:2"}, 4), ({"gres": "gpu:3"}, 4), ({"gpus-per-node": "16"}, 0),
+     ({"gpus": "t4:1,a100:1"}, 2), ({"ntasks": "4"}, 0)],
+)  # fmt: skip
+def test_room_is_counted_by_type_and_node_by_node(flags: dict[str, str | None], count: int) -> None:
+    nodes = [Node("g1", "gpu", "idle", True, 16, 0, {"t4": 8}), Node("g2", "gpu", "idle", True, 16, 0, {"a100": 2}),
+             Node("g3", "gpu", "idle", True, 16, 0, {"": 4, "h100": 2})]  # fmt: skip
+    extra = [Node("g4", "gpu", "idle", True, 16, 0, {"t4": 2, "a100": 2})] if "," in (flags.get("gpus") or "") else []
+    assert sessions_on([*nodes, *extra], Request(flags)) == count
 
 
 def test_types_of_gpus_that_are_named() -> None:

@@ -76,6 +76,7 @@ def test_the_list(run: Run, config: Path) -> None:
     assert done.returncode == 0
     rows = {name_in(line): line for line in done.stdout.splitlines()[1:]}
     assert rows["uni"].startswith("*  uni ")
+    assert [line for line in done.stdout.splitlines() if line != line.rstrip()] == []
     assert "[yours] Ours" in rows["uni"]
     assert "there" in rows["generic"] and "[yours on bundled]" in rows["generic"]
     assert f"{config}/clusters/bad.toml:2: there is no key “hots”. did you mean host?" in rows["bad"]
@@ -164,8 +165,8 @@ def test_edit_of_a_bundled_profile_stands_on_it(run: Run, config: Path) -> None:
         (["--account", "a b"], "account"),
         (["--set", "prot=22"], "did you mean port?"),
         (["--set", "defaults.time=soon"], "time"),
-        (["--set", "nothing"], "--set environment=torch"),
-        (["--set", "a b=1"], "--set environment=torch"),
+        (["--set", "nothing"], "--set idle_stop=30m"),
+        (["--set", "a b=1"], "--set idle_stop=30m"),
         (["--set", "host.name=x"], "host is no table"),
     ],
 )
@@ -184,6 +185,16 @@ def test_edit_of_what_is_not_there(run: Run, config: Path) -> None:
     assert load_profile("another").host == "login.example"
     assert run("edit", "../x", "--host", "login.example").returncode == 3
     assert run("edit", "uni").returncode == 6  # no terminal, no editor
+
+
+@pytest.mark.parametrize("words", [["--account", "uppmax2026-1-7"], ["--set", "idle_stop=30m"]])
+def test_words_that_a_retired_cluster_would_never_read_are_refused(run: Run, config: Path, words: list[str]) -> None:
+    done = run("edit", "snowy", *words)
+    assert done.returncode == 3
+    assert "a launch goes to pelle" in done.stderr
+    assert "launch-notebook clusters edit pelle" in done.stderr
+    assert not (config / "clusters" / "snowy.toml").exists()
+    assert run("edit", "snowy", "--set", "status=active", *words).returncode == 0  # still in use somewhere
 
 
 # --- in an editor ----------------------------------------------------------------------------------------------
@@ -266,13 +277,67 @@ def test_what_was_written_with_a_mistake_is_never_lost(config: Path, editor: Cal
     assert not kept.exists()
 
 
+def test_what_was_written_is_not_put_over_what_was_changed_since(config: Path, editor: Callable[..., Path]) -> None:
+    own, kept = config / "clusters" / "uni.toml", config / "clusters" / "unfinished" / "uni.toml"
+    editor('host = "x\n', 'host = "y"\n')
+    session = edit("uni")
+    session.expect("Open the editor again")
+    session.send("no\n")
+    session.end()
+    own.write_text('host = "another terminal"\n')
+    again = edit("uni")
+    again.expect("is not what it was when you began")
+    again.send("no\n")
+    assert again.end() == 3
+    assert (own.read_text(), kept.read_text()) == ('host = "another terminal"\n', 'host = "x\n')
+    agreed = edit("uni")
+    agreed.expect("is not what it was")
+    agreed.send("yes\n")
+    assert agreed.end() == 0
+    assert own.read_text() == 'host = "y"\n'
+    assert not list(kept.parent.iterdir())
+
+
+@pytest.mark.parametrize(("answer", "left"), [("no", "there"), ("yes", "mine")])
+def test_what_was_changed_while_the_editor_was_open_is_asked_about(
+    config: Path, editor: Callable[..., Path], answer: str, left: str
+) -> None:
+    folder = editor('host = "mine"\n')
+    program = folder / "edit"
+    own = config / "clusters" / "uni.toml"
+    program.write_text(program.read_text().replace("exit 0", f"echo 'host = \"there\"' >'{own}'"))
+    session = edit("uni")
+    session.expect("was changed while you wrote")
+    session.send(f"{answer}\n")
+    assert session.end() == (3 if answer == "no" else 0)
+    assert load_profile("uni").host == left
+    assert (config / "clusters" / "unfinished" / "uni.toml").exists() == (answer == "no")
+
+
+def test_a_copy_that_nobody_touched_is_made_anew(config: Path, editor: Callable[..., Path]) -> None:
+    folder = editor(None, None)
+    program = folder / "edit"
+    ends = program.read_text()
+    program.write_text(ends.replace("exit 0", "kill -KILL $PPID"))  # the terminal, the machine
+    edit("uni").child.wait()
+    own = config / "clusters" / "uni.toml"
+    assert (config / "clusters" / "unfinished" / "uni.toml").exists()
+    own.write_text('host = "since"\n')
+    program.write_text(ends)
+    session = edit("uni")
+    assert session.end() == 0
+    assert "last time" not in session.printed
+    assert (folder / "seen2").read_text() == own.read_text() == 'host = "since"\n'
+
+
 def test_an_editor_that_fails(config: Path, editor: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     editor('host = "x"\n', exits=3)
     session = edit("uni")
     assert session.end() == 2
     assert "ended with 3" in session.printed
     assert (config / "clusters" / "uni.toml").read_text() == UNI
-    (config / "clusters" / "unfinished" / "uni.toml").unlink()
+    for left in (config / "clusters" / "unfinished").iterdir():
+        left.unlink()
     monkeypatch.setenv("VISUAL", "/no/such/editor")
     missing = edit("uni")
     assert missing.end() == 2

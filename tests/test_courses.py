@@ -40,8 +40,8 @@ from notebook_launcher.errors import (
 from notebook_launcher.fetching import fetch
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.plan import Ask, Here, make_plan
-from notebook_launcher.profiles.courses import kept_course, kept_courses
-from notebook_launcher.profiles.models import CourseProfile, Reservation
+from notebook_launcher.profiles.courses import CourseFiles, kept_course, kept_courses
+from notebook_launcher.profiles.models import CourseProfile, Environment, Reservation
 from notebook_launcher.queueing import profile_named
 from notebook_launcher.session import Site
 from notebook_launcher.stage import Stage
@@ -253,6 +253,109 @@ def test_a_file_that_has_changed_is_taken_again_with_a_note(course: Path) -> Non
     assert plan_on().request.flags["account"] == "edu27"
 
 
+WHOLE = {
+    "name": "whole", "description": "D-1", "base": "base-1.toml", "cluster": "uni", "contact": "C-1",
+    "first": "2026-01-02", "last": "2026-12-30", "account": "acc1", "environment": "e1", "image": "i1.sif",
+    "reservations": [{"name": "res1", "first": "2026-02-02", "last": "2026-02-03"}], "image_dir": "/dir-1",
+    "idle_stop": "21m", "gpu_idle": "end", "notice": "N-1", "notebooks": ["n1.ipynb"], "folder": "~/f1",
+    "defaults": {"mem": "3G", "exclusive": False},
+    "environments": {"e1": {
+        "description": "D-2", "container": "c1.sif", "container_command": "shifter", "source": "s-1",
+        "definition": "d-1.def", "digest": f"sha256:{'a' * 64}", "bind": ["/b1"], "modules": ["m1"],
+        "module_use": ["/mu1"], "conda": "co1", "venv": "/v1", "uv": "/u1", "activate": ["a-1", "a-2"],
+        "env": {"E1": "ev1"}, "gpu": "auto", "start_timeout": 600,
+    }},
+}  # fmt: skip
+
+
+def words_in(value: Any) -> Iterator[str]:
+    """Yield every single word of a value, down to the last."""
+    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from words_in(one)
+    if not isinstance(value, dict | list | bool):
+        yield str(value)
+
+
+def test_whatever_a_course_sets_is_in_what_the_user_agrees_to() -> None:
+    assert set(WHOLE) == set(CourseProfile.model_fields), "a new field of a course"
+    assert set(WHOLE["environments"]["e1"]) == set(Environment.model_fields), "a new field of an environment"
+
+    def told(data: dict[str, Any]) -> list[str]:
+        files = CourseFiles(CourseProfile.model_validate(data), (), ("",), (b"",), {})
+        return courses.summary(files)
+
+    everything = told(WHOLE)
+    for key, value in WHOLE.items():
+        for word in words_in(value) if key != "name" else ():
+            assert any(word in line for line in everything), (key, word)
+        if key not in ("name", "environment"):
+            assert told({k: v for k, v in WHOLE.items() if k != key}) != everything, key
+    environment = WHOLE["environments"]["e1"]
+    for key in environment:
+        less = {k: v for k, v in environment.items() if k != key}
+        assert told({**WHOLE, "environments": {"e1": less}}) != everything, key
+
+
+def test_a_digest_that_is_taken_away_is_shown(course: Path) -> None:
+    pin = f'digest = "sha256:{"a" * 64}"\n'
+    with course.open("a") as file:
+        file.write(f"[environments.tf-gpu]\n{pin}")
+    take(course)
+    course.write_text(course.read_text().replace(pin, ""))
+    notes = take(course)[1].notes
+    assert f"- environment tf-gpu: image has sha256:{'a' * 64}" in notes
+    assert "wording" not in notes
+
+
+def test_code_in_another_order_is_a_change(course: Path) -> None:
+    code = 'name = "gpu2026"\n[environments.x]\nactivate = {}\n'
+    course.write_text(code.format('["a", "b"]'))
+    take(course)
+    course.write_text(code.format('["b", "a"]'))
+    assert "! the other lines stand in another order" in take(course)[1].notes
+
+
+def test_many_changes_are_found_soon_and_not_all_listed(course: Path) -> None:
+    for step in ("one", "two"):
+        lines = [f"export A{number}='{step} {number * 7919}'" for number in range(3000)]
+        course.write_text(f'name = "gpu2026"\n[environments.x]\nactivate = {json.dumps(lines)}\n')
+        began = time.monotonic()
+        notes = take(course)[1].notes
+        assert time.monotonic() - began < 3
+    assert "… and 5900 more lines" in notes
+    assert len(notes.splitlines()) < 110
+
+
+def test_a_course_may_stand_on_a_file_called_course(course: Path) -> None:
+    write(course.parent, {"course.toml": COMMON, "lab.toml": 'name = "lab"\nbase = "course.toml"\n'})
+    assert take(course.parent / "lab.toml")[0] == "lab"
+    assert plan_on().request.flags["account"] == "old"
+    assert take(course.parent / "lab.toml")[1].events == []
+    course.write_text('name = "lab"\nbase = "course.toml"\n')
+    with pytest.raises(ProfileError, match="circle"):
+        take(course)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("files/one.ipynb", None), ("files/one.ipynb", "other"), ("course.toml", 'name = "gpu2026"\naccount = "evil"\n')],
+)
+def test_what_was_changed_or_lost_where_it_is_kept_is_put_right(
+    web: Server, course: Path, configuration: Path, name: str, change: str | None
+) -> None:
+    url = web.put(FILES)
+    for word in (f"{url}#sha256={digest_of(course)}", url, str(course)):
+        with contextlib.suppress(ProfileError):
+            forget_course("gpu2026", View())
+        take(word, True)
+        path = configuration / "courses" / "gpu2026" / name
+        path.unlink() if change is None else path.write_text(change)
+        _, view, prompts = take(word)
+        assert prompts.asked == [], "what was agreed to is not asked about again"
+        assert kept_course("gpu2026").files().digest == digest_of(course)
+        assert "is kept anew" in view.notes
+
+
 def test_another_course_of_the_same_name_is_not_taken_unasked(course: Path, tmp_path: Path) -> None:
     take(course)
     other = write(tmp_path / "other", {**FILES, "common.toml": COMMON.replace("course.sif", "other.sif")})
@@ -286,6 +389,68 @@ def test_a_course_that_is_damaged_can_be_taken_again(course: Path, configuration
         plan_on()
     take(course)
     assert plan_on().request.flags["account"] == "edu26"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError])
+def test_a_newer_one_that_does_not_arrive_leaves_the_older(
+    course: Path, configuration: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    take(course)
+    course.write_text(COURSE.replace("edu26", "edu27"))
+    rename = Path.replace
+
+    def stopped(path: Path, target: Path) -> Path:
+        if path.name == "new":
+            raise stop
+        return rename(path, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", stopped)
+        with pytest.raises(ProfileError if stop is OSError else stop):
+            take(course)
+    assert [path.name for path in (configuration / "courses").iterdir()] == ["gpu2026"]
+    assert plan_on().request.flags["account"] == "edu26"
+
+
+@pytest.mark.parametrize("look", [lambda: kept_course("gpu2026").course.account, lambda: (kept_courses(), "edu26")[1]])
+def test_a_launcher_that_was_killed_while_it_kept_a_course(
+    course: Path, configuration: Path, look: Callable[[], str]
+) -> None:
+    take(course)
+    kept = configuration / "courses" / "gpu2026"
+    kept.rename(kept.with_name(".old-gpu2026"))  # as far as it came
+    assert look() == "edu26"
+    assert [path.name for path in kept.parent.iterdir()] == ["gpu2026"]
+    kept.with_name(".old-gpu2026").mkdir()  # or a little further
+    course.write_text(COURSE.replace("edu26", "edu27"))
+    take(course)
+    assert plan_on().request.flags["account"] == "edu27"
+    assert [path.name for path in kept.parent.iterdir()] == ["gpu2026"]
+
+
+def test_a_configuration_that_was_saved_with_a_mark_is_read_and_changed(course: Path, configuration: Path) -> None:
+    (configuration / "config.toml").write_bytes('\ufeff# mine\ncluster = "uni"\n'.encode())  # Windows' editor
+    take(course)
+    assert plan_on().place.course.name == "gpu2026"
+    forget_course("gpu2026", View())
+    assert (configuration / "config.toml").read_text() == '# mine\ncluster = "uni"\n'
+    assert len(list(configuration.iterdir())) == 3
+
+
+def test_a_course_on_this_machine_is_told_for_what_it_is(course: Path) -> None:
+    for name in (course, "gpu2026"):
+        with pytest.raises(UsageError, match="needs a cluster") as caught:
+            make_plan(Ask(course=take_course(str(name), View(), Answers(), "here"), cluster="here"), Here("x", False))
+        assert "--cluster uni" in caught.value.mend
+        take(course)
+
+
+def test_a_base_that_has_gone_is_told_by_the_line(course: Path, configuration: Path) -> None:
+    take(course)
+    (configuration / "courses" / "gpu2026" / "files" / "common.toml").unlink()
+    with pytest.raises(ProfileError) as caught:
+        plan_on()
+    assert re.search(r"course\.toml:2: .*common\.toml cannot be read", caught.value.what)
 
 
 def test_a_course_is_forgotten(course: Path, configuration: Path) -> None:
@@ -330,7 +495,7 @@ HOSTILE = [
     pytest.param('base = "../common.toml"', 2, "beside this one", id="a base that leads out"),
     pytest.param('base = "/etc/passwd"', 2, "beside this one", id="a base from the root"),
     pytest.param("base = 7", 2, "beside this one", id="a number as base"),
-    pytest.param('base = "none.toml"', None, "no such file", id="no such base"),
+    pytest.param('base = "none.toml"', 2, "no such file", id="no such base"),
     pytest.param('notebooks = ["../a.ipynb"]', 2, "beside the course file", id="a notebook that leads out"),
     pytest.param('notebooks = ["/etc/passwd"]', 2, "beside the course file", id="a notebook from the root"),
     pytest.param('notebooks = [".bashrc"]', 2, "hidden", id="a hidden notebook"),
@@ -338,6 +503,13 @@ HOSTILE = [
     pytest.param('notebooks = ["none.ipynb"]', 2, "no such file", id="a notebook that is not there"),
     pytest.param('notebooks = ["link.ipynb"]', 2, "leads out", id="a notebook that is a link"),
     pytest.param('notebooks = ["folder"]', 2, "is a folder", id="a folder as notebook"),
+    pytest.param('notebooks = ["b.toml"]\nbase = "b.toml"', 2, "cannot both lie", id="a base as notebook"),
+    pytest.param('notebooks = ["folder/x", "folder"]', 2, "cannot both lie", id="a notebook and its folder"),
+    pytest.param('notebooks = ["a.ipynb", "A.ipynb"]', 2, "cannot both lie", id="capitals alone"),
+    pytest.param(f"notebooks = {[f'{n}.ipynb' for n in range(201)]}", 2, "at most 200", id="many notebooks"),
+    pytest.param(
+        '[environments.x]\nenv = {PATH = "\\u001b]:/evil:\\u0007/bin"}', 3, "cannot be seen", id="hidden in env"
+    ),
     pytest.param('folder = "~/.ssh"', 2, "hidden", id="a hidden folder"),
     pytest.param('folder = "~/../bob"', 2, "leads out", id="a folder that leads out"),
     pytest.param("idle_stop = 30", 2, "idle_stop", id="a number for a time"),
@@ -355,7 +527,7 @@ HOSTILE = [
 def test_a_mistake_is_told_with_its_line_and_nothing_is_kept(
     tmp_path: Path, configuration: Path, text: str, line: int | None, says: str
 ) -> None:
-    path = write(tmp_path / "t", {"course.toml": f'name = "bad"\n{text}\n', "folder/x": ""})
+    path = write(tmp_path / "t", {"course.toml": f'name = "bad"\n{text}\n', "folder/x": "", "b.toml": ""})
     (path.parent / "link.ipynb").symlink_to("/etc/hostname")
     with pytest.raises(ProfileError) as caught:
         take(path)
@@ -540,7 +712,7 @@ def test_without_a_digest_the_user_sees_what_runs_and_is_asked(web: Server, cour
     for part in ("uni", "edu26", "course.sif", "runs  conda activate tf-gpu; export X='$HOME'", "week2/two.ipynb",
                  "--gpus=2", "monday", digest_of(course)):  # fmt: skip
         assert part in view.notes, part
-    assert take(url)[1].events[1:] == [], "the same again is taken silently"
+    assert {type(event) for event in take(url)[1].events} == {events.Asking}, "the same again is taken silently"
     # the address that was offered works
     forget_course(name, view)
     offered = re.search(r"--course '?(\S+?)'?$", caught.value.mend)
@@ -597,9 +769,9 @@ def test_a_server_that_is_not_trusted_gives_nothing(web: Server, monkeypatch: py
     assert web.asked == []
 
 
-def redirect(to: str) -> Callable[[BaseHTTPRequestHandler], None]:
+def redirect(to: str, code: int = 302) -> Callable[[BaseHTTPRequestHandler], None]:
     def answer(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(302)
+        handler.send_response(code)
         handler.send_header("Location", to)
         handler.end_headers()
 
@@ -610,6 +782,9 @@ def test_redirections_lead_to_https_only(web: Server, plain_web: Server, course:
     url = web.put(FILES, "long/way/")
     web.odd["short"] = redirect(url)
     assert take(f"{web.url}short", True)[0] == "gpu2026"  # what lies beside it is found where it leads
+    web.odd["moved"] = redirect(f"{web.url}one", 308)
+    web.files["one"] = b"1"
+    assert fetch(f"{web.url}moved", 100).content == b"1"
     web.odd["down"] = redirect(plain_web.put(FILES))
     web.odd["file"] = redirect(f"file://{course}")
     web.odd["round"] = redirect(f"{web.url}round")
@@ -649,6 +824,25 @@ def test_what_comes_is_bounded_in_size_and_in_time(web: Server) -> None:
         fetch(f"{web.url}cut", 10_000)
 
 
+def test_a_course_with_all_its_files_is_bounded_in_time(web: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courses, "WITHIN", 1.0)
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        time.sleep(0.3)
+        handler.send_response(200)
+        handler.end_headers()
+
+    names = [f"{number}.ipynb" for number in range(20)]
+    web.odd |= dict.fromkeys(names, slow)
+    url = web.put({"course.toml": f'name = "x"\nnotebooks = {json.dumps(names)}\n'})
+    began, view = time.monotonic(), View()
+    with pytest.raises(FetchFailed) as caught:
+        take_course(url, view, Answers(True))
+    assert caught.value.what == f"{url}:2: {url} with all its files did not come within 1 s."
+    assert time.monotonic() - began < 2
+    assert "fetching 1.ipynb (2 of 20) from 127.0.0.1" in [e.text for e in view.events if isinstance(e, events.Asking)]
+
+
 def test_a_page_about_a_file_is_told_apart(web: Server) -> None:
     web.files["page"] = b"<!DOCTYPE html><html></html>"
     with pytest.raises(ProfileError, match="shows a page"):
@@ -682,13 +876,13 @@ def test_an_address_that_is_none(word: str) -> None:
 
 
 def test_in_a_terminal_the_question_is_answered_and_the_launch_goes_on(web: Server, course: Path) -> None:
-    child = pexpect.spawn(LAUNCHER[0], [*LAUNCHER[1:], "--course", web.put(FILES), "--dry-run"], encoding="utf-8",
-                          timeout=20, dimensions=(24, 80))  # fmt: skip
+    child = pexpect.spawn(LAUNCHER[0], [*LAUNCHER[1:], "env", "list", "--course", web.put(FILES)],
+                          encoding="utf-8", timeout=20, dimensions=(24, 80))  # fmt: skip
     child.expect("runs  conda activate tf-gpu; export X='\\$HOME'")
     child.expect(r"Take this course\? It decides what runs. \[yes/no\] ")
     child.sendline("yes")
     child.expect("The course gpu2026 .* is kept")
-    child.expect("sbatch .*--account=edu26")
+    child.expect("tf-mkl")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
@@ -701,7 +895,7 @@ def test_every_command_takes_a_course_and_json_tells(web: Server, course: Path) 
     assert (done.returncode, told[-1]["kind"]) == (6, "AnswerMissing")
     assert f"{url}#sha256={digest_of(course)}" in told[-1]["mend"]
     assert kept_courses() == []
-    subprocess.run([*LAUNCHER, "--dry-run", "--course", str(course)], capture_output=True, check=True)
+    subprocess.run([*LAUNCHER, "env", "list", "--course", str(course)], capture_output=True, check=True)
     done = subprocess.run([*LAUNCHER, "course", "list", "--json"], capture_output=True, text=True, check=True)
     seen = json.loads(done.stdout)
     assert (seen["event"], seen["course"], seen["chosen"], seen["cluster"]) == ("kept_course", "gpu2026", True, "uni")
@@ -709,6 +903,17 @@ def test_every_command_takes_a_course_and_json_tells(web: Server, course: Path) 
     assert "runs  conda activate tf-gpu" in shown.stdout
     subprocess.run([*LAUNCHER, "course", "forget", "gpu2026"], capture_output=True, check=True)
     assert kept_courses() == []
+
+
+def test_a_dry_run_reads_a_course_and_keeps_nothing(web: Server, course: Path, configuration: Path) -> None:
+    before = (configuration / "config.toml").read_bytes()
+    for word in (str(course), web.put(FILES)):
+        done = subprocess.run([*LAUNCHER, "--dry-run", "--course", word], capture_output=True, text=True)
+        assert (done.returncode, "--account=edu26" in done.stdout, "tf-gpu" in done.stdout) == (0, True, True), done
+        assert "is read for this run alone, and not kept" in done.stdout + done.stderr
+        assert (kept_courses(), (configuration / "config.toml").read_bytes()) == ([], before)
+    done = subprocess.run([*LAUNCHER, "--dry-run", "--course", f"{word}#sha256={'0' * 64}"], capture_output=True)
+    assert done.returncode == DigestDiffers.exit_code
 
 
 # --- notebooks -----------------------------------------------------------------------------------------------

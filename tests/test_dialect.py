@@ -158,15 +158,60 @@ def test_gpus_that_are_a_must() -> None:
     assert flags(site, "--gpus 1") == {"gpus": "1"}
 
 
-WHOLE = '[gpu]\nflags = { partition = "gpu", qos = "default", gpus = false }\n[cpu]\nflags = { partition = "cpu" }\n'
+WHOLE = '[gpu]\nwhole_partitions = { gpu = 4 }\nflags = { partition = "gpu", qos = "default", gpus = false }\n'
+WHOLE += '[cpu]\nflags = { partition = "cpu" }\n'
 
 
 def test_gpus_that_come_with_their_node() -> None:
-    expected = {"partition": "gpu", "qos": "default"}
+    expected = {"partition": "gpu", "qos": "default", "nodes": "1"}
     assert flags(WHOLE, "--gpus 1") == expected
+    assert flags(WHOLE, "--gpus 8") == {**expected, "nodes": "2"}
+    assert flags(WHOLE, "--gpus 8 -N 1") == expected
     assert flags(WHOLE, "-p gpu") == expected  # it is a job with GPUs
-    assert notes(WHOLE, "--gpus 2") == ["--gpus 2 is not passed on: GPUs come with their nodes here."]
+    assert notes(WHOLE, "--gpus 2") == ["--gpus 2 is not passed on: GPUs come with their nodes here: 4 with a node."]
+    assert notes(WHOLE, "--gpus 5") == ["--gpus 5 is not passed on: GPUs come with their nodes here: 8 with 2 nodes."]
     assert notes(WHOLE, "-p gpu") == []
+
+
+ALL = (
+    '[gpu]\nwhole_partitions = { gpu = 4 }\nflags = { partition = "gpu", gpus = "{count}" }\n'
+    '[account]\ngpu_suffix = "-gpu"\ncpu_suffix = "-cpu"\n'
+)
+
+
+@pytest.mark.parametrize("words", ["-p gpu", "-p gpu --gpus 0"])
+def test_a_partition_whose_jobs_get_all_gpus(words: str) -> None:
+    assert flags(ALL, f"{words} -A x") == {"partition": "gpu", "account": "x-gpu"}
+    assert notes(ALL, words) == ["A job in partition gpu gets all 4 GPUs of a node: --gpus 1 asks for one."]
+    assert flags(ALL, "-p gpu --gpus 1 -A x") == {"partition": "gpu", "gpus": "1", "account": "x-gpu"}
+
+
+def test_a_partition_that_is_not_that_of_the_type() -> None:
+    site = '[gpu.types.h]\nflags = { partition = "h", qos = "h" }\n[gpu.types.a]\n[gpu.flags]\npartition = "gpu"\n'
+    assert flags(site, "-p gpu --gpus h:1") == {"partition": "gpu", "gpus": "h:1"}
+    assert notes(site, "-p gpu --gpus h:1") == [
+        "By the profile GPUs of type h are in h, not in your -p gpu; -q h is left out."
+    ]
+    assert notes(site, "-p gpu -q mine --gpus h:1") == ["By the profile GPUs of type h are in h, not in your -p gpu."]
+    assert notes(site, "-p h --gpus a:1") == ["By the profile GPUs of type a are in gpu, not in your -p h."]
+    assert notes(site, "-p dev --gpus a:1") == notes(site, "-p h --gpus h:1") == []
+
+
+def test_a_type_where_the_profile_knows_none_is_passed_on_and_told() -> None:
+    site = '[gpu]\ndescription = "they are constraints"\nflags = { gpus = "{count}" }\n'
+    (note,) = notes(site, "--gpus h100:1")
+    assert note == (
+        "--gpus h100:1 is passed on as it is: the profile knows no types of GPUs here (they are constraints)."
+    )
+    assert notes(site, "--gpus 1") == []
+
+
+def test_more_gpus_than_a_qos_allows() -> None:
+    site = '[gpu]\nmost = { shared = 2 }\nflags = { qos = "shared", gpus = "{count}" }\n'
+    assert notes(site, "--gpus 3") == [
+        "3 GPUs are more than QOS shared allows by its profile, 2: the job may be refused."
+    ]
+    assert notes(site, "--gpus 2") == notes(site, "--gpus 4 -q regular") == []
 
 
 def test_a_partition_with_gpus_and_no_word_of_them() -> None:
@@ -187,13 +232,37 @@ def test_false_takes_away() -> None:
 
 def test_the_defaults_of_an_upper_file_go_before_the_gpus_of_a_lower_one() -> None:
     below = parse_layer(SITE.encode(), "below")
-    above = parse_layer(b'[defaults]\npartition = "course"\nmem = "8G"\n', "above")
+    above = parse_layer(b'[defaults]\npartition = "course"\nmem = "8G"\ngpus = 1\n', "above")
     spoken = speak(checked_profile([below, above]), {"gpus": "a100:1"}).flags
-    assert spoken["partition"] == "course"
+    assert spoken["partition"] == "course"  # kept together with GPUs, so it has some
     assert spoken["mem"] == "8G"
     assert "mem-per-gpu" not in spoken
     assert spoken["cpus-per-task"] == "16"
     assert speak(checked_profile([below]), {"gpus": "a100:1"}).flags["partition"] == "big"
+
+
+@pytest.mark.parametrize(
+    ("kept", "words", "partition", "told"),
+    [
+        ("thin", {"gpus": "a100:1"}, "big", "-p thin, which was kept, is left out: GPUs of type A100 are in big by the "
+                                            "profile."),
+        ("thin", {"gres": "gpu:1"}, "gpu", "-p thin, which was kept, is left out: GPUs are in gpu by the profile."),
+        ("big", {"gpus": "1"}, "big", None),  # tells the type
+        ("big", {"gpus": "t4:1"}, "gpu", "-p big, which was kept, is left out: GPUs of type t4 are in gpu by the "
+                                         "profile."),
+        ("thin", {}, "thin", None),
+        ("thin", {"gpus": "0"}, "thin", None),
+        ("thin", {"gpus": "1", "partition": "thin"}, "thin", None),
+        ("thin", {"gpus": "1", "reservation": "lab"}, "thin", None),
+    ],
+)  # fmt: skip
+def test_a_kept_partition_gives_way_to_that_of_typed_gpus(
+    kept: str, words: Mapping[str, str], partition: str, told: str | None
+) -> None:
+    own = parse_layer(f'[defaults]\npartition = "{kept}"\n'.encode(), "own")
+    spoken = speak(checked_profile([parse_layer(SITE.encode(), "below"), own]), words)
+    assert spoken.flags["partition"] == partition
+    assert list(spoken.notes) == ([told] if told else [])
 
 
 def test_a_flag_of_an_upper_file_that_says_the_same_in_other_words_gives_way_to_the_users() -> None:
@@ -270,6 +339,31 @@ def test_the_last_star_is_what_is_meant() -> None:
     assert flags(site, "--gpus-per-node=V100:2") == {"gpus": "2"}
 
 
+SET = (
+    '[[translations]]\nwhen = { ntasks = "*" }\ndrop = ["ntasks"]\nset = { cpus-per-task = "{ntasks}" }\n'
+    'note = "why."\n'
+    '[[translations]]\nwhen = { gres = "gpu:*" }\ndrop = ["gres"]\nset = { gpus = "{gres}", constraint = "new" }\n'
+    'note = "why."\n'
+)
+
+
+def test_what_was_typed_is_not_written_over() -> None:
+    assert flags(SET, "-n 2 -c 4") == {"ntasks": "2", "cpus-per-task": "4"}
+    assert notes(SET, "-n 2 -c 4") == ["-n 2 stays, beside your -c 4: why."]
+    assert flags(SET, "-C mine --gres=gpu:2") == {"constraint": "mine", "gpus": "2"}
+    assert notes(SET, "-C mine --gres=gpu:2") == ["--gres gpu:2 is now --gpus 2: why. Your -C mine stays."]
+
+
+def test_gpus_are_taken_out_of_a_list_with_other_things() -> None:
+    expected = {"gpus": "t4:1", "constraint": "new", "gres": "scratch:1"}
+    assert flags(SET, "--gres=gpu:t4:1,scratch:1") == flags(SET, "--gres=scratch:1,gpu:t4:1") == expected
+    assert flags(SET, "--gres=scratch:1") == {"gres": "scratch:1"}
+    same = '[[translations]]\nwhen = { gres = "gpu:P4:*" }\nset = { gres = "gpu:{gres}" }\nnote = "why."\n'
+    assert flags(same, "--gres=gpu:P4:2,scratch:1") == {"gres": "gpu:2,scratch:1"}
+    two = "--gres=gpu:t4:1,gpu:a100:1"
+    assert flags(SET, two) == {"gres": "gpu:t4:1,gpu:a100:1"}  # one word for both there is not
+
+
 SIGNS = st.text(alphabet="ab*?[]!-{}:.\\^$", max_size=8)
 
 
@@ -326,6 +420,14 @@ ACCOUNT = (
 def test_the_accounts_ending(words: str, account: str, told: str | None) -> None:
     assert flags(ACCOUNT, words)["account"] == account
     assert notes(ACCOUNT, words) == ([told] if told else [])
+
+
+def test_an_ending_of_gpus_alone_goes_for_a_job_without() -> None:
+    site = '[account]\ngpu_suffix = "_g"\n'
+    assert flags(site, "-A m1_g --gpus 0") == {"account": "m1"}
+    assert notes(site, "-A m1_g --gpus 0") == ["-A m1_g is now -A m1: only accounts of jobs with GPUs end in _g here."]
+    assert flags(site + '[defaults]\naccount = "m1_g"\n', "") == {"account": "m1"}  # as it was kept
+    assert notes(site, "-A m1") == notes(site, "-A m1_g --gpus 1") == []
 
 
 def test_an_account_that_must_be_named() -> None:

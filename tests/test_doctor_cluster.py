@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -14,7 +15,7 @@ import pytest
 
 from tests.cluster import PracticeCluster
 from tests.cluster.layout import COMPUTE_NODES
-from tests.conftest import Session, assert_nothing_left, plain, wait_until, write_profile
+from tests.conftest import Session, assert_nothing_left, people_processes, plain, wait_until, write_profile
 
 each_slurm = pytest.mark.each_slurm
 NODE = ("--node", "-n", "1")
@@ -106,9 +107,10 @@ FAULTS = [
     pytest.param(closed_folder, ["-A", "proj9", "--", "/home/bob/own/image.sif"],
                  {"account": "proj9 is not yours. Yours are: proj1, proj2", "image": "may not enter /home/bob/own"},
                  id="account of others, image in a closed folder", marks=each_slurm),
-    pytest.param(undisturbed, ["-p", "cores", "--", "no-jupyter"],
-                 {"partition": "no partition cores", "JupyterLab": "no JupyterLab in the image"},
-                 id="no such partition, no JupyterLab in the image", marks=each_slurm),
+    pytest.param(undisturbed, ["-p", "cores", "--reservation", "lab2", "--", "no-jupyter"],
+                 {"partition": "no partition cores", "reservation": "no reservation lab2",
+                  "JupyterLab": "no JupyterLab in the image"},
+                 id="no such partition, no reservation, no JupyterLab in the image", marks=each_slurm),
     pytest.param(undisturbed, ["-t", "20-00:00:00", "--", "broken"],
                  {"walltime": "longer than partition core allows", "environment": "broken/1"},
                  id="walltime beyond the limit, module does not load", marks=each_slurm),
@@ -117,7 +119,6 @@ FAULTS = [
     pytest.param(profile('session_root = "/sw/sessions"'), ["faulty", "--gpus", "v100:1"],
                  {"session folder": "/sw/sessions", "GPUs": "no GPU v100 in partition core"},
                  id="session root not writable, no such GPU", marks=each_slurm),
-    pytest.param(undisturbed, ["--reservation", "lab2"], {"reservation": "no reservation lab2"}, id="no reservation"),
     pytest.param(lambda c: c.reservation("others", "now", users="bob"), ["--reservation", "others"],
                  {"reservation": "may not use"}, id="reservation of others", marks=each_slurm),
     pytest.param(profile('environment = "torch"'), ["faulty"], {"profile": "faulty.toml:2"}, id="profile is wrong"),
@@ -140,23 +141,15 @@ def test_each_planted_fault_is_found_and_named(
         assert told.results("login", "home", "scheduler", "image", "environment")[1:] == ["skipped"] * 4
 
 
-def test_a_full_home(cluster: PracticeCluster) -> None:
-    with cluster.full_home("ivan"):
+def test_a_full_home_and_a_clock_that_is_wrong(cluster: PracticeCluster) -> None:
+    with cluster.full_home("ivan"), cluster.skewed_clock(3600):
         told = doctor(cluster, user="ivan")
     assert told.faults == ["home"]
     assert "full" in told.checks["home"]["found"] and "No space left" in told.checks["home"]["found"]
     assert told.results("session folder", "environment", "account") == ["skipped", "skipped", "ok"]
-
-
-def test_a_clock_that_is_wrong_and_a_site_that_is_noisy_are_told_and_no_fault(cluster: PracticeCluster) -> None:
-    with cluster.skewed_clock(3600):
-        told = doctor(cluster, user="frank")
     assert told.checks["clock"]["result"] == "warning" and "1 hour ahead" in told.checks["clock"]["found"]
-    assert "does no harm" in told.checks["login shell"]["found"]
-    assert (told.faults, told.exit_code) == ([], 0)
 
 
-@each_slurm
 @pytest.mark.parametrize(
     ("arranged", "words", "user", "check", "said"),
     [
@@ -178,9 +171,8 @@ def test_each_fault_of_a_compute_node_is_found_and_named(
 
 
 @each_slurm
-@pytest.mark.parametrize("pam", [False, True], ids=["ssh to the nodes", "only with a job there"])
-def test_nothing_is_found_where_nothing_is_wrong(cluster: PracticeCluster, pam: bool) -> None:
-    with cluster.pam_slurm() if pam else contextlib.nullcontext():
+def test_nothing_is_found_where_nothing_is_wrong(cluster: PracticeCluster) -> None:
+    with cluster.pam_slurm():  # a session in a job there is the only way to a node
         told = doctor(cluster, "practice", "--node", "--gpus", "1", "-t", "2:00:00")
     assert {check["result"] for check in told.checks.values()} == {"ok"}, told.checks
     assert told.exit_code == 0
@@ -192,11 +184,16 @@ def test_nothing_is_found_where_nothing_is_wrong(cluster: PracticeCluster, pam: 
 
 
 @pytest.mark.parametrize(
-    ("box", "words"), [("login", []), ("laptop", ["--host", "login", "--", "/sw/images/jupyterlab.sif"])]
+    ("box", "user", "words"),
+    [("login", "alice", []), ("laptop", "frank", ["--host", "login", "--", "/sw/images/jupyterlab.sif"])],
 )
-def test_on_the_login_node_and_without_a_profile(cluster: PracticeCluster, box: str, words: list[str]) -> None:
-    told = doctor(cluster, *words, box=box)
+def test_on_the_login_node_and_without_a_profile(
+    cluster: PracticeCluster, box: str, user: str, words: list[str]
+) -> None:
+    told = doctor(cluster, *words, box=box, user=user)
     assert (told.faults, told.exit_code) == ([], 0)
+    if user == "frank":  # whose login prints this and that
+        assert "does no harm" in told.checks["login shell"]["found"]
     assert told.results("scheduler", "account", "start", "image", "JupyterLab") == ["ok"] * 5
 
 
@@ -264,3 +261,18 @@ def test_ctrl_c_while_it_looks_at_a_node_leaves_nothing(
     session.send("\x03")
     assert session.end() == 130
     assert_nothing_left(cluster)
+
+
+def test_an_environment_that_hangs_goes_on_nowhere(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
+    def hanging() -> int:
+        return " ".join(people_processes(cluster, ("login",))).count("sleep 987")
+
+    with profile("[environments.slow]\nactivate = \"sleep 987; sleep 987\"")(cluster):
+        interrupted, killed = (start("doctor", "faulty", "--no-node", "--", "slow") for _ in range(2))
+        wait_until(lambda: hanging() >= 2, 20, "both environments hang")
+        interrupted.send("\x03")
+        assert interrupted.end() == 130
+        killed.child.kill(signal.SIGKILL)
+        wait_until(lambda: not people_processes(cluster, ("login",)), 15, "nothing runs on the login node")
+    left = cluster.run("login", "alice", ["sh", "-c", "ls -A ~/.notebook-launcher/sessions | grep checkup"]).stdout
+    assert left == "", "a folder of a checkup that was killed goes with it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import shutil
@@ -31,6 +32,26 @@ def settings(**options: str) -> SshSettings:
 def test_paramiko_unless_something_needs_openssh() -> None:
     choice = choose(settings(), "auto", Facts())
     assert str(choice) == "paramiko: the ssh configuration asks for nothing that only OpenSSH has"
+
+
+def test_a_user_without_a_name_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_entry() -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")  # as in a container
+
+    monkeypatch.setattr(getpass, "getuser", no_entry)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve(Destination("login")).user == ""
+    assert resolve(Destination("login", user="alice")).user == "alice"
+    (tmp_path / "config").write_text("Host login\n  User %u\n")
+    with pytest.raises(ConnectionFailed, match="cannot be read") as caught:
+        resolve(Destination("login", config_file=str(tmp_path / "config")))
+    assert "export USER" in caught.value.mend
+
+
+def test_without_any_name_the_way_to_give_one_is_told() -> None:
+    with pytest.raises(ConnectionFailed, match="Your name on login") as caught:
+        choose(SshSettings("login", "login", ""), "auto", Facts())
+    assert "--host you@login" in caught.value.mend
 
 
 @pytest.mark.parametrize(

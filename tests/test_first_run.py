@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import subprocess
@@ -140,8 +141,23 @@ def test_a_wrong_name_is_asked_for_again_three_times_at_most(config: Path) -> No
 def test_a_retired_one_leads_to_its_successor(config: Path) -> None:
     (config / "clusters" / "old.toml").write_text('status = "retired"\nsuccessor = "uni"\nhost = "gone"\n')
     run(told := Told("old", "alice", "uni7", ""))
-    assert load_configuration().cluster == "uni"
+    assert load_configuration().cluster == "old"  # the successor may have one itself some day
     assert "login.uni.example" in "".join(told.questions)
+    assert load_profile("uni").user == "alice"
+    plan = make_plan(Ask(), LAPTOP)
+    assert plan.place.cluster == "uni"
+    assert "Launching on uni." in plan.notes[0]
+
+
+def test_words_of_a_retired_one_are_understood_at_the_first_launch_too(config: Path) -> None:
+    flags: dict[str, str | None] = {"partition": "core", "ntasks": "4", "clusters": "snowy", "gres": "gpu:t4:1"}
+    named = make_plan(Ask({**flags, "account": "uppmax2026-1-7"}, cluster="snowy"), LAPTOP)
+    plan = make_plan(run(Told("snowy", "alice", "uppmax2026-1-7"), Ask(flags)), LAPTOP)
+    assert plan.request.flags == named.request.flags
+    assert {"clusters", "gres", "ntasks"}.isdisjoint(plan.request.flags)
+    assert (plan.request.flags["gpus"], plan.request.flags["partition"]) == ("t4:1", "haswell")
+    assert set(files(config)) == {"config.toml", "clusters/pelle.toml", "clusters/uni.toml"}
+    assert plan.command.startswith("--cluster snowy")
 
 
 def test_one_without_a_way_in_is_refused_before_anything_is_asked(config: Path) -> None:
@@ -193,6 +209,44 @@ def test_only_what_nobody_has_told_is_asked(config: Path, flags: dict[str, str |
     assert load_configuration().cluster is None  # it was named this time only
 
 
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ('[[translations]]\nwhen = { account = "old" }\nset = { account = "new", partition = "x" }\nnote = "n"', True),
+        ('[gpu.flags]\naccount = "g"', True),
+        ('[cpu.flags]\npartition = "core"\n[defaults]\naccount = "a"', False),
+    ],
+)
+def test_what_a_profile_says_of_other_words_answers_nothing(config: Path, text: str, asked: bool) -> None:
+    (config / "clusters" / "uni.toml").write_text(f'host = "a@b"\nask = ["account", "partition"]\n{text}\n')
+    told = Told("a1", "")
+    run(told, Ask(cluster="uni"))
+    assert any("account" in question for question in told.questions) == asked
+    assert bool(told.questions) == asked
+
+
+def test_what_a_course_says_is_not_asked(config: Path) -> None:
+    course = config / "courses" / "lab" / "course.toml"
+    course.parent.mkdir(parents=True)
+    course.write_text('name = "lab"\ncluster = "uni"\naccount = "uni9"\n')
+    told = Told("alice", "")
+    plan = make_plan(run(told, Ask(course="lab")), LAPTOP)
+    assert not any("account" in question for question in told.questions)
+    assert plan.request.flags["account"] == "uni9"
+    assert "account" not in load_profile("uni").defaults
+
+
+def test_a_machine_that_does_not_know_its_user_suggests_no_name(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_entry() -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")  # as in a container
+
+    monkeypatch.setattr(getpass, "getuser", no_entry)
+    told = Told("", "alice", "uni7", "")
+    run(told, Ask(cluster="uni"))
+    assert told.questions[0] == "Your user name on login.uni.example: "
+    assert load_profile("uni").user == "alice"
+
+
 def test_an_ssh_configuration_knows_the_user(config: Path, tmp_path: Path) -> None:
     (tmp_path / "ssh_config").write_text("Host login.uni.example\n  User carol\n")
     told = Told("uni7", "gpu")
@@ -207,12 +261,19 @@ def test_on_the_login_node_there_is_no_user_to_ask_for(config: Path) -> None:
     assert load_profile("uni").user is None
 
 
-@pytest.mark.parametrize("wrong", ["", "uni", "other7", "uni7; touch /tmp/x", "$(x)", "-A", "uni7\x1b[31m"])
+@pytest.mark.parametrize("wrong", ["", "uni7; touch /tmp/x", "$(x)", "-A", "uni7\x1b[31m"])
 def test_a_wrong_account_is_told_at_once(config: Path, wrong: str) -> None:
     told = Told("alice", wrong, "uni7", "")
     run(told, Ask(cluster="uni"))
     assert told.questions.count(told.questions[1]) == 2
     assert load_profile("uni").defaults == {"account": "uni7"}
+
+
+def test_an_account_that_looks_wrong_is_taken_when_it_is_said_again(config: Path) -> None:
+    told = Told("alice", "unix", "other7", "other7", "")
+    run(told, Ask(cluster="uni"))
+    assert "“unix” does not look like an account there; they look like uni42. If it is one, type it again." in told.said
+    assert load_profile("uni").defaults == {"account": "other7"}
 
 
 @pytest.mark.parametrize("right", ["uni7", "uni7-gpu"])
@@ -230,7 +291,7 @@ def test_a_wrong_login_node_is_told_at_once(config: Path, wrong: str) -> None:
     assert 'base = "generic"' in (config / "clusters" / "generic.toml").read_text()
 
 
-@pytest.mark.parametrize("answers", [("alice", "x", "x", "x"), ("a b", "a b", "a b"), (None,), ("alice", None)])
+@pytest.mark.parametrize("answers", [("alice", "x", "y", "x"), ("a b", "a b", "a b"), (None,), ("alice", None)])
 def test_without_a_right_answer_nothing_is_kept(config: Path, answers: Sequence[str | None]) -> None:
     before = files(config)
     with pytest.raises(AnswerMissing):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -223,3 +224,21 @@ def test_a_mistake_is_told_before_anything_is_contacted(
     assert said in output.err
     assert output.out == ""
     assert "Traceback" not in output.err
+
+
+@pytest.mark.usefixtures("nothing_contacted")
+@pytest.mark.parametrize(
+    "words",
+    [["course", "list"], ["clusters"], ["clusters", "show", "pelle"], ["env", "list", "--cluster", "pelle"],
+     ["env", "show", "jupyterlab", "--cluster", "pelle"], ["image", "build", "no.def", "no.sif"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_json_may_stand_before_any_command(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    first = app.run(["--json", *words])
+    told = capsys.readouterr().out
+    last = app.run([*words, "--json"])
+    events = [[json.loads(line) for line in text.splitlines()] for text in (told, capsys.readouterr().out)]
+    plain = [[{key: one[key] for key in one if key not in ("time", "elapsed")} for one in said] for said in events]
+    assert (first, plain[0]) == (last, plain[1])
+    assert events[0]
+    assert "no flag" not in told

@@ -132,6 +132,18 @@ def planned(ask: Ask) -> events.Planned:
     return seen.planned[0]
 
 
+def test_home_is_filled_in_nowhere_but_in_our_own_paths(tmp_path: Path) -> None:
+    write_private(own_path("uni"), 'host = "login.example"\nsession_root = "/proj/$USER/it\'s"\n')
+    flags = {"comment": "$HOME and $USER", "chdir": "$HOME/x", "mail-user": "$USER", "job-name": "/proj/$USER/it's"}
+    command = planned(Ask({**flags}, cluster="uni")).command
+    done = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], env={"HOME": "/home/alice", "USER": "alice"},
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    words = done.stdout.splitlines()
+    assert {f"--{name}={value}" for name, value in flags.items()} <= set(words)
+    assert words[-1].startswith("/proj/alice/it's/")
+    assert any(word.startswith("--output=/proj/alice/it's/") for word in words)
+
+
 KNOWN_LINES = frozenset({
     "setenv", "module_use", "module", "container", "container_command", "bind", "conda", "venv", "uv", "digest",
     "activate", "path", "gpu", "listen", "sshd", "usage", "idle_stop", "gpu_idle", "start_timeout",

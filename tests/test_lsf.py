@@ -71,6 +71,7 @@ def test_a_request_in_bsubs_words() -> None:
         ({"mem-per-cpu": "1500M", "cpus-per-task": "4"}, "-R", "span[hosts=1] rusage[mem=1500MB]"),
         ({"mem": "10G", "cpus-per-task": "3"}, "-R", "span[hosts=1] rusage[mem=3414MB]"),
         ({"mem-per-gpu": "16G", "gpus": "2", "cpus-per-task": "8"}, "-R", "span[hosts=1] rusage[mem=4GB]"),
+        ({"mem": "1K", "cpus-per-task": "2"}, "-R", "span[hosts=1] rusage[mem=1MB]"),
         ({"constraint": "gpu80gb"}, "-R", "select[gpu80gb] span[hosts=1]"),
         ({"gres": "gpu:2"}, "-gpu", "num=2:mode=exclusive_process"),
         ({"gpus-per-node": "1"}, "-gpu", "num=1:mode=exclusive_process"),
@@ -114,6 +115,12 @@ def test_a_begin_time_that_has_come_is_left_out() -> None:
         ({"time": "UNLIMITED"}, "without a limit"),
         ({"begin": "010127"}, "010127"),
         ({"job-name": "a[1-3]"}, "job array"),
+        ({"mail-type": "FAIL,TIME_LIMIT"}, "--mail-type=FAIL,TIME_LIMIT"),
+        ({"mail-type": "END,FAIL"}, "--mail-type=END,FAIL"),
+        ({"mem-per-gpu": "16G"}, "--mem-per-gpu=16G"),
+        ({"cpus-per-gpu": "4", "gpus": "0"}, "--cpus-per-gpu=4"),
+        ({"constraint": "x] span[hosts=2"}, "--constraint=x] span[hosts=2"),
+        ({"nodelist": "n[1-3]"}, "--nodelist=n[1-3]"),
     ],
     ids=lambda value: "" if isinstance(value, dict) else value,
 )
@@ -186,6 +193,25 @@ def test_refusals(name: str, kind: type[errors.LauncherError]) -> None:
     first = recorded(name).stderr.strip().splitlines()
     assert not first or first[0].split()[0] in refused.value.why  # in its own words
     assert refused.value.mend
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("gpua100: User's pending job limit reached. Job not submitted.", errors.LimitRefused),
+        ("n-62-gpu1: Bad host name, host group name or cluster name. Job not submitted.", errors.ConstraintRefused),
+        ("Bad host name, host group name or cluster name <n-62-gpu1>. Job not submitted.", errors.ConstraintRefused),
+        ("Project <p> is not allowed in queue <gpuv100>. Job not submitted.", errors.AccountRefused),
+        ("The reservation <gpulab> does not exist. Job not submitted.", errors.ReservationRefused),
+        ("limit: No such queue. Job not submitted.", errors.PartitionRefused),
+        ("gpu: RUNLIMIT: Cannot exceed queue's hard limit(s). Job not submitted.", errors.WalltimeRefused),
+        ("Bad GPU requirement syntax. Job not submitted.", errors.GresRefused),
+    ],
+)
+def test_a_name_in_a_refusal_is_not_its_reason(said: str, kind: type[errors.LauncherError]) -> None:
+    error = LSF.explain_refusal(Answer(255, "", said))
+    assert type(error) is kind
+    assert said in error.why
 
 
 def test_a_daemon_that_was_reached_may_have_taken_the_job() -> None:

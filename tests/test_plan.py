@@ -110,12 +110,21 @@ def test_a_configured_cluster_without_a_profile_is_told(configuration: Path) -> 
         (Here("rackham", has_slurm=True), True),  # neither the profile's host nor one of its login nodes
         (Here("rackham3", has_slurm=False), True),  # the name alone is not enough
         (Here("othercluster1", has_slurm=True), True),
+        (Here("rackham", has_slurm=True, full_name="rackham.uni.example"), False),
     ],
 )
 def test_the_same_words_on_the_laptop_and_on_the_login_node(here: Here, remote: bool) -> None:
     place = find_place(Ask(cluster="uni"), here)
     assert place.scheduler == "slurm"
     assert place.destination == (Destination("rackham.uni.example", "alice", 2222) if remote else None)
+
+
+def test_a_login_node_of_the_same_name_elsewhere_is_another(configuration: Path) -> None:
+    words = 'host = "login.uni.example"\nlogin_nodes = ["login[0-9]*.uni.example"]\n'
+    (configuration / "clusters" / "uni.toml").write_text(words)
+    ours, other = (Here("login2", has_slurm=True, full_name=f"login2.{domain}.example") for domain in ("uni", "other"))
+    assert find_place(Ask(cluster="uni"), ours).destination is None
+    assert find_place(Ask(cluster="uni"), other).destination == Destination("login.uni.example")
 
 
 def test_what_the_profile_says_of_ssh(configuration: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from notebook_launcher.request import Request
 FLAT = Price(unit="SBU", gpu_hour=128.0, core_hour=1.0)
 BY_TYPE = Price(unit="GPU-h", gpu_hour={"A40": 1.0, "A100": 1.84, "T4": 0.35})
 NODES = Price(unit="node-h", node_hour=1.0)
+LEAST = Price(unit="SBU", core_hour=1, least_cores=16)
 DEAREST = Price(unit="h", gpu_hour=64.0, core_hour=1.0, rule="max")
 PARTITIONS = Price.model_validate(
     {"unit": "SBU", "core_hour": 1, "partitions": {"gpu_a100": {"gpu_hour": 128}, "gpu_h100": {"gpu_hour": 192}}}
@@ -48,6 +51,9 @@ def priced(price: Price, **flags: str | None) -> tuple[float, str] | None:
         (PARTITIONS, {"partition": "gpu_a100", "gpus": "a100:1"}, 256, "2 h × 1 a100"),
         (PARTITIONS, {"partition": "gpu_a100,gpu_h100", "gpus": "1"}, 384, "2 h × 1 GPU"),
         (PARTITIONS, {"partition": "thin", "ntasks": "16"}, 32, "2 h × 16 cores"),
+        (LEAST, {"ntasks": "4"}, 32, "2 h × 16 cores, the least there"),
+        (LEAST, {"ntasks": "4", "nodes": "2"}, 64, "2 h × 32 cores, the least there"),
+        (LEAST, {"ntasks": "17"}, 34, "2 h × 17 cores"),
         (Price(unit="SBU"), {"gpus": "1"}, 0, "2 h × what costs nothing"),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",
@@ -66,12 +72,27 @@ def test_what_a_request_will_cost(price: Price, flags: dict[str, str | None], co
         (BY_TYPE, {"gpus": "v100:1"}),
         (BY_TYPE, {"gpus": "1"}),
         (BY_TYPE, {"gpus": "a40:1,a100:1"}),
+        (PARTITIONS, {"cpus_per_task": "4"}),
     ],
     ids=["no limit", "cores with a GPU", "a whole node's cores", "shared cores", "a type without a price", "any type",
-         "two types"],
+         "two types", "the partition is the scheduler's choice"],
 )  # fmt: skip
 def test_where_a_number_is_missing_there_is_no_price(price: Price, flags: dict[str, str | None]) -> None:
     assert priced(price, **flags) is None
+
+
+@pytest.mark.parametrize(
+    ("price", "gpus", "meant", "reckoning"),
+    [
+        (PARTITIONS, "2", "a100", "1 h × 2 a100"),
+        (PARTITIONS, "h100:1", "a100", "1 h × 1 h100"),
+        (BY_TYPE, "1", "A40", "1 h × 1 A40"),
+        (BY_TYPE, "1", "other", None),
+    ],
+)
+def test_the_type_that_the_profile_means(price: Price, gpus: str, meant: str, reckoning: str | None) -> None:
+    found = estimate(price, Request({"time": "1:00:00", "gpus": gpus, "partition": "gpu_a100"}), meant)
+    assert (found.reckoning if found else None) == reckoning
 
 
 def test_the_bill_counts_as_the_estimate_does() -> None:
@@ -139,6 +160,27 @@ def test_without_an_account_only_a_table_of_one_tells() -> None:
     assert left_of(BUDGET, None, TABLE) is None
     assert left_of(BUDGET, None, "\n".join(TABLE.splitlines()[:2])) == 1840
     assert left_of(Budget(command=("b",), pattern=r"left: (?P<left>\S+)"), None, "left: 12\n") == 12
+
+
+@pytest.mark.parametrize(
+    "pattern", [r"(?:a|aa)*(?P<left>\d)", r"(a{1,50}){20}(?P<left>\d)", "a*" * 9 + r"(?P<left>\d)"]
+)
+def test_an_expression_that_would_search_for_ever_is_given_up(pattern: str) -> None:
+    budget, ticks, over = Budget(command=("b",), pattern=pattern), [], threading.Event()
+
+    def tick() -> None:
+        while not over.wait(0.02):
+            ticks.append(time.monotonic())
+
+    others = threading.Thread(target=tick)
+    others.start()
+    began = time.monotonic()
+    assert left_of(budget, None, ("a" * 5000 + "\n") * 50) is None
+    took = time.monotonic() - began
+    over.set()
+    others.join()
+    assert took < 5
+    assert took < 0.2 or len(ticks) > 3  # other threads go on meanwhile: the launch
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,8 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ("port = true", "port", "whole number"),
         ('[account]\nrequired = "yes"', "account.required", "true or false"),
         ('[account]\npattern = "("', "account.pattern", "regular expression"),
+        ("[gpu.per_gpu]\ncpus-per-task = 0", "cpus-per-task", "1"),
+        ('description = "a\u200bb"', "description", "cannot be seen"),
         ('[budget]\ncommand = ["x"]\npattern = "[0-9]+"', "budget.pattern", "(?P<left>"),
         ('[budget]\ncommand = []\npattern = "(?P<left>x)"', "budget.command", "empty"),
         ('[gpu]\ndefault_type = "t4"', "gpu", "[gpu.types]"),

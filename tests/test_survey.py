@@ -26,8 +26,9 @@ from notebook_launcher.drafting import (
     login_pattern,
     profile_text,
 )
-from notebook_launcher.errors import UsageError
+from notebook_launcher.errors import ProfileError, UsageError
 from notebook_launcher.findings import findings, probe_findings
+from notebook_launcher.hosts.base import Nobody
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.profiles.store import checked_profile
@@ -72,7 +73,7 @@ def profile_of(draft: Draft) -> ClusterProfile:
 def test_a_cluster_that_tells_everything(generation: str) -> None:
     draft = draft_of(recorded("lmod", generation))
     profile = profile_of(draft)
-    assert (profile.host, profile.user, profile.login_nodes) == ("login.uni.example", "alice", ("login",))
+    assert (profile.host, profile.user, profile.login_nodes) == ("login.uni.example", "alice", ())
     assert profile.defaults == {"account": "proj1"}
     assert profile.cpu.flags == {"partition": "core"}
     assert profile.gpu.flags == {"partition": "gpu", "gpus-per-node": "{count}"}
@@ -261,7 +262,17 @@ def test_the_name_comes_from_the_login_nodes(host: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("hostname", "pattern"),
-    [("login3.cluster", "login[0-9]*"), ("int4", "int[0-9]*"), ("front", "front"), ("localhost", None), (None, None)],
+    [
+        ("login3.cluster", "login[0-9]*.cluster"),
+        ("rackham.uni.example", "rackham.uni.example"),
+        ("int4", "int[0-9]*"),
+        ("mine", "mine"),
+        ("login2", None),  # those of other clusters are called so, too
+        ("front", None),
+        ("localhost.localdomain", None),
+        ("12", None),
+        (None, None),
+    ],
 )
 def test_a_pattern_for_all_login_nodes(hostname: str | None, pattern: str | None) -> None:
     assert login_pattern(hostname) == pattern
@@ -324,6 +335,41 @@ def test_any_answer_becomes_a_profile_that_can_be_read(lines: list[tuple[str, st
     assert all("\n" not in check.found for check in findings(draft))
 
 
+@pytest.mark.parametrize("end", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\r"])
+def test_no_line_end_but_the_scripts_own_begins_a_part(end: str) -> None:
+    lie = f"x{end}part associations{end}|here|lie||a|a{end}code 0"
+    parts = read_parts(f"survey 1\npart home\n|{lie}\n!{lie}\ncode 0\nend\n")
+    assert parts.keys() == {"home"}
+    assert len(parts["home"].lines) == len(parts["home"].said.splitlines()) == 1
+
+
+def test_many_lines_are_read_in_their_time() -> None:
+    began = time.monotonic()
+    parts = read_parts("survey 1\npart modules\n" + "|x\n" * 100_000 + "!y\n" * 100_000 + "code 0\n")
+    assert len(parts["modules"].lines) == 100_000
+    assert time.monotonic() - began < 3
+
+
+def test_a_cluster_with_lsf_is_called_so_and_gets_no_job_of_slurms() -> None:
+    draft = draft_of("survey 1\npart version\ncode 127\npart lsf\n|/usr/bin/bsub\ncode 0\n")
+    profile = profile_of(draft)
+    assert profile.scheduler == "lsf"
+    assert "(LSF)" in profile.description
+    assert surveying._probing(surveying.Wish("login", probe="gpu"), draft, Nobody()) is None
+
+
+def test_the_full_name_of_the_login_node_is_taken() -> None:
+    told = "survey 1\npart hostname\n|login3\ncode 0\npart hostname_f\n|{}\ncode 0\n"
+    assert read_survey(told.format("login3.uni.example"), DAY).hostname == "login3.uni.example"
+    assert read_survey(told.format("localhost.localdomain"), DAY).hostname == "login3"
+
+
+def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "clusters").write_text("a file")
+    with pytest.raises(ProfileError, match=r"uni\.toml cannot be written"):
+        surveying._keep(draft_of(recorded("lmod", "24.11")), tmp_path / "clusters" / "uni.toml")
+
+
 def test_what_a_start_up_file_prints_before_is_passed_over() -> None:
     assert read_parts("Welcome!\npart sinfo\n|x\nsurvey 1\npart machine\n|x86_64\ncode 0\nend\n").keys() == {"machine"}
     assert read_parts("bash: not found\n") == {}
@@ -332,14 +378,14 @@ def test_what_a_start_up_file_prints_before_is_passed_over() -> None:
 # ---- the script -----------------------------------------------------------------------------------------------
 
 
-def survey(folder: Path, programs: dict[str, str], *words: str, **env: str) -> str:
+def survey(folder: Path, programs: dict[str, str], *words: str, script: str = "", **env: str) -> str:
     for name, text in programs.items():
         (folder / name).write_text(f"#!/bin/bash\n{text}\n")
         (folder / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder), **env}
     done = subprocess.run(
         [os.environ.get("NBL_TEST_BASH", "bash"), "-s", "--", *words],
-        input=SCRIPT.read_text(),
+        input=script or SCRIPT.read_text(),
         env=env,
         text=True,
         capture_output=True,
@@ -365,6 +411,22 @@ def test_what_is_slow_or_hangs_costs_its_own_answer_only(tmp_path: Path) -> None
     assert read.cluster == "here", "what it left behind in the background is not waited for"
     assert read.why_not("clusters") == "sacctmgr show clusters took too long", "it had to be killed"
     assert read.home is not None
+
+
+def test_all_of_it_ends_in_its_time_whatever_drips_in_the_background(tmp_path: Path) -> None:
+    began = time.monotonic()
+    drips = '(for _ in {1..25}; do echo "slurm 25.05.1"; sleep 1; done) & exit'
+    script = SCRIPT.read_text().replace("ALL_SECONDS=70", "ALL_SECONDS=4")
+    told = survey(tmp_path, {"sinfo": "sleep 1", "scontrol": drips, "sacctmgr": drips}, "login", script=script)
+    assert time.monotonic() - began < 10
+    assert "part quota\ncode skipped\n" in told
+
+
+def test_what_a_login_shell_says_is_no_answer(tmp_path: Path) -> None:
+    (tmp_path / ".bash_profile").write_text("echo Lmod 9.9; echo python/3\nmodule() { echo jupyter/4; }\n")
+    read = read_survey(survey(tmp_path, {"sinfo": "echo slurm 25.05.1"}, "login"), DAY)
+    assert read.software.modules == ("jupyter/4",)
+    assert "9.9" not in str(read.software.module_system)
 
 
 def test_no_part_can_begin_in_what_a_command_prints(tmp_path: Path) -> None:

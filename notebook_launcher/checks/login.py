@@ -44,12 +44,16 @@ WITHIN = 30.0  # seconds for one look at the login node; a file server that hang
 # Lines of a word and a value. What is tried is removed at once. POSIX sh, read from standard input.
 LOOK_AT_HOME = r"""
 disk() { df -Pk -- "$1" 2>/dev/null | awk 'NR == 2 { print $2, $4 }'; }
-try() {
-  file=$1/.launch-notebook-checks-$$
-  if said=$( (head -c 65536 /dev/zero | cat >"$file") 2>&1 ); then said=ok; fi
-  rm -f -- "$file" 2>/dev/null
+try() (  # others may write in that folder as well: a name that nobody can foresee, and a file for us alone
+  umask 077
+  if said=$(mktemp -- "$1/.launch-notebook-checks.XXXXXX" 2>&1); then
+    file=$said
+    trap 'rm -f -- "$file"' EXIT
+    trap exit HUP INT TERM
+    if said=$( (head -c 65536 /dev/zero | cat >"$file") 2>&1 ); then said=ok; fi
+  fi
   printf '%s\n' "${said:-no reason was given}" | tail -n 1
-}
+)
 root=$1
 cd / || exit
 printf 'shell %s\numask %s\n' "${SHELL##*/}" "$(umask)"

@@ -21,6 +21,7 @@ from notebook_launcher.checkup import (
     ok,
     room_in,
     roughly,
+    sessions_on,
     unknown,
     warning,
 )
@@ -110,6 +111,9 @@ def check_request(round_: Round, host: Host, scheduler: Scheduler, request: Requ
     """Check what is asked for, one thing after the other, and when it would start."""
     told, outlook = Told(), scheduler.outlook
     if outlook is None:
+        for name in (ACCOUNT, WALLTIME, START) if not scheduler.same_machine else ():
+            round_.tell(name, unknown(f"Nothing can be asked of {scheduler.name} before a launch.",
+                                      "only a launch tells, or: launch-notebook doctor --node"))  # fmt: skip
         return told
     if not round_.check(ANSWERS, lambda: _answers(host, outlook, request, told), needs=[PROGRAMS],
                         doing="asking the scheduler"):  # fmt: skip
@@ -256,7 +260,7 @@ def _start(request: Request, told: Told, now: datetime) -> Finding:
 def check_accounting(round_: Round, host: Host, scheduler: Scheduler) -> None:
     """Check whether the accounting answers, by which a session's bill and end are told."""
     command = scheduler.history(JobRef("1"))
-    if command is None or scheduler.same_machine:
+    if command is None or scheduler.same_machine or scheduler.accounting(JobRef("1")) is None:
         return
 
     def look() -> Finding:
@@ -278,10 +282,13 @@ def check_room(round_: Round, request: Request, told: Told) -> None:
     def look() -> Finding:
         if not told.nodes:
             return unknown("What nodes there are was not told.")
-        gpus, cores = room_in(reserved, names[0] if names else None, told.nodes)
-        where = f"reservation {booking.name}" if booking and reserved else f"partition {names[0] if names else '?'}"
+        nodes = room_in(reserved, names, told.nodes)
+        where = f"reservation {booking.name}" if booking and reserved else f"partition {', '.join(names) or '?'}"
         if request.gpus:
-            return ok(f"{where} has {gpus} GPUs in service: {gpus // request.gpus} sessions like this one at a time")
+            count = sessions_on(nodes, request)
+            like_this = f"{count} session{'' if count == 1 else 's'} like this one at a time"
+            return ok(f"{where} has {_counted(gpus_of(nodes))} in service: {like_this}")
+        cores = sum(node.cores or 0 for node in nodes)
         return ok(f"{where} has {cores} cores in service, of which each session has its share")
 
     round_.check("room", look, needs=[ANSWERS, PARTITION])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
+import secrets
 from collections.abc import Callable, Iterator
 
 from notebook_launcher import causes
 from notebook_launcher.checks.login import HOME, ROOT
 from notebook_launcher.checks.rounds import Round
+from notebook_launcher.checks.tethered import TooSlow, run_tethered
 from notebook_launcher.checkup import Finding, fault, judge_for_others, judge_image, ok, read_image, unknown, warning
 from notebook_launcher.errors import HostCommandFailed, LauncherError
 from notebook_launcher.hosts.base import Host
@@ -21,6 +22,10 @@ IMAGE, ENVIRONMENT, JUPYTERLAB, DIGEST = "image", "environment", "JupyterLab", "
 WITHIN = 30.0  # seconds for a look at the way to an image
 ENTER_WITHIN = 90.0  # seconds for modules, the first entry into an image, and an activation
 DIGEST_WITHIN = 180.0  # seconds for the digest of an image of many gigabytes
+# The folder of a checkup that is over, and those of checkups that were killed: an hour old, they are nobody's any more.
+_REMOVE = (
+    'rm -rf -- "$1"; find "${1%/*}/" -maxdepth 1 -type d -name ".checkup-*" -mmin +60 -exec rm -rf -- {} + 2>/dev/null'
+)
 
 _SCRIPTS = ("lib.sh", "containers.sh", "checkup.sh")
 # what names a file; other commands keep their images in a store of their own, by names as of a registry
@@ -90,10 +95,11 @@ def check_image(round_: Round, host: Host, plan: Plan, site: Site, *, for_others
 
 
 def _digest(host: Host, path: str, wanted: str) -> Finding:
-    answer = host.run(["sha256sum", "--", path], timeout=DIGEST_WITHIN)
-    found = "sha256:" + (answer.stdout.split() or [""])[0].lstrip("\\")
-    if answer.exit_code != 0:
-        return unknown(f"The digest could not be taken: {answer.stderr.strip()}")
+    code, lines = run_tethered(host, ["sha256sum", "--", path], DIGEST_WITHIN)
+    said = " ".join(lines).strip()
+    found = "sha256:" + said.partition(" ")[0].lstrip("\\")
+    if code != 0:
+        return unknown(f"The digest could not be taken: {said}")
     if found != wanted:
         return fault(f"{path} is not the image that is meant: its digest is {found}, and not {wanted}.",
                      "take the image that the profile or the course means, or change `digest` there")  # fmt: skip
@@ -123,7 +129,12 @@ def check_environment(
     found: list[tuple[str, Finding]] = []
 
     def look() -> Finding:
-        passed, cause, sentence = _look(host, root, session_env())
+        try:
+            passed, cause, sentence = _look(host, root, session_env())
+        except TooSlow:
+            what = f"{name} was not ready within {ENTER_WITHIN:.0f} s on the login node; it was ended."
+            return warning(what, "is it slow, or does it ask for something? Try its lines by hand there"
+                           + ("" if node_tells else "; a node tells more: launch-notebook doctor --node"))  # fmt: skip
         found.extend(_judged(plan, name, passed, cause, sentence, node_tells=node_tells))
         return found[0][1]
 
@@ -166,21 +177,21 @@ def _is_absent(cause: str) -> bool:
 
 def _look(host: Host, root: str, session_env: str) -> tuple[list[str], str, str]:
     """Return the steps that went well, and the cause and the sentence of the first that did not."""
-    name = f".checkup-{os.getpid()}-{hashlib.sha256(os.urandom(16)).hexdigest()[:8]}"
+    name = f".checkup-{os.getpid()}-{secrets.token_hex(4)}"
     scripts = {script: (folder("jobscripts") / script).read_bytes() for script in _SCRIPTS}
     with _folder(host, f"{root}/{name}", {**scripts, "session.env": session_env.encode()}) as directory:
-        answer = host.run(["bash", f"{directory}/checkup.sh", directory], login_shell=True, timeout=ENTER_WITHIN)
-    lines = answer.stdout.splitlines()
+        code, lines = run_tethered(host, ["bash", f"{directory}/checkup.sh", directory], ENTER_WITHIN)
     passed = [line.partition(" ")[2] for line in lines if line.startswith("passed ")]
     failed = next((line for line in lines if line.startswith("failed ")), "")
     _, cause, sentence = (*failed.split(" ", 2), "", "", "")[:3]
-    said = [line for line in answer.stderr.splitlines() if line.strip() and "notebook-launcher:" not in line]
+    errors = [line.removeprefix("said ") for line in lines if line.startswith("said ")]
+    said = [line for line in errors if line.strip() and "notebook-launcher:" not in line]
     if "see the job's log" in sentence:
         sentence = sentence.partition(": see the job's log")[0] + (f": {said[-1].strip()}" if said else ".")
     elif cause == "container-failed" and said:
         sentence += f" {said[-1].strip()}"
     if not failed and "jupyterlab" not in passed:
-        raise HostCommandFailed("What came of it was not told.", why=(said or [f"exit code {answer.exit_code}"])[-1])
+        raise HostCommandFailed("What came of it was not told.", why=(said or [f"exit code {code}"])[-1])
     return passed, cause, sentence
 
 
@@ -192,4 +203,4 @@ def _folder(host: Host, path: str, files: dict[str, bytes]) -> Iterator[str]:
         yield path
     finally:
         with contextlib.suppress(LauncherError):
-            host.run(["rm", "-rf", "--", path], timeout=WITHIN)
+            host.run(["sh", "-c", _REMOVE, "remove", path], timeout=WITHIN)

@@ -74,14 +74,19 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _command_first(argv: Sequence[str]) -> list[str]:
-    """Move a command to the front where only options that every command has stand before it."""
+    """Move a command to the front where only options that every command has stand before it.
+
+    In a group that is its command with it: ``--json course list`` is ``course list --json``.
+    """
     words = list(argv)
     place = 0
     while place < len(words) and words[place].partition("=")[0] in _OF_ANY:
         place += 1 if "=" in words[place] or not _OF_ANY[words[place]] else 2
-    if 0 < place < len(words) and words[place] in cli.commands:
-        return [words[place], *words[:place], *words[place + 1 :]]
-    return words
+    end = place
+    group: click.Command | None = cli
+    while end < len(words) and isinstance(group, click.Group) and words[end] in group.commands:
+        group, end = group.commands[words[end]], end + 1
+    return [*words[place:end], *words[:place], *words[end:]]
 
 
 #: the options of a place, and whether a word comes after them
@@ -299,6 +304,7 @@ def launch(
         always_new=always_new,
         course=where.course,
         uv=uv,
+        course_files=where.course_files,
     )
     return _launch(ask, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
 

@@ -48,7 +48,14 @@ def checked_words(event: events.CheckedAll) -> str:
         if names:
             said.append(f"{what}: {', '.join(names)}")
     summary = f"{'; '.join(said)}."
-    return printable(summary if event.faults else f"Nothing is in the way of a launch. {summary}")
+    if event.faults:
+        return printable(summary)
+    is_open = _STOPS & {*event.warnings, *event.unknown}
+    return printable(f"{'No fault was found' if is_open else 'Nothing is in the way of a launch'}. {summary}")
+
+
+# without these nothing starts: as long as one of them is not well, nothing is promised
+_STOPS = frozenset({"image", "image digest", "environment", "JupyterLab"})
 
 
 def _mark(console: Console, result: str) -> str:

@@ -10,6 +10,7 @@ from notebook_launcher.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
 _UNFOLDED = 1000  # columns; what a program reads is not folded
@@ -43,15 +44,24 @@ def _list(console: Console, event: events.ClustersListed) -> None:
         if console.is_terminal and not one.problem and room > _LEAST:  # a line each: the list is there to choose from
             cells[-1].truncate(room, overflow="ellipsis")
         table.add_row(*cells)
-    width = console.width
-    if not console.is_terminal:
-        console.width = _UNFOLDED
-    console.print(table)
-    console.width = width
+    _print(console, table)
     if event.courses:
         _say(console, f"Courses that were taken: {', '.join(event.courses)}  (launch-notebook course)")
     if any(one.chosen for one in event.clusters):
         _say(console, "* is meant without --cluster.", "dim")
+
+
+def _print(console: Console, table: Table) -> None:
+    """Print a table; where a program reads it, with a line for each row and no blanks behind it."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    width, console.width = console.width, _UNFOLDED
+    with console.capture() as captured:
+        console.print(table)
+    console.width = width
+    for line in captured.get().splitlines():
+        console.out(line.rstrip(), highlight=False)
 
 
 def _about(one: events.ClusterSeen) -> str:

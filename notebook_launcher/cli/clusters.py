@@ -121,9 +121,7 @@ def _setting(text: str) -> tuple[tuple[str, ...], Any]:
     key, equals, value = text.partition("=")
     place = key_parts(key.strip())
     if not equals or not place:
-        raise UsageError(
-            f"--set {text} sets nothing.", mend="for example: --set environment=torch --set defaults.gpus=1"
-        )
+        raise UsageError(f"--set {text} sets nothing.", mend="for example: --set idle_stop=30m --set defaults.gpus=1")
     return place, plain_value(value.strip())
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from notebook_launcher.cli.views import BaseView
     from notebook_launcher.interrupts import Interrupts
     from notebook_launcher.plan import Place
+    from notebook_launcher.profiles.courses import CourseFiles
 
 ENGINES = ("auto", "paramiko", "openssh")
 STREAMS = ("auto", "node-ssh", "step", "job-sshd", "direct")
@@ -38,6 +39,7 @@ class Where:
     engine: str | None = None
     as_json: bool = False
     course: str | None = None
+    course_files: CourseFiles | None = None
 
     def place(self, stream: str | None = None) -> Place:
         """Return the place that is meant. Raises ``ProfileError`` or ``UsageError``."""
@@ -62,7 +64,9 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         course: str | None,
         **others: Any,
     ) -> Any:
-        where = _with_course_kept(Where(cluster, host, ssh_config, engine, as_json, course))
+        where = _with_course_kept(
+            Where(cluster, host, ssh_config, engine, as_json, course), look_only=others.get("dry_run", False)
+        )
         return command(*words, where=where, **others)
 
     for option in (
@@ -87,20 +91,26 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_where
 
 
-def _with_course_kept(where: Where) -> Where:
-    """Take a course that is named by its file or address, before any command goes where it leads."""
+def _with_course_kept(where: Where, *, look_only: bool) -> Where:
+    """Take a course that is named by its file or address, before any command goes where it leads.
+
+    ``look_only``: it is read for this run, and not kept.
+    """
     if where.course is None or where.host:
         return where
-    from notebook_launcher.courses import is_kept_name, take_course
+    from notebook_launcher.courses import is_kept_name, read_course, take_course
 
     if is_kept_name(where.course):
         return where
-    name = where.course
+    name, files = where.course, None
     with played(where, notes_apart=True) as (view, prompts, _):
-        name = take_course(where.course, view, prompts, where.cluster)
+        if look_only:
+            files = read_course(where.course, view, where.cluster)
+        else:
+            name = take_course(where.course, view, prompts, where.cluster)
     if view.exit_code:  # the terminal was closed
         raise click.exceptions.Exit(view.exit_code)
-    return dataclasses.replace(where, course=name)
+    return dataclasses.replace(where, course=name, course_files=files)
 
 
 def session_argument(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -62,6 +62,11 @@ def choose(settings: SshSettings, wanted: Wanted, facts: Facts) -> Choice:
     ``auto`` takes paramiko, which is quick and the same on every platform, unless the effective configuration needs
     what only OpenSSH has.
     """
+    if not settings.user:
+        raise ConnectionFailed(
+            f"Your name on {settings.hostname} is not known, and this machine has none for you.",
+            mend=f"name it: --host you@{settings.hostname}   or: launch-notebook clusters edit NAME --user …",
+        )
     if wanted == "openssh" and not facts.has_ssh:
         raise ConnectionFailed(
             "There is no ssh program here that can share a connection.",

@@ -134,10 +134,23 @@ class SshSettings:
         return name if self.port == 22 or self.host_key_alias else f"[{name}]:{self.port}"
 
 
+def user_here() -> str | None:
+    """Return the user's name on this machine; ``None`` where it knows only a number, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (
+        KeyError,
+        OSError,
+        ImportError,
+    ):  # KeyError: until Python 3.13; ImportError: Windows, with none in its place
+        return None
+
+
 def resolve(destination: Destination) -> SshSettings:
     """Return the effective settings for a destination. Raises ``ConnectionFailed`` for a broken configuration."""
     ssh = shutil.which("ssh")
-    options = _ask_ssh(ssh, destination) if ssh else _read_config(destination)
+    # ssh refuses to work for a user without a name
+    options = _ask_ssh(ssh, destination) if ssh and user_here() else _read_config(destination)
     return from_options(destination, options)
 
 
@@ -180,6 +193,9 @@ def _read_config(destination: Destination) -> dict[str, list[str]]:
         found = paramiko.SSHConfig.from_text(text).lookup(destination.host)
     except (paramiko.SSHException, OSError) as error:
         raise ConnectionFailed(f"{path} cannot be read.", why=str(error)) from None
+    except KeyError as error:  # paramiko asks for the user's name on this machine, as for %u
+        raise ConnectionFailed(f"{path} cannot be read.", why=f"You have no name on this machine: {error.args[0]}",
+                               mend="give yourself one: export USER=you") from None  # fmt: skip
     return {key: value if isinstance(value, list) else [str(value)] for key, value in found.items()}
 
 
@@ -223,7 +239,7 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
         return tuple(Path(word).expanduser() for word in words if word.lower() != "none")
 
     hostname = first("hostname", destination.host)
-    user = destination.user or first("user") or getpass.getuser()
+    user = destination.user or first("user") or user_here() or ""
     port = destination.port or _port(first("port", "22"))
     alias = first("hostkeyalias") or None
     # there are settings in which ``ssh -G`` leaves the tokens as they are
@@ -237,7 +253,7 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
         "n": destination.host,
         "p": str(port),
         "r": user,
-        "u": getpass.getuser(),
+        "u": user_here() or "",
     }
 
     def expanded(value: str) -> str:

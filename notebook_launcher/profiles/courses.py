@@ -15,14 +15,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from notebook_launcher.errors import ProfileError
+from notebook_launcher.errors import LauncherError, ProfileError
+from notebook_launcher.profiles.keeping import keep_choice
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
-from notebook_launcher.profiles.store import as_flags, config_folder, validated
+from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration, validated
 from notebook_launcher.request import merge_flags
 
 _FILE = "course.toml"  # the course's own file, whatever it was called where it came from
 _SOURCE = "source.json"
+_ASIDE = ".old-"  # begins the name of the folder that a course is in while a newer one takes its place
 _OTHERS = "files"  # the folder of what stands beside it: files it stands on, and notebooks
 _DEEPEST = 8  # course files that stand on each other
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -94,6 +96,8 @@ def courses_folder() -> Path:
 
 def kept_courses() -> list[str]:
     """Return the names of the courses that were taken."""
+    for aside in courses_folder().glob(f"{_ASIDE}*"):
+        _put_back(courses_folder() / aside.name.removeprefix(_ASIDE))
     found = (path.parent.name for path in courses_folder().glob(f"*/{_FILE}"))
     return sorted(name for name in found if _NAME.fullmatch(name))
 
@@ -101,13 +105,16 @@ def kept_courses() -> list[str]:
 def kept_course(name: str) -> KeptCourse:
     """Return a course that was taken. Raises ``ProfileError``."""
     folder = courses_folder() / name
+    if _NAME.fullmatch(name):
+        _put_back(folder)
     if not _NAME.fullmatch(name) or not (folder / _FILE).is_file():
         raise ProfileError(
             f"There is no course “{name}”.",
             why=f"There are: {', '.join(kept_courses()) or 'none yet'}.",
             mend="take one from its file or its address: launch-notebook --course FILE_OR_URL",
         )
-    layers = stacked(read_layer(folder / _FILE), _FILE, lambda base: read_layer(folder / _OTHERS / base))[0]
+    # without a name: where it came from it may have had another, and stand on a file that is called as it is here
+    layers = stacked(read_layer(folder / _FILE), "", lambda base: read_layer(folder / _OTHERS / base))[0]
     return KeptCourse(validated_course(layers), layers, folder, *_noted(folder))
 
 
@@ -119,7 +126,8 @@ def kept_from(source: str) -> str | None:
 def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
     """Return a course's file with those that it stands on, the lowest first, and their names beside it.
 
-    ``read`` returns the file of a name. Raises ``ProfileError`` where they stand on each other in a circle.
+    ``read`` returns the file of a name. Raises ``ProfileError`` where they stand on each other in a circle; what it
+    raises names the line as well.
     """
     layers, names = [own], [name]
     while (base := layers[0].data.get("base")) is not None:
@@ -132,7 +140,11 @@ def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[
             raise ProfileError(f"{where}: the course files stand on each other in a circle.", why=chain)
         if len(names) == _DEEPEST:
             raise ProfileError(f"{where}: more than {_DEEPEST} course files stand on each other.")
-        layers.insert(0, read(base))
+        try:
+            layers.insert(0, read(base))
+        except LauncherError as error:
+            error.what = f"{where}: {error.what}"
+            raise
         names.insert(0, base)
     return tuple(layers), tuple(names)
 
@@ -244,36 +256,19 @@ def forget_course(name: str) -> None:
     if not _NAME.fullmatch(name) or not folder.is_dir():
         kept_course(name)  # says what there is
     with _told(folder):
+        shutil.rmtree(_aside(folder), ignore_errors=True)  # it would be put back
         shutil.rmtree(folder)
 
 
 def choose_course(name: str | None) -> None:
     """Make a course the one that is meant without ``--course``; ``None``: none is. Raises ``ProfileError``."""
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    path = (config_folder() / "config.toml").resolve()
-    try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    except (OSError, ValueError, TOMLKitError) as error:
-        raise ProfileError(f"{path} cannot be read.", why=str(error)) from None
-    if document.get("course") == name:
-        return
-    if name is None:
-        document.remove("course")
-    else:
-        document["course"] = name
-    with _told(path):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=".config.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(tomlkit.dumps(document))
-        Path(beside).replace(path)
+    if load_configuration().course != name:
+        keep_choice("course", name)
 
 
 @contextlib.contextmanager
 def _written_beside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder that takes a folder's place at the end; nothing of it stays where that fails."""
+    """Yield a new folder that takes a folder's place at the end; where that fails, the old one stays and no other."""
     with _told(folder):
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))  # for this user alone
@@ -281,11 +276,26 @@ def _written_beside(folder: Path) -> Iterator[Path]:
             new = beside / "new"
             new.mkdir(0o700)
             yield new
+            _put_back(folder)
+            shutil.rmtree(_aside(folder), ignore_errors=True)
             if folder.exists():
-                folder.replace(beside / "old")
+                folder.replace(_aside(folder))
             new.replace(folder)
+            shutil.rmtree(_aside(folder), ignore_errors=True)
         finally:
+            _put_back(folder)
             shutil.rmtree(beside, ignore_errors=True)
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(_ASIDE + folder.name)
+
+
+def _put_back(folder: Path) -> None:
+    """Bring back a course that was put aside for a newer one, which never came: the launcher was killed."""
+    if not folder.exists() and _aside(folder).exists():
+        with contextlib.suppress(OSError):  # another launcher was quicker
+            _aside(folder).replace(folder)
 
 
 @contextlib.contextmanager

@@ -114,8 +114,13 @@ def keep_profile(name: str, text: str) -> Path:
 
 def keep_cluster(name: str | None) -> Path:
     """Write into the configuration which cluster is meant without ``--cluster``. Raises ``ProfileError``."""
+    return keep_choice("cluster", name)
+
+
+def keep_choice(key: str, value: str | None) -> Path:
+    """Write a key of the configuration; ``None`` takes it away. Raises ``ProfileError``."""
     path = config_folder() / "config.toml"
-    text = changed(read_layer(path).text if path.exists() else "", {("cluster",): name}, str(path))
+    text = changed(read_layer(path).text if path.exists() else "", {(key,): value}, str(path))
     validated(Configuration, [Layer(str(path), parse_layer(text.encode(), str(path)).data, text)])
     return write_private(path, text)
 

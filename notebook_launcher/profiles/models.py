@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 import warnings
 from datetime import date
 from typing import Annotated, Literal
@@ -19,13 +20,16 @@ from pydantic import (
 )
 
 from notebook_launcher.errors import UsageError
+from notebook_launcher.expressions import TooSlow, search
 from notebook_launcher.request import parse_idle, parse_walltime
+
+_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # controls, marks of format such as zero widths, ends of lines
 
 
 def _one_line(text: str) -> str:
     if re.search(r"[\n\r]", text):
         raise ValueError("has more than one line")
-    if re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", text):
+    if any(unicodedata.category(sign) in _UNSEEN and sign != "\t" for sign in text):
         raise ValueError("has a character that cannot be seen")
     return text
 
@@ -59,6 +63,7 @@ Ending = Annotated[Line, _looks_like(r"[\w.-]+", "the end of a name")]
 TypeName = Annotated[Line, _looks_like(r"(?!-)[\w.+-]+", "the name of a kind of GPU")]
 Folder = Annotated[Line, _looks_like(r"[/~$].*", "a folder that begins with /, ~ or $HOME")]
 Whole = Annotated[int, Field(strict=True)]
+Count = Annotated[Whole, Field(ge=1)]
 Rate = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 YesNo = Annotated[bool, Field(strict=True)]
 # A flag of the scheduler: ``true`` is a flag without a value, ``false`` takes away what a lower layer has.
@@ -104,8 +109,10 @@ class Environment(_Strict):
         for name, value in env.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ValueError(f"“{name}” is not a name for an environment variable")
-            if re.search(r"[\n\r\0]", value):
-                raise ValueError(f"the value of {name} has more than one line")
+            try:
+                _one_line(value)  # the user agrees to what is shown of it
+            except ValueError as error:
+                raise ValueError(f"the value of {name} {error}") from None
         return env
 
     @property
@@ -117,12 +124,14 @@ class Environment(_Strict):
 class Rates(_Strict):
     """What an hour costs, in the site's own unit; what is absent costs nothing.
 
-    ``gpu_hour``: of one GPU, or by type. ``core_hour``: of one core. ``node_hour``: of one node.
+    ``gpu_hour``: of one GPU, or by type. ``core_hour``: of one core. ``node_hour``: of one node. ``least_cores``: the
+    fewest that are charged on a node.
     """
 
     gpu_hour: Rate | dict[Line, Rate] = 0.0
     core_hour: Rate = 0.0
     node_hour: Rate = 0.0
+    least_cores: Whole = Field(default=0, ge=0)
 
 
 class Price(Rates):
@@ -178,6 +187,13 @@ class AccountRule(_Strict):
         _expression(pattern or "")
         return pattern
 
+    def fits(self, name: str) -> bool:
+        """Whether a name looks like an account of this cluster, in any case of letters, or nobody can tell."""
+        try:
+            return not self.pattern or search(self.pattern, name, whole=True, any_case=True) is not None
+        except TooSlow:
+            return True
+
 
 def _expression(pattern: str) -> re.Pattern[str]:
     try:
@@ -197,18 +213,22 @@ class Flags(_Strict):
 
     description: Sentence = ""
     flags: dict[str, FlagValue] = Field(default_factory=dict)
-    per_gpu: dict[str, Whole] = Field(default_factory=dict)
+    per_gpu: dict[str, Count] = Field(default_factory=dict)
 
 
 class GpuRule(Flags):
     """How GPUs are asked for here; ``types`` stand on top of it, by the name that ``--gpus NAME:2`` takes.
 
     ``default``: how many where nothing is said. ``required``: why a job without any is not possible here.
+    ``whole_partitions``: where a job gets all GPUs of its node if it names no number, and how many these are.
+    ``most``: how many a job may have, by partition and QOS; more are told.
     """
 
     default: Whole = Field(default=0, ge=0)
     default_type: TypeName | None = None
     required: Line | None = None
+    whole_partitions: dict[Line, Count] = Field(default_factory=dict)
+    most: dict[Line, Count] = Field(default_factory=dict)
     types: dict[TypeName, Flags] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -338,6 +358,9 @@ def _checked_idle(text: str | None) -> str | None:
     return text
 
 
+MOST_NOTEBOOKS = 200  # each is a file to fetch
+
+
 class Reservation(_Strict):
     """Nodes that are kept for a course from one day to another, both included. Days are those of the user's clock."""
 
@@ -395,6 +418,8 @@ class CourseProfile(_Strict):
     @field_validator("notebooks")
     @classmethod
     def _stay_below(cls, notebooks: tuple[str, ...]) -> tuple[str, ...]:
+        if len(notebooks) > MOST_NOTEBOOKS:
+            raise ValueError(f"has {len(notebooks)} files, and at most {MOST_NOTEBOOKS} are brought")
         for name in notebooks:
             if name.startswith("~") or "\\" in name or {"", "..", "."} & set(name.split("/")):
                 raise ValueError(f"“{name}” does not lie beside the course file")

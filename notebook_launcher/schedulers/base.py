@@ -138,6 +138,7 @@ class Accounted:
     nodes: int | None = None
     gpus: int | None = None
     gpu_type: str | None = None
+    partition: str | None = None
     cpu_used: float | None = None
     cpu_reserved: int | None = None
     memory_peak: float | None = None

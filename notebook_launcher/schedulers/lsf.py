@@ -11,18 +11,18 @@ A request keeps the words of ``sbatch`` on LSF, too, in a profile as on the comm
                                              ``nodes = 1`` and ``ntasks-per-node`` are understood; more nodes are not
 (always)                                     ``-R span[hosts=1]``
 ``mem-per-cpu = "5G"``                       ``-R rusage[mem=5GB]``: per core, as sites count that reserve per task
-``mem = "20G"``                              the same, divided by the cores
+``mem = "20G"``, ``mem-per-gpu``             the same, divided by the cores, rounded up to MiB
 ``gpus = 2``, ``gpus-per-node = 2``,         ``-gpu num=2:mode=exclusive_process``. A type (``a100:2``) is refused: the
 ``gres = "gpu:2"``                           profile's ``[gpu.types]`` lead to a queue or a ``constraint``
-``constraint = "gpu80gb"``                   ``-R select[gpu80gb]``: LSF's own expression
+``constraint = "gpu80gb"``                   ``-R select[gpu80gb]``: LSF's own expression, without brackets
 ``begin``                                    ``-b month:day:hour:minute``, on the cluster's clock
 ``account``                                  ``-P``
 ``reservation``                              ``-U``
-``nodelist = "n1,n2"``                       ``-m "n1 n2"``
+``nodelist = "n1,n2"``                       ``-m "n1 n2"``; each by its name, no ``n[1-2]``
 ``job-name``, ``output``, ``error``          ``-J``, ``-o`` (``-oo`` with ``open-mode = "truncate"``), ``-e``; in names
                                              ``%j`` is LSF's ``%J``
 ``exclusive``, ``hold``, ``requeue``         ``-x``, ``-H``, ``-r``
-``mail-user``, ``mail-type``                 ``-u``, ``-B`` for BEGIN, ``-N`` for END, both for ALL
+``mail-user``, ``mail-type``                 ``-u``, ``-B`` for BEGIN, ``-N`` for END, both for ALL; no others
 ===========================================  ===================================================================
 
 Any other flag is refused by its name, before anything is queued.
@@ -30,6 +30,7 @@ Any other flag is refused by its name, before anything is queued.
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -221,8 +222,19 @@ class _Words:
 
     def _where(self) -> list[str]:
         pairs = (("-q", _list(self._take("partition"))), ("-P", self._take("account")),
-                 ("-U", self._take("reservation")), ("-m", _list(self._take("nodelist"))))  # fmt: skip
+                 ("-U", self._take("reservation")), ("-m", _list(self._plain("nodelist", "n1,n2"))))  # fmt: skip
         return [word for flag, value in pairs if value for word in (flag, value)]
+
+    def _plain(self, flag: str, example: str) -> str | None:
+        """Take a value that means nothing else by a bracket: LSF lists no names so, and its own end what it is put in.
+
+        Raises ``UsageError``.
+        """
+        value = self._take(flag)
+        if value and re.search(r"[][]", value):
+            raise UsageError(f"--{flag}={value} cannot be asked for on LSF.", why="There are brackets in it.",
+                             mend=f"for example: --{flag}={example}")  # fmt: skip
+        return value
 
     def _how_long(self) -> list[str]:
         self._take("time")
@@ -249,7 +261,7 @@ class _Words:
     def _how_much(self) -> list[str]:
         gpus = self._gpus()
         cores = self._cores(gpus)
-        needs = [f"select[{feature}]"] if (feature := self._take("constraint")) else []
+        needs = [f"select[{feature}]"] if (feature := self._plain("constraint", "gpu80gb")) else []
         needs.append("span[hosts=1]")
         if memory := self._memory(cores, gpus):
             needs.append(f"rusage[mem={memory}]")
@@ -277,8 +289,14 @@ class _Words:
         if nodes not in ("1", "1-1"):
             raise UsageError(f"--nodes={nodes}: on LSF a session is on one host.", mend="leave --nodes away")
         tasks, on_node = self._number("ntasks"), self._number("ntasks-per-node")
-        each, of_gpu = self._number("cpus-per-task"), self._number("cpus-per-gpu")
+        each, of_gpu = self._number("cpus-per-task"), self._number(self._of_gpus("cpus-per-gpu", gpus))
         return max(1, (tasks or on_node or 1) * (each or (of_gpu or 0) * gpus or 1))
+
+    def _of_gpus(self, flag: str, gpus: int) -> str:
+        """Return the name of a flag that counts by GPUs. Raises ``UsageError`` where it is there, and they are not."""
+        if flag in self._flags and not gpus:
+            raise UsageError(f"--{flag}={self._flags[flag]} asks for nothing without GPUs.", mend="with --gpus 1")
+        return flag
 
     def _number(self, flag: str) -> int | None:
         text = self._take(flag)
@@ -290,9 +308,10 @@ class _Words:
 
     def _memory(self, cores: int, gpus: int) -> str | None:
         """Return how much each core reserves, as ``5GB`` or ``1500MB``."""
-        whole, of_core, of_gpu = (self._mib(flag) for flag in ("mem", "mem-per-cpu", "mem-per-gpu"))
+        of_gpus = self._of_gpus("mem-per-gpu", gpus)
+        whole, of_core, of_gpu = (self._mib(flag) for flag in ("mem", "mem-per-cpu", of_gpus))
         total = whole or (of_core or 0) * cores or (of_gpu or 0) * gpus
-        each = -(-int(total) // cores)
+        each = math.ceil(total / cores)
         return None if not each else f"{each // 1024}GB" if each % 1024 == 0 else f"{each}MB"
 
     def _mib(self, flag: str) -> float | None:
@@ -305,7 +324,12 @@ class _Words:
         return int(match[1]) * _MIB[match[2]]
 
     def _whom_to_tell(self) -> list[str]:
-        user, wishes = self._take("mail-user"), set((self._take("mail-type") or "").upper().split(","))
+        user, asked = self._take("mail-user"), self._take("mail-type") or ""
+        wishes = set(asked.upper().split(","))
+        if wishes - {"BEGIN", "END", "ALL", "NONE", ""}:
+            raise UsageError(f"--mail-type={asked} cannot be asked for on LSF.",
+                             why="It writes when a job begins and when it ends, and never else.",
+                             mend="for example: --mail-type=END")  # fmt: skip
         words = ["-u", user] if user else []
         words += ["-B"] if wishes & {"BEGIN", "ALL"} else []
         return words + (["-N"] if wishes & {"END", "ALL"} else [])
@@ -406,7 +430,8 @@ def _reason(text: str | None) -> str | None:
 
 def _first_host(text: str | None) -> str | None:
     """Return the first of ``node1:node1`` or ``4*node1:node2``."""
-    return re.sub(r"^\d+\*", "", text.split(":")[0].split()[0]) if text and text.split() else None
+    match = re.match(r"\s*(?:\d+\*)?([^\s:]+)", text or "")
+    return match[1] if match else None
 
 
 def _limit(text: str | None) -> str | None:

@@ -35,7 +35,7 @@ _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
      "for example: -t 2:00:00, -b 15:00"),
     (r"Too many processors", SizeRefused, "There are never as many cores for one job.",
      "ask for fewer, or another queue: -p; what a queue allows is shown by: bqueues -l QUEUE"),
-    (r"illegal option -- gpu|GPU", GresRefused, "GPUs cannot be asked for like this there.",
+    (r"illegal option -- gpu|Bad GPU|GPU requirement", GresRefused, "GPUs cannot be asked for like this there.",
      "the GPUs are listed by: bhosts -gpu"),
     (r"resource requirement|Error (in|near)|section", ConstraintRefused, "The resources are not ones that LSF knows.",
      "a --constraint stands in select[…]; the resources are listed by: lsinfo"),
@@ -46,6 +46,8 @@ _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
     (r"threshold|limit", LimitRefused, "A limit does not allow one more job like this.",
      "end other jobs of yours: bjobs"),
 )  # fmt: skip
+# Names are no words of LSF's: those in angles, and that of a queue or an argument in front of the sentence.
+_NAMES = re.compile(r"^(?![A-Z]+LIMIT:)\S+: |<.*?>(?=[\s.,;:]|$)")
 # the daemon was reached, or may have been: it may have taken the job
 _UNHEARD = re.compile(r"daemon not responding|Cannot connect to LSF", re.I)
 
@@ -63,8 +65,9 @@ def explain(answer: Answer) -> LauncherError:
             mend="is this the cluster's login node? name it with --host or in a profile",
         )
     why = f"bsub: {said or f'exit code {answer.exit_code}, no message'}"
+    sentence = _NAMES.sub("", said)
     for pattern, kind, meaning, mend in _REFUSALS:
-        if re.search(pattern, said, re.I):
+        if re.search(pattern, sentence, re.I):
             error = kind(f"{'The job was not queued' if kind is SchedulerAway else 'LSF refused the job'}. {meaning}",
                          why=why, mend=mend)  # fmt: skip
             if isinstance(error, SchedulerAway):

@@ -16,7 +16,7 @@ from notebook_launcher.schedulers.base import Accounted, JobRef, State
 from notebook_launcher.schedulers.slurm_environment import on_cluster, plain
 
 _FIELDS = (
-    *("JobIDRaw", "State", "UID", "ElapsedRaw", "TimelimitRaw", "AllocCPUS", "AllocNodes", "AllocTRES"),
+    *("JobIDRaw", "State", "UID", "Partition", "ElapsedRaw", "TimelimitRaw", "AllocCPUS", "AllocNodes", "AllocTRES"),
     *("TotalCPU", "CPUTimeRAW", "MaxRSS", "ReqMem", "ConsumedEnergyRaw"),
 )
 _MIB = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
@@ -104,6 +104,7 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
         nodes=nodes,
         gpus=gpus if tres.keys() - {""} else None,
         gpu_type=gpu_type,
+        partition=row["Partition"] or None,
         cpu_used=_cpu_used(run),
         cpu_reserved=_count(row["CPUTimeRAW"]),
         memory_peak=max(filter(None, (_mib(step["MaxRSS"]) for step in run.steps)), default=None),
