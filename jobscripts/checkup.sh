@@ -18,8 +18,9 @@ main() {
     exit
   fi
   checkup_folder=$1
-  trap 'rm -rf -- "$checkup_folder"' EXIT
-  trap exit HUP INT TERM
+  # whoever ends us may say so twice: rm is not to hear it
+  trap 'trap "" HUP INT TERM; rm -rf -- "$checkup_folder"' EXIT
+  trap 'trap "" HUP INT TERM; exit' HUP INT TERM
   read_settings "$1/session.env"
   local code
   (trap - EXIT HUP INT TERM; look) </dev/null 2>"$1/errors"

@@ -177,11 +177,7 @@ come_in() {
 # for fails.
 list_seen() {
   local i path place paths=("$HOME" /tmp "$NBL_SESSION_DIR")
-  case $PWD in
-    / | /bin | /bin/* | /dev | /dev/* | /etc | /etc/* | /lib | /lib/* | /lib32 | /lib32/* | /lib64 | /lib64/*) ;;
-    /opt | /opt/* | /proc | /proc/* | /run | /run/* | /sbin | /sbin/* | /sys | /sys/* | /usr | /usr/* | /var) ;;
-    *) paths+=("$PWD") ;;
-  esac
+  is_in_every_image "$PWD" || paths+=("$PWD")
   for i in "${!bind_from[@]}"; do
     [[ ${bind_from[i]}${bind_to[i]} != *["$1"]* ]] || fail bind-missing "The container should see ${bind_from[i]}\
  (bind=${bind_spec[i]}), but ${container_command##*/} cannot be given a name with a space, a comma or the like."
@@ -195,6 +191,13 @@ list_seen() {
     seen_from+=("$path") seen_to+=("$path") seen_how+=('')
   done
   seen_from+=("${bind_from[@]}") seen_to+=("${bind_to[@]}") seen_how+=("${bind_how[@]}")
+}
+
+is_in_every_image() {
+  case $1/ in
+    // | /bin/* | /dev/* | /etc/* | /lib/* | /lib32/* | /lib64/* | /opt/* | /proc/* | /run/* | /sbin/* | /sys/* | /usr/* | /var/) ;;
+    *) return 1 ;;
+  esac
 }
 
 # Set exported to the names of the variables that go along where none go by themselves. What names programs and

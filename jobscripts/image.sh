@@ -43,6 +43,7 @@ note() {
   [[ -n $want_container ]] || return 0
   find_kind "$want_container"
   if [[ $kind != file ]] || was_replaced; then
+    bytes=0 modified=0
     write_note
     return
   fi
@@ -62,8 +63,10 @@ check() {
  ${want_digest:0:19}…, which the environment demands."
   find_noted_digest "$want_container" || log "taking the digest of $want_container, which the environment demands"
   quietly=()
+  { : >"$dir/runtime/taking-digest"; } 2>/dev/null # for that time JupyterLab's does not run
   take_digest "$want_container" ||
     fail image-unreadable "The digest of $want_container could not be taken on $(uname -n)."
+  rm -f -- "$dir/runtime/taking-digest"
   [[ $digest == "$want_digest" ]] || fail image-differs "The image $want_container is not the one that the environment\
  demands: its digest is ${digest:0:19}… and should be ${want_digest:0:19}…."
 }

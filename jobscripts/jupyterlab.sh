@@ -325,9 +325,16 @@ start_noting_image() {
   set +m
 }
 
+# Once it has ended, its number may be another's.
 end_noting_image() {
-  [[ -z $noter ]] || kill -KILL -- "-$noter" 2>/dev/null
+  [[ -z $noter || $'\n'$(jobs -pr)$'\n' != *$'\n'"$noter"$'\n'* ]] || kill -KILL -- "-$noter" 2>/dev/null
   noter=''
+}
+
+# Leave for the note which file is entered.
+note_identity() {
+  [[ ! -f $want_container ]] ||
+    stat -L -c '%i-%s-%Y-%Z' -- "$want_container" >"$NBL_SESSION_DIR/runtime/image" 2>/dev/null
 }
 
 # ----------------------------------------------------------------------------------------------------- JupyterLab
@@ -357,6 +364,8 @@ await_jupyterlab() {
   until find_server; do
     [[ -z $signal ]] || leave_on_signal
     is_running || return 1
+    # Nothing starts before the image's digest is known.
+    [[ ! -e $NBL_SESSION_DIR/runtime/taking-digest ]] || { SECONDS=0 said=15; }
     if ((SECONDS > want_start_timeout)); then
       leave jupyter-silent 1 "JupyterLab did not listen on $node within $want_start_timeout seconds: see the job's log;\
  start_timeout= allows more."
@@ -536,6 +545,7 @@ enter() {
 }
 
 enter_container() {
+  note_identity
   prepare_container
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
   open_guard

@@ -13,6 +13,9 @@ try:
 except ImportError:
     metadata = None
 
+# begins the lines for the launcher, which says what it is: what runs here prints as well
+MARK = sys.argv[2]
+
 LOOK = """
 import importlib.util, json, os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -39,7 +42,7 @@ print("nbl-kernel " + json.dumps(found))
 
 def tell(**values):
     """Print a line for the launcher."""
-    print("nbl-found " + json.dumps(values), flush=True)
+    print(MARK + " " + json.dumps(values), flush=True)
 
 
 def version(name):

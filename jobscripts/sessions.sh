@@ -17,7 +17,7 @@
 #   unreadable          ROOT is there, and may not be read
 #
 # With UNTIL (UTC, as 2026-10-22T01:44:55Z), records of sessions that ended before it and were tidied already are
-# removed, a few at each call, and not listed. `tidy` removes the token and the keys of sessions that are over, and,
+# removed, a few at each call, and not listed; folders and logs of images and environments that are as old likewise. `tidy` removes the token and the keys of sessions that are over, and,
 # after --remove, the whole record. Whether a session is over is for the scheduler to say: a job that waits to run again
 # has an exit.json as well.
 #
@@ -28,6 +28,7 @@ set -u
 
 readonly MOST_BYTES=16384
 readonly MOST_REMOVED=20
+readonly ERRAND='^(image|look|make)-([0-9]{8})-([0-9]{6})-[a-z2-7]{4}(\.log)?$'
 readonly NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
 
 main() {
@@ -65,6 +66,7 @@ list() {
   # Unless it is all that there is: some file servers (AFS, NFS with other users) show no file's owner as it is.
   [[ $own || ${#foreign[@]} -eq 0 ]] || printf '%s\n' "${foreign[@]}"
   remove_records ${old[@]+"${old[@]}"}
+  [[ -z $until ]] || remove_errands
   printf 'end\n'
 }
 
@@ -181,6 +183,18 @@ remove_records() {
   rm -f -- "${records[@]}"
   rmdir -- "$@"
 } 2>/dev/null
+
+# What making images and environments and looking into them has left where the launcher was killed. As old as records
+# that are removed, a few at each call.
+remove_errands() {
+  local path made until_digits=${until//[!0-9]/} errands=()
+  for path in "$root"/{image,look,make}-*; do
+    [[ ${path##*/} =~ $ERRAND && -O $path && ! -L $path ]] || continue
+    made=${BASH_REMATCH[2]}${BASH_REMATCH[3]}
+    ((${#errands[@]} == MOST_REMOVED)) || [[ ! $made < $until_digits ]] || errands+=("$path")
+  done
+  ((${#errands[@]} == 0)) || rm -rf -- "${errands[@]}" 2>/dev/null
+}
 
 # is_ours NAME: whether the launcher or its job writes a file of that name, or has begun to.
 is_ours() {

@@ -15,20 +15,19 @@ from notebook_launcher.checkup import Finding, fault, ok, unknown, warning
 from notebook_launcher.errand import directly, in_a_job
 from notebook_launcher.errors import EnvironmentFailed, LauncherError, UsageError
 from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.images import LAST_LINES, last_word
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.lacking import how_to_add_jupyterlab
 from notebook_launcher.launch import session_env
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Ask, Here, Place, Plan, chosen_environment, find_place, image_path
+from notebook_launcher.profiles.keeping import Values, changed, checked_text, keep_profile, new_text, own_text
 from notebook_launcher.profiles.layers import merge, origin
 from notebook_launcher.profiles.models import Environment
-from notebook_launcher.profiles.store import config_folder, load_profile, profile_layers
+from notebook_launcher.profiles.store import own_path, profile_layers
 from notebook_launcher.resources import folder, job_files
 from notebook_launcher.session import environment_lines, json_object, new_id
 from notebook_launcher.stage import Stage, View
-
-_MARK = "nbl-found "  # begins the lines of probe.py that are for us
-
 
 # --- which there are, and what one comes to -----------------------------------------------------------------------
 
@@ -126,15 +125,16 @@ def _probe(plan: Plan, stage: Stage, what: str, *, node: bool) -> _Found:
 
     def heard(line: str, where: str) -> bool:
         found.where = where
-        if line.startswith(_MARK):
-            found.values.update(json_object(line[len(_MARK) :]))
+        if line.startswith(f"{mark} "):
+            found.values.update(json_object(line[len(mark) :]))
         elif line:
             found.said.append(line)
             stage.view.show(events.Building(f"looking into {plan.environment_name or 'it'}", where, line))
         return "end" in found.values
 
     with _folder(plan, stage) as work:
-        command = f'{_FIND_PYTHON}; exec "$python" {shlex.quote(f"{work}/probe.py")} {what}'
+        mark = work.rpartition("/")[2]
+        command = f'{_FIND_PYTHON}; exec "$python" {shlex.quote(f"{work}/probe.py")} {what} {mark}'
         words = ["bash", f"{work}/shell.sh", work, "inside", command]
         if node and not stage.scheduler.same_machine:
             in_a_job(plan, stage, lambda _session: words, heard)
@@ -202,10 +202,17 @@ def _findings(plan: Plan, found: _Found, *, gpus: bool) -> Iterator[tuple[str, F
 # --- written down -------------------------------------------------------------------------------------------------
 
 
+def export_folder(name: str | None) -> Path:
+    """Return where an environment is written down: a course may call it ``../../x``, which is a name and no path."""
+    return Path(re.sub(r"[^\w.-]+", "-", name or "").strip(".-") or "environment")
+
+
 def export_environment(
     plan: Plan, target: Path, view: View, prompts: Prompts, interrupts: Interrupts, *, force: bool = False
 ) -> None:
     """Write into a folder here what it takes to make an environment anew. Raises ``EnvironmentFailed``."""
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"{target} is no folder.", mend="name a folder with -o")
     if target.exists() and any(target.iterdir()) and not force:
         raise UsageError(f"The folder {target} is not empty.", mend="name another one with -o, or give --force")
     with open_stage(plan.place, view, prompts, interrupts) as stage:
@@ -256,10 +263,18 @@ def _files(plan: Plan, values: Mapping[str, object], image: Mapping[str, object]
                    f"    conda env create -n {name} -f environment.yml", ""]  # fmt: skip
     else:
         files["requirements.txt"] = "".join(f"{item}\n" for item in packages)
+        if local := [item for item in packages if "+" in item]:
+            files["requirements.txt"] = f"{_INDEX_MISSING}\n# --extra-index-url …\n" + files["requirements.txt"]
+            readme += [f"The Python Package Index does not have {', '.join(local)}: versions with a + are in an index of",
+                       "their own. PyTorch's is named in torch-cpu.def, among the launcher's definition files. Put it",
+                       "into the second line of requirements.txt.", ""]  # fmt: skip
         readme += ["Make it anew with:", "", f"    launch-notebook env create requirements.txt --name {name}",
                    "    python3 -m venv DIR; DIR/bin/pip install -r requirements.txt", ""]  # fmt: skip
     files["README.md"] = "\n".join(readme).rstrip("\n") + "\n"
     return files
+
+
+_INDEX_MISSING = "# Name the index that has the versions with a +, and take the # away:"
 
 
 def _list(value: object) -> Sequence[object]:
@@ -292,30 +307,37 @@ def create_environment(
     ``job``: in a job of its own, not on the login node. Raises ``UsageError`` or ``EnvironmentFailed``.
     """
     content = _checked_file(creation)
-    path = _own_profile(plan.place)
+    cluster = _profile_name(plan.place)
     _refuse_known(plan.place, creation.name)
     with open_stage(plan.place, view, prompts, interrupts) as stage:
         place = stage.site.expand(creation.conda or creation.name if creation.is_conda else creation.venv or "")
+        if "/" in place and not place.startswith("/"):
+            place = f"{stage.site.home}/{place}"
+        checked_text(cluster, _with_environment(cluster, plan, creation, place))  # now, and not after all the work
         said: list[str] = []
         answer: dict[str, str] = {}
 
         def heard(line: str, where: str) -> bool:
-            word, _, rest = line.partition(" ")
-            if word in ("nbl-made", "nbl-failed"):
-                answer[word] = rest
+            if told := last_word(line, work):
+                answer.update([told])
             elif line:
                 said.append(line)
                 view.show(events.Building(creation.file.name, where, line))
-            return word in ("nbl-made", "nbl-failed")
+            return bool(told)
 
         with _create_folder(plan, stage, creation, content) as work:
             words = ["bash", f"{work}/environment.sh", "conda" if creation.is_conda else "venv", work, place]
-            here = directly(stage, words, heard) if not job or stage.scheduler.same_machine else None
-            reason = here if here is not None else in_a_job(_bare(plan), stage, lambda _session: words, heard)
-        if "nbl-made" not in answer:
-            why = "\n".join([f"{answer.get('nbl-failed') or reason} It said at last:", *said[-12:]])
+            stop = f"{work}/stop"
+            if job and not stage.scheduler.same_machine:
+                reason = in_a_job(_bare(plan), stage, lambda _session: words, heard, stop)
+            else:
+                reason = directly(stage, words, heard, stop)
+        if "made" not in answer:
+            why = answer.get("failed") or reason
+            if said:
+                why = "\n".join([f"{why} It said at last:", *said[-LAST_LINES:]])
             raise EnvironmentFailed(f"No environment was made of {creation.file}.", why=why)
-    _add_to_profile(path, plan, creation, answer["nbl-made"])
+    path = keep_profile(cluster, _with_environment(cluster, plan, creation, place))
     view.show(events.Kept(f"environment {creation.name}: launch-notebook -- {creation.name}", str(path)))
 
 
@@ -336,13 +358,13 @@ def _checked_file(creation: Creation) -> bytes:
         raise UsageError(f"{creation.file} cannot be read.", why=error.strerror or str(error)) from None
 
 
-def _own_profile(place: Place) -> Path:
+def _profile_name(place: Place) -> str:
     if place.cluster is None:
         raise UsageError(
             "There is no profile into which the environment could be put.",
             mend="name one with --cluster, or make one: launch-notebook init user@login",
         )
-    return config_folder() / "clusters" / f"{place.cluster}.toml"
+    return place.cluster
 
 
 def _refuse_known(place: Place, name: str) -> None:
@@ -354,7 +376,8 @@ def _refuse_known(place: Place, name: str) -> None:
 def _create_folder(plan: Plan, stage: Stage, creation: Creation, content: bytes) -> Iterator[str]:
     work = f"{stage.root}/make-{new_id(stage.clock())}"
     scripts = {
-        name: (folder("jobscripts") / name).read_bytes() for name in ("environment.sh", "lib.sh", "containers.sh")
+        name: (folder("jobscripts") / name).read_bytes()
+        for name in ("environment.sh", "making.sh", "lib.sh", "containers.sh")
     }
     loaded = Environment(modules=plan.environment.modules, module_use=plan.environment.module_use)
     file = "environment.yml" if creation.is_conda else "requirements.txt"
@@ -362,26 +385,18 @@ def _create_folder(plan: Plan, stage: Stage, creation: Creation, content: bytes)
     try:
         yield work
     finally:
+        with contextlib.suppress(LauncherError):  # what is killed does not tidy up after itself
+            stage.host.run(["bash", f"{work}/environment.sh", "tidy", work])
         with contextlib.suppress(LauncherError):
             stage.host.run(["rm", "-rf", "--", work])
 
 
-def _add_to_profile(path: Path, plan: Plan, creation: Creation, made: str) -> None:
-    """Add the environment to the user's own profile; what stands there, comments too, stays as it is."""
-    import tomlkit
-
-    document = tomlkit.parse(path.read_text(encoding="utf-8-sig")) if path.exists() else tomlkit.document()
-    if not path.exists():
-        document["base"] = plan.place.cluster
-    tables = document.setdefault("environments", tomlkit.table(is_super_table=True))
-    table = tomlkit.table()
-    table["description"] = f"made of {creation.file.name}"
-    if plan.environment.modules:
-        table["modules"] = list(plan.environment.modules)
-    table["conda" if creation.is_conda else "venv"] = made
-    tables[creation.name] = table
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(tomlkit.dumps(document), encoding="utf-8")
-    new.replace(path)
-    load_profile(plan.place.cluster or "")  # what we have written is read at once, as every launch will
+def _with_environment(cluster: str, plan: Plan, creation: Creation, place: str) -> str:
+    """Return the user's own file of the profile with the environment in it; what stands there stays as it is."""
+    values: Values = {
+        ("environments", creation.name, "description"): f"made of {creation.file.name}",
+        ("environments", creation.name, "modules"): list(plan.environment.modules) or None,
+        ("environments", creation.name, "conda" if creation.is_conda else "venv"): place,
+    }
+    text = own_text(cluster)
+    return changed(new_text(cluster) if text is None else text, values, str(own_path(cluster)))

@@ -30,7 +30,7 @@ from notebook_launcher.stage import Stage, View
 
 Machine = Literal["job", "login", "here"]
 LAST_LINES = 12  # of what was said, in an error
-_SCRIPTS = ("image.sh", "lib.sh", "containers.sh")
+_SCRIPTS = ("image.sh", "making.sh", "lib.sh", "containers.sh")
 _MAKES_IMAGES = (None, "apptainer", "singularity")
 
 
@@ -171,7 +171,7 @@ def _refuse_existing(stage: Stage, image: str) -> None:
     if stage.host.run(["test", "-e", image]).exit_code == 0:
         raise ImageFailed(
             f"There is an image {image} already, on {stage.host.label}.",
-            mend="take another name with -o, or replace it with --force: sessions that run in it keep the old one",
+            mend="take another name with -o, or replace it with --force when no session runs in it any more",
         )
 
 
@@ -195,29 +195,38 @@ def _work_folder(stage: Stage, recipe: Recipe, profile: ClusterProfile, image: s
 
 def _made_there(plan: Plan, stage: Stage, recipe: Recipe, machine: Machine, words: list[str]) -> Mapping[str, object]:
     """Run image.sh on the right machine, show what it says, and return what it notes of the image at last."""
+    work = words[3]
     said: list[str] = []
     answer: dict[str, str] = {}
 
     def heard(line: str, where: str) -> bool:
         answer["where"] = where
-        word, _, rest = line.partition(" ")
-        if word in ("nbl-image", "nbl-failed"):
-            answer[word] = rest
+        if told := last_word(line, work):
+            answer.update([told])
         elif line:
             said.append(line)
             stage.view.show(events.Building(recipe.source, where, line))
-        return word in ("nbl-image", "nbl-failed")
+        return bool(told)
 
-    stop = f"{words[3]}/stop"  # in the work folder
+    stop = f"{work}/stop"
     if machine == "job" and not stage.scheduler.same_machine:
         bare = dataclasses.replace(plan, environment_name=None, environment=Environment(), container=None, path=())
         reason = in_a_job(bare, stage, lambda _session: words, heard, stop)
     else:
         reason = directly(stage, words, heard, stop)
-    if "nbl-image" not in answer:
+    if "image" not in answer:
         where = answer.get("where", stage.host.label)
-        raise _failed(stage, recipe, where, said, answer.get("nbl-failed") or reason)
-    return json_object(answer["nbl-image"])
+        raise _failed(stage, recipe, where, said, answer.get("failed") or reason)
+    return json_object(answer["image"])
+
+
+def last_word(line: str, work: str) -> tuple[str, str] | None:
+    """Return what a script in a work folder says for us, and of what kind it is: ``nbl-KIND WORK TEXT``.
+
+    A line that does not know the folder's name is one of what is built.
+    """
+    found = re.fullmatch(r"nbl-(image|made|failed) (\S+) (.*)", line)
+    return (found[1], found[3]) if found and found[2] == work.rpartition("/")[2] else None
 
 
 def _failed(stage: Stage, recipe: Recipe, where: str, said: list[str], why: str) -> ImageFailed:

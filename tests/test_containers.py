@@ -36,6 +36,7 @@ printf '%s\\n' "$HOME" "$PWD" "$(umask)" "${NBL_HOME-}${NBL_FOLDER-}${NBL_UMASK-
 exit 0
 """
 NASTY = "it's $(touch ran) `touch ran`; touch ran &"
+NASTY_WITHOUT_SPACES = "it's$(touch${IFS}ran)&"
 
 
 @pytest.fixture
@@ -78,8 +79,8 @@ def pairs_of(words: list[str], flag: str) -> list[str]:
     return [after for word, after in itertools.pairwise(words) if word == flag]
 
 
-def data(job: Job) -> Path:
-    place = job.root / NASTY.replace("/", "")
+def data(job: Job, name: str = NASTY) -> Path:
+    place = job.root / name
     place.mkdir()
     return place
 
@@ -125,21 +126,35 @@ def test_podman_fetches_an_address_and_runs_a_directory(job: Job) -> None:
 
 
 def test_enroot(job: Job) -> None:
-    place = data(job)
+    place = data(job, NASTY_WITHOUT_SPACES)
     image = job.root / "an image.sqsh"
     image.touch()
     words = called(job, "enroot", f"bind={place}:/data:ro", "setenv=MINE=1", "gpu=nvidia", image=str(image))
     assert (words[0], words[-1]) == ("start", str(image))
+    (rc,) = pairs_of(words, "--rc")
+    assert Path(rc).read_text() == 'exec "$@"\n', "in place of the image's entrypoint"
     assert f"{place}:/data:x-create=auto,rbind,ro" in pairs_of(words, "--mount")
     assert "MINE" in pairs_of(words, "--env")
     assert environment(job)["NVIDIA_VISIBLE_DEVICES"] == "all"
 
 
-def test_pyxis(job: Job) -> None:
-    place = data(job)
+@pytest.mark.parametrize(
+    ("image", "written"),
+    [
+        ("docker://nvcr.io/nvidia/x:1", "nvcr.io#nvidia/x:1"),
+        ("docker://docker.io/library/x:1", "library/x:1"),
+        ("nvcr.io#x:1", "nvcr.io#x:1"),
+        ("x:1", "x:1"),
+        ("a.sqsh", "WORK/a.sqsh"),
+    ],
+)
+def test_pyxis(job: Job, image: str, written: str) -> None:
+    place = data(job, NASTY_WITHOUT_SPACES)
+    (job.work / "a.sqsh").touch()
     job.env |= {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
-    words = called(job, "pyxis", f"bind={place}:/data:ro", "gpu=none", image="docker://nvcr.io/x:1")
-    assert {"--overlap", "--ntasks=1", "--nodelist=n1", "--container-image=nvcr.io/x:1"} <= set(words)
+    words = called(job, "pyxis", f"bind={place}:/data:ro", "gpu=none", image=image)
+    assert {"--overlap", "--ntasks=1", "--nodelist=n1", "--mpi=none", "--cpu-bind=none", "--quiet"} <= set(words)
+    assert f"--container-image={written.replace('WORK', str(job.work))}" in words
     mounts = next(word for word in words if word.startswith("--container-mounts="))
     assert f"{place}:/data:ro" in mounts.partition("=")[2].split(",")
     assert environment(job)["NVIDIA_VISIBLE_DEVICES"] == "void"
@@ -154,9 +169,20 @@ def test_pyxis_outside_of_slurm(job: Job) -> None:
 
 def test_shifter(job: Job) -> None:
     place = data(job)
-    words = called(job, "shifter", f"bind={place}:/data", "gpu=nvidia", image="docker://a/b:1")
+    words = called(job, "shifter", f"bind={place}:/data:rw", "gpu=nvidia", image="docker://a/b:1")
     assert words == ["--image=docker:a/b:1", "--module=gpu", f"--volume={place}:/data",
                      f"--volume={job.dir}:{job.dir}", f"--workdir={job.work}", "--"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("folder", "own"),
+    [("/usr/share", True), ("/run", True), ("/var", True), ("/", True)]
+    + [(folder, False) for folder in ("/runs/me", "/usr2/home", "/optics", "/var/lib/me", "/home/me")],
+)
+def test_what_every_image_has_itself(folder: str, own: bool) -> None:
+    """A working directory there is not shown; one with a like name is."""
+    code = 'source "$0/containers.sh"; is_in_every_image "$1"'
+    assert (subprocess.run([BASH, "-c", code, str(JOBSCRIPTS), folder]).returncode == 0) == own
 
 
 @pytest.mark.parametrize("command", ["apptainer", "charliecloud", "podman"])
@@ -215,10 +241,11 @@ def test_the_runtime_that_suits_the_image(job: Job, image: str, there: list[str]
         (["container=no:image", "container_command=apptainer"], "image-missing", "docker://no:image"),
         (["container=x:1", "container_command=shifter"], "container-command-missing", "no shifter"),
         (["container=x:1", "container_command=podman", "bind=/not/there:/x"], "bind-missing", "/not/there"),
+        (["container=/dev/null", "container_command=enroot", "bind=/etc:/a b"], "bind-missing", "enroot cannot be given"),
     ],
 )
 def test_what_is_missing_is_named(job: Job, lines: list[str], cause: str, words: str) -> None:
-    for name in ("podman", "apptainer", "ch-run"):
+    for name in ("podman", "apptainer", "ch-run", "enroot"):
         job.tool(name, STAND_IN)
     job.ask(*lines)
     report: dict[str, Any] = job.run()

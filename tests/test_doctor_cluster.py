@@ -197,7 +197,7 @@ def test_on_the_login_node_and_without_a_profile(
     assert told.results("scheduler", "account", "start", "image", "JupyterLab") == ["ok"] * 5
 
 
-def test_in_a_terminal_it_asks_about_the_node_and_fits_80_columns(cluster: PracticeCluster) -> None:
+def test_in_a_terminal_it_fits_80_columns(cluster: PracticeCluster) -> None:
     argv = cluster.argv("laptop", "alice", ["launch-notebook", "doctor", "-A", "proj9"], env={"TERM": "xterm"})
     child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", dimensions=(24, 80), timeout=60)
     child.expect(pexpect.EOF)  # a job that would be refused is not asked about
@@ -205,14 +205,6 @@ def test_in_a_terminal_it_asks_about_the_node_and_fits_80_columns(cluster: Pract
     assert child.exitstatus == 8
     shown = plain(str(child.before)).splitlines()
     assert any("✗ account" in line for line in shown) and any("→ did you mean -A proj" in line for line in shown)
-    argv = cluster.argv("laptop", "alice", ["launch-notebook", "doctor"], env={"TERM": "xterm"})
-    child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", dimensions=(24, 80), timeout=60)
-    child.expect("Start a job of five minutes.*yes/no")
-    child.sendline("no")
-    child.expect("Nothing is in the way of a launch")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 0
 
 
 COURSE = """\
@@ -253,10 +245,12 @@ def test_the_week_before_a_course(cluster: PracticeCluster) -> None:
     assert "does not last" in told.checks["reservation lab1"]["found"]
 
 
-def test_ctrl_c_while_it_looks_at_a_node_leaves_nothing(
+def test_a_node_is_asked_about_and_ctrl_c_while_it_looks_at_one_leaves_nothing(
     cluster: PracticeCluster, start: Callable[..., Session]
 ) -> None:
-    session = start("doctor", "--node")
+    session = start("doctor")
+    session.expect("Start a job of five minutes.*yes/no")
+    session.send("yes\n")
     session.expect(r"job \d+ (is queued|waits|runs)")
     session.send("\x03")
     assert session.end() == 130
@@ -267,7 +261,7 @@ def test_an_environment_that_hangs_goes_on_nowhere(cluster: PracticeCluster, sta
     def hanging() -> int:
         return " ".join(people_processes(cluster, ("login",))).count("sleep 987")
 
-    with profile("[environments.slow]\nactivate = \"sleep 987; sleep 987\"")(cluster):
+    with profile('[environments.slow]\nactivate = "sleep 987; sleep 987"')(cluster):
         interrupted, killed = (start("doctor", "faulty", "--no-node", "--", "slow") for _ in range(2))
         wait_until(lambda: hanging() >= 2, 20, "both environments hang")
         interrupted.send("\x03")

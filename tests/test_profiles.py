@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -436,3 +437,11 @@ def test_the_documented_mistake_is_told_like_that(write: Write) -> None:
         load_profile("uni")
     told = f"launch-notebook: {caught.value.what}\n      → {caught.value.mend}"
     assert told.replace(str(path), "~/.config/notebook-launcher/clusters/uni.toml") in DOCUMENTED
+
+
+def test_an_account_is_not_doubted_where_its_expression_finds_no_end() -> None:
+    began = time.monotonic()
+    assert AccountRule(pattern="(a|aa)*[bc]").fits("a" * 150)
+    assert time.monotonic() - began < 5
+    assert AccountRule(pattern="(a|aa)*[bc]").fits("aaB")
+    assert not AccountRule(pattern="(a|aa)*[bc]").fits("d")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from notebook_launcher.cli.options import ASKED_FLAGS, Where, place_options, played, scheduler_options
+from notebook_launcher.cli.options import (
+    ASKED_FLAGS,
+    Where,
+    place_options,
+    plan_without_gpus,
+    played,
+    scheduler_options,
+)
 from notebook_launcher.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,7 +94,7 @@ def export(name: str | None, *, where: Where, target: Path | None, force: bool) 
     from notebook_launcher import environments
 
     plan = _plan(_ask(where, name))
-    target = target or Path(plan.environment_name or "environment")
+    target = target or environments.export_folder(plan.environment_name)
     with played(where) as (view, prompts, interrupts):
         environments.export_environment(plan, target, view, prompts, interrupts, force=force)
     return view.exit_code
@@ -122,7 +129,6 @@ def create(
     import dataclasses
 
     from notebook_launcher import environments
-    from notebook_launcher.plan import Ask, Here, make_plan
     from notebook_launcher.profiles import Environment
 
     flags = ctx.obj[ASKED_FLAGS]
@@ -132,12 +138,7 @@ def create(
     creation = environments.Creation(file.expanduser(), name, venv or f"~/environments/{name}", conda)
     if creation.is_conda:
         creation = dataclasses.replace(creation, venv=venv)
-    if job:
-        ask = Ask({**flags, "gpus": "0"}, where.cluster, where.host, where.ssh_config, engine=where.engine,
-                  course=where.course)  # fmt: skip
-        plan = make_plan(ask, Here.look())
-    else:
-        plan = _plan(_ask(where, None))
+    plan = plan_without_gpus(where, flags) if job else _plan(_ask(where, None))
     plan = dataclasses.replace(plan, environment=Environment(modules=modules), container=None)
     with played(where) as (view, prompts, interrupts):
         environments.create_environment(plan, creation, view, prompts, interrupts, job=job)

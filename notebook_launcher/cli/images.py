@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.cli.options import ASKED_FLAGS, Where, place_options, played, scheduler_options
+from notebook_launcher.cli.options import ASKED_FLAGS, Where, place_options, plan_without_gpus, played, scheduler_options
 from notebook_launcher.errors import UsageError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _make(
 
 def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Plan:
     """Return the plan of the job, or of none: then nothing is asked of a scheduler."""
-    from notebook_launcher.plan import Ask, Here, Place, Plan, make_plan
+    from notebook_launcher.plan import Place, Plan
     from notebook_launcher.profiles import ClusterProfile, Environment
     from notebook_launcher.request import Request
 
@@ -115,9 +115,7 @@ def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Pl
     if asked.gpus:
         raise UsageError("An image is made without GPUs.", why="No build uses one, and others wait for it.")
     if machine == "job":
-        ask = Ask({**flags, "gpus": "0"}, where.cluster, where.host, where.ssh_config, engine=where.engine,
-                  course=where.course)  # fmt: skip
-        return make_plan(ask, Here.look())
+        return plan_without_gpus(where, flags)
     if flags:
         raise UsageError(
             "There is no job that flags of the scheduler could be for.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.views import BaseView
     from notebook_launcher.interrupts import Interrupts
-    from notebook_launcher.plan import Place
+    from notebook_launcher.plan import Place, Plan
     from notebook_launcher.profiles.courses import CourseFiles
 
 ENGINES = ("auto", "paramiko", "openssh")
@@ -198,6 +198,16 @@ def scheduler_options(command: Callable[..., Any], *, without: str = "") -> Call
     for flag in reversed(FLAGS):
         command = _scheduler_option(flag, without)(command)
     return command
+
+
+def plan_without_gpus(where: Where, flags: Mapping[str, str | None]) -> Plan:
+    """Return the plan of a job in which something is made that needs no GPU."""
+    from notebook_launcher.plan import Ask, Here, make_plan
+
+    asked = {**flags, "gpus": "0"}
+    return make_plan(
+        Ask(asked, where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course), Here.look()
+    )
 
 
 @contextlib.contextmanager

@@ -328,7 +328,7 @@ class _Words:
         wishes = set(asked.upper().split(","))
         if wishes - {"BEGIN", "END", "ALL", "NONE", ""}:
             raise UsageError(f"--mail-type={asked} cannot be asked for on LSF.",
-                             why="It writes when a job begins and when it ends, and never else.",
+                             why="It writes when a job begins and when it ends, at no other time.",
                              mend="for example: --mail-type=END")  # fmt: skip
         words = ["-u", user] if user else []
         words += ["-B"] if wishes & {"BEGIN", "ALL"} else []

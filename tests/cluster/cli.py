@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from . import state
+from . import shipped, state
 from .errors import ClusterError
 from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
 from .practice import PracticeCluster, check_machine
@@ -78,8 +78,10 @@ def _wait_for_end(pid: int) -> None:
     select.select([handle], [], [])
 
 
-def _build(cluster: PracticeCluster, _options: argparse.Namespace) -> int:
+def _build(cluster: PracticeCluster, options: argparse.Namespace) -> int:
     cluster.build()
+    for name in options.image:
+        shipped.build_image(name, cluster.generation)
     say("Everything is built.")
     return 0
 
@@ -170,6 +172,8 @@ def _parser() -> argparse.ArgumentParser:
     down.add_argument("--after", type=int, metavar="PID", help="wait for the end of this process first")
     down.set_defaults(command=_down)
     build = commands.add_parser("build", parents=[which], help="build what is missing, start nothing")
+    build.add_argument("--image", action="append", default=[], choices=shipped.REQUIREMENTS, metavar="NAME",
+                       help="also an image of a definition that is shipped (repeatable; takes minutes)")  # fmt: skip
     build.set_defaults(command=_build)
     status = commands.add_parser("status", parents=[which], help="say what is up")
     status.set_defaults(command=_status)

@@ -1,6 +1,6 @@
 """Images made from the definition files that the launcher ships, each built when a test asks for it.
 
-They are no part of every cluster: TensorFlow alone takes minutes. A definition is built as it is shipped, but for its
+They are no part of every cluster: TensorFlow alone takes minutes; `make test` builds what tests need before they run. A definition is built as it is shipped, but for its
 head: a box has no way out, so it stands on the image base of the practice cluster, and its wheels lie beside it.
 """
 
@@ -64,10 +64,16 @@ def _make_image(directory: Path, kind: str, base: Path, wheels: Path, rootfs: Pa
     recipes._apptainer_build(directory, kind, rootfs, [Bind(base, "/build/base"), Bind(wheels, "/build/wheels")])
 
 
+def build_image(name: str, generation: str) -> Artefact:
+    """Build an image if it is missing, and return it."""
+    artefact = image(name, generation)
+    cache.provide([artefact], state.artefacts_in_use())
+    return artefact
+
+
 def provide_image(cluster: PracticeCluster, name: str) -> str:
     """Build an image if it is missing, put it on a running cluster, and return its path there."""
-    artefact = image(name, cluster.generation)
-    cache.provide([artefact], state.artefacts_in_use())
+    artefact = build_image(name, cluster.generation)
     target = cluster.directory / "sw" / "images" / f"{name}.sif"
     if not target.exists():
         try:
