@@ -19,11 +19,11 @@ main() {
   fi
   checkup_folder=$1
   # whoever ends us may say so twice: rm is not to hear it
-  trap 'trap "" HUP INT TERM; rm -rf -- "$checkup_folder"' EXIT
-  trap 'trap "" HUP INT TERM; exit' HUP INT TERM
+  trap 'trap "" HUP INT PIPE TERM; rm -rf -- "$checkup_folder"' EXIT
+  trap 'trap "" HUP INT PIPE TERM; exit' HUP INT PIPE TERM
   read_settings "$1/session.env"
   local code
-  (trap - EXIT HUP INT TERM; look) </dev/null 2>"$1/errors"
+  (trap - EXIT HUP INT PIPE TERM; look) </dev/null 2>"$1/errors"
   code=$?
   if read_line "$NBL_CAUSE_FILE"; then
     printf 'failed %s\n' "$REPLY"

@@ -195,7 +195,8 @@ list_seen() {
 
 is_in_every_image() {
   case $1/ in
-    // | /bin/* | /dev/* | /etc/* | /lib/* | /lib32/* | /lib64/* | /opt/* | /proc/* | /run/* | /sbin/* | /sys/* | /usr/* | /var/) ;;
+    // | /bin/* | /dev/* | /etc/* | /lib/* | /lib32/* | /lib64/* | /opt/*) ;;
+    /proc/* | /run/* | /sbin/* | /sys/* | /usr/* | /var/) ;;
     *) return 1 ;;
   esac
 }
@@ -307,13 +308,28 @@ find_podman_image() {
   podman_flags+=(--pull=never)
   said=$("$container_command" image exists "$want_container" 2>&1 </dev/null) && return
   if [[ $said == *'system migrate'* ]] && ! is_conmon_running; then
+    is_podman_store_local || fail container-failed "Podman's records are those of a job on $(uname -n) that was killed;\
+ outside of a job, '${container_command##*/} system migrate' puts them right, and ends all your containers."
     log "Podman's records on $(uname -n) are those of a job that was killed, putting them right"
-    "$container_command" system migrate </dev/null >&2
-    "$container_command" image exists "$want_container" </dev/null && return
+    # It does, and may crash thereafter, with a long tale.
+    "$container_command" system migrate </dev/null >/dev/null 2>&1
+    said=$("$container_command" image exists "$want_container" 2>&1 </dev/null) && return
   fi
   [[ -z $said ]] || log "Podman said: $said"
   fail image-missing "There is no container image $want_container that ${container_command##*/} knows on $(uname -n);\
  fetch or load it before, outside of a job: ${container_command##*/} pull $want_container."
+}
+
+# Are Podman's records those of this node alone? On a file system that nodes share, they are of containers elsewhere too.
+is_podman_store_local() {
+  local said place=''
+  said=$("$container_command" --log-level=debug image exists "$want_container" 2>&1 </dev/null)
+  [[ $said =~ 'Using graph root '([^\"]+) ]] && place=${BASH_REMATCH[1]}
+  [[ -d $place ]] || return 1
+  case $(stat -f -c %T -- "$place" 2>/dev/null) in
+    ext* | xfs | btrfs | zfs | f2fs | tmpfs | ramfs | overlay*) ;;
+    *) return 1 ;;
+  esac
 }
 
 is_conmon_running() {

@@ -241,6 +241,7 @@ def _entry(record: Record, told: Told, now: datetime) -> Entry:
         _about(record, status, state),
         iso(started),
         iso(ended),
+        asked.purpose,
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
     return Entry(record, seen, ended or _ended_by(record, started), was_asked and answers is not None and is_over)

@@ -24,11 +24,15 @@ SOON_FULL = 95  # per cent of a quota
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one check: the result, what was found, and for a fault or a warning what to do about it."""
+    """What came of one check: the result, what was found, and for a fault or a warning what to do about it.
+
+    ``who`` would stumble over a fault.
+    """
 
     result: Result
     found: str
     mend: str = ""
+    who: str = "A launch"
 
 
 def ok(found: str) -> Finding:
@@ -278,12 +282,12 @@ def judge_booking(
         names = [one.name for one in bookings]
         near = difflib.get_close_matches(name, names, n=1)
         there = f"There are: {', '.join(names)}." if names else "There is none."
-        mend = f"did you mean {near[0]}?" if near else "ask whoever made it; or go without --reservation"
+        mend = f"did you mean {near[0]}?" if near else "ask whoever made it, or go without it"
         return fault(f"There is no reservation {name}. {there}", mend)
     when = f"{name}: {span_of(booking, now.tzinfo)}"
     end = moment(booking.end, now)
     if end is not None and end <= now:
-        return fault(f"The reservation is over: {when}.", "go without --reservation, or ask for another one")
+        return fault(f"The reservation is over: {when}.", "go without it, or ask for another one")
     if refusal is not None:
         return fault(f"You may not use the reservation {name}. {refusal.why}".strip(),
                      f"it is for {whom(booking)}: ask whoever made it to add you")  # fmt: skip
@@ -382,28 +386,34 @@ class Step:
 
 @dataclass(frozen=True)
 class Image:
-    """An image as the login node sees it. ``kind``: sif, squashfs, folder, other, missing, or unreadable."""
+    """An image as the login node sees it. ``kind``: sif, squashfs, folder, other, missing, or unreadable.
+
+    ``beside``: where the way to it ends, the names that are there instead.
+    """
 
     path: str
     kind: str
     bytes: int | None = None
     steps: tuple[Step, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 def read_image(path: str, text: str) -> Image:
     """Read what ``LOOK_AT_IMAGE`` printed."""
     kind, count = "unknown", None
-    steps = []
+    steps, beside = [], []
     for line in text.splitlines():
         words = line.split(" ", 5)
         if words[0] == "step" and len(words) == 6:
             _, enters, mode, owner, group, place = words
             steps.append(Step(place, mode, owner, group, enters == "yes"))
+        elif words[0] == "beside":
+            beside.append(line.partition(" ")[2])
         elif words[0] == "kind" and len(words) > 1:
             kind = words[1]
         elif words[0] == "bytes" and len(words) > 1 and words[1].isdecimal():
             count = int(words[1])
-    return Image(path, kind, count, tuple(steps))
+    return Image(path, kind, count, tuple(steps), tuple(beside))
 
 
 def judge_image(image: Image) -> Finding:
@@ -418,8 +428,11 @@ def judge_image(image: Image) -> Finding:
         )
     if image.kind == "missing":
         last = image.steps[-1].path if image.steps else "/"
+        missing = image.path.removeprefix(last).lstrip("/").partition("/")[0]
+        near = difflib.get_close_matches(missing, image.beside, n=1)
+        look = f"did you mean {last.rstrip('/')}/{near[0]}?" if near else f"see: ls {last}"
         return fault(f"There is no image {image.path}; what is there of the way to it ends at {last}.",
-                     f"see: ls {last}; name another one after --, or get it: launch-notebook image pull")  # fmt: skip
+                     f"{look}; name another one after --, or get it: launch-notebook image pull")  # fmt: skip
     if image.kind == "unreadable":
         step = image.steps[-1] if image.steps else Step(image.path)
         return fault(f"You may not read the image {image.path} ({step.mode}, owner {step.owner}, group {step.group}).",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from notebook_launcher import events
+from notebook_launcher.dialect import refuse_if_closed
 from notebook_launcher.errors import AnswerMissing, ProfileError, UsageError
 from notebook_launcher.plan import THIS_MACHINE
 from notebook_launcher.profiles import ClusterProfile, load_configuration, load_profile
@@ -32,6 +33,7 @@ from notebook_launcher.profiles.keeping import (
 from notebook_launcher.profiles.layers import Layer, merge, origin
 from notebook_launcher.profiles.store import bundled_profiles, own_path, own_profiles, profile_layers, profile_names
 from notebook_launcher.stage import View
+from notebook_launcher.text import joined
 
 
 class Questions(Protocol):
@@ -127,9 +129,13 @@ def _is_table(value: Any) -> bool:
 
 
 def use_cluster(name: str, view: View) -> None:
-    """Make a cluster the one that is meant without ``--cluster``. Raises ``ProfileError`` where there is none."""
+    """Make a cluster the one that is meant without ``--cluster``. Raises ``ProfileError`` where there is none.
+
+    Raises ``ClusterUnavailable`` where nothing can be launched on it.
+    """
     if name != THIS_MACHINE:
         profile = load_profile(name)
+        refuse_if_closed(profile)
         if profile.status == "retired":
             instead = f"; its successor is {profile.successor}" if profile.successor else ""
             view.show(events.Noted(f"{name} is retired{instead}."))
@@ -212,7 +218,7 @@ def edit_profile(name: str, view: View, questions: Questions) -> None:
         for line in filter(None, (problem.what, problem.why, f"→ {problem.mend}" if problem.mend else "")):
             view.show(events.Noted(line))
         if not questions.confirm("Open the editor again?"):
-            raise ProfileError(problem.what, why=f"{problem.why} What you wrote is kept in {copy}".strip(),
+            raise ProfileError(problem.what, why=joined(problem.why, f"What you wrote is kept in {copy}"),
                                mend=f"go on with it: launch-notebook clusters edit {name}")  # fmt: skip
     text = _read(copy)
     if text != before:

@@ -11,7 +11,7 @@ import time
 
 from notebook_launcher import events
 from notebook_launcher.plan import Plan
-from notebook_launcher.pricing import Estimate, estimate, left_of
+from notebook_launcher.pricing import Estimate, estimate, left_of, missing
 from notebook_launcher.profiles.models import Budget
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.stage import Stage
@@ -37,11 +37,19 @@ def price_of(plan: Plan, scheduler: Scheduler) -> events.Priced | None:
     return events.Priced(found.cost, price.unit, found.reckoning, plan.request.flags.get("account"))
 
 
+def no_price_of(plan: Plan, scheduler: Scheduler) -> events.Noted | None:
+    """Return why there is no price, where a cluster has some."""
+    price = plan.place.profile.price
+    why = missing(price, plan.request, plan.gpu_type) if price is not None and not scheduler.same_machine else ""
+    return events.Noted(f"What it costs is not known: {why}.") if why else None
+
+
 class Costing:
     """What a launch will cost; from its making on, what is left of the account is asked for."""
 
     def __init__(self, plan: Plan, stage: Stage) -> None:
         self._stage, self._priced = stage, price_of(plan, stage.scheduler)
+        self._unpriced = no_price_of(plan, stage.scheduler)
         self._began = time.monotonic()
         self._answer: tuple[float | None, str] | None = None  # what is left, and why that is not known
         self._budget = plan.place.profile.budget if self._priced else None
@@ -53,6 +61,8 @@ class Costing:
         """Show the price, with what is left where that is known by then; nothing where the user wants it over."""
         priced = self._priced
         if priced is None:
+            if self._unpriced:
+                self._stage.view.show(self._unpriced)
             return
         if self._budget:
             self._await()

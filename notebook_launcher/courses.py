@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import itertools
 import os
 import re
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TypeVar
@@ -154,7 +155,11 @@ def update_course(name: str, view: View, prompts: Prompts) -> None:
     if not kept.source:
         raise ProfileError(f"Where the course “{name}” came from was not noted, or the note is damaged.",
                            mend="take it again: launch-notebook --course FILE_OR_URL")  # fmt: skip
-    source = _source(kept.source)
+    try:
+        source = _source(kept.source)
+    except UsageError as error:  # plain http: it was taken by its digest
+        error.mend = f"take it by the new line from your teacher: launch-notebook --course {kept.source}#sha256=…"
+        raise
     if _take(source, _read(source, view), view, prompts, None) == name and kept_course(name) == kept:
         view.show(events.Noted(f"The course “{name}” is what it was on {kept.taken}."))
 
@@ -192,7 +197,7 @@ class _File:
         try:
             if not path.is_file():
                 why = "It is a folder: name the files in it." if path.is_dir() else "There is no such file."
-                raise ProfileError(f"{path} cannot be read.", why=why, mend="for example: --course ./course.toml")
+                raise ProfileError(f"{path} cannot be read.", why=why, mend=self._mend_of_missing(file, path))
             with path.open("rb") as opened:
                 content = opened.read(at_most + 1)
         except OSError as error:
@@ -200,6 +205,16 @@ class _File:
         if len(content) > at_most:
             raise ProfileError(f"{path} is larger than {at_most // 1024} KiB.", mend=_LARGE)
         return content
+
+
+    def _mend_of_missing(self, file: str | None, path: Path) -> str:
+        if file is None:
+            return "for example: --course ./course.toml"
+        there = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(path.name, there, n=1)
+        if near:
+            return f"did you mean {Path(file).with_name(near[0])}?"
+        return "put it beside the course's file, or mend its name there"
 
 
 class _Address:
@@ -261,20 +276,38 @@ def _read(source: _Source, view: View) -> CourseFiles:
     def layer(file: str | None) -> Layer:
         if file is not None:
             tell(file)
-        contents.insert(0, source.read(file, MAX_COURSE))
+        contents.insert(0, own if file is None else source.read(file, MAX_COURSE))
         return parse_layer(contents[0], source.label(file))
 
-    layers, names = stacked(layer(None), source.name.rpartition("/")[2], layer)
-    course = validated_course(layers)
-    notebooks: dict[str, bytes] = {}
-    where = f"{origin(layers, ['notebooks'])}: "
-    _check_names(where, names[:-1], course.notebooks)
+    own = source.read(None, MAX_COURSE)
+    with _teacher_named(source, own):
+        layers, names = stacked(layer(None), source.name.rpartition("/")[2], layer)
+        course = validated_course(layers)
+        notebooks: dict[str, bytes] = {}
+        where = f"{origin(layers, ['notebooks'])}: "
+        _check_names(where, names[:-1], course.notebooks)
     for number, name in enumerate(course.notebooks, 1):
         tell(f"{name} ({number} of {len(course.notebooks)})")
         notebooks[name] = _named(where, lambda name=name: source.read(name, MAX_NOTEBOOK))  # type: ignore[misc]
         if sum(map(len, notebooks.values())) > MAX_NOTEBOOKS:
             raise ProfileError(f"{where}the notebooks are larger than {MAX_NOTEBOOKS // 1024**2} MiB.", mend=_LARGE)
     return CourseFiles(course, layers, names, tuple(contents), notebooks)
+
+
+_CONTACT = re.compile(r"""^\s*contact\s*=\s*(?:"([^"\\]+)"|'([^']+)')""", re.M)
+
+
+@contextlib.contextmanager
+def _teacher_named(source: _Source, content: bytes) -> Iterator[None]:
+    """Say in a mistake of a course from an address who can mend it; the file may be no TOML, or only half of it."""
+    try:
+        yield
+    except ProfileError as error:
+        if isinstance(source, _Address):
+            found = _CONTACT.search(content.decode(errors="replace"))
+            whom = (found[1] or found[2]) if found else "your teacher"
+            error.mend = f"tell {whom}" + (f": {error.mend}" if error.mend else "")
+        raise
 
 
 def _check_names(where: str, bases: Sequence[str], notebooks: Sequence[str]) -> None:

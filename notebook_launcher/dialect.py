@@ -31,6 +31,7 @@ Words = Mapping[str, str | None]
 _Limit = TypeVar("_Limit", str, int)
 
 # Flags that say how many cores: where one of these is typed, the cores that a site adds for its GPUs are left out.
+MAY_BE_REFUSED = "the job may be refused"  # in notes on what only the scheduler decides
 _CORES = frozenset({"cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu"})
 
 
@@ -253,7 +254,7 @@ def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | No
         return word
     if not strict:
         return None
-    near = difflib.get_close_matches(word.lower(), types, n=1)
+    near = difflib.get_close_matches(word.lower(), types, n=1, cutoff=0.5)  # t5 is like t4
     first = types[near[0]] if near else next(iter(types.values()))
     is_slurm = profile.scheduler == "slurm"
     as_typed_too = f"   (--gres=gpu:{word}:1 goes to the scheduler as you type it)" if is_slurm else ""
@@ -438,7 +439,7 @@ def _tell_longest(longest: str | Mapping[str, str] | None, flags: Words, notes: 
         there = f"{place} allows" if place else "the cluster allows"
         notes.append(
             f"A walltime of {format_walltime(walltime)} is longer than {there} by its profile, "
-            f"{format_walltime(allowed)}: the job may be refused, or wait for ever."
+            f"{format_walltime(allowed)}: {MAY_BE_REFUSED}, or wait for ever."
         )
 
 
@@ -446,7 +447,7 @@ def _tell_most(most: Mapping[str, int], flags: Words, gpus: _Gpus, notes: list[s
     """Say where there are more GPUs than the partition, or the QOS, allows by the profile."""
     place, limit = _limit_in(most, flags)
     if limit is not None and gpus.count > limit:
-        notes.append(f"{gpus.count} GPUs are more than {place} allows by its profile, {limit}: the job may be refused.")
+        notes.append(f"{gpus.count} GPUs are more than {place} allows by its profile, {limit}: {MAY_BE_REFUSED}.")
 
 
 def _limit(longest: str | Mapping[str, str] | None, flags: Words) -> tuple[str, str | None]:

@@ -6,15 +6,14 @@ but the session directory of a job that failed, with its log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from notebook_launcher.checks.course import check_course, check_reservations
 from notebook_launcher.checks.login import HOME, IN, ROOT, check_there, check_this_machine, log_in
 from notebook_launcher.checks.node import NODE, check_node
-from notebook_launcher.checks.queue import TAKEN, check_accounting, check_request, check_room, check_scheduler
+from notebook_launcher.checks.queue import TAKEN, WALLTIME, check_accounting, check_request, check_room, check_scheduler
 from notebook_launcher.checks.rounds import Round
 from notebook_launcher.checks.software import DIGEST, ENVIRONMENT, IMAGE, JUPYTERLAB, check_environment, check_image
 from notebook_launcher.checkup import Finding, of_error, ok, warning
+from notebook_launcher.dialect import MAY_BE_REFUSED
 from notebook_launcher.errors import LauncherError
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.interrupts import Interrupts
@@ -60,7 +59,8 @@ def _plan(round_: Round, ask: Ask, here: Here) -> tuple[Place | None, Plan | Non
             return None, None
     round_.tell(PROFILE, _profile(plan))
     for note in plan.notes:
-        round_.tell("as understood", warning(note, "use the cluster's own words next time"))
+        if MAY_BE_REFUSED not in note:  # the scheduler itself is asked about that below
+            round_.tell("as understood", ok(note))
     return place, plan
 
 
@@ -119,9 +119,13 @@ class _Checkup:
                 self._round.is_skipped(name, [PROFILE])
             return
         told = check_request(self._round, host, scheduler, plan.request, site.user, site.now)
+        if told.refusal is None and self._round.is_well(WALLTIME):
+            for note in plan.notes:
+                if MAY_BE_REFUSED in note:
+                    self._round.tell("profile's limits", warning(note, "ask for less"))
         check_accounting(self._round, host, scheduler)
         if (course := self._place.course) is not None:
-            check_reservations(self._round, course, told, site.now)
+            check_reservations(self._round, course, told, site.now, plan.request.flags.get("reservation"))
             check_room(self._round, plan.request, told)
         check_image(self._round, host, plan, site, for_others=course is not None)
         stage = Stage(plan.place, host, site, scheduler, root, self._round.view, self._prompts, self._interrupts)
@@ -133,20 +137,20 @@ class _Checkup:
 
     def _software(self, stage: Stage, plan: Plan, site: Site) -> None:
         needs = [HOME, ROOT, *TAKEN, IMAGE, DIGEST]
-        wants_node = self._wants_node(stage.scheduler, needs)
+        node_tells = bool(self._node) and all(map(self._round.is_well, needs))
         check_environment(
             self._round, stage.host, plan, stage.root,
-            lambda: session_env(plan, stage.scheduler, site), node_tells=wants_node,
+            lambda: session_env(plan, stage.scheduler, site), node_tells=node_tells,
         )  # fmt: skip
-        if wants_node:
+        if self._round.is_skipped(NODE, needs if self._node else [*needs, ENVIRONMENT, JUPYTERLAB]):
+            return
+        if self._wants_node(stage.scheduler):
             check_node(self._round, stage, plan, needs)
-        elif not self._round.is_skipped(NODE, [*needs, ENVIRONMENT, JUPYTERLAB]):
+        else:
             self._round.skip(NODE, f"not asked for: --node looks at one with a short job. Of the way to the nodes: "
                              f"{told_of(plan.place.name)}")  # fmt: skip
 
-    def _wants_node(self, scheduler: Scheduler, needs: Sequence[str]) -> bool:
-        if not all(map(self._round.is_well, needs)):
-            return False
+    def _wants_node(self, scheduler: Scheduler) -> bool:
         if self._node is not None or not self._prompts.asks:
             return bool(self._node)
         where = "here" if scheduler.same_machine else "on a compute node"

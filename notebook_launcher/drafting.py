@@ -433,9 +433,31 @@ def _defaults(doc: Container, draft: Draft) -> None:
     _table(doc, "defaults", table)
 
 
+def next_step(draft: Draft) -> str:
+    """Return what to do with the profile, for a user: without a JupyterLab it needs an environment first."""
+    software, where = _software(draft)
+    if software.has_jupyter:
+        return f"Read it, and use it with: launch-notebook --cluster {draft.name} --dry-run"
+    first, value = "container", "/path/to/image-with-jupyterlab.sif"
+    name = _module_with_jupyter(software)[0]
+    if name in software.modules:  # and not one that needs others first
+        first, value = "modules", f"'[\"{name}\"]'"
+    return (
+        f"No jupyter-lab was found on {where}. Read the profile, and name an environment that brings it, for example: "
+        f"launch-notebook clusters edit {draft.name} --set environments.mine.{first}={value}   "
+        f"Then use it with: launch-notebook --cluster {draft.name} --dry-run -- mine"
+    )
+
+
+def _software(draft: Draft) -> tuple[Software, str]:
+    """Return what there is, and where that was seen: on a compute node if a job has looked there."""
+    if draft.probed and draft.probed.software:
+        return draft.probed.software, draft.probed.node
+    return draft.survey.software, "the login node"
+
+
 def _environments(doc: Container, draft: Draft) -> None:
-    software = (draft.probed.software if draft.probed else None) or draft.survey.software
-    where = draft.probed.node if draft.probed and draft.probed.software else "the login node"
+    software, where = _software(draft)
     _section(
         doc,
         "Where JupyterLab comes from, by name: launch-notebook --cluster "

@@ -28,6 +28,7 @@ from notebook_launcher.profiles.store import own_path, profile_layers
 from notebook_launcher.resources import folder, job_files
 from notebook_launcher.session import environment_lines, json_object, new_id
 from notebook_launcher.stage import Stage, View
+from notebook_launcher.text import joined
 
 # --- which there are, and what one comes to -----------------------------------------------------------------------
 
@@ -137,7 +138,7 @@ def _probe(plan: Plan, stage: Stage, what: str, *, node: bool) -> _Found:
         command = f'{_FIND_PYTHON}; exec "$python" {shlex.quote(f"{work}/probe.py")} {what} {mark}'
         words = ["bash", f"{work}/shell.sh", work, "inside", command]
         if node and not stage.scheduler.same_machine:
-            in_a_job(plan, stage, lambda _session: words, heard)
+            in_a_job(plan, stage, lambda _session: words, heard, purpose="env check")
         else:
             directly(stage, words, heard)
     return found
@@ -265,9 +266,9 @@ def _files(plan: Plan, values: Mapping[str, object], image: Mapping[str, object]
         files["requirements.txt"] = "".join(f"{item}\n" for item in packages)
         if local := [item for item in packages if "+" in item]:
             files["requirements.txt"] = f"{_INDEX_MISSING}\n# --extra-index-url …\n" + files["requirements.txt"]
-            readme += [f"The Python Package Index does not have {', '.join(local)}: versions with a + are in an index of",
-                       "their own. PyTorch's is named in torch-cpu.def, among the launcher's definition files. Put it",
-                       "into the second line of requirements.txt.", ""]  # fmt: skip
+            readme += [f"The Python Package Index does not have {', '.join(local)}: versions with a + are in",
+                       "an index of their own. PyTorch's is named in torch-cpu.def, among the launcher's definition",
+                       "files. Put it into the second line of requirements.txt.", ""]  # fmt: skip
         readme += ["Make it anew with:", "", f"    launch-notebook env create requirements.txt --name {name}",
                    "    python3 -m venv DIR; DIR/bin/pip install -r requirements.txt", ""]  # fmt: skip
     files["README.md"] = "\n".join(readme).rstrip("\n") + "\n"
@@ -329,13 +330,13 @@ def create_environment(
             words = ["bash", f"{work}/environment.sh", "conda" if creation.is_conda else "venv", work, place]
             stop = f"{work}/stop"
             if job and not stage.scheduler.same_machine:
-                reason = in_a_job(_bare(plan), stage, lambda _session: words, heard, stop)
+                reason = in_a_job(_bare(plan), stage, lambda _session: words, heard, stop, purpose="env create")
             else:
                 reason = directly(stage, words, heard, stop)
         if "made" not in answer:
             why = answer.get("failed") or reason
             if said:
-                why = "\n".join([f"{why} It said at last:", *said[-LAST_LINES:]])
+                why = "\n".join([joined(why, "It said at last:"), *said[-LAST_LINES:]])
             raise EnvironmentFailed(f"No environment was made of {creation.file}.", why=why)
     path = keep_profile(cluster, _with_environment(cluster, plan, creation, place))
     view.show(events.Kept(f"environment {creation.name}: launch-notebook -- {creation.name}", str(path)))

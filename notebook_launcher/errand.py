@@ -36,14 +36,16 @@ def directly(stage: Stage, words: Sequence[str], on_line: OnLine, stop: str = ""
 
 
 def in_a_job(
-    plan: Plan, stage: Stage, words: Callable[[Session], Sequence[str]], on_line: OnLine, stop: str = ""
-) -> str:
+    plan: Plan, stage: Stage, words: Callable[[Session], Sequence[str]], on_line: OnLine, stop: str = "",
+    *, purpose: str,
+) -> str:  # fmt: skip
     """Queue a job, run a command in it, end the job, and return as ``directly`` does.
 
-    ``words``: the command, which may want to know the session's directory. Raises what ``directly`` and what queueing
+    ``words``: the command, which may want to know the session's directory. ``purpose``: what it is for, as it stands in
+    lists. Raises what ``directly`` and what queueing
     and waiting raise; the job is gone then.
     """
-    session, access = queue_session(plan, stage, program="shell")
+    session, access = queue_session(plan, stage, program="shell", purpose=purpose)
     node = await_start(stage, session, access, submitted(plan, stage, session))
     try:
         step = stage.scheduler.step(job_of(session), list(words(session)))

@@ -317,8 +317,8 @@ class SessionSeen(Event):
     """One session of a list. ``state``: waiting, starting, running, suspended, ending, ended, gone or unknown.
 
     ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it never said how it ended, and the scheduler
-    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab or shell. ``created``: ISO,
-    with the cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None``
+    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab or shell; ``purpose``: the
+    launcher's own command that the job is for, such as ``env check``. ``created``: ISO, with the cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None``
     where it has no limit or does not run. ``walltime``: in words. ``about``: why it waits, or how it ended, in a few
     words; may be empty. ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known.
     """
@@ -340,6 +340,7 @@ class SessionSeen(Event):
     about: str = ""
     started: str | None = None
     ended: str | None = None
+    purpose: str = ""
 
 
 @dataclass(frozen=True)

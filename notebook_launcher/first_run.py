@@ -92,7 +92,7 @@ def _in_words(name: str) -> str:
 def _which_cluster(view: View, questions: Questions) -> str:
     view.show(events.Noted("Nothing is configured yet. These are the clusters that are known by name:"))
     view.show(list_clusters())
-    text = "Which one? The beginning of its name will do; ENTER alone means this machine: "
+    text = "Which one? (its beginning will do; ENTER: this machine) "
     otherwise = AnswerMissing("Which cluster is meant was not said.", mend="name it: --cluster NAME, --host you@login, "
                               "or --cluster here for this machine")  # fmt: skip
     return _answer(text, _cluster_named, view, questions, otherwise)

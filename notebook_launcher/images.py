@@ -27,6 +27,7 @@ from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.resources import folder
 from notebook_launcher.session import environment_lines, json_object, new_id
 from notebook_launcher.stage import Stage, View
+from notebook_launcher.text import joined
 
 Machine = Literal["job", "login", "here"]
 LAST_LINES = 12  # of what was said, in an error
@@ -211,7 +212,7 @@ def _made_there(plan: Plan, stage: Stage, recipe: Recipe, machine: Machine, word
     stop = f"{work}/stop"
     if machine == "job" and not stage.scheduler.same_machine:
         bare = dataclasses.replace(plan, environment_name=None, environment=Environment(), container=None, path=())
-        reason = in_a_job(bare, stage, lambda _session: words, heard, stop)
+        reason = in_a_job(bare, stage, lambda _session: words, heard, stop, purpose=f"image {words[2]}")
     else:
         reason = directly(stage, words, heard, stop)
     if "image" not in answer:
@@ -233,7 +234,7 @@ def _failed(stage: Stage, recipe: Recipe, where: str, said: list[str], why: str)
     """Return the error, with the end of what was said; all of it is kept in a file there."""
     error = ImageFailed(f"No image was made of {recipe.source} on {where}.", why=why)
     if said:
-        error.why = "\n".join([f"{why} It said at last:", *said[-LAST_LINES:]])
+        error.why = "\n".join([joined(why, "It said at last:"), *said[-LAST_LINES:]])
         name = f"image-{new_id(stage.clock())}.log"
         with contextlib.suppress(LauncherError):
             stage.host.write_files(stage.root, {name: "".join(f"{line}\n" for line in said).encode()})

@@ -13,7 +13,7 @@ from datetime import datetime
 from notebook_launcher import events
 from notebook_launcher.attend import attend
 from notebook_launcher.bringing import bring_notebooks
-from notebook_launcher.costing import Costing, price_of
+from notebook_launcher.costing import Costing, no_price_of, price_of
 from notebook_launcher.courses import course_used
 from notebook_launcher.errors import (
     ConnectionLost,
@@ -67,14 +67,14 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
 
 
 def queue_session(
-    plan: Plan, stage: Stage, program: Program = "jupyterlab", costing: Costing | None = None
+    plan: Plan, stage: Stage, program: Program = "jupyterlab", costing: Costing | None = None, purpose: str = ""
 ) -> tuple[Session, Access]:
     """Make a session and queue its job; from then on interrupts are deferred. Raises what ``queue_job`` raises.
 
-    The price is told before.
+    The price is told before. ``purpose``: see ``SessionRecord``.
     """
     costing = costing or Costing(plan, stage)
-    session = _new_session(plan, stage.scheduler, stage.site, stage.root, program)
+    session = _new_session(plan, stage.scheduler, stage.site, stage.root, program, purpose)
     stage.scheduler.submit(plan.request, session.submission)  # what cannot be asked for is told before all else
     stage.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
     with _discarded_if_not_queued(stage, session), profile_named(plan):
@@ -94,7 +94,7 @@ def dry_run(plan: Plan, view: View) -> None:
     session = _new_session(plan, scheduler, site, root)
     for note in _notes(plan, scheduler, site):
         view.show(events.Noted(note))
-    if priced := price_of(plan, scheduler):
+    if priced := price_of(plan, scheduler) or no_price_of(plan, scheduler):
         view.show(priced)
     command = scheduler.submit(plan.request, session.submission)
     env = session_env(plan, scheduler, site)
@@ -129,13 +129,15 @@ def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
 # --- a new session -------------------------------------------------------------------------------------------
 
 
-def _new_session(plan: Plan, scheduler: Scheduler, site: Site, root: str, program: Program = "jupyterlab") -> Session:
+def _new_session(
+    plan: Plan, scheduler: Scheduler, site: Site, root: str, program: Program = "jupyterlab", purpose: str = ""
+) -> Session:
     return new_session(root, plan.request, scheduler=scheduler.name, cluster=plan.place.cluster, host=plan.place.host,
                        environment=plan.environment_name, now=site.now,
                        stream="direct" if _listens_openly(plan, scheduler) else None, program=program,
                        command=plan.command, launched_from=socket.gethostname(),
                        idle_stop=plan.idle_stop if program == "jupyterlab" else 0,
-                       course=plan.place.course.name if plan.place.course else None)  # fmt: skip
+                       course=plan.place.course.name if plan.place.course else None, purpose=purpose)  # fmt: skip
 
 
 def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:

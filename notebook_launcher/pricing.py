@@ -84,6 +84,27 @@ def estimate(price: Price, request: Request, meant: str | None = None) -> Estima
     return Estimate(seconds / 3600 * (hourly or 0.0), f"{span(seconds)} × {_in_words(price, parts)}")
 
 
+def missing(price: Price, request: Request, meant: str | None = None) -> str:
+    """Return why there is no estimate, for a user, with what would mend it; "" where there is one."""
+    if request.walltime is None:
+        return "it has no time limit"
+    share = replace(share_of(request), meant=meant)
+    if price.partitions and not share.partitions:
+        return "its partition is left to the scheduler (-p NAME says it)"
+    for rates in _rates(price, share):
+        if share.gpus and _of_a_gpu(rates, share) is None:
+            if kind := _kind(rates, share):
+                return f"the profile has no price for {kind}"
+            *kinds, last = rates.gpu_hour if isinstance(rates.gpu_hour, dict) else [""]
+            named = f"{', '.join(kinds)} or {last}" if kinds else last
+            return f"it depends on the type of GPU: {named} (--gpus {(*kinds, last)[0]}:{share.gpus})"
+        if share.cores is None and rates.core_hour:
+            return "how many cores it gets is left to the scheduler" + (
+                "" if "exclusive" in request.flags else " (-c N says it)"
+            )
+    return ""
+
+
 def share_of(request: Request) -> Share:
     """Return what a request asks for, as far as its flags tell."""
     flags = request.flags
@@ -132,11 +153,15 @@ def _in_each_partition(price: Price, share: Share) -> list[list[_Part] | None]:
     """
     if price.partitions and not share.partitions:
         return [None]
+    return [_parts(rate, share) for rate in _rates(price, share)]
+
+
+def _rates(price: Price, share: Share) -> list[Rates]:
     rates: list[Rates] = []
     for name in share.partitions or ("",):
         rate = price.partitions.get(name, price)
         rates += [rate] if rate not in rates else []
-    return [_parts(rate, share) for rate in rates]
+    return rates
 
 
 def _parts(rates: Rates, share: Share) -> list[_Part] | None:

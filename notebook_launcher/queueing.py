@@ -7,7 +7,7 @@ import queue
 import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from notebook_launcher import events
@@ -33,11 +33,12 @@ from notebook_launcher.errors import (
 from notebook_launcher.interrupts import Interrupt
 from notebook_launcher.plan import Plan
 from notebook_launcher.profiles.courses import flags_of
-from notebook_launcher.profiles.store import flag_tables
+from notebook_launcher.profiles.store import flag_tables, own_profiles, profile_layers
 from notebook_launcher.request import GPU_FLAGS, Request
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session import Session, read_job
 from notebook_launcher.stage import Stage
+from notebook_launcher.text import joined
 
 SLOW_AFTER = 5.0  # seconds after which it is said that the scheduler takes its time
 APPEARS_WITHIN = 20.0  # seconds in which a job shows in the queue whose submission was not answered
@@ -95,9 +96,23 @@ def profile_named(plan: Plan) -> Iterator[None]:
             course = plan.place.course
             by_course = course is not None and flags_of(course) >= set(theirs)
             whose = f"course “{course.name}”" if course and by_course else f"profile “{plan.place.cluster}”"
-            error.why = f"{error.why} The {whose} asks for it: {named}.".strip()
-            error.mend = f"a flag of yours replaces the {whose.partition(' ')[0]}'s; {error.mend}"
+            error.why = joined(error.why, f"The {whose} asks for it: {named}.")
+            kept = "" if by_course else _kept_by_the_user(plan.place.cluster, theirs)
+            error.mend = (
+                f"keep another: {kept}   or for this launch alone, {error.mend}"
+                if kept
+                else f"a flag of yours replaces the {whose.partition(' ')[0]}'s; {error.mend}"
+            )
         raise
+
+
+def _kept_by_the_user(cluster: str, flags: Sequence[str]) -> str:
+    """Return the command that changes flags which stand in the user's own file of a profile; "" where they do not."""
+    top = profile_layers(cluster)[-1].data.get("defaults", {}) if cluster in own_profiles() else {}
+    if not {name.replace("_", "-") for name in top}.issuperset(flags):
+        return ""
+    words = (f"--{name} …" if name in ("account", "partition") else f"--set defaults.{name}=…" for name in flags)
+    return f"launch-notebook clusters edit {cluster} {' '.join(words)}"
 
 
 @dataclass(frozen=True)

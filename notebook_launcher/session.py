@@ -70,7 +70,8 @@ class SessionRecord(BaseModel):
 
     ``command``: what asks for the same again, as it is typed after the program's name. ``launched_from``: the name of
     the machine that the user sat at. ``idle_stop``: seconds without use after which it ends by itself, 0: never.
-    ``course``: the course that it was launched for.
+    ``course``: the course that it was launched for. ``purpose``: the launcher's own
+    command that its job is for, ``env check``; "": it is the user's, to work in.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -91,6 +92,7 @@ class SessionRecord(BaseModel):
     launched_from: str | None = None
     idle_stop: int = 0
     course: str | None = None
+    purpose: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def new_session(
     launched_from: str | None = None,
     idle_stop: int = 0,
     course: str | None = None,
+    purpose: str = "",
 ) -> Session:
     """Return a new session under ``root``; nothing is written yet."""
     session_id = new_id(now)
@@ -152,6 +155,7 @@ def new_session(
         launched_from=launched_from,
         idle_stop=idle_stop,
         course=course,
+        purpose=purpose,
     )
     return Session(record, directory)
 

@@ -26,6 +26,7 @@ from notebook_launcher.session import Session, json_object
 from notebook_launcher.stage import Access, Stage, View, job_of
 from notebook_launcher.state import replace_seen_sessions
 from notebook_launcher.stopping import end_jobs
+from notebook_launcher.tally import span
 from notebook_launcher.tunnel import Endpoint, check_jupyter
 
 RECENTLY = timedelta(hours=24)  # for so long a session that has ended is listed without --all
@@ -268,5 +269,4 @@ def _there_already(live: Sequence[Entry]) -> list[Entry]:
 
 
 def _left(entry: Entry) -> str:
-    minutes = (entry.seen.seconds_left or 0) // 60
-    return "" if entry.seen.seconds_left is None else f", {minutes // 60}:{minutes % 60:02d} left"
+    return "" if entry.seen.seconds_left is None else f", {span(entry.seen.seconds_left)} left"

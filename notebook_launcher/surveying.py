@@ -24,6 +24,7 @@ from notebook_launcher.drafting import (
     choose_account,
     choose_gpu_partition,
     choose_partition,
+    next_step,
     profile_text,
     sample_flags,
 )
@@ -101,7 +102,7 @@ def initialise(wish: Wish, view: View, prompts: Prompts, interrupts: Interrupts)
             draft = replace(draft, probed=_probe(draft, profile, stage, with_gpu=kind == "gpu"))
             _keep(draft, path)
             view.show(events.Kept("what the job found out", str(path)))
-    view.show(events.Noted(f"Read it, and use it with: launch-notebook --cluster {path.stem} --dry-run"))
+    view.show(events.Noted(next_step(draft)))
 
 
 # --- the file ----------------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ def _survey(stage: Stage, cluster: str | None) -> Survey:
     if survey.part("version").code == 127 and not survey.has_lsf:
         raise SchedulerMissing(
             f"There is neither Slurm nor LSF on {stage.host.label}.",
-            why="A login shell there finds no sinfo and no bsub.",
+            why=f"A login shell {'there' if stage.place.destination else 'here'} finds no sinfo and no bsub.",
             mend="is it the right machine, or does a module bring them? Without a scheduler: launch-notebook --host …",
         )
     return survey
@@ -299,7 +300,7 @@ def _probe(draft: Draft, profile: ClusterProfile, stage: Stage, *, with_gpu: boo
     flags = sample_flags(draft, draft.spelling if with_gpu else None)
     plan = Plan(place, Request(flags), None, Environment(), None)
     stage = replace(stage, place=place)
-    session, access = queue_session(plan, stage, program="shell")
+    session, access = queue_session(plan, stage, program="shell", purpose="init --probe")
     await_start(stage, session, access, submitted(plan, stage, session))
     try:
         probed = _look_around(stage, session, access)

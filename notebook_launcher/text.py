@@ -18,3 +18,9 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 def printable(text: str) -> str:
     """Return text without anything that a terminal would obey; line ends and tabs stay."""
     return _CONTROLS.sub("", _COMMANDS.sub("", text.replace("\r\n", "\n")))
+
+
+def joined(*sentences: str, stop: str = ".") -> str:
+    """Return what is not empty of some sentences, one after the other, with a stop where one has none of its own."""
+    *first, last = [text.strip() for text in sentences if text.strip()] or [""]
+    return " ".join([*(text if text[-1] in ".!?:;…" else text + stop for text in first), last])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Mapping
 
@@ -24,6 +25,8 @@ _REQUEUED = {
 }
 _HISTORY_WITHIN = 3.0  # seconds by which the scheduler's history may be behind
 _QUICK = 10.0  # seconds for an answer that would only be nice to have
+# lines of our own in the log that tell nothing of why a job ended
+_ROUTINE = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: (usage\.csv has |an SSH server into this session listens )")
 
 
 def exit_record(stage: Stage, session: Session) -> Mapping[str, object]:
@@ -134,6 +137,7 @@ def _log_tail(stage: Stage, session: Session, job: JobRef, node: str | None) -> 
     flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or session.id}
     for path in stage.scheduler.log_files(flags, job, user=stage.site.user, node=node):
         with contextlib.suppress(LauncherError):  # how it ended matters more
-            if lines := stage.host.tail(stage.site.expand(path)):
-                return lines
+            lines = stage.host.tail(stage.site.expand(path))
+            if telling := [line for line in lines if not _ROUTINE.match(line)]:
+                return telling
     return []

@@ -953,6 +953,7 @@ def test_a_refusal_of_what_the_profile_asked_for_says_so(story: Story, asked: fr
     plan = dataclasses.replace(PLAN, place=dataclasses.replace(PLACE, profile=profile))
     story.launch(dataclasses.replace(plan, request=Request({"partition": "old"}), asked=asked))
     error = story.fails(PartitionRefused)
+    assert asked or "specified: old. The profile" in error.why
     assert ("The profile “uni” asks for it: --partition=old." in error.why) is not asked
 
 
@@ -1460,9 +1461,13 @@ def test_a_job_with_a_file_of_its_own_for_errors_has_its_last_words_there(story:
 
 
 def test_cancelled_by_somebody_else_while_held(story: Story) -> None:
+    routine = "\n".join((
+        "01:44:31 notebook-launcher: usage.csv has 0 more samples; sampling took 100.0 % of one core",
+        "01:44:30 notebook-launcher: an SSH server into this session listens on port 4022, for the keys in /s/keys",
+    ))  # fmt: skip
     story.launch()
     story.held()
-    story.host.answers["tail"] = lambda: Answer(0, "the end\nof the log\n")
+    story.host.answers["tail"] = lambda: Answer(0, f"the end\n{routine}\nof the log\n")
     story.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
     story.host.noticed()  # the scheduler may be a moment behind
     story.host.state = "CANCELLED"

@@ -240,6 +240,20 @@ def test_old_records_are_removed_while_listing(tmp_path: Path) -> None:
     assert f"{A} session" not in run(tmp_path)
 
 
+def test_what_errands_left_goes_with_the_old_records(tmp_path: Path) -> None:
+    """Images and environments that were being made when the launcher was killed."""
+    old = ("image-20261001-014455-k3f7", "look-20261001-014455-k3f7", "make-20261001-014455-k3f7")
+    kept = ("image-20261120-014455-k3f7", "image-20261001-014455", "image-mine", "image-digests")
+    for name in (*old, *kept):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lib.sh").touch()
+    (tmp_path / f"{old[0]}.log").touch()
+    run(tmp_path)
+    assert (tmp_path / old[0]).exists()
+    run(tmp_path, "list", UNTIL)
+    assert {path.name for path in tmp_path.iterdir()} == set(kept)
+
+
 def test_a_record_goes_as_a_whole(tmp_path: Path) -> None:
     """With all that a launcher writes, that jobs add, and that either may have been interrupted in writing."""
     session = new_session(str(tmp_path), Request({}), scheduler="slurm", cluster=None, host=None, environment=None,

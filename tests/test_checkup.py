@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -17,9 +19,10 @@ from rich.console import Console
 from notebook_launcher import events
 from notebook_launcher.answer import Answer
 from notebook_launcher.checks import software
+from notebook_launcher.checks.course import check_reservations
 from notebook_launcher.checks.login import LOOK_AT_HOME
 from notebook_launcher.checks.node import judge_gpus
-from notebook_launcher.checks.queue import check_accounting, check_request
+from notebook_launcher.checks.queue import Told, check_accounting, check_request
 from notebook_launcher.checks.rounds import Round
 from notebook_launcher.checks.software import LOOK_AT_IMAGE, check_environment
 from notebook_launcher.checks.tethered import run_tethered
@@ -51,12 +54,14 @@ from notebook_launcher.checkup import (
     sessions_on,
 )
 from notebook_launcher.cli.checks import checked_words, show_check
+from notebook_launcher.doctor import doctor
 from notebook_launcher.errors import AccountRefused, ChecksFailed, ConnectionLost, HostCommandFailed, ReservationRefused
-from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.launch import session_env
-from notebook_launcher.plan import Place, Plan
-from notebook_launcher.profiles.models import ClusterProfile, Environment
+from notebook_launcher.plan import Ask, Here, Place, Plan
+from notebook_launcher.profiles.models import ClusterProfile, CourseProfile, Environment, Reservation
 from notebook_launcher.request import Request
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.lsf import Lsf
@@ -304,6 +309,38 @@ def test_reservations() -> None:
     assert early.result == "ok" and "waits until then" in early.found
 
 
+def course_checks(now: datetime, *names: str, asked: str | None = None) -> tuple[Shown, Round]:
+    """Check a course with lab1 and one of a later day, where there are reservations with these names."""
+    shown = Shown()
+    round_ = Round(shown)
+    course = CourseProfile(name="c", reservations=(
+        Reservation(name="lab1", first=date(2026, 11, 20), last=date(2026, 11, 27)),
+        Reservation(name="gpulab-2", first=date(2026, 12, 1), last=date(2026, 12, 1)),
+    ))  # fmt: skip
+    there = tuple(dataclasses.replace(LAB, name=name, end="2026-12-02T00:00:00+0000") for name in names)
+    check_reservations(round_, course, Told(bookings=there), now, asked)
+    return shown, round_
+
+
+def test_who_stumbles_over_a_reservation_of_a_later_day() -> None:
+    shown, round_ = course_checks(NOW, "lab1")
+    assert shown.results == {"reservation lab1": "ok", "reservation gpulab-2": "fault"}
+    with pytest.raises(ChecksFailed) as failed:
+        round_.sum_up()
+    assert failed.value.why == "Students on 2026-12-01 would stumble over that."
+    assert "--reservation" not in failed.value.mend
+    round_.tell("account", fault("Not yours.", "another"))
+    with pytest.raises(ChecksFailed) as failed:
+        round_.sum_up()
+    assert failed.value.why == "Students on 2026-12-01 and a launch would stumble over that."
+
+
+def test_a_reservation_is_told_once_and_one_whose_days_are_over_is_missed_by_nobody() -> None:
+    assert course_checks(NOW, "lab1", "gpulab-2", asked="lab1")[0].results == {"reservation gpulab-2": "ok"}
+    later = course_checks(NOW + timedelta(days=8), "gpulab-2")[0]
+    assert later.results == {"reservation lab1": "ok", "reservation gpulab-2": "ok"}
+
+
 def test_whether_a_reservation_covers_the_days_of_a_course() -> None:
     assert covers(LAB, date(2026, 11, 20), date(2026, 11, 27), NOW)
     assert not covers(LAB, date(2026, 11, 20), date(2026, 11, 28), NOW)
@@ -385,6 +422,14 @@ def test_the_way_to_an_image_that_is_missing(tmp_path: Path) -> None:
     assert found.result == "fault" and found.found.endswith(f"ends at {tmp_path}/images.")
 
 
+def test_an_image_with_a_name_like_it_is_offered(tmp_path: Path) -> None:
+    (tmp_path / "jupyterlab.sif").touch()
+    found = judge_image(look_at_image(tmp_path / "jupyterlabb.sif", tmp_path))
+    assert found.mend.startswith(f"did you mean {tmp_path}/jupyterlab.sif?")
+    assert judge_image(look_at_image("jupyterlabb.sif", tmp_path)).mend.startswith("did you mean")
+    assert judge_image(look_at_image(tmp_path / "quite-another", tmp_path)).mend.startswith(f"see: ls {tmp_path}")
+
+
 def test_the_folder_that_keeps_a_user_out_is_named() -> None:
     steps = (Step("/proj", "drwxr-xr-x", "root", "root"), Step("/proj/lab", "drwxr-x---", "eva", "lab", enters=False))
     found = judge_image(Image("/proj/lab/tf.sif", "unknown", None, steps))
@@ -443,6 +488,32 @@ def test_a_check_fits_80_columns_in_a_terminal_and_is_one_line_for_a_program() -
     assert lines[0].startswith("✗ image               You may not enter /proj/lab,")
     assert lines[-1] == "                      → ask eva"
     assert len(shown(LONG, terminal=False)) == 2
+
+
+def test_a_long_name_has_a_line_of_its_own_in_a_terminal() -> None:
+    check = events.Checked("reservation gpulab-2", "fault", "There is none.", "ask for it")
+    blanks = 22 * " "
+    assert shown(check, terminal=True) == ["✗ reservation gpulab-2", f"{blanks}There is none.", f"{blanks}→ ask for it"]
+    assert shown(check, terminal=False)[0] == "✗ reservation gpulab-2  There is none."
+
+
+def test_how_words_were_understood_is_well_and_what_the_scheduler_decides_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    profile = tmp_path / "notebook-launcher" / "clusters" / "uni.toml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(
+        'host = "127.0.0.1:1"\nmax_time = { devcore = "1:00:00" }\n'
+        '[[translations]]\nwhen = { clusters = "old" }\nset = { clusters = false }\nnote = "there is one cluster."\n'
+    )
+    shown = Shown()
+    ask = Ask({"partition": "devcore", "time": "3:00:00", "clusters": "old"}, "uni")
+    prompts = cast(Prompts, SimpleNamespace(asks=False))
+    with pytest.raises(ChecksFailed):
+        doctor(ask, Here("laptop", False), shown, prompts, Interrupts())
+    told = [event for event in shown.events if isinstance(event, events.Checked) and event.check == "as understood"]
+    assert [(event.result, event.found) for event in told] == [("ok", "-M old is left out: there is one cluster.")]
 
 
 def test_marks_where_there_are_none() -> None:

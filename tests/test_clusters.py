@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 import tomlkit
 
+from notebook_launcher.errors import AccountRefused, PartitionRefused, SubmitRefused
+from notebook_launcher.plan import Ask, Here, make_plan
 from notebook_launcher.profiles import load_profile
 from notebook_launcher.profiles.keeping import changed
 from notebook_launcher.profiles.layers import plain_value
 from notebook_launcher.profiles.store import bundled_profiles
+from notebook_launcher.queueing import profile_named
 from tests.conftest import Session
 
 LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
@@ -133,6 +136,33 @@ def test_use(run: Run, config: Path) -> None:
     wrong = run("use", "unu")
     assert wrong.returncode == 3
     assert 'cluster = "here"' in (config / "config.toml").read_text()
+
+
+@pytest.mark.parametrize("text", ['status = "retired"\n', '[unavailable]\nwhy = "No."\ninstead = "use uni"\n'])
+def test_a_cluster_where_nothing_can_be_launched_is_not_made_the_usual_one(run: Run, config: Path, text: str) -> None:
+    (config / "clusters" / "closed.toml").write_text(text)
+    (config / "config.toml").write_text('cluster = "uni"\n')
+    done = run("use", "closed")
+    assert (done.returncode, done.stdout) == (5, "")
+    assert ("use uni" if "instead" in text else "switched off") in done.stderr
+    assert (config / "config.toml").read_text() == 'cluster = "uni"\n'
+
+
+@pytest.mark.parametrize(
+    ("refusal", "command"),
+    [
+        (AccountRefused("Slurm refused the job.", mend="name one with -A"), "clusters edit generic --account …"),
+        (PartitionRefused("Slurm refused the job.", mend="name one with -p"), "clusters edit generic --partition …"),
+    ],
+)
+def test_a_refused_word_that_was_kept_is_mended_where_it_is_kept(
+    run: Run, config: Path, refusal: SubmitRefused, command: str
+) -> None:
+    assert run("edit", "generic", "-A", "proj9", "-p", "gpuu", "--host", "login").returncode == 0
+    plan = make_plan(Ask(cluster="generic"), Here("laptop", False))
+    with pytest.raises(SubmitRefused) as caught, profile_named(plan):
+        raise refusal
+    assert caught.value.mend.startswith(f"keep another: launch-notebook {command}   or for this launch alone, name one")
 
 
 def test_edit_by_flags_keeps_comments(run: Run, config: Path) -> None:

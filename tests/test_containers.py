@@ -241,7 +241,11 @@ def test_the_runtime_that_suits_the_image(job: Job, image: str, there: list[str]
         (["container=no:image", "container_command=apptainer"], "image-missing", "docker://no:image"),
         (["container=x:1", "container_command=shifter"], "container-command-missing", "no shifter"),
         (["container=x:1", "container_command=podman", "bind=/not/there:/x"], "bind-missing", "/not/there"),
-        (["container=/dev/null", "container_command=enroot", "bind=/etc:/a b"], "bind-missing", "enroot cannot be given"),
+        (
+            ["container=/dev/null", "container_command=enroot", "bind=/etc:/a b"],
+            "bind-missing",
+            "enroot cannot be given",
+        ),
     ],
 )
 def test_what_is_missing_is_named(job: Job, lines: list[str], cause: str, words: str) -> None:

@@ -132,16 +132,35 @@ def test_a_cell_runs_in_it_and_nothing_is_left(alice: PracticeCluster, start: St
     assert containers(alice, "node1") == ""
 
 
-def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start) -> None:
+ZOMBIES = """
+import glob, os, time
+os.system("sh -c 'sleep 0.2 &'")
+time.sleep(0.7)
+print([line for file in glob.glob("/proc/[0-9]*/stat") if ") Z " in (line := open(file).read())])
+"""
+# of Podman's processes: its command, and not the one that holds the container and names it in its own words
+PODMANS_COMMAND = "^/usr/bin/podman .* run "
+
+
+@pytest.mark.parametrize("still_activating", [False, True])
+def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start, still_activating: bool) -> None:
+    """With JupyterLab running, or before anything there listens to a signal."""
+    slow = '\n[environments.podman]\nactivate = "exec sleep 300"\n' if still_activating else ""
+    profile = PROFILE + ENVIRONMENTS.replace("\n[environments.podman]\n", slow) if slow else PROFILE + ENVIRONMENTS
+    write_profile(alice, "laptop", "alice", profile)
     session = start("-n", "1", "-w", "node1", "--", "podman")
-    session.ready()
-    alice.root("node1", ["pkill", "-KILL", "-u", "alice", "-f", "slurm_script|podman .*run --"])
+    if still_activating:
+        wait_until(lambda: any("sleep 300" in p for p in people_processes(alice, ("node1",))), 30, "the activation")
+    else:
+        session.ready()
+        assert run_cell(alice, session, ZOMBIES).strip() == "[]", "what loses its parent is looked after"
+    alice.root("node1", ["pkill", "-KILL", "-u", "alice", "-f", f"slurm_script|{PODMANS_COMMAND}"])
     wait_until(lambda: not [p for p in people_processes(alice, ("node1",)) if "conmon" in p or "jupyter" in p], 20,
                "the container to end by itself")  # fmt: skip
     session.send("\x03")
     session.end()
-    # What is not running can still stand in the records, and the process in which Podman rests is left: there was
-    # nobody to look after them.
+    # What is not running can still stand in the records, and the process in which Podman rests is left, with the one
+    # that showed the image: there was nobody to look after them.
     forget_containers(alice)
     assert containers(alice, "node1") == ""
     assert_nothing_left(alice)
@@ -149,11 +168,14 @@ def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start
 
 def test_podman_after_everything_was_killed(alice: PracticeCluster, start: Start) -> None:
     """A scheduler that kills all of a job at once leaves a record that makes every later call of Podman's fail."""
-    hold = "podman run --rm --pull=never --network=host --cgroups=disabled --userns=keep-id localhost/jupyterlab:4"
-    script = f"{hold} sleep 300 & sleep 2; pkill -KILL -u $(id -u) -x 'podman|podman pause|conmon|sleep|fuse-overlayfs'"
-    alice.run("node1", "alice", ["bash", "-c", script])
+    hold = "podman run --rm --pull=never --network=host --cgroups=disabled localhost/jupyterlab:4 sleep 99"
+    names = "podman|podman pause|conmon|sleep|fuse-overlayfs"
+    script = f"{hold} & sleep 2; pkill -KILL -u $(id -u) -x '{names}'; ! podman image exists localhost/jupyterlab:4"
+    alice.run("node1", "alice", ["bash", "-c", script], check=True)
     session = start("-n", "1", "-w", "node1", "--", "podman")
     session.ready()
+    log = alice.run("login", "alice", ["sh", "-c", f"cat .notebook-launcher/sessions/{session.session_id}/job.log"])
+    assert "putting them right" in log.stdout and "goroutine" not in log.stdout
     end(alice, session)
     assert containers(alice, "node1") == ""
     forget_containers(alice)

@@ -538,6 +538,19 @@ def test_a_mistake_is_told_with_its_line_and_nothing_is_kept(
     assert "course" not in (configuration / "config.toml").read_text()
 
 
+def test_a_notebook_that_is_not_there_is_mended_in_the_courses_file(tmp_path: Path) -> None:
+    files = {"course.toml": 'name = "x"\nnotebooks = ["lab33.ipynb"]\n', "lab3.ipynb": "{}"}
+    with pytest.raises(ProfileError) as caught:
+        digest_of(write(tmp_path / "t", files))
+    assert caught.value.mend == "did you mean lab3.ipynb?"
+    with pytest.raises(ProfileError) as caught:
+        digest_of(write(tmp_path / "t", {"course.toml": 'name = "x"\nnotebooks = ["other.ipynb"]\n'}))
+    assert "beside the course's file" in caught.value.mend
+    with pytest.raises(ProfileError) as caught:
+        digest_of(tmp_path / "none.toml")
+    assert "--course ./course.toml" in caught.value.mend
+
+
 @pytest.mark.parametrize("name", ["../x", ".hidden", "a b", "x.toml", "", "a/b", "-x"])
 def test_a_course_cannot_be_called_anything(tmp_path: Path, name: str) -> None:
     with pytest.raises(ProfileError, match=r"course\.toml:1: name"):
@@ -698,6 +711,30 @@ def test_plain_http_wants_a_digest(plain_web: Server, course: Path) -> None:
     assert "#sha256=" in caught.value.mend
     assert plain_web.asked == []
     assert take(f"{url}#sha256={digest_of(course)}")[0] == "gpu2026"
+
+
+def test_a_course_over_plain_http_is_updated_by_its_teachers_new_line(plain_web: Server, course: Path) -> None:
+    url = plain_web.put(FILES)
+    take(f"{url}#sha256={digest_of(course)}")
+    with pytest.raises(UsageError, match="Nothing is fetched") as caught:
+        courses.update_course("gpu2026", View(), Answers())
+    assert "launch-notebook --course" in caught.value.mend and "from your teacher" in caught.value.mend
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("description = 1", "your teacher"),
+        ("contact = 'Ada <ada@uni.example>'\nname = 1", "tell Ada <ada@uni.example>: name"),
+        ("name = oops", "your teacher"),
+        ("name = 'x'\nbase = '../y'", "your teacher"),
+    ],
+)
+def test_a_mistake_in_a_course_from_an_address_is_its_teachers_to_mend(web: Server, text: str, told: str) -> None:
+    url = web.put({"course.toml": text})
+    with pytest.raises(ProfileError) as caught:
+        take(url, True)
+    assert caught.value.mend.startswith("tell ") and told in caught.value.mend
 
 
 def test_without_a_digest_the_user_sees_what_runs_and_is_asked(web: Server, course: Path) -> None:

@@ -125,6 +125,9 @@ def test_an_unknown_type_is_refused_with_those_that_there_are() -> None:
     assert caught.value.what == "There is no GPU type “a10” here."
     assert "t4, A100" in caught.value.why
     assert "did you mean --gpus A100:1?" in caught.value.mend
+    with pytest.raises(UsageError, match="t5") as caught:
+        flags(SITE, "--gpus t5:1")
+    assert "did you mean --gpus t4:1?" in caught.value.mend
 
 
 def test_types_that_nobody_knows_pass_where_the_site_has_words_for_them() -> None:

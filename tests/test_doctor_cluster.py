@@ -243,12 +243,14 @@ def test_the_week_before_a_course(cluster: PracticeCluster) -> None:
     assert told.checks["image for all"]["mend"] == "chmod a+r /home/alice/lab/image.sif"
     assert told.results("course", "notebooks", "room") == ["ok"] * 3
     assert "does not last" in told.checks["reservation lab1"]["found"]
+    assert told.checks.get("as understood", {}).get("result") == "ok"
 
 
 def test_a_node_is_asked_about_and_ctrl_c_while_it_looks_at_one_leaves_nothing(
     cluster: PracticeCluster, start: Callable[..., Session]
 ) -> None:
     session = start("doctor")
+    session.expect("JupyterLab +it is in it")  # all else is known
     session.expect("Start a job of five minutes.*yes/no")
     session.send("yes\n")
     session.expect(r"job \d+ (is queued|waits|runs)")

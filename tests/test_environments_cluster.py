@@ -131,6 +131,34 @@ def test_an_environment_is_looked_into(
     assert shell(cluster, "ls ~/.notebook-launcher/sessions | grep look-") == ""
 
 
+def test_an_environment_is_made_and_a_session_runs_in_it(
+    cluster: PracticeCluster, start: Start, alice: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """A box has no way out: alice's pip takes what lies in a folder, as at sites that have a mirror of their own."""
+    write(cluster, "requirements.txt", "ipykernel\n")
+    settings = "[global]\nno-index = true\nfind-links = /sw/wheels\n"
+    tidy = "rm -rf ~/.config/pip ~/environments"
+    cluster.run("login", "alice", ["sh", "-c", "mkdir -p ~/.config/pip; cat >~/.config/pip/pip.conf"], input=settings,
+                check=True)  # fmt: skip
+    try:
+        create = ("launch-notebook", "env", "create", "requirements.txt", "--name", "mine", "--cluster", "tensors")
+        done = alice(*create)
+        assert done.returncode == 0, done.stdout + done.stderr
+        session = start("--cluster", "tensors", "--", "mine")
+        session.ready()
+        session.send("\n")
+        assert session.end() == 0
+        assert alice(*create).returncode == 2
+        write(cluster, "requirements.txt", "not-there-at-all\n")
+        done = alice(*create[:-3], "other", *create[-2:])
+        assert done.returncode == 25
+        assert "not-there-at-all" in done.stderr
+        assert shell(cluster, "ls ~/environments; ls ~/.notebook-launcher/sessions | grep make-") == "mine"
+    finally:
+        shell(cluster, tidy)
+    assert_nothing_left(cluster)
+
+
 # --- images that are made -------------------------------------------------------------------------------------------
 
 
@@ -183,5 +211,5 @@ def test_ctrl_c_while_an_image_is_built_leaves_nothing(cluster: PracticeCluster,
     assert session.end() == 130
     assert_nothing_left(cluster)
     assert shell(cluster, "ls -A ~/images") == ""
-    assert shell(cluster, "ls -d /tmp/image-*", node) == ""
+    assert shell(cluster, "ls -d /tmp/notebook-launcher-image-*", node) == ""
     assert shell(cluster, "ls ~/.notebook-launcher/sessions | grep 'image-2.*[^g]$'") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import re
 from pathlib import Path
@@ -100,6 +101,33 @@ def test_an_error_tells_what_why_and_what_to_do(kind: type[LauncherError], capsy
     output = capsys.readouterr()
     assert output.err.splitlines() == error_lines(error)
     assert output.out == ""
+
+
+class Terminal(io.StringIO):
+    """A standard error that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_an_error_is_folded_between_words_in_a_terminal_and_nowhere_in_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    address = "https://www.uni.example/" + 60 * "x"
+    log = ["word " * 20 + "end", address]
+    mend = f"one word and another one before it: launch-notebook clusters edit uni -A proj1; see: {address}"
+    error = JobFailed("It broke " * 10, why="So it said " * 10, mend=mend, log=log)
+    report(error, as_json=False)
+    assert capsys.readouterr().err.splitlines() == error_lines(error)
+    monkeypatch.setattr("sys.stderr", screen := Terminal())
+    report(error, as_json=False)
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in screen.getvalue().splitlines()]
+    assert all(len(line) <= 60 or line.split()[-1] == address for line in lines)
+    assert "    launch-notebook clusters edit uni -A proj1; see:" in lines
+    for line in error_lines(error):
+        assert set(line.split()) <= set(" ".join(lines).split()), "no word is broken"
+    assert sum(line.startswith("  | word") for line in lines) == 2
 
 
 def test_an_error_says_no_more_than_it_knows() -> None:

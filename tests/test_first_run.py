@@ -379,9 +379,10 @@ def start() -> Start:
 
 def test_the_list_fits_and_answers_are_kept_before_anything_is_contacted(start: Start, config: Path) -> None:
     session = start()
-    session.expect("Which one")
+    session.expect(r"Which one.*\) ")
     lines = session.printed.splitlines()
     assert len(lines) <= 24
+    assert len(lines[-1]) <= 60, "there is room for the answer"
     assert max(map(len, lines)) <= 80
     session.send("uni\n")
     session.expect("user name on login.uni.example")

@@ -50,7 +50,7 @@ def test_eighty_columns_are_enough() -> None:
 def test_a_wide_terminal_and_a_pipe_fold_nothing() -> None:
     for text in (shown(seen(), WAITS, END, width=200), shown(seen(), WAITS, END, terminal=False)):
         rows = [line.split() for line in text.splitlines()]
-        assert ["20261121-014455-k3f9", "running", "gpu1", "1234567", "1:42", "tf-gpu"] in rows
+        assert ["20261121-014455-k3f9", "running", "gpu1", "1234567", "1:42", "h", "tf-gpu"] in rows
         assert any("waiting: 12 jobs are ahead in partition gpu" in line for line in text.splitlines())
     assert "Come back: launch-notebook connect k3f9" in shown(seen(), WAITS, END)
     assert "Come back" not in shown(seen(), END, terminal=False)
@@ -68,6 +68,13 @@ def test_what_came_from_elsewhere_obeys_nobody() -> None:
 def test_a_terminal_is_told_from_a_jupyterlab() -> None:
     assert shown(seen(program="shell"), END, width=200).splitlines()[1].endswith("  shell (tf-gpu)")
     assert shown(seen(program="shell", environment=None), END, width=200).splitlines()[1].split()[-1] == "shell"
+
+
+def test_a_job_for_a_purpose_of_its_own_says_so() -> None:
+    text = shown(seen(program="shell", purpose="image build", environment=None), END, width=200)
+    assert text.splitlines()[1].endswith("  image build")
+    text = shown(seen(program="shell", purpose="env check", environment="pod"), END, width=200)
+    assert text.splitlines()[1].endswith("  env check (pod)")
 
 
 def test_no_session() -> None:
@@ -114,7 +121,7 @@ def test_what_it_does_in_words(one: events.SessionSeen, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(None, ""), (0, "0:00"), (59, "0:00"), (6120, "1:42"), (86399, "23:59"), (183600, "2 d 3 h")]
+    ("seconds", "words"), [(None, ""), (0, "0 min"), (59, "0 min"), (840, "14 min"), (6120, "1:42 h"), (86399, "23:59 h"), (183600, "2 d 3 h")],
 )
 def test_the_time_left(seconds: int | None, words: str) -> None:
     assert left(seconds) == words

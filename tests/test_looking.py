@@ -122,6 +122,14 @@ def test_it_fits_a_small_terminal_whole(found: tuple[events.Series, ...]) -> Non
     assert set(BLOCKS) & set(text)
 
 
+def test_what_does_not_fit_a_line_stands_below_what_it_says() -> None:
+    flags = "--account=proj1 --constraint=thin --gpus=1 --mem=2G --ntasks=2 --partition=gpu --time=1:00:00 --qos=short"
+    lines = shown(dataclasses.replace(STATUS, flags=flags)).split("\n")
+    place = next(place for place, line in enumerate(lines) if line.startswith("  asked for --account"))
+    assert re.match(r" {12}--\S+", lines[place + 1])
+    assert f"{lines[place][12:].strip()} {lines[place + 1].strip()}" == flags
+
+
 def test_it_uses_a_large_terminal() -> None:
     text = shown(STATUS, columns=200, rows=50)
     assert 190 <= max(map(len, text.split("\n"))) <= 200

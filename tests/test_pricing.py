@@ -14,7 +14,7 @@ from rich.console import Console
 from notebook_launcher.cli.price import price_warning, price_words
 from notebook_launcher.cli.views import TextView
 from notebook_launcher.events import Priced
-from notebook_launcher.pricing import Share, cost_of, estimate, left_of, read_number
+from notebook_launcher.pricing import Share, cost_of, estimate, left_of, missing, read_number
 from notebook_launcher.profiles.models import Budget, Price
 from notebook_launcher.request import Request
 
@@ -79,6 +79,23 @@ def test_what_a_request_will_cost(price: Price, flags: dict[str, str | None], co
 )  # fmt: skip
 def test_where_a_number_is_missing_there_is_no_price(price: Price, flags: dict[str, str | None]) -> None:
     assert priced(price, **flags) is None
+
+
+@pytest.mark.parametrize(
+    ("price", "flags", "why"),
+    [
+        (FLAT, {"gpus": "1"}, "how many cores it gets is left to the scheduler (-c N says it)"),
+        (FLAT, {"exclusive": None}, "how many cores it gets is left to the scheduler"),
+        (FLAT, {"time": "UNLIMITED"}, "it has no time limit"),
+        (BY_TYPE, {"gpus": "1"}, "it depends on the type of GPU: A40, A100 or T4 (--gpus A40:1)"),
+        (BY_TYPE, {"gpus": "v100:1"}, "the profile has no price for v100"),
+        (PARTITIONS, {"cpus_per_task": "4"}, "its partition is left to the scheduler (-p NAME says it)"),
+        (FLAT, {"gpus": "1", "cpus_per_task": "18"}, ""),
+    ],
+)
+def test_it_is_said_why_there_is_no_price(price: Price, flags: dict[str, str | None], why: str) -> None:
+    words = {"time": "2:00:00", **{name.replace("_", "-"): value for name, value in flags.items()}}
+    assert missing(price, Request(words)) == why
 
 
 @pytest.mark.parametrize(

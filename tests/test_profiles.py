@@ -173,6 +173,26 @@ def test_a_mistake_names_the_file_and_the_key_and_suggests(write: Write, text: s
 
 
 @pytest.mark.parametrize(
+    ("line", "mend"),
+    [
+        ("time = 2:00:00", 'time = "2:00:00"'),
+        ("time = 1-00:00:00", 'time = "1-00:00:00"'),
+        ("time = 02:00:00", 'time = "02:00:00"'),
+        ("idle_stop = 30m", 'idle_stop = "30m"'),
+        ("last = 18.12.2026", "last = 2026-12-18"),
+        ("last = 12/18/2026", "a day is written year-month-day, for example: last = 2026-11-22"),
+        ("last = 2026-12-32", "a day is written year-month-day, for example: last = 2026-11-22"),
+        ("gpu_hour = 1,84", 'a line is: key = "a text", or a [table]'),
+    ],
+)
+def test_times_and_days_that_are_no_toml_are_told_as_they_are_meant(write: Write, line: str, mend: str) -> None:
+    write(f"[defaults]\n{line}")
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    assert caught.value.mend.endswith(mend)
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ('[environments.tf-gpu]\nactivate = """a\nb"""', ":2: environments.tf-gpu.activate has more than one line."),

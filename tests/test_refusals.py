@@ -18,6 +18,11 @@ SLURM = Slurm()
 RECORDED = Path(__file__).parent / "recorded"
 
 
+def test_several_lines_of_sbatch_are_told_apart() -> None:
+    said = "sbatch: error: invalid partition specified: gpuu\nsbatch: error: Batch job submission failed: Invalid name\n"
+    assert refused(said).why == "sbatch: invalid partition specified: gpuu; Batch job submission failed: Invalid name"
+
+
 def recorded() -> list[tuple[str, str, str]]:
     """Return the kind of error, what was asked, and what sbatch printed."""
     blocks = re.split(r"^-- ", (RECORDED / "sbatch_refusals.txt").read_text(), flags=re.M)[1:]

@@ -458,7 +458,7 @@ def test_it_is_only_told(tmp_path: Path, submit: Callable[..., Session], how: st
     assert not wanted
     sentence, command = view.noted.split("\n")
     name = session.id if session.id[-4:].isdecimal() else session.id[-4:]
-    assert command.startswith("  ") and command.endswith(f" connect {name}") and "0:09 left" in sentence
+    assert command.startswith("  ") and command.endswith(f" connect {name}") and "10 min left" in sentence
 
 
 def test_neither_yes_nor_no_launches_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:

@@ -439,7 +439,7 @@ def test_the_help_tells_both_kinds() -> None:
 def prepared(job: Job, *lines: str) -> Job:  # noqa: F811
     """A session's directory as it is while its job runs."""
     job.ask(*lines)
-    for name in ("shell.sh", "lib.sh", "containers.sh"):
+    for name in ("shell.sh", "lib.sh", "containers.sh", "image.sh"):
         (job.dir / name).write_bytes((JOBSCRIPTS / name).read_bytes())
     (job.dir / "runtime").mkdir()
     (job.dir / "runtime" / "folder").write_text(f"{job.work}\n")
@@ -525,6 +525,20 @@ def test_one_command(boxed: Job) -> None:  # noqa: F811
     assert (done.stdout, done.stderr, done.returncode) == (f"yes 'it' {boxed.work}\n", "wrong\n", 3)
     assert output_of(boxed, 'echo "<$ACTIVATED>"', "outside").stdout == "<>\n"
     assert marks(boxed) == []
+
+
+def test_no_shell_in_another_image_than_the_environment_demands(boxed: Job) -> None:  # noqa: F811
+    (boxed.root / "an image.sif").write_bytes(b"another one")
+    prepared(boxed, image(boxed), f"digest=sha256:{hashlib.sha256(b'the one').hexdigest()}")
+    done = output_of(boxed, "echo never")
+    assert done.stdout == "" and done.returncode != 0
+    assert "is not the one that the environment demands" in " ".join(done.stderr.split())
+    assert not (boxed.home / "called").exists(), "the container command was not called"
+    assert marks(boxed) == []
+    (boxed.dir / "session.env").write_text(
+        f"{image(boxed)}\ndigest=sha256:{hashlib.sha256(b'another one').hexdigest()}\n"
+    )
+    assert output_of(boxed, "echo there").stdout == "there\n"
 
 
 def test_what_goes_wrong_is_told_as_the_job_tells_it(boxed: Job) -> None:  # noqa: F811

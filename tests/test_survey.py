@@ -24,6 +24,7 @@ from notebook_launcher.drafting import (
     choose_gpu_partition,
     choose_partition,
     login_pattern,
+    next_step,
     profile_text,
 )
 from notebook_launcher.errors import ProfileError, UsageError
@@ -152,6 +153,16 @@ def test_what_a_job_found_out_is_filled_in(generation: str) -> None:
         *("ok", "ok", "ok"),
         "warning",
     ]
+
+
+def test_the_next_step_is_an_environment_where_there_is_no_jupyterlab() -> None:
+    text = recorded("lmod", "24.11")
+    without = draft_of(text.replace("|jupyterlab/", "|other/"))
+    assert "--set environments.mine.container=" in next_step(without)
+    assert "--cluster uni --dry-run -- mine" in next_step(without)
+    assert """--set environments.mine.modules='["jupyterlab/4"]'""" in next_step(draft_of(text))
+    there = text.replace("part jupyter\n", "part jupyter\n|/usr/bin/jupyter-lab\n")
+    assert next_step(draft_of(there)) == "Read it, and use it with: launch-notebook --cluster uni --dry-run"
 
 
 def test_a_node_of_another_kind_than_the_login_node() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from notebook_launcher.text import printable
+from notebook_launcher.text import joined, printable
 
 PLAIN = [
     "",
@@ -105,3 +105,10 @@ def test_nothing_is_added_and_nothing_changes_places(text: str) -> None:
 )
 def test_commands_go_whole(text: str, shown: str) -> None:
     assert printable(text) == shown
+
+
+def test_sentences_do_not_run_into_each_other() -> None:
+    assert joined("It is closed", "It said at last:") == "It is closed. It said at last:"
+    assert joined("Over.", "", "Why?", " And so on ") == "Over. Why? And so on"
+    assert joined("no such partition", "not queued", stop=";") == "no such partition; not queued"
+    assert joined() == joined("") == ""

@@ -78,7 +78,7 @@ def check_node(round_: Round, stage: Stage, plan: Plan, needs: Sequence[str]) ->
     error: LauncherError | None = None
     try:
         deaf = dataclasses.replace(stage, view=watching)
-        session, access = queue_session(short, deaf)
+        session, access = queue_session(short, deaf, purpose="doctor")
         with watching.given_up_after(START_WITHIN):
             attend(deaf, session, access, ours=True, first=submitted(short, stage, session))
     except HungUp:  # nobody comes back to it

@@ -195,8 +195,12 @@ def _partition(names: Sequence[str], told: Told) -> Finding:
         return warning(f"Of {', '.join(names)}, {', '.join(closed)} is closed at the moment.", "leave it out of -p")
     if not names:
         return ok("none is asked for: the cluster chooses")
-    asked = "" if len(names) > 1 else f", of {known[names[0]].nodes} nodes" if known[names[0]].nodes else ""
+    asked = "" if len(names) > 1 else f", of {_nodes(known[names[0]].nodes)}" if known[names[0]].nodes else ""
     return ok(f"{', '.join(names)}{asked}: open")
+
+
+def _nodes(count: int | None) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
 
 
 def _walltime(request: Request, names: Sequence[str], told: Told) -> Finding:

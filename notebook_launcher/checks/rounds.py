@@ -16,7 +16,7 @@ class Round:
     def __init__(self, view: View) -> None:
         self.view = view
         self._results: dict[str, Result] = {}
-        self._mends: dict[str, str] = {}
+        self._faults: dict[str, Finding] = {}
 
     def check(
         self, name: str, look: Callable[[], Finding | None], *, needs: Sequence[str] = (), doing: str = ""
@@ -47,7 +47,7 @@ class Round:
         """Tell what was found."""
         self._results[name] = finding.result
         if finding.result == "fault":
-            self._mends[name] = finding.mend
+            self._faults[name] = finding
         self.view.show(events.Checked(name, finding.result, finding.found, finding.mend))
 
     def is_skipped(self, name: str, needs: Sequence[str]) -> bool:
@@ -79,4 +79,6 @@ class Round:
         )  # fmt: skip
         if faults:
             what = f"{'A check' if len(faults) == 1 else f'{len(faults)} checks'} failed: {', '.join(faults)}."
-            raise ChecksFailed(what, why="A launch would stumble over that.", mend=self._mends[faults[0]])
+            first, *others = dict.fromkeys(self._faults[name].who for name in faults)
+            who = " and ".join([first, *(one[0].lower() + one[1:] for one in others)])
+            raise ChecksFailed(what, why=f"{who} would stumble over that.", mend=self._faults[faults[0]].mend)

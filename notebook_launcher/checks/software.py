@@ -48,7 +48,7 @@ while [ -n "$rest" ]; do
   rest=${rest#"$part"}
   [ -n "$part" ] || continue
   here=$here/$part
-  [ -e "$here" ] || { echo 'kind missing'; exit; }
+  [ -e "$here" ] || { echo 'kind missing'; ls -- "${here%/*}/" 2>/dev/null | head -n 500 | sed 's/^/beside /'; exit; }
   if [ -n "${rest#/}" ]; then
     [ -x "$here" ] || { step no "$here"; exit; }
     step yes "$here"

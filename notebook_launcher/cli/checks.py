@@ -23,7 +23,11 @@ def show_check(console: Console, event: events.Checked) -> None:
     from rich.text import Text
 
     mark = _mark(console, event.result)
-    head = f"{mark} {printable(event.check):<{_NAME}}  "
+    name = printable(event.check)
+    if len(name) > _NAME and console.is_terminal:  # a line of its own
+        console.print(Text(f"{mark} {name}", style=_STYLES.get(event.result, "")), soft_wrap=True, highlight=False)
+        mark = name = " "
+    head = f"{mark} {name:<{_NAME}}  "
     found = _folded(console, printable(event.found), len(head))
     mend = _folded(console, f"→ {printable(event.mend)}", len(head)) if event.mend else []
     style = _STYLES.get(event.result, "")

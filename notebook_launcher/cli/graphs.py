@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -105,6 +106,21 @@ def _one(text: str) -> str:
     return printable(text).replace("\n", " ")
 
 
+def _hanging(text: Text, console: Console, width: int) -> list[Text]:
+    """Fold text between words; what does not fit the first line stands below what it says."""
+    indent = len(_SUBJECT.match(text.plain)[0])  # type: ignore[index]
+    first = text.wrap(console, width, overflow="fold")[0]
+    rest = text.plain[len(first) :].lstrip()
+    lines = text[len(text) - len(rest) :].wrap(console, width - indent, overflow="fold") if rest else []
+    for line in lines:
+        line.pad_left(indent)
+    return [first, *lines]
+
+
+#: what is before the first word of a fact, and its name
+_SUBJECT = re.compile(r"(  (asked for |log +|directory )?)?")
+
+
 def _encodes_blocks(console: Console) -> bool:
     try:
         BLOCKS.encode(console.encoding)
@@ -140,7 +156,7 @@ class _Picture:
         facts = [
             line
             for text, style in self._facts(_now())
-            for line in Text(text, style=style).wrap(console, width, overflow="fold")
+            for line in _hanging(Text(text, style=style), console, width)
         ]
         notes = [line for text in self._notes() for line in Text(text, style="yellow").wrap(console, width)]
         rows = REPORT_ROWS
@@ -165,7 +181,7 @@ class _Picture:
         event, seen = self._event, self._event.seen
         yield _one(self._headline(now)), _STATE_STYLES.get(seen.state, "bold")
         about = [f"job {seen.job}{f' on {seen.cluster}' if seen.cluster else ''}" if seen.job else "no job is noted"]
-        about += [word for word in (seen.environment, _PROGRAMS.get(seen.program, seen.program)) if word]
+        about += [word for word in (seen.environment, seen.purpose or _PROGRAMS.get(seen.program, seen.program)) if word]
         created = moment(seen.created)
         source = f" from {seen.launched_from}" if seen.launched_from else ""
         about += [f"launched{source} at {clock(created, now)}"] if created else []

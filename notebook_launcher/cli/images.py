@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.cli.options import ASKED_FLAGS, Where, place_options, plan_without_gpus, played, scheduler_options
+from notebook_launcher.cli.options import (
+    ASKED_FLAGS,
+    Where,
+    place_options,
+    plan_without_gpus,
+    played,
+    scheduler_options,
+)
 from notebook_launcher.errors import UsageError
 
 if TYPE_CHECKING:

@@ -79,8 +79,8 @@ def _row(seen: events.SessionSeen, now: datetime) -> tuple[str, ...]:
     where = f" on {seen.cluster}" if seen.cluster else ""
     job = "" if seen.job is None or seen.job == seen.session else f"{seen.job}{where}"
     environment = seen.environment or ""
-    if seen.program == "shell":
-        environment = f"shell ({environment})" if environment else "shell"
+    if purpose := seen.purpose or ("shell" if seen.program == "shell" else ""):
+        environment = f"{purpose} ({environment})" if environment else purpose
     return (seen.session, state_in_words(seen, now), seen.node or "", job, left(seen.seconds_left), environment)
 
 
@@ -101,13 +101,13 @@ def _past(at: datetime, now: datetime) -> str:
 
 
 def left(seconds: int | None) -> str:
-    """Return a time that is left: ``1:42`` is hours and minutes, ``2 d 3 h`` from a day on."""
+    """Return a time that is left: ``14 min``, ``1:42 h`` from an hour on, ``2 d 3 h`` from a day on."""
     if seconds is None:
         return ""
     minutes = seconds // 60
     if minutes >= 24 * 60:
         return f"{minutes // 1440} d {minutes % 1440 // 60} h"
-    return f"{minutes // 60}:{minutes % 60:02d}"
+    return f"{minutes // 60}:{minutes % 60:02d} h" if minutes >= 60 else f"{minutes} min"
 
 
 def _typed(command: str, event: events.Listed, *words: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
+import textwrap
 import time
 from datetime import datetime, timezone
 
@@ -68,5 +70,22 @@ def _in_colour(error: LauncherError) -> None:
     console = Console(stderr=True, highlight=False, emoji=False)
     for line in error_lines(error):
         style = "bold red" if line.startswith("launch-notebook") else "dim" if line.startswith("  |") else ""
-        # what may be copied is folded by the terminal alone, which knows that it is one line; sentences between words
-        console.print(Text(line, style=style), soft_wrap=line.startswith(("  |", "  →")))
+        for part in _folded(line, console.width):
+            console.print(Text(part, style=style), soft_wrap=True)
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Fold between words, and no command that fits a line; a word that is longer is folded by the terminal alone."""
+    below = "  | " if line.startswith("  |") else "    " if line.startswith("  →") else "  "
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _FIXED) if len(found[0]) < width - 4 else found[0], line)
+    parts = [
+        part
+        for number, one in enumerate(whole.split("\n"))
+        for part in textwrap.wrap(one, width, subsequent_indent=below if number == 0 else "  ", break_long_words=False,
+                                  break_on_hyphens=False, replace_whitespace=False) or [""]
+    ]  # fmt: skip
+    return [part.replace(_FIXED, " ") for part in parts]
+
+
+_COMMAND = re.compile(r"launch-notebook( [^\s;,:()]+)+")
+_FIXED = "\ue000"  # a blank at which nothing is folded; no text has this character

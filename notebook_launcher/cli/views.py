@@ -231,6 +231,7 @@ class TextView(BaseView):
         self._looks = Looks(console)
         self._told: events.Waiting | None = None
         self._address_shown = False
+        self._course_told = ""
         self._asking = False  # a question stands on the terminal: no waiting line over it
         self._held: HeldLine | None = None
         self._starts = False  # whether the job was seen before it ran, so that JupyterLab only starts
@@ -440,6 +441,10 @@ class TextView(BaseView):
             self._say(command, style="yellow", whole=True, aside=True)
 
     def _course(self, event: CourseEvent) -> None:
+        if isinstance(event, events.CourseTaken):
+            if event.course == self._course_told:
+                return
+            self._course_told = event.course
         sentence, lines = course_words(event)
         if sentence:
             aside = not isinstance(event, events.CourseSeen)

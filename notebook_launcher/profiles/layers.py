@@ -20,6 +20,9 @@ else:
 _PART = r"""(?:[\w-]+|"(?:\\.|[^"\\])*"|'[^']*')"""
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
 _TABLE = re.compile(rf"\s*(?P<open>\[\[?)\s*(?P<name>{_NAME})\s*\]\]?\s*(#.*)?$")
+# what should have been in quotes: words, and times; no numbers
+_BARE = r"""[^\s"'\[{#\d][^"'#]*?|\d+[A-Za-z]+|(?:\d+-)?\d+(?::\d+)+"""
+_DAY = r"(?:(\d\d?)\.(\d\d?)\.(\d{4})|\d+[-/.]\d+[-/.]\d+)"
 _KEY = re.compile(rf"\s*(?P<key>{_NAME})\s*=\s*(?P<value>.*)")
 _TEXT = re.compile(r"""(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'[^']*'|(?P<rest>#.*)|(?P<bracket>[\[\]{}])""")
 
@@ -82,9 +85,14 @@ def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
     told = re.search(r"\(at line (\d+), column \d+\)", words)
     number = min(int(told[1]), len(lines)) if told else len(lines)
     said, line = re.sub(r"\s*\(at .*\)", "", words), lines[number - 1].strip()
-    bare = re.fullmatch(rf"({_NAME})\s*=\s*([^\s\"'\[{{#\d][^\"'#]*?)\s*(#.*)?", line)
+    bare = re.fullmatch(rf"({_NAME})\s*=\s*({_BARE})\s*(#.*)?", line)
+    day = re.fullmatch(rf"({_NAME})\s*=\s*{_DAY}\s*(#.*)?", line)
     if re.match("Cannot (overwrite|declare|mutate)", said):
         said, mend = "This is there twice", "take one of the two away"
+    elif day and day[2] and int(day[3]) <= 12:  # 18.12.2026
+        mend = f"write {day[1]} = {day[4]}-{int(day[3]):02}-{int(day[2]):02}"
+    elif day:
+        mend = f"a day is written year-month-day, for example: {day[1]} = 2026-11-22"
     elif bare:  # what people write most
         mend = f'a text stands in quotes: {bare[1]} = "{bare[2]}"'
     else:

@@ -7,6 +7,7 @@ import os
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import time
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
@@ -120,8 +121,9 @@ def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
         raise ProfileError(
             f"{origin(layers, ['environment'])}: environment = “{_cut(profile.environment)}” is not among "
             "[environments].",
-            why=f"There are: {', '.join(profile.environments) or 'none'}.",
-            mend=_did_you_mean(profile.environment, profile.environments) or "name one of those, or add it to them",
+            why=f"There are: {', '.join(profile.environments)}." if profile.environments else "There is none yet.",
+            mend=_did_you_mean(profile.environment, profile.environments)
+            or f"{'name one of those, or ' if profile.environments else ''}add the table [environments.NAME]",
         )
     return profile
 
@@ -332,7 +334,7 @@ def _problem(model: type[BaseModel], details: Any, place: tuple[str, ...]) -> tu
         limit = limits.get("ge", limits.get("le"))
         return f"{where} = {value}: it is {limit} at {'least' if 'ge' in limits else 'most'}.", f"{key} = {limit}"
     if meant := _MEANT.get(kind) or _MEANT.get(kind.partition("_")[0]):
-        plain = shown if isinstance(value, str | int | float) else "…"
+        plain = shown if isinstance(value, str | int | float | time) else "…"
         return f"{where} {meant[0]}", meant[1].format(key=key, table=where, value=plain)
     told = _cut(details["msg"].removeprefix("Value error, ").rstrip("."), 300)
     if told.startswith("has more than one line"):

@@ -31,6 +31,7 @@ from notebook_launcher.errors import (
     WalltimeRefused,
 )
 from notebook_launcher.schedulers import slurm_limit_reasons
+from notebook_launcher.text import joined
 
 
 @dataclass(frozen=True)
@@ -529,5 +530,4 @@ def _what_helps(limit: slurm_limit_reasons.LimitReason) -> str:
 
 
 def _without_prefix(stderr: str) -> str:
-    lines = [re.sub(r"^sbatch: (error: |fatal: )?", "", line).strip() for line in stderr.splitlines()]
-    return " ".join(line for line in lines if line)
+    return joined(*(re.sub(r"^sbatch: (error: |fatal: )?", "", line) for line in stderr.splitlines()), stop=";")

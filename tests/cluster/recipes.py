@@ -117,6 +117,7 @@ class Parts:
     rootfs: Artefact
     launcher: Artefact
     lab: Artefact
+    lab_wheels: Artefact
     image: Artefact
     image_without_jupyter: Artefact
     image_unpacked: Artefact
@@ -126,7 +127,7 @@ class Parts:
         """Return the artefacts as a list, the slowest to build first."""
         return [
             *(self.rootfs, self.image, self.image_without_jupyter, self.lab, self.launcher),
-            *(self.image_unpacked, self.environment_modules),
+            *(self.image_unpacked, self.environment_modules, self.lab_wheels),
         ]
 
 
@@ -145,6 +146,7 @@ def artefacts(generation: Generation) -> Parts:
         rootfs=rootfs,
         launcher=_venv("launcher", "/opt/launcher", launcher_requirements(), launcher_wheels, rootfs),
         lab=_venv("lab", "/sw/jupyterlab", LAB_REQUIREMENTS, lab_wheels, rootfs),
+        lab_wheels=lab_wheels,
         image=image,
         image_without_jupyter=_image_without_jupyter(base, rootfs),
         image_unpacked=_image_unpacked(image, rootfs),

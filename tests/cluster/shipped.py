@@ -1,7 +1,8 @@
 """Images made from the definition files that the launcher ships, each built when a test asks for it.
 
-They are no part of every cluster: TensorFlow alone takes minutes; `make test` builds what tests need before they run. A definition is built as it is shipped, but for its
-head: a box has no way out, so it stands on the image base of the practice cluster, and its wheels lie beside it.
+They are no part of every cluster: TensorFlow alone takes minutes; `make test` builds what tests need before they run.
+A definition is built as it is shipped, but for its head: a box has no way out, so it stands on the image base of the
+practice cluster, and its wheels lie beside it.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def make_tree(directory: Path) -> None:
     (directory / "images").mkdir()
     for name in ("jupyterlab.sif", "no-jupyter.sif"):
         (directory / "images" / name).touch()
-    for name in ("images/jupyterlab.ch", "images/podman-store", "jupyterlab"):
+    for name in ("images/jupyterlab.ch", "images/podman-store", "jupyterlab", "wheels"):
         (directory / name).mkdir()
 
 
@@ -85,6 +85,7 @@ def binds(directory: Path, parts: Parts) -> list[Bind]:
         Bind(parts.image.path / "jupyterlab.sif", "/sw/images/jupyterlab.sif"),
         Bind(parts.image_without_jupyter.path / "no-jupyter.sif", "/sw/images/no-jupyter.sif"),
         Bind(parts.lab.path, "/sw/jupyterlab"),
+        Bind(parts.lab_wheels.path, "/sw/wheels"),
         Bind((parts.image_unpacked.path / "tree").resolve(), "/sw/images/jupyterlab.ch"),
         Bind(parts.image_unpacked.path / "store", "/sw/images/podman-store"),
         Bind(parts.environment_modules.path, ENVIRONMENT_MODULES),
