@@ -430,9 +430,9 @@ def judge_image(image: Image) -> Finding:
         last = image.steps[-1].path if image.steps else "/"
         missing = image.path.removeprefix(last).lstrip("/").partition("/")[0]
         near = difflib.get_close_matches(missing, image.beside, n=1)
-        look = f"did you mean {last.rstrip('/')}/{near[0]}?" if near else f"see: ls {last}"
+        mend = f"see: ls {last}; name another one after --, or get it: launch-notebook image pull"
         return fault(f"There is no image {image.path}; what is there of the way to it ends at {last}.",
-                     f"{look}; name another one after --, or get it: launch-notebook image pull")  # fmt: skip
+                     f"did you mean {last.rstrip('/')}/{near[0]}?" if near else mend)  # fmt: skip
     if image.kind == "unreadable":
         step = image.steps[-1] if image.steps else Step(image.path)
         return fault(f"You may not read the image {image.path} ({step.mode}, owner {step.owner}, group {step.group}).",

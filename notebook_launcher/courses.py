@@ -206,7 +206,6 @@ class _File:
             raise ProfileError(f"{path} is larger than {at_most // 1024} KiB.", mend=_LARGE)
         return content
 
-
     def _mend_of_missing(self, file: str | None, path: Path) -> str:
         if file is None:
             return "for example: --course ./course.toml"

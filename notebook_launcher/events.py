@@ -318,9 +318,10 @@ class SessionSeen(Event):
 
     ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it never said how it ended, and the scheduler
     has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab or shell; ``purpose``: the
-    launcher's own command that the job is for, such as ``env check``. ``created``: ISO, with the cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None``
-    where it has no limit or does not run. ``walltime``: in words. ``about``: why it waits, or how it ended, in a few
-    words; may be empty. ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known.
+    launcher's own command that the job is for, such as ``env check``. ``created``: ISO, with the cluster's zone.
+    ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` where it has no limit or
+    does not run. ``walltime``: in words. ``about``: why it waits, or how it ended, in a few words; may be empty.
+    ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known.
     """
 
     name: ClassVar[str] = "session"

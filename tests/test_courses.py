@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import io
 import ipaddress
 import json
 import os
@@ -24,9 +25,11 @@ from typing import Any, cast
 
 import pexpect
 import pytest
+from rich.console import Console
 
 from notebook_launcher import courses, events
 from notebook_launcher.bringing import beside, bring_notebooks, decide
+from notebook_launcher.cli.views import TextView
 from notebook_launcher.courses import forget_course, take_course, update_course
 from notebook_launcher.errors import (
     AnswerMissing,
@@ -451,6 +454,17 @@ def test_a_base_that_has_gone_is_told_by_the_line(course: Path, configuration: P
     with pytest.raises(ProfileError) as caught:
         plan_on()
     assert re.search(r"course\.toml:2: .*common\.toml cannot be read", caught.value.what)
+
+
+def test_a_course_is_named_once_by_a_command() -> None:
+    shown = io.StringIO()
+    with TextView(Console(file=shown, width=80)) as view:
+        for first in (True, False):
+            view.show(events.CourseTaken("gpu2026", "/c.toml", "12", "A lab", first))
+    assert shown.getvalue().count("gpu2026") == 1
+    with TextView(Console(file=shown, width=80)) as view:
+        view.show(events.CourseTaken("gpu2026", "/c.toml", "12", "A lab", first=False))
+    assert "Course gpu2026: A lab" in shown.getvalue()
 
 
 def test_a_course_is_forgotten(course: Path, configuration: Path) -> None:

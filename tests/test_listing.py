@@ -121,7 +121,16 @@ def test_what_it_does_in_words(one: events.SessionSeen, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(None, ""), (0, "0 min"), (59, "0 min"), (840, "14 min"), (6120, "1:42 h"), (86399, "23:59 h"), (183600, "2 d 3 h")],
+    ("seconds", "words"),
+    [
+        (None, ""),
+        (0, "0 min"),
+        (59, "0 min"),
+        (840, "14 min"),
+        (6120, "1:42 h"),
+        (86399, "23:59 h"),
+        (183600, "2 d 3 h"),
+    ],
 )
 def test_the_time_left(seconds: int | None, words: str) -> None:
     assert left(seconds) == words

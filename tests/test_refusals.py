@@ -19,7 +19,9 @@ RECORDED = Path(__file__).parent / "recorded"
 
 
 def test_several_lines_of_sbatch_are_told_apart() -> None:
-    said = "sbatch: error: invalid partition specified: gpuu\nsbatch: error: Batch job submission failed: Invalid name\n"
+    said = (
+        "sbatch: error: invalid partition specified: gpuu\nsbatch: error: Batch job submission failed: Invalid name\n"
+    )
     assert refused(said).why == "sbatch: invalid partition specified: gpuu; Batch job submission failed: Invalid name"
 
 

@@ -161,7 +161,7 @@ def test_the_next_step_is_an_environment_where_there_is_no_jupyterlab() -> None:
     assert "--set environments.mine.container=" in next_step(without)
     assert "--cluster uni --dry-run -- mine" in next_step(without)
     assert """--set environments.mine.modules='["jupyterlab/4"]'""" in next_step(draft_of(text))
-    there = text.replace("part jupyter\n", "part jupyter\n|/usr/bin/jupyter-lab\n")
+    there = text.replace("part jupyter\ncode 1", "part jupyter\n|/usr/bin/jupyter-lab\ncode 0")
     assert next_step(draft_of(there)) == "Read it, and use it with: launch-notebook --cluster uni --dry-run"
 
 

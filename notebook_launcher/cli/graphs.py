@@ -111,10 +111,10 @@ def _hanging(text: Text, console: Console, width: int) -> list[Text]:
     indent = len(_SUBJECT.match(text.plain)[0])  # type: ignore[index]
     first = text.wrap(console, width, overflow="fold")[0]
     rest = text.plain[len(first) :].lstrip()
-    lines = text[len(text) - len(rest) :].wrap(console, width - indent, overflow="fold") if rest else []
-    for line in lines:
+    below = text[len(text) - len(rest) :].wrap(console, width - indent, overflow="fold")
+    for line in below:
         line.pad_left(indent)
-    return [first, *lines]
+    return [first, *(below if rest else ())]
 
 
 #: what is before the first word of a fact, and its name
@@ -154,9 +154,7 @@ class _Picture:
 
         event, width = self._event, options.max_width
         facts = [
-            line
-            for text, style in self._facts(_now())
-            for line in _hanging(Text(text, style=style), console, width)
+            line for text, style in self._facts(_now()) for line in _hanging(Text(text, style=style), console, width)
         ]
         notes = [line for text in self._notes() for line in Text(text, style="yellow").wrap(console, width)]
         rows = REPORT_ROWS
@@ -181,7 +179,8 @@ class _Picture:
         event, seen = self._event, self._event.seen
         yield _one(self._headline(now)), _STATE_STYLES.get(seen.state, "bold")
         about = [f"job {seen.job}{f' on {seen.cluster}' if seen.cluster else ''}" if seen.job else "no job is noted"]
-        about += [word for word in (seen.environment, seen.purpose or _PROGRAMS.get(seen.program, seen.program)) if word]
+        what = seen.purpose or _PROGRAMS.get(seen.program, seen.program)
+        about += [word for word in (seen.environment, what) if word]
         created = moment(seen.created)
         source = f" from {seen.launched_from}" if seen.launched_from else ""
         about += [f"launched{source} at {clock(created, now)}"] if created else []
