@@ -576,8 +576,8 @@ class ShellOpening(Event):
 class ClusterSeen:
     """A cluster profile. ``origin``: ``bundled``, ``yours``, or ``yours on bundled``; ``chosen``: without --cluster.
 
-    ``status``: ``active``, ``retired`` (then there may be a ``successor``), ``unknown``, or ``wrong`` where the file has
-    a mistake; that is told in ``problem``. ``unavailable``: why no session can be launched there.
+    ``status``: ``active``, ``retired`` (then there may be a ``successor``), ``unknown``, or ``wrong`` where the file
+    has a mistake; that is told in ``problem``. ``unavailable``: why no session can be launched there.
     """
 
     cluster: str
@@ -677,8 +677,9 @@ class CourseTaken(Event):
 
 @dataclass(frozen=True)
 class CourseSeen(Event):
-    """A course that was taken, of ``course list`` and ``course show``. ``taken``: the day; ``chosen``: without --course.
+    """A course that was taken, of ``course list`` and ``course show``.
 
+    ``taken``: the day; ``chosen``: whether it is meant without --course.
     ``decides``: what it decides, a line each, of ``course show`` alone.
     """
 

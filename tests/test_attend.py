@@ -3133,8 +3133,8 @@ def test_a_job_on_another_cluster_is_named_and_cancelled_there(story: Story, mon
 
 
 def accounted(state: str, step: str = "") -> Answer:
-    rows = f"7|{state}|2001|600|120|2|1|cpu=2,mem=4G,node=1|01:00.000|1200||4G|\n"
-    return Answer(0, rows + (f"7.batch|{step}||600||2|1|cpu=2|01:00.000|1200|1048576||0\n" if step else ""))
+    rows = f"7|{state}|2001|gpu|600|120|2|1|cpu=2,mem=4G,node=1|01:00.000|1200||4G|\n"
+    return Answer(0, rows + (f"7.batch|{step}|||600||2|1|cpu=2|01:00.000|1200|1048576||0\n" if step else ""))
 
 
 def test_the_bill_comes_after_the_end(story: Story) -> None:

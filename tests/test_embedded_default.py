@@ -93,7 +93,7 @@ def test_the_first_launch_asks_once_and_enter_means_this_machine(start: Start, e
     chosen = Path(environment["HOME"]) / ".config" / "notebook-launcher" / "config.toml"
     chosen.unlink()
     session = start()
-    session.expect("ENTER alone means this machine")
+    session.expect(r"ENTER: this machine")
     session.send("\n")
     session.ready()
     session.send("\n")
@@ -221,7 +221,7 @@ def test_no_jupyterlab_is_told_in_a_sentence(start: Start, environment: dict[str
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
     session = start("--venv", str(venv))
     assert session.end() == 95
-    assert "There is no JupyterLab in the virtual environment" in session.printed
+    assert "There is no JupyterLab in the virtual environment" in " ".join(session.printed.split())
     assert "Traceback" not in session.printed
     nothing_left(environment)
 
