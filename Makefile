@@ -8,7 +8,7 @@ VENV := .venv
 PYTHON ?= python3
 # The tests use real servers and real time: one that fails runs once more, and the summary lists it as RERUN.
 # Look into those: a bug that shows seldom is a bug.
-PYTEST := $(VENV)/bin/python -m pytest --reruns 1 -rxXfER
+PYTEST := $(VENV)/bin/python -m pytest --reruns 1 -rxXfER --durations 15
 # What the cluster tests need is built before them, as no test may take that long. A machine that cannot hold a cluster
 # (exit code 3) is no failure: there the tests are skipped.
 PRACTICE_CLUSTER := $(PYTHON) tests/cluster

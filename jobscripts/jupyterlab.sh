@@ -334,7 +334,7 @@ end_noting_image() {
 # Leave for the note which file is entered.
 note_identity() {
   [[ ! -f $want_container ]] ||
-    stat -L -c '%i-%s-%Y-%Z' -- "$want_container" >"$NBL_SESSION_DIR/runtime/image" 2>/dev/null
+    write_file "$NBL_SESSION_DIR/runtime/image" "$(stat -L -c '%i-%s-%Y-%Z' -- "$want_container" 2>/dev/null)"
 }
 
 # ----------------------------------------------------------------------------------------------------- JupyterLab

@@ -27,6 +27,7 @@ PLACES = {"login": f"/home {OWN}", "laptop": f"/home {OWN}", "login2": OWN, "nod
 # Compiled Python, what is in a session's folder, and what the launcher, JupyterLab and Apptainer keep for another time.
 KEPT = (
     *("/var/tmp/bytecode-*", "*/.notebook-launcher/sessions/*/*", "*/.notebook-launcher/sessions/.asked*"),
+    "*/.notebook-launcher/sessions/image-digests",
     *("*/.local", "*/.local/*", "*/.jupyter", "*/.ipython", "*/.apptainer"),
 )
 
