@@ -197,7 +197,8 @@ def test_an_image_that_podman_does_not_have(alice: PracticeCluster, start: Start
     write_profile(alice, "laptop", "alice", PROFILE + ENVIRONMENTS + more)
     session = start("-n", "1", "-w", "node1", "--", "none")
     assert session.end() != 0
-    assert "There is no container image localhost/none:1 that podman knows on node1" in " ".join(session.printed.split())
+    printed = " ".join(session.printed.split())
+    assert "There is no container image localhost/none:1 that podman knows on node1" in printed
     assert_nothing_left(alice)
 
 
