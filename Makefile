@@ -7,7 +7,8 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON ?= python3
 # The tests use real servers and real time: one that fails runs once more, and the summary lists it as RERUN.
-# Look into those: a bug that shows seldom is a bug.
+# Look into those: a bug that shows seldom is a bug. While tests on the cluster wait, those without one compute: so
+# they run together. Healing is about seconds, and runs alone.
 PYTEST := $(VENV)/bin/python -m pytest --reruns 1 -rxXfER --durations 15
 # What the cluster tests need is built before them, as no test may take that long. A machine that cannot hold a cluster
 # (exit code 3) is no failure: there the tests are skipped.
@@ -29,12 +30,11 @@ test: $(VENV)/with-tests ## set up, and run every check and test, those on the p
 ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
-	$(PYTEST) -m 'not cluster' -n 3
 	$(PRACTICE_CLUSTER) build --image tensorflow-cpu || $(NO_CLUSTER_HERE)
-	$(PYTEST) tests/test_healing.py
-	$(PYTEST) -m cluster -n 3 --dist loadfile --ignore=tests/test_healing.py
+	$(PYTEST) -n 4 --dist loadfile --ignore=tests/test_healing.py
 	$(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
-	$(PYTEST) -m each_slurm --slurm 22.05 -n 2 --dist loadfile
+	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 --dist loadfile
+	$(PYTEST) tests/test_healing.py
 endif
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
