@@ -885,7 +885,8 @@ def test_an_encrypted_key_asks_once_for_two_connections(
     with open_host(destination, credentials) as host:
         for _ in range(2):
             assert host.run(["echo", "in"]).stdout == "in\n"
-            assert running("sesame") == []
+            # another test may be making its key at this moment, whose passphrase is no secret
+            assert [line for line in running("sesame") if "ssh-keygen" not in line] == []
             host.reconnect()
     assert len(user.asked) == 1
     assert "locked_key" in user.asked[0]

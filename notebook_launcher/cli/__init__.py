@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,8 +14,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run ``launch-notebook`` and exit with its documented exit code."""
     # Until there is something to clean up, Ctrl-C simply ends the program, also in the middle of an import.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    code: list[int] = []
+    atexit.register(_leave, code)  # the first that is registered is the last that is called
     from notebook_launcher.cli import report  # noqa: F401 - with this it can answer Ctrl-C
     from notebook_launcher.cli.app import run
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    code.append(run(sys.argv[1:] if argv is None else argv))
+    sys.exit(code[0])
+
+
+def _leave(code: list[int]) -> None:
+    """End for good, once all is said and tidied.
+
+    Python would now throw its last threads out of whatever they do, and a compiled library may answer that by aborting
+    the program: an exit code of its own, and a core file (seen: “FATAL: exception not rethrown”).
+    """
+    if code:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code[0])
