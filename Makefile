@@ -31,7 +31,7 @@ ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
 	$(PRACTICE_CLUSTER) build --image tensorflow-cpu || $(NO_CLUSTER_HERE)
-	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder --ignore=tests/test_healing.py
+	$(PYTEST) -n 6 --dist loadfile --no-loadscope-reorder --ignore=tests/test_healing.py
 	$(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
 	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 --dist loadfile --no-loadscope-reorder
 	$(PYTEST) tests/test_healing.py
