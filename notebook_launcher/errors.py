@@ -385,6 +385,24 @@ class JobSilent(LauncherError):
     exit_code = 35
 
 
+class NotebookInvalid(LauncherError):
+    """A file is no notebook that could be run, or a parameter is none of its; nothing was queued."""
+
+    exit_code = 26
+
+
+class NotebookFailed(LauncherError):
+    """A cell of a notebook that ran as a batch job raised an error, or its kernel died; what there is was fetched."""
+
+    exit_code = 36
+
+
+class BenchIncomplete(LauncherError):
+    """The report was made, and some combinations of the matrix failed or were not run; it tells which."""
+
+    exit_code = 37
+
+
 class SessionNotFound(LauncherError):
     """No session with that name, or none at all, is found on the cluster."""
 

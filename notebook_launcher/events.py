@@ -761,3 +761,93 @@ class ImageMade(Event):
     source: str
     bytes: int
     seconds: float
+
+
+@dataclass(frozen=True)
+class NotebookQueued(Event):
+    """A notebook goes to the cluster. ``parameters``: those that were put in; ``sent``: the files that go with it."""
+
+    name: ClassVar[str] = "notebook"
+    notebook: str
+    cells: int
+    parameters: dict[str, object]
+    sent: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CellRuns(Event):
+    """How far a notebook has come. ``done`` of its ``cells`` code cells have ended; ``cell``: the one that runs, from 1.
+
+    ``title``: the heading that it stands under. ``seconds``: since the first cell began, by the job's clock.
+    """
+
+    name: ClassVar[str] = "cell"
+    session: str
+    job: str
+    cell: int | None
+    done: int
+    cells: int
+    title: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ResultsFetched(Event):
+    """What a run has made is here. ``whole``: whether the notebook had come to its end by then.
+
+    ``files``: paths in ``folder``; ``left``: what was too large, by its path on the cluster.
+    """
+
+    name: ClassVar[str] = "results"
+    session: str
+    notebook: str
+    folder: str
+    files: tuple[str, ...]
+    left: tuple[str, ...]
+    whole: bool
+
+
+@dataclass(frozen=True)
+class NotebookRan(Event):
+    """A notebook came to its end."""
+
+    name: ClassVar[str] = "ran"
+    session: str
+    job: str
+    notebook: str
+    cells: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class NotebooksListed(Event):
+    """The notebooks that come along: pairs of a name and a sentence."""
+
+    name: ClassVar[str] = "notebooks_here"
+    notebooks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class BenchStep(Event):
+    """Where a bench stands, by the names of its combinations. ``what``: what has just happened, in a sentence."""
+
+    name: ClassVar[str] = "bench"
+    folder: str
+    what: str
+    waiting: tuple[str, ...]
+    running: tuple[str, ...]
+    done: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BenchReported(Event):
+    """The report of a bench is written. ``rows``: how many results are in it; ``failed``: combinations, and why."""
+
+    name: ClassVar[str] = "bench_report"
+    folder: str
+    html: str
+    markdown: str
+    csv: str
+    rows: int
+    failed: tuple[tuple[str, str], ...]

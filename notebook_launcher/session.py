@@ -31,7 +31,7 @@ from notebook_launcher.schedulers.base import JobRef, Submission
 SESSION_ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
-Program = Literal["jupyterlab", "shell"]
+Program = Literal["jupyterlab", "shell", "notebook"]  # the last one: a notebook that is run from top to bottom
 
 _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%M:%S%z)"'
 
@@ -71,7 +71,8 @@ class SessionRecord(BaseModel):
     ``command``: what asks for the same again, as it is typed after the program's name. ``launched_from``: the name of
     the machine that the user sat at. ``idle_stop``: seconds without use after which it ends by itself, 0: never.
     ``course``: the course that it was launched for. ``purpose``: the launcher's own
-    command that its job is for, ``env check``; "": it is the user's, to work in.
+    command that its job is for, ``env check``; "": it is the user's, to work in. ``notebook``: the file's name, of a
+    run; ``sent``: the names of what was put into its folder to begin with.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -93,6 +94,8 @@ class SessionRecord(BaseModel):
     idle_stop: int = 0
     course: str | None = None
     purpose: str = ""
+    notebook: str | None = None
+    sent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

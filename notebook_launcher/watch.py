@@ -101,6 +101,13 @@ class IdleTold:
     data: Mapping[str, object] | None
 
 
+@dataclass(frozen=True)
+class Progressed:
+    """The job's word on how far a notebook has come, ``progress.json`` (see ``docs/job-script.md``)."""
+
+    data: Mapping[str, object]
+
+
 class Watch:
     """Follows one session into ``inbox``, from ``start`` until it is closed.
 
@@ -175,14 +182,15 @@ class Watch:
                 self._inbox.put(Sampled(sample))
         elif line == "gone idle":
             self._inbox.put(IdleTold(None))
-        if name not in ("started", "endpoint", "exit", "idle"):
+        if name not in ("started", "endpoint", "exit", "idle", "progress"):
             return  # a sign of life
         with contextlib.suppress(ValueError):
             data = json.loads(text)
             if isinstance(data, dict):
                 if name == "started":
                     self._started_at = time.monotonic()
-                self._inbox.put(IdleTold(data) if name == "idle" else FileAppeared(name, data))
+                others = {"idle": IdleTold, "progress": Progressed}
+                self._inbox.put(others[name](data) if name in others else FileAppeared(name, data))
 
     def _ended(self, reason: str) -> None:
         if not self._directory_gone:
