@@ -778,7 +778,8 @@ class NotebookQueued(Event):
 class CellRuns(Event):
     """How far a notebook has come: ``done`` of its ``cells`` code cells have ended.
 
-    ``cell``: the one that runs, from 1. ``title``: the heading that it stands under. ``seconds``: since the first cell began, by the job's clock.
+    ``cell``: the one that runs, from 1. ``title``: the heading that it stands under. ``seconds``: since the first cell
+    began, by the job's clock.
     """
 
     name: ClassVar[str] = "cell"
