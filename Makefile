@@ -30,7 +30,7 @@ test: $(VENV)/with-tests ## set up, and run every check and test, those on the p
 ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
-	$(PRACTICE_CLUSTER) build --image tensorflow-cpu || $(NO_CLUSTER_HERE)
+	$(PRACTICE_CLUSTER) build --image tensorflow-cpu --image torch-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
 	$(PYTEST) -n 6 --dist loadfile --no-loadscope-reorder --ignore=tests/test_healing.py
 	$(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
 	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 --dist loadfile --no-loadscope-reorder

@@ -213,6 +213,23 @@ verb_settle() {
 # pack (absolute names without their first slash as data): a tar of these files; of links, of what they lead to.
 verb_pack() { tar -c -f - --format=gnu -h --hard-dereference --no-recursion -C / --null -T -; }
 
+# results SESSION MOST NAME...: what a run has made, by its path below the session's directory: bytes, time and path of
+# those that are named and there, then of at most so many files in its folder. No link is followed.
+verb_results() {
+  local most=$2 size at name
+  cd -- "$1" || return
+  shift 2
+  for name; do
+    if [[ -f $name && ! -L $name ]]; then stat --printf '%s\0%Y\0%n\0' -- "$name"; fi
+  done
+  find work -xdev \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -o \
+    -type f -printf '%s\0%T@\0%p\0' 2>/dev/null |
+    while ((most-- > 0)) && IFS= read -r -d '' size && IFS= read -r -d '' at && IFS= read -r -d '' name; do
+      printf '%s\0%s\0%s\0' "$size" "$at" "$name"
+    done
+  return 0
+}
+
 # folders BASE (names as data): make those that are missing, for nobody else yet.
 verb_folders() {
   umask 077

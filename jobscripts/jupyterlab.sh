@@ -7,12 +7,14 @@
 #
 #   sbatch jobscripts/jupyterlab.sh SESSION_DIR        bash jobscripts/jupyterlab.sh SESSION_DIR
 #
+# In the same way it runs a notebook from top to bottom (program=notebook), or holds a node for shells (program=shell).
+#
 # SESSION_DIR is made if it is not there. What should run where is asked in SESSION_DIR/session.env, and the answer is
 # SESSION_DIR/endpoint.json; docs/job-script.md describes both. JupyterLab listens on the node's 127.0.0.1
 # only, unless session.env asks for more, and its token stands in SESSION_DIR/token.
 #
 # The script has two parts. The outer part, `run_job`, only starts, waits and reports, so that a signal is answered at
-# once. The inner part, `enter`, loads modules, goes into the container and becomes JupyterLab.
+# once. The inner part, `enter`, loads modules, goes into the container and becomes JupyterLab or what runs the notebook.
 
 main() {
   case ${1-} in
@@ -27,6 +29,9 @@ main() {
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
 
+# How long a notebook that is stopped may take to write what there is, before exit.json says that it is over.
+readonly LAST_WRITE_SECONDS=3
+
 # Seconds for which the job of a shell waits for one: at first, and when all have gone.
 readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SHELL=5
 
@@ -34,7 +39,7 @@ readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SH
 readonly EXIT_UNUSABLE=73
 
 run_job() {
-  concluded='' jupyterlab='' ssh_server='' sampler='' noter=''
+  concluded='' program='' program_name=JupyterLab ssh_server='' sampler='' noter=''
   answer_signals
   users_umask=$(umask)
   umask 077
@@ -46,15 +51,22 @@ run_job() {
   find_node_names
   trap 'leave_unforeseen $?' EXIT
   prepare_session_dir
-  if [[ $want_program == shell ]]; then wait_on_shells; fi
+  case $want_program in
+    shell)     wait_on_shells ;;
+    notebook)  run_notebook ;;
+    *)         run_jupyterlab ;;
+  esac
+}
+
+run_jupyterlab() {
   find_listen_address
   start_sshd
-  start_jupyterlab
+  start_program
   # After the launch, which must not wait for the SSH server; the tunnel is still made while JupyterLab starts.
   await_ssh_port
   report_started
   start_sampler
-  if await_jupyterlab; then
+  if await_program; then
     report_endpoint
     start_noting_image
   fi
@@ -104,7 +116,7 @@ submitted_from() {
 
 prepare_session_dir() {
   # What an earlier run has left, when the scheduler put the job back into the queue.
-  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image}.json,ended-from,runtime}
+  rm -rf -- "$NBL_SESSION_DIR"/{{started,endpoint,exit,idle,image,progress}.json,ended-from,runtime}
   { mkdir -- "$NBL_SESSION_DIR/runtime" && copy_scripts && make_token; } || leave_unwritable
   # For a shell (shell.sh), which is started from elsewhere.
   write_file "$NBL_SESSION_DIR/runtime/folder" "$PWD" || leave_unwritable
@@ -126,6 +138,7 @@ copy_scripts() {
     copy_script "$scripts/jupyter_server_config.py" jupyter_server_config.py &&
     { [[ ! -r $scripts/idle_guard.py ]] || copy_script "$scripts/idle_guard.py" idle_guard.py; } &&
     { [[ ! -r $scripts/image.sh ]] || copy_script "$scripts/image.sh" image.sh; } &&
+    { [[ ! -r $scripts/execute.py ]] || copy_script "$scripts/execute.py" execute.py; } &&
     copy_script "${BASH_SOURCE[0]}" jupyterlab.sh
 }
 
@@ -196,9 +209,10 @@ conclude() {
   rm -f -- "$NBL_SESSION_DIR/idle.json"
 }
 
-# leave CAUSE EXIT_CODE SENTENCE: end the job, JupyterLab first if it runs.
+# leave CAUSE EXIT_CODE SENTENCE: end the job, what runs in it first.
 leave() {
   trap '' TERM INT HUP USR2
+  [[ ${want_program-} != notebook ]] || await_last_write 2>/dev/null
   # Reported before the ending, which may take longer than the scheduler waits before it kills.
   conclude "$@"
   # From here on bash would report in its own words how JupyterLab dies: "Bus error", when the container goes first.
@@ -206,7 +220,7 @@ leave() {
   end_sampler
   end_noting_image
   end_sshd
-  end_jupyterlab
+  end_program
   exit "$2"
 }
 
@@ -221,7 +235,7 @@ answer_signals() {
 }
 
 # A trap may run inside `read -t`, whose time-out then breaks off whatever the trap does: only note the signal there.
-# While `wait` waits for JupyterLab it is safe to act, and nobody else would.
+# While `wait` waits for the program it is safe to act, and nobody else would.
 # shellcheck disable=SC2317  # called by the traps, as leave_unforeseen
 note_signal() {
   signal=$1
@@ -337,11 +351,11 @@ note_identity() {
     write_file "$NBL_SESSION_DIR/runtime/image" "$(stat -L -c '%i-%s-%Y-%Z' -- "$want_container" 2>/dev/null)"
 }
 
-# ----------------------------------------------------------------------------------------------------- JupyterLab
+# ---------------------------------------------------------------------------------- the program: JupyterLab or execute.py
 
-# JupyterLab gets a process group of its own, so that a signal reaches the container command and all below it, and not
-# this script; and the umask the user has, for the files made in notebooks.
-start_jupyterlab() {
+# It gets a process group of its own, so that a signal reaches the container command and all below it, and not this
+# script; and the umask the user has, for the files made in notebooks.
+start_program() {
   export NBL_RUN=$$-$RANDOM$RANDOM
   set -m
   (
@@ -349,33 +363,38 @@ start_jupyterlab() {
     umask "$users_umask"
     enter
   ) </dev/null &
-  jupyterlab=$!
+  program=$!
   set +m
   # The connections below may break under our hands.
   trap '' PIPE
 }
 
-is_running() { [[ -n $jupyterlab ]] && kill -0 "$jupyterlab" 2>/dev/null; }
+is_running() { [[ -n $program ]] && kill -0 "$program" 2>/dev/null; }
 
-# Wait until JupyterLab answers. Return 1 when it has ended instead.
-await_jupyterlab() {
-  local said=15
+# Wait until JupyterLab answers, or the notebook is read. Return 1 when the program has ended instead.
+await_program() {
+  local said=15 begin=listen
+  [[ $want_program != notebook ]] || begin=begin
   SECONDS=0
-  until find_server; do
+  until has_begun; do
     [[ -z $signal ]] || leave_on_signal
     is_running || return 1
     # Nothing starts before the image's digest is known.
     [[ ! -e $NBL_SESSION_DIR/runtime/taking-digest ]] || { SECONDS=0 said=15; }
     if ((SECONDS > want_start_timeout)); then
-      leave jupyter-silent 1 "JupyterLab did not listen on $node within $want_start_timeout seconds: see the job's log;\
+      leave jupyter-silent 1 "${program_name^} did not $begin on $node within $want_start_timeout seconds: see the job's log;\
  start_timeout= allows more."
     fi
     if ((SECONDS >= said)); then
-      log "waiting for JupyterLab to listen ($SECONDS s)"
+      log "waiting for $program_name to $begin ($SECONDS s)"
       ((said += 15))
     fi
     pause 0.05
   done
+}
+
+has_begun() {
+  if [[ $want_program == notebook ]]; then [[ -e $NBL_SESSION_DIR/progress.json ]]; else find_server; fi
 }
 
 # Find where JupyterLab listens, from the file it writes for others of its kind, and try it.
@@ -416,24 +435,24 @@ leave_open_door() {
 }
 
 # TERM, some seconds of patience, then KILL.
-end_jupyterlab() {
+end_program() {
   local waited=0
   if is_running; then
-    kill -TERM -- "-$jupyterlab" 2>/dev/null || kill -TERM "$jupyterlab"
+    kill -TERM -- "-$program" 2>/dev/null || kill -TERM "$program"
     for ((waited = 0; waited < 10 * GRACE_SECONDS; waited++)); do
       is_running || break
-      ((waited % 20 == 19)) && log "waiting for JupyterLab to end ($(((waited + 1) / 10)) s)"
+      ((waited % 20 == 19)) && log "waiting for $program_name to end ($(((waited + 1) / 10)) s)"
       pause 0.1
     done
-    is_running && log "JupyterLab does not end by itself, killing it"
+    is_running && log "${program_name^} does not end by itself, killing it"
   fi
-  [[ -z $jupyterlab ]] || kill -KILL -- "-$jupyterlab" 2>/dev/null
+  [[ -z $program ]] || kill -KILL -- "-$program" 2>/dev/null
   end_containers
-  [[ -n $jupyterlab || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
+  [[ -n $program || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
   end_stragglers
 }
 
-# JupyterLab's, and those of shells (shell.sh).
+# The program's, and those of shells (shell.sh).
 end_containers() {
   local file files=()
   for file in "$NBL_SESSION_DIR"/runtime/container{,-*}; do [[ ! -e $file ]] || files+=("$file"); done
@@ -449,7 +468,7 @@ end_stragglers() {
     list_stragglers
     if ((${#stragglers[@]})); then
       kill "-$how" "${stragglers[@]}" 2>/dev/null
-    elif [[ -e $NBL_SESSION_DIR/endpoint.json ]]; then
+    elif [[ -e $NBL_SESSION_DIR/endpoint.json || -e $NBL_SESSION_DIR/progress.json ]]; then
       return 0
     fi
     # A container that was still being put together may bring forth another one meanwhile.
@@ -469,37 +488,91 @@ list_stragglers() {
   stragglers+=("${members[@]}")
 }
 
-wait_for_jupyterlab() {
+wait_for_program() {
   local code
   waiting=yes
   [[ -z $signal ]] || leave_on_signal
-  wait "$jupyterlab" 2>/dev/null
+  wait "$program" 2>/dev/null
   code=$?
   waiting=''
-  # Some schedulers send a signal to all processes of a job: JupyterLab may have had it first.
+  # Some schedulers send a signal to all processes of a job: the program may have had it first.
   ((code <= 128)) || pause 0.3
   [[ -z $signal ]] || leave_on_signal
   return "$code"
 }
 
-# Wait for JupyterLab to end, and say why it did.
+# Wait for the program to end, and say why it did.
 await_end() {
   local code
-  wait_for_jupyterlab
+  wait_for_program
   code=$?
   if read_line "$NBL_CAUSE_FILE"; then
-    [[ ${REPLY%% *} != idle ]] || leave idle 0 "${REPLY#* }"
+    case ${REPLY%% *} in idle | finished) leave "${REPLY%% *}" 0 "${REPLY#* }" ;; esac
     leave "${REPLY%% *}" "$((code ? code : 1))" "${REPLY#* }"
-  elif ((code == 0)); then
-    leave finished 0 "JupyterLab was ended by its user."
-  elif [[ -n $want_container && ! -e $NBL_SESSION_DIR/runtime/inside ]]; then
+  elif ((code)) && [[ -n $want_container && ! -e $NBL_SESSION_DIR/runtime/inside ]]; then
     leave container-failed "$code" "The container command could not run bash in $want_container on $node (exit code\
  $code): see the job's log."
+  elif [[ $want_program == notebook ]]; then
+    leave_without_a_word "$code"
+  elif ((code == 0)); then
+    leave finished 0 "JupyterLab was ended by its user."
   elif ((code == 137)); then
     leave jupyter-failed "$code" "JupyterLab on $node was killed, perhaps for want of memory: ask for more."
   else
     leave jupyter-failed "$code" "JupyterLab on $node ended with exit code $code: see the job's log."
   fi
+}
+
+# ------------------------------------------------------------------------------------------------------- a notebook
+
+# With program=notebook there is no server: execute.py runs the notebook from top to bottom, and the job ends with it.
+run_notebook() {
+  program_name='the notebook' ssh_port='' listen_address=none
+  prepare_work || leave_unwritable
+  start_program
+  report_started
+  start_sampler
+  if await_program; then start_noting_image; fi
+  await_end
+}
+
+# The folder of what was sent and of what comes of it. What an earlier run of this job has left there, before it was put
+# back into the queue, goes aside and is not mixed with what comes now; results that were sent along are there again.
+prepare_work() {
+  local stem=${want_notebook%.ipynb} name count=1 earlier=()
+  local work=$NBL_SESSION_DIR/work sent=$NBL_SESSION_DIR/results.sent
+  [[ -d $work ]] || mkdir -- "$work" || return 1
+  for name in "$stem.ipynb" "$stem.out"; do
+    [[ ! -e $work/$name ]] || earlier+=("$work/$name")
+  done
+  if ((!${#earlier[@]})); then
+    [[ ! -e $work/results.jsonl ]] || cp -- "$work/results.jsonl" "$sent"
+    return
+  fi
+  [[ ! -e $work/results.jsonl ]] || earlier+=("$work/results.jsonl")
+  while [[ -e $work/earlier-$count ]]; do ((count++)); done
+  log "what an earlier run has left is in work/earlier-$count"
+  mkdir -- "$work/earlier-$count" && mv -f -- "${earlier[@]}" "$work/earlier-$count" || return 1
+  [[ ! -e $sent ]] || cp -- "$sent" "$work/results.jsonl"
+}
+
+# When exit.json is there, the notebook is what it is going to be: so it is asked to end before that, and given a moment.
+await_last_write() {
+  local looks
+  is_running || return 0
+  kill -TERM -- "-$program" || kill -TERM "$program"
+  for ((looks = 0; looks < 20 * LAST_WRITE_SECONDS; looks++)); do
+    is_running || break
+    pause 0.05
+  done
+}
+
+# leave_without_a_word EXIT_CODE: execute.py did not come to say why it ended.
+leave_without_a_word() {
+  if (($1 == 137)); then
+    leave kernel-died "$1" "The notebook on $node was killed, perhaps for want of memory: ask for more."
+  fi
+  leave jupyter-failed "$(($1 ? $1 : 1))" "What runs the notebook on $node ended with exit code $1: see the job's log."
 }
 
 # --------------------------------------------------------------------------------------------------------- shells
@@ -540,16 +613,23 @@ enter() {
   if [[ -n $want_container ]]; then
     enter_container
   else
-    exec_jupyterlab
+    exec_program
   fi
 }
 
 enter_container() {
+  show_folder
   note_identity
   prepare_container
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
   open_guard
   exec "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/jupyterlab.sh" --inside "$NBL_SESSION_DIR" "$listen_address"
+}
+
+# The container should see the notebook's folder. A home and the working directory are there by themselves.
+show_folder() {
+  [[ $want_program == notebook && -d $want_folder && $want_folder != *[:,]* ]] || return 0
+  [[ $want_folder/ == "$HOME"/* || $want_folder/ == "$PWD"/* ]] || want_binds+=("$want_folder")
 }
 
 run_in_container() {
@@ -560,18 +640,23 @@ run_in_container() {
   write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
     printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
   read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
-  if [[ -n ${NBL_GUARDED-} ]]; then guard become_jupyterlab; else become_jupyterlab; fi
+  if [[ -n ${NBL_GUARDED-} ]]; then guard become_program; else become_program; fi
 }
 
-become_jupyterlab() {
+become_program() {
   set_up_container
-  exec_jupyterlab
+  exec_program
+}
+
+exec_program() {
+  activate
+  export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_USAGE_CSV=$NBL_SESSION_DIR/usage.csv
+  if [[ $want_program == notebook ]]; then exec_notebook; else exec_jupyterlab; fi
 }
 
 exec_jupyterlab() {
-  activate
   find_jupyterlab
-  export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_LISTEN=$listen_address
+  export NBL_LISTEN=$listen_address
   export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage
   exec "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
 }
@@ -583,15 +668,57 @@ find_jupyterlab() {
     # Installed with `pip install --user`, whose bin directory is on few clusters' PATH.
     jupyterlab_command=(python3 -m jupyterlab)
   else
-    fail jupyter-missing "There is no JupyterLab in $(where_it_should_be)."
+    fail jupyter-missing "There is no JupyterLab in $(where_it_should_be jupyterlab)."
   fi
 }
 
-# The place, and the mend.
+exec_notebook() {
+  find_notebook_python
+  find_job_id
+  export NBL_RESULTS=$NBL_SESSION_DIR/work/results.jsonl
+  # What execute.py takes out of the environment again.
+  export NBL_NOTEBOOK=$want_notebook NBL_NOTEBOOK_TO=$want_to NBL_NOTEBOOK_FOLDER=$want_folder
+  export NBL_NOTEBOOK_JOB=$job_id NBL_NOTEBOOK_START_TIMEOUT=$want_start_timeout NBL_NOTEBOOK_PLACE
+  NBL_NOTEBOOK_PLACE=$(where_it_should_be ipykernel)
+  exec "$notebook_python" "$NBL_SESSION_DIR/execute.py"
+}
+
+# Set notebook_python to the Python of the environment's JupyterLab, or to one that can run notebooks without it.
+find_notebook_python() {
+  local lab needed=(nbformat nbclient)
+  [[ $want_to == notebook ]] || needed+=(nbconvert)
+  lab=$(type -P jupyter-lab)
+  for notebook_python in "$(python_of "$lab")" "${lab:+${lab%/*}/python3}" "$(type -P python3)" "$(type -P python)"; do
+    [[ -x $notebook_python ]] && has_modules "$notebook_python" "${needed[@]}" && return
+  done
+  fail jupyter-missing "There is no Python that can run notebooks (with ${needed[*]}) in\
+ $(where_it_should_be "${needed[*]} ipykernel")."
+}
+
+# python_of PROGRAM: print the Python that its first lines name. Where that path is long or holds a space, pip lets
+# /bin/sh find it, by a line that is text to Python: '''exec' "/long path/python" "$0" "$@".
+python_of() {
+  local first second of_sh="^'''exec' \"?([^\"]+)\"? \"[$]0\""
+  { IFS= read -r first && IFS= read -r second; } 2>/dev/null <"$1" || return 0
+  first=${first#'#!'} first=${first# }
+  if [[ $first == /bin/sh* && $second =~ $of_sh ]]; then
+    printf '%s\n' "${BASH_REMATCH[1]}"
+  elif [[ $first == /* && $first != */env\ * ]]; then
+    printf '%s\n' "${first%% -*}"
+  fi
+}
+
+# has_modules PYTHON MODULE...: are they there? They are not loaded, which may take seconds.
+has_modules() {
+  "$1" -c 'import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))' "${@:2}" \
+    </dev/null 2>/dev/null
+}
+
+# where_it_should_be PACKAGES: print the place, and the mend.
 where_it_should_be() {
-  local install='install it there with: pip install jupyterlab'
+  local install="install it there with: pip install $1"
   if [[ -n $want_uv ]]; then
-    printf 'the uv project %s; add it there with: uv add --project %s jupyterlab' "$want_uv" "$want_uv"
+    printf 'the uv project %s; add it there with: uv add --project %s %s' "$want_uv" "$want_uv" "$1"
   elif [[ -n $want_venv ]]; then printf 'the virtual environment %s; %s' "$want_venv" "$install"
   elif [[ -n $want_conda ]]; then printf 'the conda environment %s; %s' "$want_conda" "$install"
   elif [[ -n $want_container ]]; then printf 'the container image %s; choose one that has it' "$want_container"

@@ -19,6 +19,7 @@ read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
   want_uv=''
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
+  want_notebook=notebook.ipynb want_to=notebook want_folder=''
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -47,6 +48,9 @@ read_settings() {
       idle_stop)         want_idle_stop=$value ;;
       gpu_idle)          want_gpu_idle=$value ;;
       program)           want_program=$value ;;
+      notebook)          want_notebook=$value ;;
+      to)                want_to=$value ;;
+      folder)            want_folder=$value ;;
       '')                log "ignoring a line of session.env that is not key=value" ;;
       *)                 log "ignoring the unknown key '$key' of session.env" ;;
     esac
@@ -75,6 +79,18 @@ read_settings() {
     log "usage='$want_usage' is neither 0 nor a number of seconds up to 3600; using 5"
     want_usage=5
   fi
+  if [[ $want_program != jupyterlab && $want_program != shell && $want_program != notebook ]]; then
+    log "program='$want_program' is none of jupyterlab, shell and notebook; starting JupyterLab"
+    want_program=jupyterlab
+  fi
+  if [[ $want_to != notebook && $want_to != script ]]; then
+    log "to='$want_to' is neither notebook nor script; the notebook is run as one"
+    want_to=notebook
+  fi
+  # A name and no path: it is that of files in the session's directory.
+  want_notebook=${want_notebook##*/}
+  [[ $want_notebook == ?*.ipynb ]] || want_notebook=${want_notebook:-notebook}.ipynb
+  [[ -z $want_folder || $want_folder == /* ]] || want_folder=$PWD/$want_folder
 }
 
 # Export every setenv=NAME=VALUE.

@@ -8,7 +8,7 @@
 #
 # `list` prints `sessions 1` (what stands before it is a start-up file's), some lines for each session, `end`:
 #
-#   ID session JSON   ID started JSON   ID endpoint JSON   ID exit JSON   ID idle JSON
+#   ID session JSON   ID started JSON   ID endpoint JSON   ID exit JSON   ID idle JSON   ID progress JSON
 #                       the file of that name, where it is there; - for one that holds no line of JSON
 #   ID job 7;snowy      what the submit command answered
 #   ID secrets          the token or keys are still there
@@ -22,7 +22,8 @@
 # has an exit.json as well.
 #
 # Whatever lies in ROOT, nothing is waited for, at most MOST_BYTES of a file are read, and no process is started but to
-# remove something. Only files that are ours are ever removed; a directory that holds others stays, with these.
+# remove something. Only files that are ours are ever removed; a directory that holds others stays, with these: so does
+# work/, where a notebook has left something.
 
 set -u
 
@@ -85,7 +86,7 @@ tell() {
     [[ ! -e $dir/job && ! -e $dir/started.json ]] || printf '%s damaged\n' "$id"
     return
   fi
-  for name in session started endpoint exit idle; do
+  for name in session started endpoint exit idle progress; do
     read_json "$dir/$name.json" || continue
     text+="$id $name $REPLY"$'\n'
     [[ $name != exit ]] || exit_line=$REPLY
@@ -165,7 +166,7 @@ tidy() {
 # remove_records DIR...: remove what is ours in these directories, and those that are empty then. The record goes last:
 # what is left of an interrupted removal is a session yet, and is removed the next time.
 remove_records() {
-  local dir file files=() folders=() records=()
+  local dir file files=() folders=() records=() empty=()
   (($#)) || return 0
   shopt -s dotglob
   for dir; do
@@ -176,10 +177,12 @@ remove_records() {
         files+=("$file")
       fi
     done
+    [[ ! -d $dir/work || -L $dir/work ]] || empty+=("$dir/work")
     records+=("$dir/exit.json" "$dir/session.json")
   done
   ((${#folders[@]} == 0)) || rm -rf -- "${folders[@]}"
   ((${#files[@]} == 0)) || rm -f -- "${files[@]}"
+  ((${#empty[@]} == 0)) || rmdir -- "${empty[@]}"
   rm -f -- "${records[@]}"
   rmdir -- "$@"
 } 2>/dev/null
@@ -202,8 +205,9 @@ is_ours() {
     session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
+    progress.json | input.ipynb | results.sent) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh | asked.sh) ;;
-    local.sh | image.sh | jupyter_server_config.py | idle_guard.py) ;;
+    local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;
   esac
 }

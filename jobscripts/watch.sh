@@ -4,7 +4,8 @@
 #   bash watch.sh SESSION_DIR
 #
 # Printed lines:   started JSON   endpoint JSON   exit JSON     one of the job's files is there, or has changed
-#                  gone started (endpoint, exit)                it was removed: the job went back into the queue
+#                  gone started (endpoint, exit, progress)      it was removed: the job went back into the queue
+#                  progress JSON                                how far a notebook has come that is run
 #                  idle JSON   gone idle                        nobody uses the session; it is used again
 #                  usage ROW|ROW                                the newest sample of usage.csv, a row for each GPU
 #                  deleted                                      the session directory is gone; nothing more will come
@@ -31,7 +32,7 @@ readonly USAGE_ROWS=64
 
 main() {
   dir=${1%/}
-  declare -gA content=([started]='' [endpoint]='' [exit]='' [idle]='')
+  declare -gA content=([started]='' [endpoint]='' [progress]='' [exit]='' [idle]='')
   eager_until=0
   changed_at=0
   look_due=0
@@ -52,7 +53,7 @@ look() {
   # shellcheck disable=SC2034
   local listing=("$dir"/*)
   [[ -d $dir ]] || return 1
-  for name in started endpoint exit idle; do look_at "$name"; done
+  for name in started endpoint progress exit idle; do look_at "$name"; done
   ((SECONDS < usage_due)) || look_at_usage
   look_due=0
   ((SECONDS < changed_at + QUIET_SECONDS)) || look_due=$((SECONDS + REST_SECONDS))
@@ -130,7 +131,7 @@ beat() {
 
 choose_pace() {
   pace=1
-  if [[ -n ${content[started]} && -z ${content[endpoint]}${content[exit]} ]]; then
+  if [[ -n ${content[started]} && -z ${content[endpoint]}${content[progress]}${content[exit]} ]]; then
     pace=0.25
     ((SECONDS >= eager_until)) || pace=0.05
   fi

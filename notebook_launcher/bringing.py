@@ -1,7 +1,8 @@
-"""A course's notebooks into the student's folder on the cluster, and never over the student's own work."""
+"""Notebooks into the user's folder on the cluster, a course's or the launcher's, and never over the user's own work."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import tarfile
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 
 from notebook_launcher import events
 from notebook_launcher.errors import HostCommandFailed, LauncherError
+from notebook_launcher.hosts.base import Host
 from notebook_launcher.profiles.courses import kept_course
 from notebook_launcher.profiles.models import CourseProfile
 from notebook_launcher.session import Site, json_object
-from notebook_launcher.stage import Stage
+from notebook_launcher.stage import Stage, View
 
 WITHIN = 300.0  # seconds for the notebooks to get there over a slow line
 
@@ -23,20 +25,71 @@ def bring_notebooks(stage: Stage, course: CourseProfile) -> None:
     if not course.notebooks:
         return
     folder = folder_of(course, stage.site)
-    shown = f"~{folder.removeprefix(stage.site.home)}" if folder.startswith(f"{stage.site.home}/") else folder
     try:
-        told = _bring(stage, course.name, folder)
+        bundle = Bundle("the course's notebooks", folder, kept_course(course.name).files().notebooks,
+                        f"courses/{course.name}.json", f"{stage.clock():%Y-%m-%d}")  # fmt: skip
+        brought = bring(stage.host, stage.site, bundle, stage.view)
     except LauncherError as error:
         why = f" {error.why}" if error.why else ""
+        shown = shown_folder(folder, stage.site)
         stage.view.show(events.Noted(f"The course's notebooks were not brought to {shown}: {error.what}{why}"))
     else:
-        stage.view.show(events.NotebooksBrought(shown, *told))
+        stage.view.show(brought)
 
 
 def folder_of(course: CourseProfile, site: Site) -> str:
     """Return the student's folder for a course on the cluster."""
-    folder = site.expand(course.folder or f"~/{course.name}").rstrip("/")
+    return in_home(course.folder or f"~/{course.name}", site)
+
+
+def in_home(folder: str, site: Site) -> str:
+    """Return the path of a folder on a host; it begins at the home there."""
+    folder = site.expand(folder).rstrip("/") or "/"
     return folder if folder.startswith("/") else f"{site.home}/{folder}"
+
+
+def shown_folder(folder: str, site: Site) -> str:
+    """Return a folder as the user knows it: ``~/gpulab``."""
+    return f"~{folder.removeprefix(site.home)}" if folder.startswith(f"{site.home}/") else folder
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Files that are brought to a folder together.
+
+    ``what`` they are, in words. ``files``: by their paths in ``folder``. ``record``: where below the launcher's folder
+    on that host it is noted what was brought. ``day``: in the name of a new version beside a changed one.
+    """
+
+    what: str
+    folder: str
+    files: Mapping[str, bytes]
+    record: str
+    day: str
+
+
+def bring(host: Host, site: Site, bundle: Bundle, view: View) -> events.NotebooksBrought:
+    """Bring files to a folder, none over what the user has changed, and return what is to be told of it.
+
+    Raises ``HostCommandFailed`` where they cannot be written, and what the host raises.
+    """
+    wanted = {name: hashlib.sha256(content).hexdigest() for name, content in bundle.files.items()}
+    records, record = f"{site.home}/.notebook-launcher/{bundle.record}".rsplit("/", 1)
+    names = [*wanted, *(beside(name, bundle.day) for name in wanted)]
+    there, brought = _look(host, bundle.folder, f"{records}/{record}", names)
+    moves, kept = decide(wanted, there, brought, bundle.day)
+    done: set[Move] = set()
+    if moves:
+        view.show(events.Asking(f"bringing {bundle.what}"))
+        done = _write(host, bundle.folder, moves, bundle.files)
+    # of what is left alone only that is noted which lies beside it now, or did before
+    settled = {move.notebook for move in done} | {name for name in wanted if there.get(name) == wanted[name]}
+    noted = {**brought, **{name: wanted[name] for name in settled}}
+    if noted != brought:
+        about = {"folder": bundle.folder, "brought": noted}
+        host.write_files(records, {record: (json.dumps(about, indent=1, sort_keys=True) + "\n").encode()})
+    copied = tuple(move.target for move in moves if move in done)
+    return events.NotebooksBrought(shown_folder(bundle.folder, site), copied, tuple(kept))
 
 
 @dataclass(frozen=True)
@@ -83,30 +136,9 @@ def beside(name: str, day: str) -> str:
     return f"{folder}{slash}{stem or last}.new-{day}" + (f"{dot}{ending}" if stem else "")
 
 
-def _bring(stage: Stage, course: str, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what was written, and what was left as the student has it."""
-    files = kept_course(course).files()
-    wanted, day = files.notebook_digests(), f"{stage.clock():%Y-%m-%d}"
-    records, record = f"{stage.site.home}/.notebook-launcher/courses", f"{course}.json"
-    names = [*wanted, *(beside(name, day) for name in wanted)]
-    there, brought = _look(stage, folder, f"{records}/{record}", names)
-    moves, kept = decide(wanted, there, brought, day)
-    done: set[Move] = set()
-    if moves:
-        stage.view.show(events.Asking("bringing the course's notebooks"))
-        done = _write(stage, folder, moves, files.notebooks)
-    # of what is left alone only that is noted which lies beside it now, or did before
-    settled = {move.notebook for move in done} | {name for name in wanted if there.get(name) == wanted[name]}
-    noted = {**brought, **{name: wanted[name] for name in settled}}
-    if noted != brought:
-        about = {"folder": folder, "brought": noted}
-        stage.host.write_files(records, {record: (json.dumps(about, indent=1, sort_keys=True) + "\n").encode()})
-    return tuple(move.target for move in moves if move in done), tuple(kept)
-
-
-def _look(stage: Stage, folder: str, record: str, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _look(host: Host, folder: str, record: str, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return what lies in the folder, and what was brought there before."""
-    answer = stage.host.run(["bash", "-c", _SAFELY + _LOOK, "look", folder, record, *names])
+    answer = host.run(["bash", "-c", _SAFELY + _LOOK, "look", folder, record, *names])
     *lines, noted = answer.stdout.split("\n", len(names))
     if answer.exit_code or len(lines) != len(names):
         raise _failed(answer.stderr)
@@ -117,18 +149,18 @@ def _look(stage: Stage, folder: str, record: str, names: Sequence[str]) -> tuple
     return there, {str(name): str(digest) for name, digest in known}
 
 
-def _write(stage: Stage, folder: str, moves: Sequence[Move], notebooks: Mapping[str, bytes]) -> set[Move]:
-    """Write notebooks, and return those that are there now: what was changed meanwhile is left alone."""
+def _write(host: Host, folder: str, moves: Sequence[Move], files: Mapping[str, bytes]) -> set[Move]:
+    """Write files, and return those that are there now: what was changed meanwhile is left alone."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for number, move in enumerate(moves):
             entry = tarfile.TarInfo(str(number))
-            content = notebooks[move.notebook]
+            content = files[move.notebook]
             entry.size, entry.mode = len(content), 0o600
             archive.addfile(entry, io.BytesIO(content))
     words = [word for move in moves for word in (move.target, move.over or "none")]
     command = ["bash", "-c", _SAFELY + _WRITE, "write", folder, *words]
-    answer = stage.host.run(command, stdin=packed.getvalue(), timeout=WITHIN)
+    answer = host.run(command, stdin=packed.getvalue(), timeout=WITHIN)
     if answer.exit_code:
         raise _failed(answer.stderr)
     numbers = [int(line) for line in answer.stdout.split() if line.isdecimal()]

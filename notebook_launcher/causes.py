@@ -24,6 +24,7 @@ from notebook_launcher.errors import (
     LauncherError,
     ModuleFailed,
     NodeFailed,
+    NotebookFailed,
     OutOfMemory,
     Preempted,
     Revoked,
@@ -41,9 +42,9 @@ class Cause:
 
 
 #: causes after which the scheduler may know better: a signal came from it, a crash was a lack of memory
-ASK_THE_SCHEDULER = frozenset({None, "stopped", "jupyter-failed", "container-failed"})
+ASK_THE_SCHEDULER = frozenset({None, "stopped", "jupyter-failed", "container-failed", "kernel-died"})
 #: causes that are only where it showed; the log may name the real one
-MAYBE_IN_THE_LOG = frozenset({"jupyter-failed", "container-failed", "jupyter-silent", "activate-failed"})
+MAYBE_IN_THE_LOG = frozenset({"jupyter-failed", "container-failed", "jupyter-silent", "activate-failed", "kernel-died"})
 #: the exit code with which the job script says that it cannot write into its session's directory
 EXIT_UNUSABLE = 73
 
@@ -65,6 +66,12 @@ BY_SCRIPT: dict[str, Cause] = {
         "has JupyterLab",
     ),
     "jupyter-failed": Cause(JupyterCrashed, LOG),
+    "notebook-failed": Cause(
+        NotebookFailed, "the traceback is in the notebook that came back, below that cell; mend it, and run it again"
+    ),
+    "kernel-died": Cause(
+        NotebookFailed, "where memory was short, ask for more with --mem; else the end of the log may tell what crashed"
+    ),
     "jupyter-silent": Cause(
         JupyterSlow, "its log tells how far it came; start_timeout in the profile gives a slow start more time"
     ),

@@ -239,7 +239,8 @@ def not_ready_yet(stage: Stage, session: Session, *, ours: bool) -> None:
 def say_left(stage: Stage, session: Session) -> None:
     """Say that the session goes on, how to come back to it, and how to end it."""
     come_back, stop = (typed(stage, session, command) for command in ("connect", "stop"))
-    stage.view.show(events.Left(session.id, job_of(session).id, come_back, stop))
+    results = typed(stage, session, "results") if session.record.program == "notebook" else ""
+    stage.view.show(events.Left(session.id, job_of(session).id, come_back, stop, results))
 
 
 def typed(stage: Stage, session: Session, command: str, name: str = "") -> str:

@@ -18,7 +18,7 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.images import LAST_LINES, last_word
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.lacking import how_to_add_jupyterlab
-from notebook_launcher.launch import session_env
+from notebook_launcher.launch import Load, session_env
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Ask, Here, Place, Plan, chosen_environment, find_place, image_path
 from notebook_launcher.profiles.keeping import Values, changed, checked_text, keep_profile, new_text, own_text
@@ -156,7 +156,7 @@ def _folder(plan: Plan, stage: Stage) -> Iterator[str]:
     """Write what it takes to go into an environment, as a session's directory has it; take it away afterwards."""
     work = f"{stage.root}/look-{new_id(stage.clock())}"
     probe = (folder("jobscripts") / "probe.py").read_bytes()
-    env = session_env(plan, stage.scheduler, stage.site, "shell")
+    env = session_env(plan, stage.scheduler, stage.site, Load("shell"))
     stage.host.write_files(work, {**job_files(), "probe.py": probe, "session.env": env.encode()})
     stage.host.write_files(f"{work}/runtime", {"folder": f"{stage.site.home}\n".encode()})
     try:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from notebook_launcher.attend import await_start
 from notebook_launcher.ending import end_after, end_job
 from notebook_launcher.errors import ConnectionLost, Interrupted, LauncherError
 from notebook_launcher.hosts.base import on_a_lifeline
@@ -17,6 +16,7 @@ from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.plan import Plan
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Stage, job_of
+from notebook_launcher.starting import await_start
 
 LONGEST = 4 * 3600.0  # seconds that an errand may take where no walltime ends it
 IN_GOOD_ORDER = 8.0  # seconds for a command to tidy up after itself
@@ -45,8 +45,8 @@ def in_a_job(
     lists. Raises what ``directly`` and what queueing
     and waiting raise; the job is gone then.
     """
-    session, access = queue_session(plan, stage, program="shell", purpose=purpose)
-    node = await_start(stage, session, access, submitted(plan, stage, session))
+    session, _ = queue_session(plan, stage, program="shell", purpose=purpose)
+    node = await_start(stage, session, submitted(plan, stage, session))
     try:
         step = stage.scheduler.step(job_of(session), list(words(session)))
         if step is None:

@@ -92,11 +92,12 @@ class Unanswered(Event):
 
 @dataclass(frozen=True)
 class Running(Event):
-    """The job runs on a node; JupyterLab is starting."""
+    """The job runs on a node; its ``program`` (jupyterlab or notebook) is starting."""
 
     name: ClassVar[str] = "running"
     job: str
     node: str
+    program: str = "jupyterlab"
 
 
 @dataclass(frozen=True)
@@ -169,13 +170,17 @@ class Ended(Event):
 
 @dataclass(frozen=True)
 class Left(Event):
-    """The session goes on without us. ``come_back`` and ``stop`` are the commands to type."""
+    """The session goes on without us. ``come_back`` and ``stop`` are the commands to type.
+
+    ``results``: the one that fetches what a run has made; "" where the session is none.
+    """
 
     name: ClassVar[str] = "left"
     session: str
     job: str
     come_back: str
     stop: str
+    results: str = ""
 
 
 @dataclass(frozen=True)
@@ -317,11 +322,12 @@ class SessionSeen(Event):
     """One session of a list. ``state``: waiting, starting, running, suspended, ending, ended, gone or unknown.
 
     ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it never said how it ended, and the scheduler
-    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab or shell; ``purpose``: the
+    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab, shell or notebook; ``purpose``: the
     launcher's own command that the job is for, such as ``env check``. ``created``: ISO, with the cluster's zone.
     ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` where it has no limit or
     does not run. ``walltime``: in words. ``about``: why it waits, or how it ended, in a few words; may be empty.
-    ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known.
+    ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a run, with
+    ``done`` of its ``cells`` code cells, as far as that is known.
     """
 
     name: ClassVar[str] = "session"
@@ -342,6 +348,9 @@ class SessionSeen(Event):
     started: str | None = None
     ended: str | None = None
     purpose: str = ""
+    notebook: str | None = None
+    done: int | None = None
+    cells: int | None = None
 
 
 @dataclass(frozen=True)

@@ -294,14 +294,16 @@ def ended(
     who: str | None = None,
     walltime: timedelta | None = None,
     output: str = "",
+    program: str = "jupyterlab",
 ) -> LauncherError:
     """Return the error that tells how a job ended, from its own word, the scheduler's and its log.
 
     The job's own word counts more, except that ``stopped`` (it was sent a signal) is explained by the scheduler; where
     neither names a cause, the log may. ``user``: who asks. ``who``: the name of who cancelled it, ``None`` where that
     is not known. ``walltime``: how long it was allowed to run. ``output``: where its output should go.
+    ``program``: what it was for, as in the session's record.
     """
-    end = _End(job, exit_record or {}, status, log, user, who, walltime, output)
+    end = _End(job, exit_record or {}, status, log, user, who, walltime, output, program)
     for explained in (end.by_state, end.by_its_own_word, end.cancelled, end.by_the_log, end.failed, end.by_a_signal):
         if (error := explained()) is not None:
             return error
@@ -325,6 +327,7 @@ class _End:
     who: str | None
     walltime: timedelta | None
     output: str
+    program: str
 
     @property
     def _state(self) -> State:
@@ -407,7 +410,8 @@ class _End:
     def failed(self) -> LauncherError | None:
         """By the scheduler's exit code, signal and reason."""
         if self._state is State.COMPLETED:
-            return self._error(Cause(JobFailed, causes.LOG, "ended by itself before JupyterLab could be used"))
+            before = "the notebook was run" if self.program == "notebook" else "JupyterLab could be used"
+            return self._error(Cause(JobFailed, causes.LOG, f"ended by itself before {before}"))
         if self._state is not State.FAILED or self.status is None:
             return None
         sentence, code, number = causes.of_script(self.log), self.status.exit_code, self._signal()

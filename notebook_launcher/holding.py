@@ -34,6 +34,7 @@ class Holding:
     def __init__(self, stage: Stage, session: Session) -> None:
         self._stage, self._session = stage, session
         self._request = Request(session.record.flags)
+        self._warns = session.record.program != "notebook"  # there is nothing to save in a run
         self.waits_again()
 
     def waits_again(self) -> None:
@@ -118,7 +119,7 @@ class Holding:
     def _warn(self, end: datetime | None, now: datetime) -> None:
         """Give the warning that fits, once: who comes back late is not given the earlier ones as well."""
         walltime = walltime_of(self._request, self._status)
-        if end is None or walltime is None:
+        if end is None or walltime is None or not self._warns:
             return
         left = (end - now).total_seconds()
         self._warned = {before for before in self._warned if left <= before + AGAIN_AFTER}

@@ -7,7 +7,8 @@ import dataclasses
 import re
 import shlex
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from notebook_launcher import events
@@ -58,7 +59,7 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
         if plan.place.course:
             view.show(course_used(plan.place.course))
         lacks = lacks_jupyterlab(stage.host, stage.site, plan.environment, plan.container)
-        for note in (*_notes(plan, stage.scheduler, stage.site), *([lacks] if lacks else [])):
+        for note in (*notes_before(plan, stage.scheduler, stage.site), *([lacks] if lacks else [])):
             view.show(events.Noted(note))
         if plan.place.course:
             bring_notebooks(stage, plan.place.course)
@@ -74,30 +75,63 @@ def queue_session(
     The price is told before. ``purpose``: see ``SessionRecord``.
     """
     costing = costing or Costing(plan, stage)
-    session = _new_session(plan, stage.scheduler, stage.site, stage.root, program, purpose)
+    return queue_loaded(plan, stage, Load(program), before_queueing=costing.tell, purpose=purpose)
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a session's program is, and what it takes along.
+
+    ``lines``: of ``session.env``, for this program alone. ``notebook``, ``sent``: see ``SessionRecord``. ``files``: by
+    their names in the session's directory. ``send``: brings what is too much to go with these.
+    """
+
+    program: Program = "jupyterlab"
+    lines: Mapping[str, str] = field(default_factory=dict)
+    notebook: str | None = None
+    sent: tuple[str, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    send: Callable[[Stage, Session], None] = lambda _stage, _session: None
+
+
+def queue_loaded(
+    plan: Plan,
+    stage: Stage,
+    load: Load,
+    *,
+    before_queueing: Callable[[], None] = lambda: None,
+    purpose: str = "",
+) -> tuple[Session, Access]:
+    """Make a session with its load, and queue its job, as ``queue_session``."""
+    session = _new_session(plan, stage.scheduler, stage.site, stage.root, load, purpose)
     stage.scheduler.submit(plan.request, session.submission)  # what cannot be asked for is told before all else
     stage.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
     with _discarded_if_not_queued(stage, session), profile_named(plan):
-        access = _write(plan, stage, session)
-        costing.tell()
+        access = _write(plan, stage, session, load)
+        load.send(stage, session)
+        before_queueing()
         return dataclasses.replace(session, job=queue_job(stage, session)), access
 
 
-def dry_run(plan: Plan, view: View) -> None:
-    """Show the exact submit command and session file, and do nothing: not even connect."""
+def dry_run(plan: Plan, view: View, load_on: Callable[[bool], Load] = lambda _here: Load()) -> None:
+    """Show the exact submit command and session file, and do nothing: not even connect.
+
+    ``load_on``: returns what the session takes along; it is told whether commands run on this very machine.
+    """
     host = LocalHost()
     there = plan.place.destination
     # of a cluster nothing is known yet; and this machine may be one without sh
     site = Site("$HOME", "$USER", str(there), datetime.now().astimezone()) if there else look_at(host)
     root = site.expand(plan.place.profile.session_root)
     scheduler = make_scheduler(plan.place.scheduler, root)
-    session = _new_session(plan, scheduler, site, root)
-    for note in _notes(plan, scheduler, site):
+    load = load_on(there is None)
+    session = _new_session(plan, scheduler, site, root, load)
+    for note in notes_before(plan, scheduler, site, load.program):
         view.show(events.Noted(note))
     if priced := price_of(plan, scheduler) or no_price_of(plan, scheduler):
         view.show(priced)
     command = scheduler.submit(plan.request, session.submission)
-    env = session_env(plan, scheduler, site)
+    env = session_env(plan, scheduler, site, load)
     view.show(events.Planned(str(there or host.label), _as_typed(command, plan.request, root), session.directory, env))
 
 
@@ -120,9 +154,11 @@ def _as_typed(command: list[str], request: Request, root: str) -> str:
 # --- what is said first -------------------------------------------------------------------------------------
 
 
-def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
+def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program = "jupyterlab") -> list[str]:
+    """Return what the user should know before the job is queued, in sentences."""
     useless = useless_flags_note(plan.asked) if scheduler.same_machine else None
-    open_port = None if scheduler.same_machine else open_port_note(plan.place.profile)
+    is_open = program == "jupyterlab" and not scheduler.same_machine
+    open_port = open_port_note(plan.place.profile) if is_open else None
     return [note for note in (*plan.notes, begin_note(plan.request, site.now), useless, open_port) if note]
 
 
@@ -130,27 +166,32 @@ def _notes(plan: Plan, scheduler: Scheduler, site: Site) -> list[str]:
 
 
 def _new_session(
-    plan: Plan, scheduler: Scheduler, site: Site, root: str, program: Program = "jupyterlab", purpose: str = ""
+    plan: Plan, scheduler: Scheduler, site: Site, root: str, load: Load = Load(), purpose: str = ""
 ) -> Session:
+    has_jupyterlab = load.program == "jupyterlab"
+    is_open = load.program != "notebook" and _listens_openly(plan, scheduler)
     return new_session(root, plan.request, scheduler=scheduler.name, cluster=plan.place.cluster, host=plan.place.host,
                        environment=plan.environment_name, now=site.now,
-                       stream="direct" if _listens_openly(plan, scheduler) else None, program=program,
+                       stream="direct" if is_open else None, program=load.program,
                        command=plan.command, launched_from=socket.gethostname(),
-                       idle_stop=plan.idle_stop if program == "jupyterlab" else 0,
-                       course=plan.place.course.name if plan.place.course else None, purpose=purpose)  # fmt: skip
+                       idle_stop=plan.idle_stop if has_jupyterlab else 0,
+                       course=plan.place.course.name if plan.place.course else None, purpose=purpose,
+                       notebook=load.notebook, sent=load.sent)  # fmt: skip
 
 
 def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
     return plan.place.profile.stream == "direct" and not scheduler.same_machine
 
 
-def _write(plan: Plan, stage: Stage, session: Session) -> Access:
+def _write(plan: Plan, stage: Stage, session: Session, load: Load) -> Access:
     """Write the session's directory, with a token and keys that are its own."""
-    env = session_env(plan, stage.scheduler, stage.site, session.record.program)
-    if stage.scheduler.same_machine:  # no server of ours has to be entered
-        return Access(write_session(stage.host, session, env, {}), lambda: join_keys(stage.host, session.directory))
+    env = session_env(plan, stage.scheduler, stage.site, load)
+    # no server of ours has to be entered on this machine, or in a run
+    if stage.scheduler.same_machine or load.program == "notebook":
+        token = write_session(stage.host, session, env, load.files)
+        return Access(token, lambda: join_keys(stage.host, session.directory))
     keys, files = new_keys()
-    return Access(write_session(stage.host, session, env, files), lambda: keys)
+    return Access(write_session(stage.host, session, env, {**files, **load.files}), lambda: keys)
 
 
 def _reaching(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
@@ -169,7 +210,7 @@ def _watching(plan: Plan) -> dict[str, str]:
     return {**said, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else said
 
 
-def session_env(plan: Plan, scheduler: Scheduler, site: Site, program: Program = "jupyterlab") -> str:
+def session_env(plan: Plan, scheduler: Scheduler, site: Site, load: Load = Load()) -> str:
     """Return what the job script needs to know, as it stands in ``session.env``."""
     asked = plan.environment
     environment = asked.model_copy(
@@ -182,10 +223,10 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, program: Program =
         }
     )
     container = site.expand(plan.container) if plan.container else None
-    if program == "shell":
-        others = {"program": program, "usage": str(plan.place.profile.usage_seconds)}
-    else:
+    if load.program == "jupyterlab":
         others = {**_reaching(plan, scheduler), **_watching(plan)}
+    else:
+        others = {"program": load.program, **load.lines, "usage": str(plan.place.profile.usage_seconds)}
     return environment_lines(environment, container=container, path=plan.path, others=others)
 
 

@@ -21,6 +21,7 @@ JOB_FILES = (
     "image.sh",
     "jupyter_server_config.py",
     "idle_guard.py",
+    "execute.py",
 )
 
 

@@ -139,6 +139,8 @@ def new_session(
     idle_stop: int = 0,
     course: str | None = None,
     purpose: str = "",
+    notebook: str | None = None,
+    sent: Sequence[str] = (),
 ) -> Session:
     """Return a new session under ``root``; nothing is written yet."""
     session_id = new_id(now)
@@ -159,6 +161,8 @@ def new_session(
         idle_stop=idle_stop,
         course=course,
         purpose=purpose,
+        notebook=notebook,
+        sent=tuple(sent),
     )
     return Session(record, directory)
 

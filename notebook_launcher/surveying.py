@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from notebook_launcher import events, state
-from notebook_launcher.attend import await_start
 from notebook_launcher.drafting import (
     COMMON,
     Choice,
@@ -55,6 +54,7 @@ from notebook_launcher.request import Request
 from notebook_launcher.resources import folder
 from notebook_launcher.session import Session, json_object
 from notebook_launcher.stage import Access, Stage, View, job_of
+from notebook_launcher.starting import await_start
 from notebook_launcher.survey import Software, Survey, is_name, read_node, read_survey
 from notebook_launcher.ways import MEMORY, STREAMS, Crossing, Node
 
@@ -301,7 +301,7 @@ def _probe(draft: Draft, profile: ClusterProfile, stage: Stage, *, with_gpu: boo
     plan = Plan(place, Request(flags), None, Environment(), None)
     stage = replace(stage, place=place)
     session, access = queue_session(plan, stage, program="shell", purpose="init --probe")
-    await_start(stage, session, access, submitted(plan, stage, session))
+    await_start(stage, session, submitted(plan, stage, session))
     try:
         probed = _look_around(stage, session, access)
     except BaseException as error:

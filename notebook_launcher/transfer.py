@@ -144,7 +144,7 @@ def _sweep(folder: Path) -> None:
 def _unpacked(wire: Wire, asked: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
     """Yield what was asked for and is as it was said to be, each once; the rest of a tar is passed over."""
     try:
-        with tarfile.open(fileobj=_In(wire), mode="r|", bufsize=PIECE, errors="surrogateescape") as archive:
+        with tarfile.open(fileobj=Incoming(wire), mode="r|", bufsize=PIECE, errors="surrogateescape") as archive:
             for entry in archive:
                 item = asked.get(entry.name)
                 if item is None or not entry.isreg() or entry.issparse() or entry.size != item.size:
@@ -184,13 +184,14 @@ class _Out(io.RawIOBase):
         return len(data)
 
 
-class _In(io.RawIOBase):
+class Incoming(io.RawIOBase):
     """A wire to read a tar from."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
 
     def read(self, count: int = -1) -> bytes:
+        """Return the next bytes, fewer at the end."""
         return self._wire.read(PIECE if count < 0 else count)
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from notebook_launcher import events
-from notebook_launcher.attend import await_start
 from notebook_launcher.ending import end_after, end_job, typed
 from notebook_launcher.errors import ConnectionLost, Interrupted, LauncherError, SessionNotFound, UsageError
 from notebook_launcher.finding import find_session
@@ -19,6 +18,7 @@ from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place, Plan, useless_flags_note
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Stage, View, job_of
+from notebook_launcher.starting import await_start
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def trial(plan: Plan, wish: Wish, view: View, prompts: Prompts, interrupts: Inte
         useless = useless_flags_note(plan.asked) if stage.scheduler.same_machine else None
         for note in (*plan.notes, *([useless] if useless else ())):
             view.show(events.Noted(note))
-        session, access = queue_session(plan, stage, program="shell")
-        node = await_start(stage, session, access, submitted(plan, stage, session))
+        session, _ = queue_session(plan, stage, program="shell")
+        node = await_start(stage, session, submitted(plan, stage, session))
         interrupted = _Interrupted(interrupts)
         try:
             with _heard_of(stage, session):

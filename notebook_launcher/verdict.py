@@ -99,6 +99,7 @@ def how_it_ended(
         who=_name_of(stage, status),
         walltime=Request(session.record.flags).walltime,
         output=session.record.log,
+        program=session.record.program,
     )
 
 

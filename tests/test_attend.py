@@ -28,6 +28,7 @@ import pytest
 
 from notebook_launcher import (
     attend,
+    attendance,
     ending,
     events,
     launch,
@@ -678,7 +679,7 @@ def story(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Story]:
     monkeypatch.setattr(verdict, "FINAL_WORD_WITHIN", 2.0)
     monkeypatch.setattr(queueing, "APPEARS_WITHIN", 0.3)
     monkeypatch.setattr(mending, "FIRST_PAUSE", 0.01)
-    for room in (attend, mending):
+    for room in (attendance, mending):
         monkeypatch.setattr(room, "LONGEST_PAUSE", 0.05)
     yield story
     for event in story.blocked:
@@ -1360,7 +1361,7 @@ def test_why_it_waits_is_shown_anew_when_that_changes(story: Story) -> None:
 
 
 def test_a_job_that_runs_and_says_nothing_is_cancelled(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 0.1)
+    monkeypatch.setattr(attendance, "FIRST_WORD_WITHIN", 0.1)
     story.host.state, story.host.node = "RUNNING", "n1"
     story.launch()
     assert story.shown(events.Running).node == "n1"
@@ -1372,7 +1373,7 @@ def test_a_job_that_runs_and_says_nothing_is_cancelled(story: Story, monkeypatch
 
 def test_a_job_that_waits_is_not_silent(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is one that has said its first word, however long its JupyterLab takes."""
-    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 0.1)
+    monkeypatch.setattr(attendance, "FIRST_WORD_WITHIN", 0.1)
     story.launch()
     story.shown(events.Waiting)
     story.host.starts()
@@ -1386,7 +1387,7 @@ def test_a_job_that_waits_is_not_silent(story: Story, monkeypatch: pytest.Monkey
 def test_a_job_that_ran_without_a_word_is_not_silent_any_more(
     story: Story, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
-    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 0.7)
+    monkeypatch.setattr(attendance, "FIRST_WORD_WITHIN", 0.7)
     story.host.state, story.host.node = "RUNNING", "n1"
     story.launch()
     story.shown(events.Running)
@@ -1671,7 +1672,7 @@ def test_the_first_watch_cannot_begin(story: Story) -> None:
 def test_a_watch_that_breaks_at_once_every_time_is_no_reason_for_haste(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for room in (attend, mending):
+    for room in (attendance, mending):
         monkeypatch.setattr(room, "LONGEST_PAUSE", 8.0)
     story.launched("held")
     usual = story.host.stream
@@ -1837,8 +1838,8 @@ def test_a_drop_after_a_requeue_is_told_as_well(story: Story) -> None:
 
 @pytest.fixture
 def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "SILENCE", 0.8)
-    monkeypatch.setattr(attend, "LAST_CHANCE", 1.1)
+    monkeypatch.setattr(attendance, "SILENCE", 0.8)
+    monkeypatch.setattr(attendance, "LAST_CHANCE", 1.1)
 
 
 @pytest.fixture
@@ -1874,7 +1875,7 @@ def test_silent_for_long_a_new_connection_is_made(story: Story, when: str) -> No
 @pytest.mark.parametrize("when", ["waiting", "held"])
 def test_silent_for_long_and_heard_again(story: Story, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """The old connection is used on, and whoever waited to make a new one does not make it any more."""
-    monkeypatch.setattr(attend, "LAST_CHANCE", 60.0)
+    monkeypatch.setattr(attendance, "LAST_CHANCE", 60.0)
     story.launched(when)
     story.host.beats()
     story.host.falls_silent()
@@ -1891,7 +1892,7 @@ def test_silent_for_long_and_heard_again(story: Story, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("short_silence")
 def test_heard_again_while_a_new_connection_waits_to_replace_it(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "LAST_CHANCE", 60.0)
+    monkeypatch.setattr(attendance, "LAST_CHANCE", 60.0)
     story.launched("held")
     story.host.beats()
     story.host.silent = True
@@ -1908,7 +1909,7 @@ def test_heard_again_while_a_new_connection_waits_to_replace_it(story: Story, mo
 
 @pytest.mark.usefixtures("short_silence", "rare_attempts")
 def test_heard_again_but_the_way_to_the_node_is_gone(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attend, "LAST_CHANCE", 60.0)
+    monkeypatch.setattr(attendance, "LAST_CHANCE", 60.0)
     story.launched("held")
     story.host.beats()
     story.host.falls_silent()
@@ -1949,7 +1950,7 @@ def test_jupyterlab_is_told_that_it_is_not_connected(story: Story, how: str) -> 
 @pytest.mark.usefixtures("short_silence", "rare_attempts")
 def test_silent_before_the_script_has_said_a_word(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it said meanwhile is on its way: a job that runs well is not cancelled for it."""
-    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 1.0)
+    monkeypatch.setattr(attendance, "FIRST_WORD_WITHIN", 1.0)
     story.host.state, story.host.node = "RUNNING", "n1"
     story.launch()
     story.shown(events.Running)
@@ -2026,7 +2027,7 @@ def test_jupyter_does_not_answer_over_the_new_way_at_once(story: Story) -> None:
 def test_a_way_that_breaks_at_once_every_time_is_no_reason_for_haste(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attend, "LONGEST_PAUSE", 8.0)
+    monkeypatch.setattr(attendance, "LONGEST_PAUSE", 8.0)
     story.launch()
     story.held()
     story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 1000
@@ -2183,7 +2184,7 @@ def test_a_bug_of_ours_while_mending_is_no_silence(story: Story) -> None:
 
 @pytest.mark.parametrize("when", WHEN)
 def test_it_is_not_tried_for_ever(story: Story, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    monkeypatch.setattr(attend._Attendance, "_tried_until", lambda _: time.monotonic() + 0.2)
+    monkeypatch.setattr(attendance.Attendance, "_tried_until", lambda _: time.monotonic() + 0.2)
     story.launched(when)
     story.host.drops(reachable=False)
     error = story.fails(ConnectionLost)
@@ -2194,7 +2195,7 @@ def test_it_is_not_tried_for_ever(story: Story, monkeypatch: pytest.MonkeyPatch,
 
 def test_a_way_to_the_node_is_not_looked_for_for_ever(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     story.launched("held")
-    monkeypatch.setattr(attend._Attendance, "_tried_until", lambda _: 0.0)
+    monkeypatch.setattr(attendance.Attendance, "_tried_until", lambda _: 0.0)
     story.ways.refusals = [NodeUnreachable("No way to n1 was found.")] * 1000
     story.ways.links[0].standing = False
     error = story.fails(ConnectionLost)
@@ -2213,7 +2214,7 @@ def test_it_is_tried_for_as_long_as_the_job_can_be_there(
             deadlines.append(others["deadline"] - time.monotonic())
             super().__init__(host, prompts, inbox, **others)
 
-    monkeypatch.setattr(attend, "Mending", Noting)
+    monkeypatch.setattr(attendance, "Mending", Noting)
     story.launched(when)
     story.host.drops()
     story.is_mended()
@@ -2904,7 +2905,7 @@ def test_a_session_that_was_come_back_to_is_left_again(story: Story) -> None:
 def test_what_goes_wrong_on_the_way_back_ends_nothing(
     story: Story, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:
-    monkeypatch.setattr(attend, "FIRST_WORD_WITHIN", 0.1)
+    monkeypatch.setattr(attendance, "FIRST_WORD_WITHIN", 0.1)
     if trouble == "bug":
         story.hooks.at("running", failing(KeyError("a bug")))
     story.host.reason = "PartitionTimeLimit" if trouble == "never starts" else "None"

@@ -529,9 +529,9 @@ def test_a_desktop_that_hangs_holds_nothing_up(desktop: Path, monkeypatch: pytes
     began = time.monotonic()
     notifier.tell("one")
     process = notifier._running[0]
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 5.0
     notifier.close()
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 10.0
     assert process.returncode == -9
 
 

@@ -456,7 +456,7 @@ def test_a_line_comes_when_it_is_written(host: Host) -> None:
     began = time.monotonic()
     stream = host.stream(["sh", "-c", "echo at once; sleep 20"], follower.lines.put, follower.ends.put)
     assert follower.next() == "at once"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 15
     stream.close()
 
 

@@ -358,7 +358,7 @@ def test_many_lines_are_read_in_their_time() -> None:
     began = time.monotonic()
     parts = read_parts("survey 1\npart modules\n" + "|x\n" * 100_000 + "!y\n" * 100_000 + "code 0\n")
     assert len(parts["modules"].lines) == 100_000
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 60  # it takes one second; in squares of the lines it would take hours
 
 
 def test_a_cluster_with_lsf_is_called_so_and_gets_no_job_of_slurms() -> None:

@@ -23,6 +23,7 @@ from notebook_launcher.cli import (
     images,
     initialising,
     looking,
+    notebooks,
     sessions,
     shelling,
 )
@@ -338,6 +339,7 @@ for _room in (
     courses,
     clusters,
     environments,
+    notebooks,
 ):  # fmt: skip
     for _command in _room.COMMANDS:
         cli.add_command(_command)

@@ -20,6 +20,7 @@ from notebook_launcher.cli.graphs import Looks
 from notebook_launcher.cli.held import HeldLine
 from notebook_launcher.cli.listing import Listing
 from notebook_launcher.cli.making import building_words, made_words, show_environments
+from notebook_launcher.cli.notebook_list import show_notebooks
 from notebook_launcher.cli.opening_words import opening_words
 from notebook_launcher.cli.price import price_warning, price_words
 from notebook_launcher.cli.progress import CopyView
@@ -320,6 +321,9 @@ class TextView(BaseView):
             show_receipt(self._console, event)
         elif isinstance(event, events.CourseTaken | events.CourseSeen | events.NotebooksBrought):
             self._course(event)
+        elif isinstance(event, events.NotebooksListed):
+            self._stop_status()
+            show_notebooks(self._console, event)
         elif isinstance(event, events.ClustersListed | events.ProfileShown | events.Kept):
             self._stop_status()
             show_clusters(self._console, self._aside, event)

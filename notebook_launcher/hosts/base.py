@@ -206,12 +206,13 @@ class Host(ABC):
     def close(self) -> None:
         """Close the connection, if there is one; may be called twice."""
 
-    def write_files(self, directory: str, files: Mapping[str, bytes]) -> None:
+    def write_files(self, directory: str, files: Mapping[str, bytes], *, timeout: float = RUN_TIMEOUT) -> None:
         """Make ``directory`` (0700) if need be and write ``files`` into it (0600), each one whole or not at all.
 
         The contents travel over standard input and so never show in an argument. Raises ``HostCommandFailed``.
         """
-        answer = self.run(["sh", "-c", _WRITE_FILES, "write-files", directory], stdin=_archive(files))
+        words = ["sh", "-c", _WRITE_FILES, "write-files", directory]
+        answer = self.run(words, stdin=_archive(files), timeout=timeout)
         if answer.exit_code != 0:
             raise HostCommandFailed(
                 f"The session's files could not be written in {directory} on {self.label}.",

@@ -135,9 +135,7 @@ def artefacts(generation: Generation) -> Parts:
     """Return everything a cluster of this generation needs, built or not."""
     tools = _artefact("tools", _make_tools)
     rootfs = _rootfs(generation, tools)
-    base = _artefact(
-        *("image-base", _make_image_base, IMAGE_SUITE, IMAGE_PACKAGES), tools=(tools,), also=[debian.recipe()]
-    )
+    base = image_base(IMAGE_SUITE, IMAGE_PACKAGES)
     image_wheels = _wheels("lab", LAB_REQUIREMENTS, IMAGE_PYTHON)
     lab_wheels = _wheels("lab", LAB_REQUIREMENTS, generation.python)
     launcher_wheels = _wheels("launcher", launcher_requirements(), generation.python)
@@ -248,6 +246,13 @@ def _make_environment_modules(directory: Path, kind: str, suite: str) -> None:
         debian.unpack(debian.download(suite, ["environment-modules"], Path(name), kind), directory, kind)
     for unused in ("usr/share/doc", "usr/share/man"):
         cache.remove(directory / unused)
+
+
+def image_base(suite: str, packages: Sequence[str]) -> Artefact:
+    """Return the Debian on which images stand."""
+    kind = "image-base" if suite == IMAGE_SUITE else f"image-base-{suite}"
+    tools = _artefact("tools", _make_tools)
+    return _artefact(kind, _make_image_base, suite, packages, tools=(tools,), also=[debian.recipe()])
 
 
 def _make_image_base(directory: Path, kind: str, tools: Path, suite: str, packages: Sequence[str]) -> None:

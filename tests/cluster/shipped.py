@@ -10,24 +10,42 @@ from __future__ import annotations
 import inspect
 import os
 import platform
+import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import cache, debian, recipes, state
 from .cache import Artefact
+from .errors import ClusterError
 from .layout import GENERATIONS, Bind
 from .practice import PracticeCluster
 
 DEFINITIONS = recipes.CHECKOUT / "jobscripts" / "containers"
 # what each of them installs, as its %post says; a test holds the two against each other
+LAB = ("jupyterlab", "ipykernel")
+BESIDES = (*LAB, "numpy", "matplotlib", "scikit-learn")
 REQUIREMENTS = {
-    "tensorflow-cpu": ("tensorflow-cpu==2.21.0", "jupyterlab", "ipykernel", "matplotlib"),
-    "torch-cpu": ("torch==2.13.0", "jupyterlab", "ipykernel", "matplotlib"),
-    "jupyterlab": ("jupyterlab", "ipykernel"),
+    "tensorflow-cpu": ("tensorflow-cpu==2.21.0", *BESIDES),
+    "torch-cpu": ("torch==2.13.0", *BESIDES),
+    "jupyterlab": LAB,
 }
 _HEAD = ("Bootstrap:", "From:")
 _HEAD_HERE = "Bootstrap: localimage\nFrom: /build/base\n\n%files\n    /build/wheels /opt/wheels\n"
+
+
+@dataclass(frozen=True)
+class Base:
+    """What stands in for the image of a definition's head: a Debian, its Python, and what it has besides."""
+
+    suite: str = recipes.IMAGE_SUITE
+    python: str = recipes.IMAGE_PYTHON
+    packages: tuple[str, ...] = recipes.IMAGE_PACKAGES
+
+
+# With a compiler, as the shipped one; and of a Python for which PyTorch without CUDA is there in more places.
+BASES = {"torch-cpu": Base("bookworm", "3.11", (*recipes.IMAGE_PACKAGES, "g++", "python3-dev"))}
 
 
 def definition_here(name: str) -> str:
@@ -43,21 +61,35 @@ def definition_here(name: str) -> str:
 def image(name: str, generation: str) -> Artefact:
     """Return the image of that name, built or not."""
     parts = recipes.artefacts(GENERATIONS[generation])
-    base = parts.image.inputs[0]
-    wheels = recipes._artefact(f"wheels-image-{name}", _make_wheels, REQUIREMENTS[name], recipes.IMAGE_PYTHON)
+    wanted = BASES.get(name, Base())
+    base = recipes.image_base(wanted.suite, wanted.packages)
+    wheels = recipes._artefact(f"wheels-image-{name}", _make_wheels, REQUIREMENTS[name], wanted.python, _index(name))
     also = [inspect.getsource(recipes._apptainer_build), recipes.QUICK_COMPRESSION]
-    return recipes._artefact(f"image-{name}", _make_image, name, definition_here(name), inputs=(base, wheels),
+    return recipes._artefact(f"definition-{name}", _make_image, name, definition_here(name), inputs=(base, wheels),
                              tools=(parts.rootfs,), also=also)  # fmt: skip
 
 
-def _make_wheels(directory: Path, kind: str, requirements: Sequence[str], python: str) -> None:
+def _index(name: str) -> str:
+    """Return the index that a definition names besides the usual one: for packages without CUDA."""
+    found = re.search(r"^ *index=(\S+)$", (DEFINITIONS / f"{name}.def").read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _make_wheels(directory: Path, kind: str, requirements: Sequence[str], python: str, index: str) -> None:
     """Download for the images' Debian, whose C library is newer than any of these policies asks for."""
     machine = platform.machine()
     argv = [*recipes._pip(), "download", "--quiet", "--dest", str(directory), "--only-binary=:all:"]
     argv += ["--python-version", python, "--implementation", "cp", "--platform", f"manylinux2014_{machine}"]
     for minor in range(17, 36):
         argv += ["--platform", f"manylinux_2_{minor}_{machine}"]
-    debian.run_logged([*argv, *requirements], kind)
+    if not index:
+        debian.run_logged([*argv, *requirements], kind)
+        return
+    wanted = [f"{requirements[0]}+{index.rpartition('/')[2]}", *requirements[1:]]  # torch==2.13.0+cpu
+    try:  # where this machine's pip looks, as at places that cannot reach that index
+        debian.run_logged([*argv, *wanted], kind)
+    except ClusterError:
+        debian.run_logged([*argv, "--extra-index-url", index, *wanted], kind)
 
 
 def _make_image(directory: Path, kind: str, base: Path, wheels: Path, rootfs: Path, name: str, definition: str) -> None:
@@ -75,10 +107,11 @@ def build_image(name: str, generation: str) -> Artefact:
 def provide_image(cluster: PracticeCluster, name: str) -> str:
     """Build an image if it is missing, put it on a running cluster, and return its path there."""
     artefact = build_image(name, cluster.generation)
-    target = cluster.directory / "sw" / "images" / f"{name}.sif"
+    called = "jupyterlab-shipped" if name == "jupyterlab" else name  # there is one of that name on every cluster
+    target = cluster.directory / "sw" / "images" / f"{called}.sif"
     if not target.exists():
         try:
             os.link(artefact.path / f"{name}.sif", target)
         except OSError:  # the cache is on another disk
             shutil.copy2(artefact.path / f"{name}.sif", target)
-    return f"/sw/images/{name}.sif"
+    return f"/sw/images/{called}.sif"

@@ -1,0 +1,667 @@
+"""The story of ``bench``: the combinations of a matrix run as jobs, some at once, and one report of what they measured.
+
+What is done is noted in the bench's folder (``ledger.py``) at each step. Whatever ends this program, the same command
+goes on: it finds the jobs that it has queued, and queues only what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import queue
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from notebook_launcher import events
+from notebook_launcher.catalogue import Catalogue
+from notebook_launcher.catalogue import Entry as Seen
+from notebook_launcher.charts import draw_all, why_no_plots
+from notebook_launcher.costing import price_of
+from notebook_launcher.errors import (
+    AccountRefused,
+    BenchIncomplete,
+    ClusterRefused,
+    ConnectionLost,
+    CopyFailed,
+    HostCommandFailed,
+    Interrupted,
+    LauncherError,
+    LicenceRefused,
+    LimitRefused,
+    NotebookInvalid,
+    PartitionRefused,
+    QosRefused,
+    ReservationRefused,
+    SchedulerAway,
+    SchedulerMissing,
+    SchedulerSilent,
+    SubmitRefused,
+    SubmitUncertain,
+    UsageError,
+)
+from notebook_launcher.finding import look, with_jobs
+from notebook_launcher.first_run import Questions, settle
+from notebook_launcher.hosts.base import LineStream, Prompts
+from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts
+from notebook_launcher.ledger import Bench, check_same, hold, write_whole
+from notebook_launcher.matrix import Combination, Matrix, check_size, find, parse
+from notebook_launcher.mending import GivenUp, Mended, Mending
+from notebook_launcher.moments import moment
+from notebook_launcher.notebooks import Prepared, prepare
+from notebook_launcher.opening import open_stage
+from notebook_launcher.pace import QUESTION, Pace
+from notebook_launcher.plan import Ask, Here, Plan, make_plan, useless_flags_note
+from notebook_launcher.report import as_csv, as_html, as_markdown, make_report
+from notebook_launcher.run import fetch_results, queue_run
+from notebook_launcher.session import Session, discard_session, json_object, read_job
+from notebook_launcher.stage import Stage, View
+from notebook_launcher.stopping import end_jobs
+from notebook_launcher.text import joined
+from notebook_launcher.verdict import exit_record, final_status, how_it_ended
+
+NOTEBOOK = "beginner-tensorflow"
+AT_ONCE, MOST_AT_ONCE = 4, 50
+STREAMS = 6  # sessions that are followed by a stream of their own: sshd allows ten in one connection
+LOOK_WITHIN = 60.0  # seconds for one look at the sessions
+APPEARS_WITHIN = 20.0  # seconds in which a job shows whose launcher was killed while it was queued
+MEND_WITHIN = 600.0  # seconds for which a lost connection is tried again
+AWAY_WITHIN = 300.0  # seconds for which a scheduler that takes no jobs is tried again
+AGAIN_AFTER = 5.0  # seconds
+PLOTS = "report-plots"
+#: a refusal that the next combination would meet as well, unless the matrix varies what it is about
+_OF_ALL = (AccountRefused, PartitionRefused, QosRefused, ReservationRefused, ClusterRefused, LicenceRefused)
+_SHOWN_WHY = 10  # failed combinations in the last sentence
+
+
+@dataclass(frozen=True)
+class BenchWish:
+    """What is wanted of a bench. ``output``: its folder; ``None``: ``./bench-NAME``. ``command``: as it was typed.
+
+    ``pairs``: parameters that are the same in all combinations. ``sure``: also for more combinations than are usual.
+    """
+
+    matrix: str
+    notebook: str = NOTEBOOK
+    pairs: tuple[tuple[str, str], ...] = ()
+    companions: tuple[Path, ...] = ()
+    at_once: int = AT_ONCE
+    output: Path | None = None
+    baseline: str = ""
+    retry_failed: bool = False
+    fresh: bool = False
+    sure: bool = False
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One combination, ready to be queued."""
+
+    combination: Combination
+    plan: Plan
+    prepared: Prepared
+
+
+class Asks(Questions, Prompts):
+    """Asks lines, secrets, and yes or no."""
+
+
+def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, interrupts: Interrupts) -> None:
+    """Run what is missing of a matrix, and write the report of all that there is.
+
+    Raises ``UsageError`` or ``NotebookInvalid`` for what cannot be run, ``BenchIncomplete`` where combinations failed
+    (the report is written), ``Interrupted`` and ``HungUp``, which leave jobs to be found by the next call, and what ends
+    the work for good; the same command goes on then.
+    """
+    matrix = parse(
+        " ".join(filter(None, (wish.matrix, *(f"{name}={_in_quotes(value)}" for name, value in wish.pairs))))
+    )
+    check_size(matrix, sure=wish.sure)
+    _check(matrix, ask, wish)
+    whole = prepare(wish.notebook, (), wish.companions)
+    ask = settle(ask, here, view, prompts)
+    parts = _parts(matrix, ask, here, wish)
+    baseline = find([part.combination for part in parts.values()], wish.baseline).name if wish.baseline else ""
+    place = next(iter(parts.values())).plan.place
+    about = {"notebook": whole.name, "digest": digest_of(whole), "place": place.name}
+    folder = wish.output or Path(f"bench-{Path(whole.name).stem}")
+    with hold(folder, **about, now=datetime.now().astimezone(), fresh=wish.fresh) as there:
+        check_same(there.ledger, **about, folder=folder)
+        there.take([part.combination for part in parts.values()], matrix=wish.matrix, command=wish.command)
+        for name in there.names("failed") if wish.retry_failed else ():
+            there.put_back(name)
+        for note in dict.fromkeys(note for part in parts.values() for note in (*part.plan.notes, *part.prepared.notes)):
+            view.show(events.Noted(note))
+        try:
+            if any(name in parts for name in there.names("planned")) or there.names("queued"):
+                with open_stage(place, view, prompts, interrupts) as stage:
+                    _Running(stage, there, parts, wish).run()
+            else:
+                view.show(_step(there, "All combinations were run already; nothing is queued."))
+        except (Exception, HungUp):
+            with contextlib.suppress(Exception):  # what ended the work matters more
+                if there.names("done"):
+                    write_report(there, baseline, view, quietly=True)
+            raise
+        write_report(there, baseline, view)
+        _raise_for_failed(there)
+
+
+def _in_quotes(value: str) -> str:
+    """Return a value as one in a matrix; one cannot hold both kinds of quotes in one go, and needs not."""
+    return '"\'"'.join(f'"{part}"' for part in value.split('"')) if '"' in value else f'"{value}"'
+
+
+def _check(matrix: Matrix, ask: Ask, wish: BenchWish) -> None:
+    if not 1 <= wish.at_once <= MOST_AT_ONCE:
+        raise UsageError(f"--at-once is 1 to {MOST_AT_ONCE}.", why="A queue is for others, too.")
+    if flag := matrix.said_twice(list(ask.flags)):
+        raise UsageError(f"--{flag} is said beside the matrix, which says it for each combination.",
+                         mend=f"leave out --{flag}, or take it out of the matrix")  # fmt: skip
+    if ask.words and "env" in matrix.kinds():
+        raise UsageError("The environment stands in the matrix (env=…) and after -- as well.",
+                         mend="leave out one of the two")  # fmt: skip
+
+
+def _parts(matrix: Matrix, ask: Ask, here: Here, wish: BenchWish) -> dict[str, _Part]:
+    """Return all combinations, ready to be queued, by name. What is wrong with any of them is raised here."""
+    parts = {}
+    for one in matrix.combinations():
+        environment = one.value("env")
+        words = ((environment,) if environment else ()) if environment is not None else ask.words
+        flags = {**ask.flags, **one.flags()}
+        plan = make_plan(dataclasses.replace(ask, flags=flags, words=words), here)
+        try:
+            prepared = prepare(wish.notebook, one.pairs(), wish.companions)
+        except NotebookInvalid as error:
+            raise _with_axes(error, one) from None
+        parts[one.name] = _Part(one, dataclasses.replace(plan, command=f"bench {wish.command}".strip()), prepared)
+    return parts
+
+
+def _with_axes(error: NotebookInvalid, combination: Combination) -> NotebookInvalid:
+    """Say what else could have been meant by the name of an axis."""
+    if combination.pairs():
+        error.why = joined(error.why, "The other axes of a matrix are env, cores, gpus and long flags of sbatch.")
+    return error
+
+
+def digest_of(prepared: Prepared) -> str:
+    """Return the SHA-256 of what a notebook does: its cells' sources, and the files that go with it; no outputs."""
+    cells = json_object(prepared.content).get("cells")
+    told = [
+        [cell.get("cell_type"), cell.get("source")]
+        for cell in (cells if isinstance(cells, list) else [])
+        if isinstance(cell, dict)
+    ]
+    hashed = hashlib.sha256(json.dumps(told).encode())
+    for name, content in sorted(prepared.companions.items()):
+        hashed.update(f"\0{name}\0{len(content)}\0".encode())
+        hashed.update(content)
+    return hashed.hexdigest()
+
+
+# --- the report ---------------------------------------------------------------------------------------------------
+
+
+def write_report(there: Bench, baseline: str, view: View, *, quietly: bool = False) -> None:
+    """Write the report into the bench's folder, in three forms, and say so unless ``quietly``."""
+    ledger, folder = there.ledger, there.folder
+    made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
+    report = make_report(ledger.notebook, ledger.matrix, f"launch-notebook bench {ledger.command}".strip(), made,
+                         there.ran(), baseline)  # fmt: skip
+    missing = why_no_plots() if report.rows else ""
+    report = dataclasses.replace(report, plots=() if missing else tuple(draw_all(report)), missing=missing)
+    paths = [folder / f"report.{ending}" for ending in ("html", "md", "csv")]
+    try:
+        for plot in report.plots:
+            write_whole(folder / PLOTS / f"{plot.name}.png", plot.png)
+        for path, text in zip(paths, (as_html(report), as_markdown(report, PLOTS), as_csv(report)), strict=True):
+            write_whole(path, text.encode())
+    except OSError as error:
+        raise CopyFailed(f"The report could not be written into {folder}.", why=error.strerror or str(error),
+                         mend="make room, and give the same command again: nothing is run twice") from None  # fmt: skip
+    if not quietly:
+        failed = tuple((ran.name, ran.why) for ran in report.runs if ran.state == "failed")
+        names = (str(path) for path in paths)
+        view.show(events.BenchReported(str(folder), *names, rows=len(report.rows), failed=failed))
+
+
+def _raise_for_failed(there: Bench) -> None:
+    failed = [there[name] for name in there.names("failed")]
+    if not failed:
+        return
+    told = [f"{entry.name}: {entry.why}" for entry in failed[:_SHOWN_WHY]]
+    told += [f"and {len(failed) - _SHOWN_WHY} more"] if len(failed) > _SHOWN_WHY else []
+    count = len(there.ledger.entries)
+    raise BenchIncomplete(f"{len(failed)} of {count} combinations failed.", why="\n".join(told),
+                          mend="the report has the others; to run these once more: the same command with "
+                          "--retry-failed")  # fmt: skip
+
+
+def _step(there: Bench, what: str) -> events.BenchStep:
+    queued = [there[name] for name in there.names("queued")]
+    running = tuple(entry.name for entry in queued if entry.started)
+    waiting = tuple(name for name in there.names("planned", "queued") if name not in running)
+    done, failed = tuple(there.names("done")), tuple(there.names("failed"))
+    return events.BenchStep(str(there.folder), what, waiting, running, done, failed)
+
+
+# --- the jobs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What a session's own files told, over its stream: ``started`` or ``exit``."""
+
+    session: str
+    name: str
+    data: Mapping[str, object]
+
+
+@dataclass
+class _Active:
+    """A combination whose job is in the queue or runs, as far as is known. ``doubts``: looks that did not find it."""
+
+    name: str
+    session: Session
+    stream: LineStream | None = None
+    doubts: int = 0
+
+
+@dataclass
+class _Running:
+    """Queues what is missing, some at once, and follows it to its end."""
+
+    stage: Stage
+    there: Bench
+    parts: Mapping[str, _Part]
+    wish: BenchWish
+    active: dict[str, _Active] = field(default_factory=dict)  # by session
+    _pace: Pace = field(default_factory=lambda: Pace(time.monotonic, random.SystemRandom()))
+    _look_at: float = 0.0
+    _queue_at: float = 0.0
+    _room: int = MOST_AT_ONCE  # jobs that the scheduler lets us have in the queue
+    _away_since: float | None = None
+    _accepted: bool = False
+    _silence_told: bool = False
+
+    def run(self) -> None:
+        """Do all that there is to do. Raises ``Interrupted``, ``HungUp``, and what ends the work for good."""
+        self.stage.interrupts.defer()
+        if getattr(self.stage.prompts, "asks", False):
+            self.stage.view.listen(self.stage.interrupts.inbox)  # so that Ctrl-C can take back a question
+        try:
+            self._unless_lost(self._find_again)
+            self._tell_price()
+            while self._gaps() or self.active:
+                if self._may_queue():
+                    self._unless_lost(self._queue_next)
+                else:
+                    self._wait()
+                self._take_interrupts()
+                if self.active and time.monotonic() >= self._look_at:
+                    self._unless_lost(self._look)
+        finally:
+            for one in self.active.values():
+                self._close(one)
+
+    def _gaps(self) -> list[str]:
+        return [name for name in self.there.names("planned") if name in self.parts]
+
+    def _may_queue(self) -> bool:
+        most = min(self.wish.at_once, self._room)
+        return bool(self._gaps()) and len(self.active) < most and time.monotonic() >= self._queue_at
+
+    def _say(self, what: str) -> None:
+        self.stage.view.show(_step(self.there, what))
+
+    def _note(self, text: str) -> None:
+        self.stage.view.show(events.Noted(text))
+
+    def _tell_price(self) -> None:
+        gaps = self._gaps()
+        if self.stage.scheduler.same_machine and gaps:
+            asked = {flag for name in gaps for flag in self.parts[name].plan.asked}
+            if note := useless_flags_note(asked):
+                self._note(note)
+        priced = [price_of(self.parts[name].plan, self.stage.scheduler) for name in gaps]
+        known = [one for one in priced if one is not None]
+        if known:
+            count = "one job" if len(known) == 1 else f"{len(known)} jobs"
+            cost = sum(one.cost for one in known)
+            reckoning = f"{count}, each until its walltime is over"
+            self.stage.view.show(dataclasses.replace(known[0], cost=cost, reckoning=reckoning))
+
+    # --- what an earlier launcher has queued
+
+    def _find_again(self) -> None:
+        """Find the sessions that are noted as queued; what never got a job is a gap again."""
+        names = [name for name in self.there.names("queued")
+                 if self.there[name].session not in self.active]  # fmt: skip
+        if not names:
+            return
+        catalogue = look(self.stage, sure=False, timeout=LOOK_WITHIN)
+        seen = {entry.session.id: entry for entry in catalogue.entries}
+        for name in names:
+            entry = self.there[name]
+            found = seen.get(entry.session or "")
+            session = self._with_job(found) if found else None
+            if session is None:
+                self.there.put_back(name)
+                self._say(f"{name} was not queued; it is queued again.")
+            else:
+                self.there.change(name, job=str(session.job))
+                self._follow(name, session)
+        if self.active:
+            jobs = "One job that was" if len(self.active) == 1 else f"{len(self.active)} jobs that were"
+            self._say(f"{jobs} queued before {'is' if len(self.active) == 1 else 'are'} found.")
+        self._take_looks(catalogue)
+
+    def _with_job(self, found: Seen) -> Session | None:
+        """Return a session with its job, ``None`` where there is none for certain; then its directory is gone, too.
+
+        Whoever queued it may have been killed while ``sbatch`` was at it, which goes on without us: it gets its time.
+        """
+        session = found.session
+        deadline, pause = time.monotonic() + APPEARS_WITHIN, 0.5
+        while session.job is None:
+            if job := read_job(self.stage.host, session.directory):
+                session = dataclasses.replace(session, job=job)
+                break
+            session = with_jobs(self.stage, [found])[0].session
+            if session.job is not None or time.monotonic() + pause > deadline:
+                break
+            under_way = self.stage.host.run(["test", "-e", f"{session.directory}/submit.out"]).exit_code == 0
+            if not under_way and self._is_settled(session):
+                break
+            self._take_interrupts()
+            time.sleep(pause)
+            pause = min(2 * pause, 3.0)
+        if session.job is None:
+            discard_session(self.stage.host, session)  # without it submit.sh cannot queue anything any more
+        return session if session.job else None
+
+    def _is_settled(self, session: Session) -> bool:
+        """Whether a session is so old that nobody can be queueing it any more."""
+        age = (self.stage.clock() - session.record.created).total_seconds()
+        return age > APPEARS_WITHIN
+
+    # --- queueing
+
+    def _queue_next(self) -> None:
+        name = self._gaps()[0]
+        part = self.parts[name]
+        # interrupts stay in our own inbox: none may keep a job from being noted
+        apart = Interrupts()
+        apart.defer()
+        stage = dataclasses.replace(self.stage, interrupts=apart)
+        try:
+            session, _ = queue_run(part.plan, stage, part.prepared, written=lambda made: self._noted(name, made))
+        except LauncherError as error:
+            self._not_queued(name, error)
+            return
+        self._accepted, self._away_since = True, None
+        self.there.change(name, job=str(session.job))
+        self._follow(name, session)
+        self._say(f"{name} is queued: job {session.job}.")
+
+    def _noted(self, name: str, session: Session) -> None:
+        self.there.change(name, state="queued", session=session.id)
+
+    def _not_queued(self, name: str, error: LauncherError) -> None:
+        """Decide what comes of a combination that could not be queued. Raises what ends the work."""
+        if isinstance(error, ConnectionLost | SubmitUncertain):
+            if isinstance(error, SubmitUncertain) and self.stage.host.alive:
+                self._find_again()  # by now it is known, or it is certain that there is none
+                return
+            raise ConnectionLost(error.what, why=error.why)
+        if self.there[name].state == "queued":
+            self.there.put_back(name)
+        if isinstance(error, SchedulerAway):
+            self._is_away(error)
+        elif isinstance(error, LimitRefused) and self.active:
+            self._room = len(self.active)
+            self._note(f"No more than {self._room} jobs are taken at once: {error.what}")
+        elif isinstance(error, SubmitRefused) and not (self._is_for_all(error) and not self._accepted):
+            self.there.change(name, state="failed", why=joined(error.what, error.why), kind=error.kind)
+            self._say(f"{name} failed: {error.what}")
+        else:
+            raise error
+
+    def _is_for_all(self, error: SubmitRefused) -> bool:
+        varied = {axis.name for axis in self.parts[next(iter(self.parts))].combination.axes if axis.kind == "flag"}
+        return isinstance(error, _OF_ALL) and not varied
+
+    def _is_away(self, error: SchedulerAway) -> None:
+        now = time.monotonic()
+        if self._away_since is None:
+            self._away_since = now
+            self._note(f"{error.what} It is tried again.")
+        if now - self._away_since > AWAY_WITHIN:
+            error.mend = self._go_on()
+            raise error
+        self._queue_at = now + AGAIN_AFTER
+
+    def _go_on(self) -> str:
+        return "the same command goes on from here: nothing is run twice"
+
+    # --- following
+
+    def _follow(self, name: str, session: Session) -> None:
+        self.active[session.id] = one = _Active(name, session)
+        self._open_stream(one)
+        self._pace.news()
+        self._look_at = min(self._look_at or time.monotonic(), time.monotonic()) + self._pace.after_answer()
+
+    def _open_stream(self, one: _Active) -> None:
+        """Follow a session's files where there is room for that; the looks at all of them tell the same, later."""
+        if one.stream is not None or sum(other.stream is not None for other in self.active.values()) >= STREAMS:
+            return
+        words = ["bash", f"{one.session.directory}/watch.sh", one.session.directory]
+        with contextlib.suppress(HostCommandFailed):
+            one.stream = self.stage.host.stream(words, self._listener(one.session.id), lambda _why: None)
+
+    def _listener(self, session: str) -> Callable[[str], None]:
+        def heard(line: str) -> None:
+            name, _, text = line.partition(" ")
+            if name in ("started", "exit"):
+                self.stage.interrupts.inbox.put(_Told(session, name, json_object(text)))
+
+        return heard
+
+    def _close(self, one: _Active) -> None:
+        stream, one.stream = one.stream, None
+        if stream is not None:
+            with contextlib.suppress(LauncherError, OSError):
+                stream.close()
+
+    def _wait(self) -> None:
+        """Wait until something happens, or the next look is due."""
+        due = [self._look_at] if self.active else []
+        due += [self._queue_at] if self._gaps() and self._queue_at > time.monotonic() else []
+        pause = min(due, default=time.monotonic()) - time.monotonic()
+        with contextlib.suppress(queue.Empty):
+            self._act_on(self.stage.interrupts.inbox.get(timeout=max(0.0, min(pause, LOOK_WITHIN))))
+
+    def _take_interrupts(self) -> None:
+        """Act on all that has come meanwhile."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._act_on(self.stage.interrupts.inbox.get_nowait())
+
+    def _act_on(self, item: object) -> None:
+        if isinstance(item, Interrupt):
+            if item.kind == "leave":
+                raise HungUp
+            self._interrupted()
+        elif isinstance(item, _Told) and (one := self.active.get(item.session)):
+            if item.name == "started":
+                self._has_started(one, item.data)
+            elif item.data:
+                self._unless_lost(lambda: self._has_said_its_last_word(one, item.data))
+
+    def _has_started(self, one: _Active, data: Mapping[str, object]) -> None:
+        started = str(data.get("started") or "")
+        at, now = moment(started), self.stage.clock()
+        if at is None or self.there[one.name].started == started:
+            return
+        at = at if at.tzinfo else at.replace(tzinfo=now.tzinfo)
+        waited = max(0.0, round((at - one.session.record.created).total_seconds(), 1))
+        self.there.change(one.name, started=started, in_queue=waited)
+        self._pace.news()
+        self._say(f"{one.name} runs on {data.get('node') or 'its node'}, after {waited:.0f} s in the queue.")
+
+    def _look(self) -> None:
+        """Look at all sessions with one command, and ask the scheduler once."""
+        self._take_looks(look(self.stage, sure=False, timeout=LOOK_WITHIN))
+
+    def _take_looks(self, catalogue: Catalogue) -> None:
+        seen = {entry.session.id: entry for entry in catalogue.entries}
+        for one in list(self.active.values()):
+            if one.session.id in self.active:
+                self._seen(one, seen.get(one.session.id))
+        states = [seen[one].seen.state for one in self.active if one in seen]
+        is_silent = bool(states) and all(state == "unknown" for state in states)
+        if is_silent and not self._silence_told:
+            self._note("The scheduler does not answer; it is asked again, and the jobs go on.")
+        self._silence_told = is_silent
+        if states and not is_silent:
+            self._pace.spend(QUESTION)
+        self._look_at = time.monotonic() + (self._pace.after_silence() if is_silent else self._pace.after_answer())
+        for one in self.active.values():
+            self._open_stream(one)
+
+    def _seen(self, one: _Active, entry: Seen | None) -> None:
+        if entry is None:
+            one.doubts += 1
+            if one.doubts > 1:  # a file server may be behind once
+                self._over(one, "failed", "Its session directory is gone, and its results with it.", "JobLost")
+            return
+        if entry.record.started:
+            self._has_started(one, entry.record.started)
+        if entry.record.exited:
+            self._has_said_its_last_word(one, entry.record.exited)
+        elif not entry.live:
+            one.doubts += 1
+            if one.doubts > 1:  # its last word may be on its way
+                self._has_ended(one, {})
+        else:
+            one.doubts = 0
+
+    # --- the end of one
+
+    def _has_said_its_last_word(self, one: _Active, record: Mapping[str, object]) -> None:
+        if record.get("cause") == "finished":
+            self._fetch(one)
+            self._over(one, "done")
+        else:
+            self._has_ended(one, record)
+
+    def _has_ended(self, one: _Active, record: Mapping[str, object]) -> None:
+        """Find out how a job ended that did not end well; it may be back in the queue as well."""
+        record = record or exit_record(self.stage, one.session)
+        try:
+            status = final_status(self._apart(), one.session, record)
+        except SchedulerSilent:
+            return  # it is looked at again
+        if status is not None and (status.state.waits or not status.state.ended):
+            self.there.change(one.name, started=None, in_queue=None)
+            one.doubts = 0
+            return
+        error = how_it_ended(self._apart(), one.session, record, status, None)
+        with contextlib.suppress(CopyFailed):
+            self._fetch(one)
+        self._over(one, "failed", error.what, error.kind)
+
+    def _apart(self) -> Stage:
+        """Return the stage with an inbox of its own, for what must not take from ours."""
+        apart = Interrupts()
+        apart.defer()
+        return dataclasses.replace(self.stage, interrupts=apart)
+
+    def _fetch(self, one: _Active) -> None:
+        """Fetch what a run has made, and note its image. Raises ``ConnectionLost`` or ``CopyFailed``."""
+        fetch_results(self._apart(), one.session, self.there.runs_folder(one.name))
+        note = json_object(self.stage.host.read_file(f"{one.session.directory}/image.json") or b"")
+        self.there.change(one.name, image=str(note.get("digest") or ""))
+
+    def _over(self, one: _Active, state: str, why: str = "", kind: str = "") -> None:
+        self.active.pop(one.session.id, None)
+        self._close(one)
+        self._room = max(self._room, len(self.active) + 1)
+        self.there.change(one.name, state=state, why=why, kind=kind)
+        self._pace.news()
+        self._say(f"{one.name} is done." if state == "done" else f"{one.name} failed: {why}")
+
+    # --- what goes wrong
+
+    def _unless_lost(self, act: Callable[[], None]) -> None:
+        """Act; a connection that breaks meanwhile is mended, and what was to be done comes up again."""
+        try:
+            act()
+        except (ConnectionLost, HostCommandFailed) as error:
+            if not self.stage.host.remote:
+                raise
+            self._mend(error)
+
+    def _mend(self, error: LauncherError) -> None:
+        """Make the connection anew. Raises ``ConnectionLost`` where that fails for good."""
+        for one in self.active.values():
+            self._close(one)
+        self._note(f"{error.what} It is made anew; the jobs go on.")
+        inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        began = time.monotonic()
+        mending = Mending(self.stage.host, self.stage.prompts, inbox, deadline=began + MEND_WITHIN, pause=0.0,
+                          is_lost=lambda: True)  # fmt: skip
+        try:
+            item = self._mended(inbox, began + MEND_WITHIN + LOOK_WITHIN)
+        finally:
+            mending.stop()
+        if not isinstance(item, Mended):
+            why = joined(error.what, item.error.what) if isinstance(item, GivenUp) else error.what
+            jobs = f"{len(self.active)} jobs go on." if self.active else ""
+            raise ConnectionLost("The connection could not be made anew.", why=joined(why, jobs), mend=self._go_on())
+        self._note(f"Connected again, after {time.monotonic() - began:.0f} s.")
+        self._look_at = time.monotonic()
+        self._unless_lost(self._find_again)
+
+    def _mended(self, inbox: queue.SimpleQueue[object], deadline: float) -> object:
+        while time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                return inbox.get(timeout=0.2)
+            with contextlib.suppress(queue.Empty):
+                item = self.stage.interrupts.inbox.get_nowait()
+                if isinstance(item, Interrupt):
+                    if item.kind == "leave":
+                        raise HungUp
+                    raise self._left("The connection is lost, so nothing could be ended.")
+        return None
+
+    def _interrupted(self) -> None:
+        """Leave the jobs, or end them where the user says so. Raises ``Interrupted``."""
+        sessions = [one.session for one in self.active.values()]
+        if not sessions:
+            raise Interrupted("Interrupted.", why="Nothing of it is in the queue.", mend=self._go_on())
+        asks = getattr(self.stage.prompts, "asks", False)
+        jobs = "One job of this bench is" if len(sessions) == 1 else f"{len(sessions)} jobs of this bench are"
+        if asks and self.stage.prompts.confirm(f"{jobs} in the queue or running. Let them go on?") is False:
+            end_jobs(self.stage, sessions)
+            for one in list(self.active.values()):
+                self.active.pop(one.session.id)
+                self._close(one)
+                self.there.put_back(one.name)
+            raise Interrupted("Interrupted.", why="The jobs were ended; what was done is kept.", mend=self._go_on())
+        raise self._left("")
+
+    def _left(self, why: str) -> Interrupted:
+        count = len(self.active)
+        jobs = "One job goes on." if count == 1 else f"{count} jobs go on."
+        return Interrupted("Interrupted.", why=joined(why, jobs), mend=f"{self._go_on()}; to end the jobs: "
+                           "launch-notebook stop")  # fmt: skip

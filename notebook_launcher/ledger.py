@@ -1,0 +1,234 @@
+"""The ledger of a bench: which combinations there are, which session ran each, and what came of it.
+
+One small file in the bench's folder, replaced whole at each change. A session is noted in it before its job is queued,
+so that a launcher which is killed at any moment, and started again, finds every job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from notebook_launcher.comparing import Ran, Recording, read_recording
+from notebook_launcher.errors import UsageError
+from notebook_launcher.matrix import Combination
+
+FILE, LOCK, RUNS, RESULTS = "bench.json", ".lock", "runs", "results.jsonl"
+LARGEST = 64 * 1024 * 1024  # bytes of a file of results that are read
+
+State = Literal["planned", "queued", "done", "failed"]
+
+
+class Entry(BaseModel):
+    """One combination. ``session``: the one that runs it, or ran it; noted before its job is queued.
+
+    ``started``: when its job did. ``earlier``: sessions of runs that count no more. ``why`` and
+    ``kind``: how it failed, in a sentence, and the error's name. ``in_queue``: seconds. ``image``: the digest of its
+    image.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    name: str
+    values: tuple[tuple[str, str], ...]
+    folder: str
+    state: State = "planned"
+    session: str | None = None
+    job: str | None = None
+    started: str | None = None
+    why: str = ""
+    kind: str = ""
+    in_queue: float | None = None
+    image: str = ""
+    earlier: tuple[str, ...] = ()
+
+
+class Ledger(BaseModel):
+    """All combinations that the folder has, in the order in which they came. ``digest``: of what the notebook does.
+
+    ``place``: where they run. ``matrix`` and ``command``: as they were typed last.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    version: Literal[1] = 1
+    id: str
+    notebook: str
+    digest: str
+    place: str
+    created: datetime
+    matrix: str = ""
+    command: str = ""
+    entries: tuple[Entry, ...] = ()
+
+
+class Bench:
+    """A bench's folder while we hold its lock; see ``hold``."""
+
+    def __init__(self, folder: Path, ledger: Ledger) -> None:
+        self.folder = folder
+        self.ledger = ledger
+
+    def __getitem__(self, name: str) -> Entry:
+        return next(entry for entry in self.ledger.entries if entry.name == name)
+
+    def names(self, *states: State) -> list[str]:
+        """Return the combinations in these states, in their order."""
+        return [entry.name for entry in self.ledger.entries if entry.state in states]
+
+    def change(self, name: str, **what: object) -> Entry:
+        """Change an entry, and keep that."""
+        changed = self[name].model_copy(update=what)
+        entries = tuple(changed if entry.name == name else entry for entry in self.ledger.entries)
+        self._keep(entries=entries)
+        return changed
+
+    def take(self, combinations: Sequence[Combination], *, matrix: str, command: str) -> None:
+        """Add the combinations that are new, and keep what was typed."""
+        known = {entry.name for entry in self.ledger.entries}
+        new = [Entry(name=one.name, values=one.values, folder=one.folder) for one in combinations]
+        entries = (*self.ledger.entries, *(entry for entry in new if entry.name not in known))
+        self._keep(entries=entries, matrix=matrix, command=command)
+
+    def put_back(self, name: str) -> None:
+        """Let a combination be a gap again; its session is remembered as an earlier one."""
+        entry = self[name]
+        earlier = (*entry.earlier, *([entry.session] if entry.session else []))
+        self.change(name, state="planned", session=None, job=None, started=None, why="", kind="", in_queue=None,
+                    earlier=earlier)  # fmt: skip
+
+    def runs_folder(self, name: str) -> Path:
+        """Return where the results of a combination's present session go."""
+        entry = self[name]
+        number = f"-{len(entry.earlier) + 1}" if entry.earlier else ""
+        return self.folder / RUNS / f"{entry.folder}{number}"
+
+    def ran(self) -> list[Ran]:
+        """Return all combinations as a report needs them, with what they have recorded."""
+        states = {"planned": "waiting", "queued": "waiting"}
+        return [
+            Ran(entry.name, entry.values, "running" if entry.started and entry.state == "queued" else
+                states.get(entry.state, entry.state), self._recording(entry), entry.why, entry.in_queue, entry.image,
+                entry.session or "", entry.job or "")
+            for entry in self.ledger.entries
+        ]  # fmt: skip
+
+    def _recording(self, entry: Entry) -> Recording:
+        if entry.state not in ("done", "failed"):
+            return Recording()
+        with contextlib.suppress(OSError), (self.runs_folder(entry.name) / RESULTS).open("rb") as file:
+            return read_recording(file.read(LARGEST).decode(errors="replace"))
+        return Recording()
+
+    def _keep(self, **what: object) -> None:
+        self.ledger = self.ledger.model_copy(update=what)
+        write_whole(self.folder / FILE, (self.ledger.model_dump_json(indent=1) + "\n").encode())
+
+
+@contextlib.contextmanager
+def hold(
+    folder: Path, *, notebook: str, digest: str, place: str, now: datetime, fresh: bool = False
+) -> Iterator[Bench]:
+    """Hold a bench's folder, made if need be, and yield it; no other launcher can meanwhile.
+
+    ``fresh``: what is there is moved aside first. Raises ``UsageError`` where another launcher is at it, where it is
+    another thing's folder, or where its results are of another notebook or place.
+    """
+    from filelock import FileLock, Timeout
+
+    folder = folder.absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        strange = [path.name for path in folder.iterdir() if path.name != LOCK]
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be used as a folder.", why=error.strerror or str(error)) from None
+    if strange and not (folder / FILE).is_file():
+        raise UsageError(f"{folder} is not empty, and no bench lies in it.", mend="name another folder with --output")
+    lock = FileLock(folder / LOCK, timeout=0, mode=0o600)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"Another launch-notebook is at the bench in {folder}.",
+                         why="Two would queue the same combinations.",
+                         mend="wait for it, or name another folder with --output") from None  # fmt: skip
+    except (OSError, NotImplementedError) as error:
+        raise UsageError(f"{folder} cannot be locked against a second launch-notebook.", why=str(error),
+                         mend="name a folder on a disk of this machine with --output") from None  # fmt: skip
+    try:
+        if fresh:
+            _move_aside(folder, now)
+        yield Bench(folder, _read(folder) or _new(notebook, digest, place, now))
+    finally:
+        lock.release()
+
+
+def _new(notebook: str, digest: str, place: str, now: datetime) -> Ledger:
+    return Ledger(id=secrets.token_hex(4), notebook=notebook, digest=digest, place=place, created=now)
+
+
+def _read(folder: Path) -> Ledger | None:
+    """Return what is noted there, ``None`` for a folder that is new. Raises ``UsageError`` for what is damaged."""
+    try:
+        return Ledger.model_validate_json((folder / FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        why = str(error).splitlines()[0]
+        raise UsageError(f"{folder / FILE} cannot be read.", why=why,
+                         mend="name another folder with --output, or begin anew with --fresh, which moves it aside"
+                         ) from None  # fmt: skip
+
+
+def check_same(ledger: Ledger, *, notebook: str, digest: str, place: str, folder: Path) -> None:
+    """See that new results can stand beside those that are there. Raises ``UsageError``."""
+    if (ledger.notebook, ledger.digest) != (notebook, digest):
+        what = (
+            f"The results in {folder} are of another notebook, {ledger.notebook}."
+            if ledger.notebook != notebook
+            else f"{notebook}, or a file that goes with it, was changed since the results in {folder} were made."
+        )
+        why = "Numbers of different code cannot be compared."
+    elif ledger.place != place:
+        what, why = f"The results in {folder} are of another place, {ledger.place}.", f"Now it is {place}."
+    else:
+        return
+    raise UsageError(what, why=why, mend="name another folder with --output, or begin anew with --fresh, which moves "
+                     "the old results aside")  # fmt: skip
+
+
+def _move_aside(folder: Path, now: datetime) -> None:
+    """Move all that is in a bench's folder into one beside it; the lock stays where it is."""
+    there = [path for path in folder.iterdir() if path.name != LOCK]
+    if not there:
+        return
+    aside = folder.with_name(f"{folder.name}.{now:%Y%m%d-%H%M%S}")
+    try:
+        aside.mkdir(mode=0o700)
+        # the ledger goes first: without it the rest is a bench's no more, and is found moved half at worst
+        for path in sorted(there, key=lambda path: path.name != FILE):
+            path.rename(aside / path.name)
+    except OSError as error:
+        raise UsageError(f"The old results could not be moved to {aside}.", why=error.strerror or str(error)) from None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file for its owner alone, whole or not at all, and on the disk when this returns."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(beside).replace(path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,373 @@
+"""What a run has made comes here: the notebook with its outputs, what it wrote, and what the job noted of itself.
+
+Names and sizes come from another machine, and are not believed to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from notebook_launcher import __version__, events
+from notebook_launcher.ends import There, failed
+from notebook_launcher.errors import ConnectionLost, CopyFailed
+from notebook_launcher.paths import LONGEST_NAME, human, is_safe
+from notebook_launcher.session import Session, json_object
+from notebook_launcher.stage import Stage
+from notebook_launcher.text import printable
+from notebook_launcher.transfer import Incoming
+from notebook_launcher.wire import PIECE, Wire, ask, names
+
+MOST_FILES = 1000  # that a run may have written, to be fetched
+MOST_BYTES = 64 * 1024 * 1024  # of one file; larger ones are the copy command's
+MOST_ALL = 1024 * 1024 * 1024  # bytes of all of them
+ATTEMPTS = 3  # where the connection breaks meanwhile
+RECORD = "run.json"
+USAGE = "usage.csv"
+SENT = "sent.json"
+_NOTES = ("exit.json", "started.json", "image.json", "progress.json", SENT)
+_MOST_NOTED = 1024 * 1024  # bytes of each
+_ODD = re.compile(r"[^\w.-]+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+def results_folder(session: Session, output: Path = Path("runs")) -> Path:
+    """Return the folder below ``output`` in which a run's results are kept: ``train-20261122-101500-abcd``."""
+    stem = _ODD.sub("_", Path(session.record.notebook or "notebook").stem).lstrip(".") or "notebook"
+    return output / f"{stem}-{session.id}"
+
+
+def fetch_results(stage: Stage, session: Session, folder: Path) -> events.ResultsFetched:
+    """Fetch what a run has made so far into ``folder`` (made if need be), and return what is there then.
+
+    To be called again at any time: only what is new comes, and a file that was changed here since is left as it is;
+    the new one is put beside it. Shows nothing. A connection that breaks meanwhile is made anew. Raises
+    ``ConnectionLost``, or ``CopyFailed`` where something cannot be kept here.
+    """
+    attempt = 1
+    while True:
+        try:
+            if not stage.host.alive:
+                stage.host.reconnect()
+            return _Fetching(stage, session, folder).run()
+        except ConnectionLost:
+            if attempt == ATTEMPTS:
+                raise
+            attempt += 1
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file on the cluster: its size, and its time as it was told."""
+
+    size: int
+    time: str
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A file that was fetched: its name here, its hash, and its size and time there."""
+
+    name: str
+    sha256: str
+    bytes: int
+    time: str
+
+
+class _Fetching:
+    """One look at a run's directory, and what is fetched then. Paths there are below the session's directory."""
+
+    def __init__(self, stage: Stage, session: Session, folder: Path) -> None:
+        self._session, self._folder = session, folder
+        self._there = There(stage.host)
+        self._notebook = session.record.notebook or "notebook.ipynb"
+        self._known = _known(folder)
+        self._kept: dict[str, _Kept] = {}
+        self._notes: dict[str, Mapping[str, object]] = {}
+        self._left: list[str] = []
+
+    def run(self) -> events.ResultsFetched:
+        """Look, fetch what is new, put it in its place, and note it down."""
+        found = self._look()
+        for origin in self._unchanged(found):
+            del found[origin]
+        wanted = self._wanted(found)
+        with _kept_here(self._folder):
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            parts = Path(tempfile.mkdtemp(prefix=".part-", dir=self._folder))
+            try:
+                for origin, path, digest in self._streamed(wanted, parts):
+                    self._take(origin, path, digest, found[origin])
+                self._note_down(parts / "record")
+            finally:
+                shutil.rmtree(parts, ignore_errors=True)
+        return events.ResultsFetched(
+            self._session.id, self._notebook, str(self._folder), self._names(), tuple(self._left), self._is_whole
+        )
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._notes.get("exit.json", {}).get("cause") == "finished"
+
+    def _names(self) -> tuple[str, ...]:
+        """Return what is here, the notebook first."""
+        first = f"work/{self._notebook}"
+        kept = sorted(self._kept, key=lambda origin: (origin != first, self._kept[origin].name))
+        return tuple(self._kept[origin].name for origin in kept)
+
+    # --- what is there
+
+    def _look(self) -> dict[str, _Found]:
+        stem = self._notebook.removesuffix(".ipynb")
+        first = [f"work/{name}" for name in (self._notebook, f"{stem}.py", f"{stem}.out", "results.jsonl")]
+        most = MOST_FILES + len(self._session.record.sent) + 1
+        words = [self._session.directory, str(most), USAGE, *_NOTES, *first]
+        reply = ask(self._there.host, "results", *words)
+        if reply.code:
+            raise failed(self._there.label, reply.said)
+        told = reply.fields()
+        found: dict[str, _Found] = {}
+        for size, time, name in zip(told[::3], told[1::3], told[2::3], strict=False):
+            if size.isascii() and size.isdecimal():
+                found.setdefault(name, _Found(int(size), time))
+        return found
+
+    def _unchanged(self, found: Mapping[str, _Found]) -> list[str]:
+        """Return what was sent there and is as it was: it is here already."""
+        sent = [origin for name in self._session.record.sent if (origin := f"work/{name}") in found]
+        if not sent:
+            return []
+        directory = self._session.directory
+        told = json_object(self._there.host.read_file(f"{directory}/{SENT}") or b"").get("files")
+        digests = told if isinstance(told, dict) else {}
+        now = self._there.hashes([f"{directory}/{origin}" for origin in sent], sum(found[one].size for one in sent))
+        return [one for one in sent if now.get(f"{directory}/{one}", "") == digests.get(one.removeprefix("work/"))]
+
+    def _wanted(self, found: Mapping[str, _Found]) -> list[str]:
+        """Return what is to be fetched now; what is too much, or has a name that cannot be kept here, is told."""
+        wanted, count, total = [], 0, 0
+        for origin, seen in found.items():
+            if origin in _NOTES:
+                if seen.size <= _MOST_NOTED:
+                    wanted.append(origin)
+                continue
+            name = _name(origin)
+            total += seen.size
+            count += 1
+            if name is None or seen.size > MOST_BYTES or total > MOST_ALL:
+                total -= seen.size
+                self._leave(origin, seen.size)
+            elif count > MOST_FILES:
+                self._left.append(f"{self._session.directory}/work (more than {MOST_FILES} files)")
+                break
+            elif (kept := self._known.get(origin)) and self._is_the_same(kept, seen):
+                self._kept[origin] = kept
+            else:
+                wanted.append(origin)
+        return wanted
+
+    def _leave(self, origin: str, size: int) -> None:
+        self._left.append(printable(f"{self._session.directory}/{origin} ({human(size)})").replace("\n", " "))
+
+    def _is_the_same(self, kept: _Kept, seen: _Found) -> bool:
+        """Whether it is what was fetched before, and is here, whatever the user has made of it since."""
+        return (kept.bytes, kept.time) == (seen.size, seen.time) and os.path.lexists(self._folder / kept.name)
+
+    # --- what comes
+
+    def _streamed(self, wanted: list[str], parts: Path) -> Iterator[tuple[str, Path, str]]:
+        """Yield each file that was asked for, written to a part of its own, with its hash; notes are kept in memory."""
+        asked = {f".{self._session.directory}/{origin}": origin for origin in wanted}
+        total = count = 0
+        with Wire(self._there.host, "pack", []) as wire:
+            with contextlib.suppress(BrokenPipeError):  # its answer tells why
+                wire.send(names(list(asked)))
+            wire.end_data()
+            try:
+                with tarfile.open(
+                    fileobj=Incoming(wire), mode="r|", bufsize=PIECE, errors="surrogateescape"
+                ) as archive:
+                    for entry in archive:
+                        origin = asked.pop(entry.name, None)
+                        total += entry.size
+                        if origin is None or not entry.isreg() or entry.issparse() or entry.size > MOST_BYTES:
+                            continue
+                        if total > 2 * MOST_ALL:
+                            raise CopyFailed(f"{self._there.label} sends more than it was asked for.")
+                        file = archive.extractfile(entry)
+                        if file is None:
+                            continue
+                        if origin in _NOTES:
+                            self._notes[origin] = json_object(file.read(_MOST_NOTED))
+                            continue
+                        count += 1
+                        path = parts / str(count)
+                        yield origin, path, _written(file, path)
+            except (tarfile.TarError, EOFError, UnicodeError, ValueError):
+                wire.reply()  # raises, where the connection broke
+                raise CopyFailed(f"The results of session {self._session.id} did not come whole.",
+                                 mend="the same command fetches them once more") from None  # fmt: skip
+            reply = wire.reply()
+        if reply.code and wanted and len(asked) == len(wanted):  # else a file has only vanished, or grown, meanwhile
+            raise failed(self._there.label, reply.said)
+
+    def _take(self, origin: str, part: Path, digest: str, seen: _Found) -> None:
+        """Give a part its place: over what was fetched before, but never over what the user has made."""
+        name = _name(origin) or part.name
+        before = self._known.get(origin)
+        taken = {kept.name for kept in self._kept.values()} | {RECORD, USAGE} - {origin}
+        for candidate in _candidates(name):
+            path = self._folder / candidate
+            if candidate in taken or not self._is_free(
+                path, digest, before if before and before.name == candidate else None
+            ):
+                continue
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.replace(path)
+            self._kept[origin] = _Kept(candidate, digest, seen.size, seen.time)
+            return
+        self._leave(origin, seen.size)
+
+    def _is_free(self, path: Path, digest: str, before: _Kept | None) -> bool:
+        """Whether a file may be put there: nothing is, or what is was fetched, and is as it was."""
+        for parent in path.relative_to(self._folder).parents[:-1]:
+            above = self._folder / parent
+            if above.is_symlink() or (above.exists() and not above.is_dir()):
+                return False
+        if not os.path.lexists(path):
+            return True
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        here = _hash_of(path)
+        return here == digest or (before is not None and here == before.sha256)
+
+    # --- what is noted down
+
+    def _note_down(self, part: Path) -> None:
+        """Write ``run.json``: what was run, where, how it ended, and what was fetched of it."""
+        record = {
+            **_told(self._session, self._notes),
+            "fetched": {origin: dataclasses.asdict(kept) for origin, kept in sorted(self._kept.items())},
+        }
+        with open(_new(part), "w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+        part.replace(self._folder / RECORD)
+
+
+def _told(session: Session, notes: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+    """Return what is known of a run, from its record and its job's own words."""
+    record, ended, started = session.record, notes.get("exit.json", {}), notes.get("started.json", {})
+    sent, progress = notes.get(SENT, {}), notes.get("progress.json", {})
+    return {
+        "version": 1,
+        "launcher": __version__,
+        "session": session.id,
+        "job": str(session.job) if session.job else None,
+        "cluster": record.cluster,
+        "host": record.host,
+        "notebook": record.notebook,
+        "parameters": sent.get("parameters"),
+        "to": sent.get("to"),
+        "environment": record.environment,
+        "image": notes.get("image.json") or None,
+        "flags": record.flags,
+        "node": started.get("node"),
+        "started": started.get("started"),
+        "ended": ended.get("ended"),
+        "cause": ended.get("cause"),
+        "message": ended.get("message"),
+        "exit_code": ended.get("exit_code"),
+        "cells": progress.get("cells") or sent.get("cells"),
+        "done": progress.get("done"),
+        "directory": session.directory,
+    }
+
+
+def _known(folder: Path) -> dict[str, _Kept]:
+    """Return what was fetched before, by its path there; what makes no sense of it was not."""
+    try:
+        fetched = json_object((folder / RECORD).read_bytes()).get("fetched")
+    except OSError:
+        return {}
+    known = {}
+    for origin, told in fetched.items() if isinstance(fetched, dict) else ():
+        with contextlib.suppress(TypeError):
+            kept = _Kept(**told)
+            if all(isinstance(word, str) for word in (kept.name, kept.sha256, kept.time)) and is_safe(kept.name):
+                known[origin] = kept
+    return known
+
+
+def _name(origin: str) -> str | None:
+    """Return the name here of a file there; ``None`` for one that must not, or cannot, have its name here."""
+    name = origin.removeprefix("work/")
+    parts = name.split("/")
+    if not is_safe(name) or _CONTROLS.search(name) or parts[0].startswith(".part-"):
+        return None
+    return None if any(len(os.fsencode(part)) > LONGEST_NAME - 20 for part in parts) else name
+
+
+def _candidates(name: str) -> Iterator[str]:
+    """Yield a name, and those beside it: ``train.fetched.ipynb``, ``train.fetched-2.ipynb``."""
+    yield name
+    path = Path(name)
+    for number in range(1, 100):
+        mark = ".fetched" if number == 1 else f".fetched-{number}"
+        yield path.with_name(f"{path.stem}{mark}{path.suffix}").as_posix()
+
+
+def _written(file: IO[bytes], path: Path) -> str:
+    """Write a file of a tar to a new one that is this user's alone, and return its hash."""
+    hasher = hashlib.sha256()
+    with open(_new(path), "wb") as out:
+        while data := file.read(PIECE):
+            hasher.update(data)
+            out.write(data)
+    return hasher.hexdigest()
+
+
+def _new(path: Path) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+
+
+def _hash_of(path: Path) -> str:
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(PIECE):
+            hasher.update(data)
+    return hasher.hexdigest()
+
+
+def _remove_empty(folder: Path, top: Path) -> None:
+    with contextlib.suppress(OSError):
+        while folder != top:
+            folder.rmdir()
+            folder = folder.parent
+
+
+@contextlib.contextmanager
+def _kept_here(folder: Path) -> Iterator[None]:
+    """Tell what the system says of files here as a ``CopyFailed``."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+        raise CopyFailed(
+            f"The results cannot be kept in {folder} on this machine.",
+            why=error.strerror or str(error),
+            mend=f"{'make room here' if full else 'take another folder with --output'}; then fetch them once more",
+        ) from None

@@ -1,0 +1,1311 @@
+"""Measure how long work takes, on a CPU and on a GPU, so that the numbers are true.
+
+    import timing
+
+    EPOCHS = timing.setting("EPOCHS", 5)
+    timing.use_allotted_threads()
+    device = timing.best_device()
+    m = timing.measure(lambda: model(x), name="forward", device=device, work=len(x), unit="images")
+    m.record()                              # one line more in results.jsonl
+    timing.compare(on_cpu, on_gpu).plot()
+
+A GPU works after the call has returned, the first call does what no later one does, and no two calls take equally long.
+So calls are made before any is timed, the device is waited for at both ends of what is timed, and what is told is a
+median with the interval in which the true one lies. What cannot be told is refused: see ``TimingError``.
+
+Needs numpy to compare and matplotlib to plot; PyTorch and TensorFlow are used as found. It knows nothing of the
+launcher: copy this one file wherever you like. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import gc
+import html
+import importlib
+import importlib.metadata
+import importlib.util
+import itertools
+import json
+import math
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock; there one process writes
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = [
+    "Comparison",
+    "Device",
+    "DifferentWork",
+    "Laps",
+    "Measurement",
+    "Records",
+    "Row",
+    "TimingError",
+    "TooShort",
+    "Unsynchronised",
+    "allotted_cores",
+    "best_device",
+    "compare",
+    "cpu_device",
+    "devices",
+    "duration",
+    "fingerprint",
+    "from_times",
+    "measure",
+    "overhead",
+    "rate",
+    "read_records",
+    "record",
+    "results_path",
+    "setting",
+    "use_allotted_threads",
+    "use_threads",
+]
+
+VERSION = 1  # of a line of results.jsonl
+Setting = TypeVar("Setting", bool, int, float, str, list[int], list[float], list[str])
+
+_clock = time.perf_counter
+_LEAST_BLOCK = 200e-6  # what is timed at a time, at least: a thousand times what a good clock costs
+_QUEUE_SHARE = 0.03  # a queue may hold this much of a series when the clock has stopped
+_QUEUE_FLOOR = 100e-6  # … and always this: what an empty queue of a busy machine may take to say so
+_RESAMPLES = 2000
+_SEED = 20231  # of the bootstrap: the same numbers give the same interval
+
+
+class TimingError(Exception):
+    """Something cannot be measured, compared or read; the message says why, and what to do."""
+
+
+class Unsynchronised(TimingError):
+    """Raised when a device still worked as the clock stopped, or when such times are to be compared."""
+
+
+class DifferentWork(TimingError):
+    """Raised when measurements are to be compared that did not do the same work in one call."""
+
+
+class TooShort(TimingError):
+    """Raised when a call is so short that its time is mostly that of measuring it."""
+
+
+# ============================================================================================================ settings
+
+
+def setting(name: str, default: Setting, *, least: float | None = None) -> Setting:
+    """Return the environment variable ``name`` as the type of ``default``; without it (or empty), ``default``.
+
+    A bool is 1/0, true/false, yes/no or on/off. A list is written with commas, and its elements are of the type of
+    the default's first. ``least`` is the smallest number that makes sense. Raises ``TimingError`` for anything else.
+    """
+    text = os.environ.get(name, "").strip()
+    if not text:
+        return default
+    if isinstance(default, list):
+        kind = type(default[0]) if default else str
+        parts: Any = [_parsed(name, text, part, kind, least) for part in re.split(r"[,\s]+", text) if part]
+        return cast("Setting", parts)
+    return cast("Setting", _parsed(name, text, text, type(default), least))
+
+
+_KINDS = {bool: "1 or 0, true or false", int: "a whole number", float: "a number"}
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+def _parsed(name: str, text: str, part: str, kind: type, least: float | None) -> Any:
+    value: Any = part
+    try:
+        if kind is bool:
+            value = {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[part.lower()]
+        elif kind in (int, float):
+            value = kind(part)
+            if not math.isfinite(value):
+                raise ValueError(part)
+    except (KeyError, ValueError):
+        wanted = _KINDS.get(kind, kind.__name__)
+        raise TimingError(f"{name}={text} in the environment is not {wanted}. Set it so, or `unset {name}`.") from None
+    if least is not None and value < least:
+        raise TimingError(f"{name}={text} in the environment is too small: {least:g} at least.")
+    return value
+
+
+# ==================================================================================================== cores and threads
+
+
+def allotted_cores() -> int:
+    """Return how many cores this process may use: those of the job, not those of the node.
+
+    The smallest of what the scheduler has given on this node, what the cgroup's quota allows (rounded up), and on how
+    many cores the kernel lets this process run.
+    """
+    limits = [_scheduled_cores(), _quota(), _affinity(), os.cpu_count()]
+    return max(1, min(limit for limit in limits if limit)) if any(limits) else 1
+
+
+def _affinity() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
+def _whole(name: str) -> int | None:
+    """An environment variable that is a whole number above 0, perhaps with Slurm's `(x2)` behind it."""
+    found = re.match(r"([1-9]\d*)(\(x\d+\))?(,|$)", os.environ.get(name, ""))
+    return int(found[1]) if found else None
+
+
+def _scheduled_cores() -> int | None:
+    """What the scheduler has allotted on this node, or None.
+
+    In Slurm's batch script a program has all of the job's cores on the node. In a step (srun) it is one of perhaps
+    several tasks, and has those of a task.
+    """
+    if os.environ.get("SLURM_STEP_ID") and _whole("SLURM_CPUS_PER_TASK"):
+        return _whole("SLURM_CPUS_PER_TASK")
+    names = ("SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_PER_TASK", "LSB_DJOB_NUMPROC", "NCPUS")
+    return next((cores for cores in map(_whole, (*names, "NSLOTS")) if cores), None)
+
+
+def _quota(processes: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The whole cores that the cgroups of this process allow, versions 1 and 2; None without a limit."""
+    cores = []
+    for line in _text(processes).splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, inside = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = root / controllers if controllers else root
+        place = base / inside.strip("/")
+        for folder in (place, *place.parents):
+            share = _share(folder)
+            if share:
+                cores.append(math.ceil(share))
+            if folder == base:
+                break
+    return min(cores) if cores else None
+
+
+def _share(folder: Path) -> float | None:
+    words = _text(folder / "cpu.max").split() or [
+        *_text(folder / "cpu.cfs_quota_us").split(),
+        *_text(folder / "cpu.cfs_period_us").split(),
+    ]
+    with contextlib.suppress(ValueError, IndexError, ZeroDivisionError):
+        share = int(words[0]) / int(words[1])
+        return share if share > 0 else None
+    return None
+
+
+_THREAD_VARIABLES = (
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "BLIS_NUM_THREADS"),
+    *("VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"),
+)
+
+
+def use_allotted_threads() -> int:
+    """Let the numerical libraries use as many threads as cores are allotted, and return the number.
+
+    Call it first, before anything is computed: TensorFlow does not change its mind later.
+    """
+    return use_threads(allotted_cores())
+
+
+def use_threads(count: int) -> int:
+    """Let the numerical libraries, loaded already or later, use ``count`` threads, and return it.
+
+    Raises ``TimingError`` when TensorFlow has begun to compute with another number.
+    """
+    if count < 1:
+        raise TimingError(f"{count} threads cannot compute anything: 1 at least.")
+    before = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
+    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(count)))
+    with contextlib.suppress(ImportError):  # reaches the BLAS that numpy has loaded; scikit-learn brings it along
+        importlib.import_module("threadpoolctl").threadpool_limits(limits=count)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(count)
+    if tensorflow := sys.modules.get("tensorflow"):
+        _tensorflow_threads(tensorflow, count, before)
+    return count
+
+
+def _tensorflow_threads(tensorflow: Any, count: int, before: str) -> None:
+    threading = tensorflow.config.threading
+    for which in ("intra_op", "inter_op"):
+        now = getattr(threading, f"get_{which}_parallelism_threads")()
+        if now == count:
+            continue
+        try:
+            getattr(threading, f"set_{which}_parallelism_threads")(count)
+        except RuntimeError:
+            if now == 0 and before == str(count):  # it took the number from the environment
+                continue
+            had = before if now == 0 and before else now or "as many threads as it liked"
+            raise TimingError(
+                f"TensorFlow computes already, with {had} and not {count} threads, and cannot change that. "
+                "Restart the kernel, and set the threads before anything is computed."
+            ) from None
+
+
+def _threads(library: str) -> int | None:
+    """How many threads a library uses, or None where nobody says."""
+    if library == "torch" and "torch" in sys.modules:
+        return int(sys.modules["torch"].get_num_threads())
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    if library == "tensorflow" and "tensorflow" in sys.modules:
+        told = int(sys.modules["tensorflow"].config.threading.get_intra_op_parallelism_threads())
+        return told or _whole("TF_NUM_INTRAOP_THREADS") or _affinity()
+    return next((threads for threads in map(_whole, names) if threads), None)
+
+
+# ============================================================================================================= devices
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where work is done: ``kind`` is ``cpu`` or ``gpu``, ``name`` the model, ``library`` who gives it the work.
+
+    ``place`` is what that library calls it: ``cuda:0`` for PyTorch, ``/GPU:0`` for TensorFlow.
+    """
+
+    kind: str
+    name: str
+    library: str = ""
+    place: str = "cpu"
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is a GPU."""
+        return self.kind == "gpu"
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether a call returns before the device has done the work."""
+        return self.is_gpu
+
+    def synchronise(self) -> None:
+        """Wait until the device has done everything that it was given."""
+        if self.is_gpu and self.library == "torch":
+            _wait_for_torch(sys.modules["torch"], self.place)
+        elif self.is_gpu and self.library == "tensorflow":
+            sys.modules["tensorflow"].test.experimental.sync_devices()
+
+    def __str__(self) -> str:
+        return f"{self.kind.upper()} {self.name}"
+
+
+def _wait_for_torch(torch: Any, place: str) -> None:
+    kind, _, index = place.partition(":")
+    backend = getattr(torch, kind)  # torch.cuda (AMD's too), torch.xpu, torch.mps
+    if kind == "mps":
+        backend.synchronize()
+    else:
+        backend.synchronize(int(index or 0))
+
+
+def cpu_device(library: str = "") -> Device:
+    """Return the CPU, as ``library`` calls it."""
+    return Device("cpu", _cpu_model() or platform.machine(), library, "/CPU:0" if library == "tensorflow" else "cpu")
+
+
+def devices(library: str | None = None) -> list[Device]:
+    """Return what there is to compute on, CPUs first.
+
+    ``library`` is ``torch`` or ``tensorflow``. Without it: those that are imported; if none is, the first that is
+    installed. With neither, the CPU alone. Raises ``TimingError`` when the library asked for is not installed.
+    """
+    if library not in (None, "torch", "tensorflow"):
+        raise TimingError(f"No devices are known of “{library}”: it is torch or tensorflow.")
+    names = [library] if library else [name for name in ("torch", "tensorflow") if name in sys.modules]
+    if not names:
+        names = [name for name in ("torch", "tensorflow") if importlib.util.find_spec(name)][:1]
+    if not names:
+        return [cpu_device()]
+    return [cpu_device(name) for name in names] + [gpu for name in names for gpu in _gpus(_imported(name))]
+
+
+def best_device(library: str | None = None) -> Device:
+    """Return the first GPU, or the CPU where there is none; ``library`` as for ``devices``."""
+    found = devices(library)
+    return next((device for device in found if device.is_gpu), found[0])
+
+
+def _imported(library: str) -> Any:
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise TimingError(
+            f"{library} cannot be imported here ({error}). Choose an environment that has it "
+            "(`launch-notebook env list` shows them), or install it."
+        ) from None
+
+
+def _gpus(library: Any) -> list[Device]:
+    if library.__name__ == "tensorflow":
+        found = library.config.list_physical_devices("GPU")
+        details = [library.config.experimental.get_device_details(gpu) for gpu in found]
+        return [
+            Device("gpu", about.get("device_name", "GPU"), "tensorflow", f"/GPU:{i}") for i, about in enumerate(details)
+        ]
+    for kind in ("cuda", "xpu"):
+        backend = getattr(library, kind, None)
+        if backend is not None and backend.is_available():
+            names = [backend.get_device_name(i) for i in range(backend.device_count())]
+            return [Device("gpu", name, "torch", f"{kind}:{i}") for i, name in enumerate(names)]
+    if getattr(getattr(library, "backends", None), "mps", None) and library.backends.mps.is_available():
+        return [Device("gpu", "Apple GPU", "torch", "mps")]
+    return []
+
+
+def _used_gpus() -> list[Callable[[], None]]:
+    """What waits for each GPU that this process has begun to use, whoever says that it was not used."""
+    waits: list[Callable[[], None]] = []
+    torch = sys.modules.get("torch")
+    for kind in ("cuda", "xpu"):
+        backend = getattr(torch, kind, None)
+        if backend is not None and backend.is_available() and backend.is_initialized():
+            # to wait for a device that was never used would make a context on it
+            used = {i for i in range(backend.device_count()) if backend.memory_reserved(i)} | {backend.current_device()}
+            waits += [functools.partial(backend.synchronize, i) for i in sorted(used)]
+    if (
+        torch is not None
+        and getattr(getattr(torch, "backends", None), "mps", None)
+        and torch.backends.mps.is_available()
+    ):
+        waits.append(torch.mps.synchronize)
+    tensorflow = sys.modules.get("tensorflow")
+    if hasattr(tensorflow, "config") and tensorflow.config.list_physical_devices("GPU"):  # type: ignore[union-attr]
+        waits.append(tensorflow.test.experimental.sync_devices)  # type: ignore[union-attr]
+    return waits
+
+
+# ========================================================================================================= fingerprint
+
+
+def fingerprint(device: Device | None = None) -> dict[str, Any]:
+    """Return what the numbers were measured on, as plain data; what is not known is None.
+
+    Keys: ``cpu`` (model), ``architecture``, ``cores_allotted``, ``cores_node``, ``threads`` (used), ``gpu`` (model,
+    where ``device`` is one), ``driver``, ``system``, ``libraries`` (versions), ``container`` (digest), ``scheduler``,
+    ``cluster``, ``partition``, ``job``, ``virtual`` (whether the machine is a virtual one). It names no person, no
+    machine and no address.
+    """
+    device = device or cpu_device()
+    return {
+        "cpu": _cpu_model(),
+        "architecture": platform.machine() or None,
+        "cores_allotted": allotted_cores(),
+        "cores_node": os.cpu_count(),
+        "threads": _threads(device.library),
+        "gpu": device.name if device.is_gpu else None,
+        "driver": _driver() if device.is_gpu else None,
+        "system": f"{platform.system()} {platform.release()}".strip() or None,
+        "libraries": _libraries(),
+        "container": _container(),
+        **_job(),
+        "virtual": "hypervisor" in flags if (flags := _cpu_facts().get("flags", "").split()) else None,
+    }
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+@functools.lru_cache(maxsize=1)
+def _cpu_facts() -> dict[str, str]:
+    lines = _text(Path("/proc/cpuinfo")).partition("\n\n")[0].splitlines()
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+@functools.lru_cache(maxsize=1)
+def _cpu_model() -> str | None:
+    """The processor's model; on Arm only lscpu knows its name, on a Mac only sysctl."""
+    told = _cpu_facts().get("model name")
+    if not told and sys.platform == "darwin":
+        told = _asked("sysctl", "-n", "machdep.cpu.brand_string")
+    elif not told:
+        found = re.search(r"^Model name:\s*(.+)$", _asked("lscpu"), re.MULTILINE)
+        told = found[1] if found else platform.processor()
+    return " ".join(told.split()) or None
+
+
+def _asked(*argv: str) -> str:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, timeout=10, env=environment, check=False).stdout
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ""
+
+
+@functools.lru_cache(maxsize=1)
+def _driver() -> str | None:
+    nvidia = re.search(r"Module.*?\s(\d+(?:\.\d+)+)\s", _text(Path("/proc/driver/nvidia/version")))
+    amd = _text(Path("/sys/module/amdgpu/version")).strip()
+    return f"NVIDIA {nvidia[1]}" if nvidia else f"amdgpu {amd}" if amd else None
+
+
+def _libraries() -> dict[str, str]:
+    """Versions of Python and of the libraries in use, with the CUDA and cuDNN that they were made for."""
+    versions = {"python": platform.python_version()}
+    for name in ("numpy", "torch", "torchvision", "tensorflow", "keras"):
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if version:
+            versions[name] = str(version)
+    build = getattr(sys.modules.get("torch"), "version", None)
+    for name, attribute in (("cuda", "cuda"), ("rocm", "hip")):
+        if getattr(build, attribute, None):
+            versions[name] = str(getattr(build, attribute))
+    with contextlib.suppress(AttributeError, KeyError):
+        about = sys.modules["tensorflow"].sysconfig.get_build_info()
+        versions.update(
+            {name: str(about[f"{name}_version"]) for name in ("cuda", "cudnn") if f"{name}_version" in about}
+        )
+    return versions
+
+
+def _container() -> str | None:
+    """The digest of the image that this session runs in, as its job has noted it; None where nobody has."""
+    with contextlib.suppress(KeyError, ValueError, AttributeError):
+        noted = json.loads(_text(Path(os.environ["NBL_SESSION_DIR"]) / "image.json"))
+        return str(noted["digest"]) if noted.get("digest") else None
+    return None
+
+
+def _job() -> dict[str, str | None]:
+    known = (("slurm", "SLURM_JOB_ID"), ("lsf", "LSB_JOBID"), ("pbs", "PBS_JOBID"), ("gridengine", "JOB_ID"))
+    scheduler, variable = next((pair for pair in known if os.environ.get(pair[1])), (None, "NBL_JOB_ID"))
+    job = re.match(r"[\w;\[\]-]+", os.environ.get(variable, ""))  # PBS adds the name of a machine behind a dot
+    partition = next((os.environ[name] for name in ("SLURM_JOB_PARTITION", "LSB_QUEUE", "PBS_QUEUE", "QUEUE")
+                      if scheduler and os.environ.get(name)), None)  # fmt: skip
+    cluster = os.environ.get("SLURM_CLUSTER_NAME") or None
+    return {"scheduler": scheduler, "cluster": cluster, "partition": partition, "job": job[0] if job else None}
+
+
+# ========================================================================================================== statistics
+
+
+@functools.cache
+def _ranks(count: int, confidence: float) -> tuple[int, float]:
+    """Return how many times to leave out at each end for the interval of the median, and what that interval covers.
+
+    Each time lies below the true median as a coin falls, whatever the times' distribution: so the k-th smallest and the
+    k-th largest of n enclose it unless fewer than k coins of n fall one way. Where even the smallest and the largest
+    cover less than ``confidence``, they are the interval all the same, and the coverage says so.
+    """
+    total, tail, out = 2**count, 0, 0
+    while out < (count - 1) // 2:
+        more = tail + math.comb(count, out)
+        wider = more + math.comb(count, out + 1)
+        if 1 - 2 * wider / total < confidence:
+            break
+        tail, out = more, out + 1
+    return out, max(0.0, 1 - 2 * (tail + math.comb(count, out)) / total)
+
+
+def _interval(times: Sequence[float], confidence: float) -> tuple[float, float, float]:
+    """Return the interval of the median (low, high) and what it really covers; a single time has one that covers 0."""
+    ordered = sorted(times)
+    out, covered = _ranks(len(ordered), confidence)
+    return ordered[out], ordered[-1 - out], covered
+
+
+def _quartiles(times: Sequence[float]) -> tuple[float, float]:
+    if len(times) < 2:
+        return times[0], times[0]
+    first, _, third = statistics.quantiles(times, n=4, method="inclusive")
+    return first, third
+
+
+# ======================================================================================================== measurements
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """How long calls took: ``times`` in seconds per call, one for each repeat, in their order.
+
+    ``work`` is how much of ``unit`` one call does; ``synchronised``, whether the device was waited for; ``warmup``, how
+    many calls went before; ``calls_per_time``, of how many calls each time is the mean. ``confidence`` and
+    ``precision`` are what was asked for, ``covered`` and ``narrow`` what came of it. ``fingerprint`` tells on what.
+    """
+
+    name: str
+    times: tuple[float, ...]
+    device: Device
+    work: float | None = None
+    unit: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    synchronised: bool = True
+    warmup: int = 0
+    calls_per_time: int = 1
+    confidence: float = 0.95
+    precision: float = 0.02
+    fingerprint: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.times:
+            raise TimingError(f"{self.name}: no time was taken.")
+        if not all(math.isfinite(seconds) and seconds > 0 for seconds in self.times):
+            raise TimingError(f"{self.name}: every time must be a number of seconds above 0.")
+        if self.work is not None and not (math.isfinite(self.work) and self.work > 0):
+            raise TimingError(f"{self.name}: the work of a call must be above 0, not {self.work:g}.")
+
+    @property
+    def median(self) -> float:
+        """Seconds per call: as many calls took longer as took less."""
+        return statistics.median(self.times)
+
+    @property
+    def low(self) -> float:
+        """Lower end of the interval of the median, in seconds."""
+        return _interval(self.times, self.confidence)[0]
+
+    @property
+    def high(self) -> float:
+        """Upper end of the interval of the median, in seconds."""
+        return _interval(self.times, self.confidence)[1]
+
+    @property
+    def covered(self) -> float:
+        """How sure it is that the interval encloses the true median: less than ``confidence`` below six repeats."""
+        return _interval(self.times, self.confidence)[2]
+
+    @property
+    def iqr(self) -> float:
+        """Seconds between the quartiles: half of all times lie in it."""
+        first, third = _quartiles(self.times)
+        return third - first
+
+    @property
+    def throughput(self) -> float | None:
+        """Work per second, in ``unit``; None where the work is not told."""
+        return None if self.work is None else self.work / self.median
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the interval is as narrow, and as sure, as was asked for."""
+        low, high, covered = _interval(self.times, self.confidence)
+        return covered >= self.confidence and (high - low) / 2 <= self.precision * self.median
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain data: a line of results.jsonl."""
+        return {
+            "version": VERSION,
+            "name": self.name,
+            "parameters": {str(key): _plain(value) for key, value in self.parameters.items()},
+            "times": [float(f"{seconds:.9g}") for seconds in self.times],
+            "median": self.median,
+            "low": self.low,
+            "high": self.high,
+            "confidence": self.confidence,
+            "covered": self.covered,
+            "narrow": self.narrow,
+            "iqr": self.iqr,
+            "work": _plain(self.work),
+            "unit": self.unit,
+            "throughput": self.throughput,
+            "synchronised": self.synchronised,
+            "warmup": self.warmup,
+            "calls_per_time": self.calls_per_time,
+            "device": {"kind": self.device.kind, "name": self.device.name, "library": self.device.library},
+            "recorded": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            "fingerprint": dict(self.fingerprint) or fingerprint(self.device),
+        }
+
+    def record(self, path: str | Path | None = None) -> dict[str, Any]:
+        """Append it to a file of results, as ``timing.record`` does, and return the line as data."""
+        return record(self, path)
+
+    def __str__(self) -> str:
+        """Tell it in a line."""
+        spread = max(self.high - self.median, self.median - self.low)
+        sure = f"{_percent(min(self.confidence, self.covered))} interval of the median"
+        how = f"{sure}, {len(self.times)} times" if len(self.times) > 1 else "one time only, so no interval"
+        parts = [f"{self.name}: {duration(self.median, spread)} ({how})"]
+        if self.throughput is not None:
+            parts.append(rate(self.throughput, self.unit))
+        parts.append(str(self.device))
+        if len(self.times) > 1 and not self.narrow:
+            parts.append(f"not within ±{_percent(self.precision)}")
+        if not self.synchronised:
+            parts.append("not synchronised")
+        return ", ".join(parts)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON can hold it: numpy's numbers as Python's, what has no such form as its text."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else str(value)
+
+
+def from_times(
+    name: str,
+    times: Sequence[float],
+    *,
+    device: Device | None = None,
+    work: float | None = None,
+    unit: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    synchronised: bool = False,
+    warmup: int = 0,
+) -> Measurement:
+    """Make a measurement of times (seconds per call) that something else has taken.
+
+    Say ``synchronised=True`` when the device was waited for before each clock was read; else it is never compared.
+    """
+    device = device or cpu_device()
+    return Measurement(name, tuple(map(float, times)), device, work, unit, dict(parameters or {}), synchronised, warmup,
+                       fingerprint=fingerprint(device))  # fmt: skip
+
+
+def measure(
+    fn: Callable[[], object],
+    *,
+    name: str,
+    device: Device | None = None,
+    work: float | None = None,
+    unit: str = "",
+    parameters: Mapping[str, Any] | None = None,
+    warmup: int = 1,
+    min_repeats: int = 5,
+    max_repeats: int = 1000,
+    precision: float = 0.02,
+    confidence: float = 0.95,
+    budget: float = 10.0,
+    synchronise: bool = True,
+) -> Measurement:
+    """Time calls of ``fn`` until the median is known to ±``precision``, or ``budget`` seconds are spent.
+
+    ``fn`` takes nothing and does one piece of work: ``work`` of ``unit``. ``device`` (the CPU if not said) is waited
+    for at both ends of what is timed. First ``warmup`` calls are not timed, then a few to learn how long one is: short
+    ones are timed several together. ``min_repeats`` times are taken even where the budget does not reach,
+    ``max_repeats`` at most. The interval holds the true median with ``confidence``.
+
+    Raises ``TooShort`` when a call takes little longer than measuring it, ``Unsynchronised`` when a GPU still worked
+    after the clock had stopped. With ``synchronise=False`` the device is not waited for, and the result is never
+    compared.
+    """
+    device = device or cpu_device()
+    _check_wishes(name, warmup, min_repeats, max_repeats, precision, confidence, budget)
+    wait = device.synchronise if synchronise and device.asynchronous else _nothing
+    for _ in range(warmup):
+        fn()
+    queue = _Queue(name, device)
+    block = functools.partial(_block, fn, wait)
+    calls, first = _calls_per_time(block, _least_block(wait), budget, name, queue)
+    times = _series(block, calls, first, queue, (min_repeats, max_repeats), precision, confidence, budget)
+    return Measurement(name, tuple(times), device, work, unit, dict(parameters or {}),
+                       synchronise or not device.asynchronous, warmup, calls, confidence, precision,
+                       fingerprint(device))  # fmt: skip
+
+
+def _check_wishes(
+    name: str, warmup: int, least: int, most: int, precision: float, confidence: float, budget: float
+) -> None:
+    wrong = {
+        "warmup must be 0 or more": warmup < 0,
+        "min_repeats must be 1 or more, and max_repeats not less": not 1 <= least <= most,
+        "precision must be above 0: 0.02 is ±2 %": not precision > 0,
+        "confidence must lie between 0 and 1: 0.95 is 95 %": not 0 < confidence < 1,
+        "budget must be some seconds, above 0": not budget > 0,
+    }
+    for message, applies in wrong.items():
+        if applies:
+            raise TimingError(f"{name}: {message}.")
+
+
+def _nothing() -> None:
+    """Wait for nothing: a CPU has done its work when the call returns."""
+
+
+def _block(fn: Callable[[], object], wait: Callable[[], None], calls: int) -> float:
+    """Time so many calls together, in seconds; as timeit does, without the collector of garbage."""
+    rounds = itertools.repeat(None, calls)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        wait()
+        start = _clock()
+        for _ in rounds:
+            fn()
+        wait()
+        return _clock() - start
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _clock_step() -> float:
+    """Seconds between two readings of the clock that differ."""
+    steps: list[float] = []
+    before = _clock()
+    for _ in range(1_000_000):  # a clock may be as coarse as 16 ms
+        now = _clock()
+        if now > before:
+            steps.append(now - before)
+            if len(steps) == 20:
+                break
+        before = now
+    return min(steps) if steps else time.get_clock_info("perf_counter").resolution
+
+
+def _least_block(wait: Callable[[], None]) -> float:
+    """Seconds that have to be timed at a time for the clock, and the wait for an idle device, not to matter."""
+    waits = []
+    if wait is not _nothing:
+        wait()
+        for _ in range(5):
+            start = _clock()
+            wait()
+            waits.append(_clock() - start)
+    return max(_LEAST_BLOCK, 1000 * _clock_step(), 100 * min(waits, default=0.0))
+
+
+def overhead() -> float:
+    """Measure what measuring adds to a call: seconds that an empty function takes, called as ``measure`` calls."""
+    return min(_block(_nothing, _nothing, 10_000) for _ in range(7)) / 10_000
+
+
+def _calls_per_time(
+    block: Callable[[int], float], least: float, budget: float, name: str, queue: _Queue
+) -> tuple[int, float | None]:
+    """Return how many calls to time together, and the time of a call that was long enough to count already."""
+    calls, spent = 1, 0.0
+    while True:
+        took = block(calls)
+        queue.check(calls, took)
+        spent += took
+        if took >= 20 * least:
+            return calls, took if calls == 1 else None
+        if took >= least and block(calls) >= least / 2:  # once more: the first may have been held up
+            break
+        if max(spent, least) > budget or calls > 10**9:
+            raise TooShort(
+                f"{name}: {calls} calls together took {duration(took)}, and {duration(least)} at a time are needed to "
+                "tell anything by this clock. Let one call do more work, or give a larger budget."
+            )
+        calls = min(10 * calls, max(2 * calls, math.ceil(1.2 * calls * least / took))) if took > 0 else 10 * calls
+    call = min(block(calls) for _ in range(3)) / calls
+    if call < 5e-6 and call < 5 * (empty := overhead()):
+        raise TooShort(
+            f"{name}: a call takes {duration(call)}, and to call a function that does nothing takes {duration(empty)}. "
+            "Let one call do more work: loop over it inside the function, and say so by work=."
+        )
+    return calls, None
+
+
+def _series(
+    block: Callable[[int], float], calls: int, first: float | None, queue: _Queue,
+    repeats: tuple[int, int], precision: float, confidence: float, budget: float,
+) -> list[float]:  # fmt: skip
+    """Take times until their interval is narrow, or the budget or the number of repeats is at its end.
+
+    It is looked at whether they suffice ever more rarely: who stops at the first good moment finds one too early.
+    """
+    times = [] if first is None else [first]
+    began = _clock() - sum(times)
+    look = repeats[0]
+    while len(times) < repeats[1]:
+        times.append(block(calls) / calls)
+        count = len(times)
+        if count < repeats[0]:
+            continue
+        if _clock() - began >= budget:
+            break
+        if count >= look:
+            low, high, covered = _interval(times, confidence)
+            if covered >= confidence and (high - low) / 2 <= precision * statistics.median(times):
+                break
+            look = max(count + 1, math.ceil(1.25 * count))
+    queue.check(len(times) * calls, sum(times) * calls)
+    return times
+
+
+class _Queue:
+    """What GPUs still have to do when the clock has stopped: drained, with another clock running.
+
+    Not only that of the device which was named: work may have been sent to another one, unseen.
+    """
+
+    def __init__(self, name: str, device: Device) -> None:
+        self._name = name
+        self._device = device
+        self._idle = 0.0
+        self.drain()
+        self._idle = min(self.drain() for _ in range(3))
+
+    def drain(self) -> float:
+        """Wait for every GPU in use, and return the seconds above what an idle one takes."""
+        waits = _used_gpus()
+        if self._device.asynchronous:
+            waits.insert(0, self._device.synchronise)
+        start = _clock()
+        for wait in waits:
+            wait()
+        return _clock() - start - self._idle if waits else 0.0
+
+    def check(self, calls: int, took: float) -> None:
+        """Raise ``Unsynchronised`` if there was more left than a few per cent of what was timed."""
+        left = self.drain()
+        if left <= _QUEUE_SHARE * took + _QUEUE_FLOOR:
+            return
+        what = f"{calls} calls" if calls > 1 else "1 call"
+        if self._device.asynchronous:
+            mend = "Do not switch off synchronise, or wait for the device before you read a clock."
+        else:
+            mend = "The work is done by a GPU: say which, by device=timing.best_device()."
+        raise Unsynchronised(
+            f"{self._name}: {what} returned after {duration(took)}, and the GPU then worked for another "
+            f"{duration(left)}. That is the time to queue the work, not to do it. {mend}"
+        )
+
+
+class Laps:
+    """Time the rounds of a loop, such as the epochs of a training.
+
+        laps = timing.Laps("fit", EPOCHS, device=device, work=len(x), unit="images")
+        for epoch in laps:
+            …
+        laps.measurement.record()
+
+    The device is waited for at both ends of each round. The first ``warmup`` rounds (1) do not count where there are
+    more; a round that is left by ``break`` or by an error does not count. Afterwards ``measurement`` has them.
+    ``seconds`` has every whole round, the first ones too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        count: int,
+        *,
+        device: Device | None = None,
+        work: float | None = None,
+        unit: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        warmup: int = 1,
+    ) -> None:
+        if count < 1:
+            raise TimingError(f"{name}: {count} rounds cannot be timed: 1 at least.")
+        self.name, self.count, self.warmup = name, count, warmup
+        self.seconds: list[float] = []
+        self._device = device or cpu_device()
+        self._work, self._unit, self._parameters = work, unit, dict(parameters or {})
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield 0, 1, … ``count`` - 1, and time what happens in between."""
+        self.seconds = []
+        wait = self._device.synchronise if self._device.asynchronous else _nothing
+        queue = _Queue(self.name, self._device)
+        for number in range(self.count):
+            wait()
+            start = _clock()
+            yield number
+            wait()
+            took = _clock() - start
+            queue.check(1, took)
+            self.seconds.append(took)
+
+    @property
+    def measurement(self) -> Measurement:
+        """What was measured; raises ``TimingError`` before a round is at its end."""
+        if not self.seconds:
+            raise TimingError(f"{self.name}: no round has come to its end yet.")
+        warmup = min(self.warmup, len(self.seconds) - 1)
+        return Measurement(self.name, tuple(self.seconds[warmup:]), self._device, self._work, self._unit,
+                           self._parameters, True, warmup, fingerprint=fingerprint(self._device))  # fmt: skip
+
+
+# ============================================================================================================= results
+
+
+def results_path() -> Path:
+    """Return the file of results: ``$NBL_RESULTS``, else ``results.jsonl`` in the working directory."""
+    return Path(os.environ.get("NBL_RESULTS") or "results.jsonl")
+
+
+def record(measurement: Measurement, path: str | Path | None = None) -> dict[str, Any]:
+    """Append a measurement to a file of results as one line of JSON, and return it as data.
+
+    The line is on the disk when this returns. Several processes may append to one file. Half a line that a crash has
+    left is closed off first, so that it spoils nothing but itself. Raises ``TimingError`` when it cannot be written.
+    """
+    data = measurement.as_dict()
+    line = json.dumps(data, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    path = Path(path) if path else results_path()
+    try:
+        _append(path, line)
+    except OSError as error:
+        raise TimingError(f"{path}: the result could not be written: {error.strerror or error}.") from error
+    return data
+
+
+def _append(path: Path, line: bytes) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        _lock(descriptor)
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        while line:
+            line = line[os.write(descriptor, line) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)  # the lock goes with it
+
+
+def _lock(descriptor: int, patience: float = 10.0) -> None:
+    """Keep other writers off; where a file system knows no locks, or one holds it for ever, O_APPEND has to do."""
+    until = time.monotonic() + patience
+    while fcntl is not None and time.monotonic() < until:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError:
+            return
+
+
+class Records(list[dict[str, Any]]):
+    """Recorded measurements, oldest first; ``skipped`` is how many lines could not be read."""
+
+    skipped: int = 0
+
+
+def read_records(path: str | Path | None = None) -> Records:
+    """Read a file of results; without the file there are none.
+
+    Lines that are damaged, or of a later version, are left out; a note on stderr says how many.
+    """
+    path = Path(path) if path else results_path()
+    records = Records()
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return records
+    except OSError as error:
+        raise TimingError(f"{path} cannot be read: {error.strerror or error}.") from error
+    for line in lines:
+        if not line.strip():
+            continue
+        found = _read_line(line)
+        if found is None:
+            records.skipped += 1
+        else:
+            records.append(found)
+    if records.skipped:
+        lines_ = "1 line" if records.skipped == 1 else f"{records.skipped} lines"
+        print(f"{path}: {lines_} could not be read, and were left out.", file=sys.stderr)
+    return records
+
+
+def _read_line(line: bytes) -> dict[str, Any] | None:
+    try:
+        data = json.loads(line)
+        if data["version"] == VERSION:
+            _revived(data)
+            return dict(data)
+    except (ValueError, TypeError, KeyError, AttributeError, TimingError, RecursionError):
+        pass
+    return None
+
+
+def _revived(data: Mapping[str, Any]) -> Measurement:
+    """Make a measurement of a recorded line."""
+    about = data["device"]
+    device = Device(str(about["kind"]), str(about["name"]), str(about["library"]))
+    return Measurement(str(data["name"]), tuple(map(float, data["times"])), device, data["work"], str(data["unit"]),
+                       dict(data["parameters"]), data["synchronised"] is True, int(data["warmup"]),
+                       int(data.get("calls_per_time", 1)), float(data.get("confidence", 0.95)),
+                       fingerprint=dict(data["fingerprint"]))  # fmt: skip
+
+
+# ========================================================================================================== comparison
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement among others: ``speedup`` is how many times as fast as the baseline it is, ``low`` to ``high``.
+
+    Where there are too few times to tell an interval, ``low`` and ``high`` are nan.
+    """
+
+    label: str
+    measurement: Measurement
+    speedup: float
+    low: float
+    high: float
+
+    @property
+    def differs(self) -> bool | None:
+        """Whether it is faster or slower than the baseline beyond doubt; None where that cannot be told."""
+        return None if math.isnan(self.low) else not self.low <= 1 <= self.high
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Measurements of the same work, side by side: ``rows``, and the index of the ``baseline`` among them."""
+
+    rows: tuple[Row, ...]
+    baseline: int
+    confidence: float
+
+    _HEAD = ("", "device", "threads", "time per call", "throughput", "speed-up")
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [self._row_cells(index, row) for index, row in enumerate(self.rows)]
+
+    def _row_cells(self, index: int, row: Row) -> tuple[str, ...]:
+        m = row.measurement
+        spread = max(m.high - m.median, m.median - m.low)
+        speedup = "1 (baseline)" if index == self.baseline else _factor(row)
+        threads = m.fingerprint.get("threads")
+        throughput = "" if m.throughput is None else rate(m.throughput, m.unit)
+        return (row.label, str(m.device), str(threads or ""), duration(m.median, spread), throughput, speedup)
+
+    def table(self) -> str:
+        """Return it as a table in plain text, with a note for what a reader has to know."""
+        cells = [self._HEAD, *self._cells()]
+        kept = [column for column in range(len(self._HEAD)) if any(line[column] for line in cells[1:])]
+        widths = {column: max(len(line[column]) for line in cells) for column in kept}
+        lines = ["  ".join(line[column].ljust(widths[column]) for column in kept).rstrip() for line in cells]
+        return "\n".join([lines[0], "  ".join("-" * widths[column] for column in kept), *lines[1:], "", *self.notes()])
+
+    def notes(self) -> list[str]:
+        """Return the sentences below the table: what the numbers are, and what is to be doubted."""
+        told = [f"Medians; ± and the ranges are {_percent(self.confidence)} intervals."]
+        for row in self.rows:
+            m = row.measurement
+            if m.covered < m.confidence:
+                few = "a single time: no interval" if len(m.times) == 1 else f"only {len(m.times)} times"
+                told.append(f"{row.label}: {few}{'' if len(m.times) == 1 else f', so ± covers {_percent(m.covered)}'}.")
+            elif not m.narrow:
+                told.append(
+                    f"{row.label}: the interval is wider than ±{_percent(m.precision)}; the machine was not quiet."
+                )
+            if row.differs is False and row is not self.rows[self.baseline]:
+                told.append(f"{row.label}: no difference from {self.rows[self.baseline].label} can be told.")
+        models = {row.measurement.fingerprint.get("cpu") for row in self.rows} - {None}
+        if len(models) > 1:
+            told.append(f"The CPUs differ: {', '.join(sorted(map(str, models)))}.")
+        return told
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        def line(tag: str, words: Sequence[str]) -> str:
+            return "<tr>" + "".join(f'<{tag} style="text-align:left">{html.escape(w)}</{tag}>' for w in words) + "</tr>"
+
+        body = "".join(line("td", words) for words in self._cells())
+        notes = "<br>".join(html.escape(note) for note in self.notes())
+        return f"<table><thead>{line('th', self._HEAD)}</thead><tbody>{body}</tbody></table><p>{notes}</p>"
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the medians with their intervals, one line each, and return the axes (matplotlib's).
+
+        The axis is logarithmic where the longest is more than 30 times the shortest.
+        """
+        if ax is None:
+            plt = importlib.import_module("matplotlib.pyplot")
+            _, ax = plt.subplots(figsize=(8, 1.2 + 0.45 * len(self.rows)), layout="constrained")
+        measured = [row.measurement for row in self.rows]
+        scale, unit = _unit(max(m.median for m in measured))
+        medians = [m.median / scale for m in measured]
+        below = [(m.median - m.low) / scale for m in measured]
+        above = [(m.high - m.median) / scale for m in measured]
+        places = list(range(len(measured)))
+        logarithmic = max(medians) > 30 * min(medians)
+        if logarithmic:  # a bar has no beginning there
+            ax.errorbar(medians, places, xerr=[below, above], fmt="o", capsize=4)
+            ax.set_xscale("log")
+        else:
+            ax.barh(places, medians, xerr=[below, above], capsize=4, height=0.6, color="#7aa6c2")
+        for place, row in enumerate(self.rows):
+            text = "baseline" if place == self.baseline else f"{_digits(row.speedup)} ×"
+            ax.annotate(
+                text, (row.measurement.high / scale, place), xytext=(8, 0), textcoords="offset points", va="center"
+            )
+        ax.set_yticks(places, [row.label for row in self.rows])
+        ax.invert_yaxis()
+        ax.margins(x=0.25)
+        if not logarithmic:
+            ax.set_xlim(left=0)
+        ax.set_xlabel(f"time per call ({unit}): median, {_percent(self.confidence)} interval; shorter is faster")
+        return ax
+
+
+def compare(*measurements: Any, baseline: int | str = 0, confidence: float = 0.95) -> Comparison:
+    """Compare measurements, or recorded lines, or a list of them, with the ``baseline``-th (or the one of that name).
+
+    The interval of a speed-up is that of the quotient of two medians, by bootstrap with a fixed seed. Raises
+    ``Unsynchronised`` if a GPU was not waited for in one, ``DifferentWork`` if a call did not do the same work in all.
+    """
+    if len(measurements) == 1 and isinstance(measurements[0], (list, tuple)):
+        measurements = tuple(measurements[0])
+    measured = [item if isinstance(item, Measurement) else _from_record(item) for item in measurements]
+    if len(measured) < 2:
+        raise TimingError(f"To compare takes two measurements at least; there {'is 1' if measured else 'is none'}.")
+    index = _baseline(measured, baseline)
+    _comparable(measured)
+    rows = []
+    for label, m in zip(_labels(measured), measured):  # noqa: B905 Python 3.9
+        speedup, low, high = _speedup(measured[index].times, m.times, confidence)
+        if m is measured[index]:
+            low = high = 1.0
+        rows.append(Row(label, m, speedup, low, high))
+    return Comparison(tuple(rows), index, confidence)
+
+
+def _from_record(item: Any) -> Measurement:
+    try:
+        return _revived(item)
+    except (KeyError, TypeError, ValueError) as error:
+        raise TimingError(f"This is neither a measurement nor a recorded one ({error}).") from None
+
+
+def _baseline(measured: Sequence[Measurement], wanted: int | str) -> int:
+    names = [m.name for m in measured]
+    if isinstance(wanted, str) and wanted in names:
+        return names.index(wanted)
+    if isinstance(wanted, int) and -len(names) <= wanted < len(names):
+        return wanted % len(names)
+    raise TimingError(f"There is no measurement {wanted!r} to compare with. There are: {', '.join(names)}.")
+
+
+def _comparable(measured: Sequence[Measurement]) -> None:
+    for m in measured:
+        if not m.synchronised:
+            raise Unsynchronised(
+                f"{m.name} was timed without waiting for the {m.device.kind.upper()}, so nobody knows how long it "
+                "took. Measure it again with timing.measure(…, device=…)."
+            )
+    first = measured[0]
+    for m in measured[1:]:
+        if (m.work, m.unit) != (first.work, first.unit):
+            raise DifferentWork(
+                f"One call of {first.name} does {_work(first)}, and one of {m.name} {_work(m)}: their times cannot be "
+                "compared. Measure the same work in both."
+            )
+
+
+def _work(m: Measurement) -> str:
+    return "work that is not told (work=, unit=)" if m.work is None else f"{m.work:g} {m.unit}".strip()
+
+
+def _labels(measured: Sequence[Measurement]) -> list[str]:
+    """Return a label for each: the name, and as much else as tells them apart."""
+    labels = [m.name for m in measured]
+    keys = sorted({key for m in measured for key in m.parameters})
+    extras: list[list[str]] = [
+        [m.device.kind.upper() for m in measured],
+        [m.device.name for m in measured],
+        [f"{m.fingerprint.get('threads') or '?'} threads" for m in measured],
+        *([f"{key} {m.parameters.get(key, '–')}" for m in measured] for key in keys),
+        [f"job {m.fingerprint.get('job') or '–'}" for m in measured],
+    ]
+    for extra in extras:
+        if len(set(labels)) == len(labels):
+            break
+        if len(set(extra)) > 1:
+            labels = [f"{label}, {more}" for label, more in zip(labels, extra)]  # noqa: B905 Python 3.9
+    if len(set(labels)) < len(labels):
+        labels = [f"{label} ({number})" for number, label in enumerate(labels, 1)]
+    return labels
+
+
+def _speedup(base: Sequence[float], other: Sequence[float], confidence: float) -> tuple[float, float, float]:
+    """Return how many times as fast ``other`` is, and the interval of that.
+
+    Below six times a bootstrap only repeats what little it was given and looks surer than it is: there the extremes are
+    taken, and of a single time nothing.
+    """
+    np = importlib.import_module("numpy")
+    speedup = statistics.median(base) / statistics.median(other)
+    fewest = min(len(base), len(other))
+    if fewest == 1:
+        return speedup, math.nan, math.nan
+    if fewest < 6:
+        return speedup, min(base) / max(other), max(base) / min(other)
+    chance = np.random.default_rng(_SEED)
+    medians = [np.median(chance.choice(np.asarray(t), (_RESAMPLES, len(t))), axis=1) for t in (base, other)]
+    low, high = np.quantile(medians[0] / medians[1], [(1 - confidence) / 2, (1 + confidence) / 2])
+    return speedup, float(low), float(high)
+
+
+# ============================================================================================================= numbers
+
+_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+
+
+def _unit(seconds: float) -> tuple[float, str]:
+    # what would be rounded to 1000 of a unit is 1 of the next one
+    return next(((scale, unit) for scale, unit in _UNITS if seconds >= 0.9995 * scale), _UNITS[-1])
+
+
+def duration(seconds: float, spread: float | None = None) -> str:
+    """Return seconds as people read them, with as many digits as are known: ``12.3 ms ± 0.4``."""
+    scale, unit = _unit(abs(seconds))
+    value = seconds / scale
+    if not spread:
+        return f"{_digits(value)} {unit}"
+    error = spread / scale
+    places = -math.floor(math.log10(error)) if error > 0 else 2
+    if round(error, places) * 10**places < 2:  # ± 0.1 may be a third off: 1 is followed by another digit
+        places += 1
+    places = min(max(places, 0), 3)
+    return f"{value:.{places}f} {unit} ± {error:.{places}f}" if error >= 0.0005 else f"{value:.3f} {unit} ± 0.001"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, and no power of ten."""
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    places = 2 - math.floor(math.log10(abs(float(f"{value:.3g}"))))
+    return f"{round(value, places):,.{max(places, 0)}f}"
+
+
+def rate(per_second: float, unit: str = "") -> str:
+    """Return work per second as people read it: ``12,300 images/s``, ``1.23 TFLOP/s``."""
+    prefix = ""
+    if per_second >= 1e6:
+        scale, prefix = next(
+            pair for pair in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")) if per_second >= pair[0]
+        )
+        per_second /= scale
+    joined = f"{prefix}{unit}" if unit in ("FLOP", "B", "") else f"{prefix} {unit}".strip()
+    return f"{_digits(per_second)} {joined}/s"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _factor(row: Row) -> str:
+    if math.isnan(row.low):
+        return f"{_digits(row.speedup)} (one time: no interval)"
+    return f"{_digits(row.speedup)} ({_digits(row.low)} to {_digits(row.high)})"
