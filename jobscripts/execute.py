@@ -40,7 +40,7 @@ from nbclient.util import ensure_async
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-WRITE_EVERY = 5.0  # seconds between two writes of the notebook while a cell runs
+WRITE_EVERY = 5.0  # seconds between two writes of the notebook while a cell runs; NBL_WRITE_SECONDS changes that
 WRITE_SHARE = 20  # to write takes at most one such part of the time
 KERNEL_ENDS_WITHIN = 3.0  # seconds for a kernel that is to end because the job does
 LATE_OUTPUT = 10  # seconds for which the last outputs of a cell that is done are waited for
@@ -79,7 +79,7 @@ def one_line(text: object, most: int = 300) -> str:
     """Return the first line of a text that says something, without colours and control characters."""
     lines = (line.strip() for line in COLOUR.sub("", str(text)).splitlines())
     line = next((line for line in lines if line), "")
-    line = "".join(" " if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") else char for char in line)
+    line = "".join(" " if unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") else char for char in line).strip()
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
@@ -173,8 +173,10 @@ class Printed:
         if not text:
             return
         self.left_out += max(0, len(text) - self.room)
-        self._end.append(text[-self.room :])
-        self._end_size += len(self._end[-1])
+        text = text[-self.room :]
+        piece = self.room // 16  # what goes again goes in pieces
+        self._end.extend(text[start : start + piece] for start in range(0, len(text), piece))
+        self._end_size += len(text)
         while self._end_size - len(self._end[0]) >= self.room:
             gone = len(self._end.popleft())
             self._end_size -= gone
@@ -322,7 +324,8 @@ class Run:
         self.job = environ.pop("NBL_NOTEBOOK_JOB", "")
         self.place = environ.pop("NBL_NOTEBOOK_PLACE", "this environment")  # where ipykernel should be, and the mend
         self.start_timeout = int(environ.pop("NBL_NOTEBOOK_START_TIMEOUT", "") or 600)
-        self.cause_file = Path(environ["NBL_CAUSE_FILE"])
+        self.cause_file = Path(environ.pop("NBL_CAUSE_FILE", "") or self.session / "runtime" / "cause")
+        self.write_every = float(environ.pop("NBL_WRITE_SECONDS", "") or WRITE_EVERY)
         self.notebook: Any = None
         self.steps: list[Step] = []
         self.done = 0
@@ -442,7 +445,7 @@ class KernelsWords:
         for _ in range(16):
             self._hear()
         lines = [one_line(line) for line in self._heard.decode("utf-8", "replace").splitlines()]
-        return [line for line in lines if line][-8:]
+        return [line for line in lines if line and "IPKernelApp] WARNING" not in line][-8:]
 
 
 class Cells:
@@ -520,13 +523,13 @@ class Cells:
         self.run.write(state)
 
     async def _keep_writing(self) -> None:
-        pause = WRITE_EVERY
+        pause = self.run.write_every
         while True:
             await asyncio.sleep(pause)
             if self.client.news:
                 began = time.monotonic()
                 self.write()
-                pause = max(WRITE_EVERY, WRITE_SHARE * (time.monotonic() - began))
+                pause = max(self.run.write_every, WRITE_SHARE * (time.monotonic() - began))
 
     def note(self, text: str) -> None:
         """Leave a word in the notebook, in the cell that runs."""
@@ -555,8 +558,11 @@ class Cells:
         if manager is None:
             return
         with contextlib.suppress(Exception):  # the job's script ends what is left
-            ending = ensure_async(manager.shutdown_kernel(now=now))
-            await asyncio.wait_for(ending, KERNEL_ENDS_WITHIN if now else None)
+            if await ensure_async(manager.is_alive()):
+                ending = ensure_async(manager.shutdown_kernel(now=now))
+                await asyncio.wait_for(ending, KERNEL_ENDS_WITHIN if now else None)
+        with contextlib.suppress(Exception):
+            await ensure_async(manager.cleanup_resources())
 
     async def _why_dead(self, number: int) -> str:
         """Return in a sentence how the kernel has died."""

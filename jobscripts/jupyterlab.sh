@@ -698,13 +698,13 @@ find_notebook_python() {
 # python_of PROGRAM: print the Python that its first lines name. Where that path is long or holds a space, pip lets
 # /bin/sh find it, by a line that is text to Python: '''exec' "/long path/python" "$0" "$@".
 python_of() {
-  local first second of_sh="^'''exec' \"?([^\"]+)\"? \"[$]0\""
-  { IFS= read -r first && IFS= read -r second; } 2>/dev/null <"$1" || return 0
-  first=${first#'#!'} first=${first# }
+  local first='' second='' of_sh="^'''exec' \"?([^\"]+)\"? \"[$]0\""
+  { IFS= read -r first && IFS= read -r second; } 2>/dev/null <"$1"
+  first=${first#'#!'} first=${first# } first=${first%% -*}
   if [[ $first == /bin/sh* && $second =~ $of_sh ]]; then
     printf '%s\n' "${BASH_REMATCH[1]}"
-  elif [[ $first == /* && $first != */env\ * ]]; then
-    printf '%s\n' "${first%% -*}"
+  elif [[ $first == /* && ${first##*/} == py* ]]; then
+    printf '%s\n' "$first"
   fi
 }
 

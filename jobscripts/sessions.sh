@@ -205,7 +205,7 @@ is_ours() {
     session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
-    progress.json | input.ipynb | results.sent) ;;
+    progress.json | input.ipynb | results.sent | sent.json) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh | asked.sh) ;;
     local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;

@@ -144,7 +144,8 @@ class _Run(Attendance):
         if record.get("cause") == "finished":
             told = self._told
             cells = told.cells if told else 0
-            seconds = _between(record, self._run) or (told.seconds if told else 0.0)
+            is_last = told is not None and told.done == told.cells
+            seconds = told.seconds if told and is_last else _between(record, self._run)
             name = self._session.record.notebook or "notebook.ipynb"
             raise _Finished(events.NotebookRan(self._session.id, self._job.id, name, cells, seconds))
 
@@ -158,10 +159,11 @@ class _Run(Attendance):
         raise error
 
 
-def _between(record: Mapping[str, object], run: Mapping[str, object]) -> float | None:
+def _between(record: Mapping[str, object], run: Mapping[str, object]) -> float:
+    """Return the seconds from the job's first word to its last, where its progress was not heard to the end."""
     ended, started = moment(str(record.get("ended") or "")), moment(str(run.get("started") or ""))
     if ended is None or started is None or not (ended.tzinfo and started.tzinfo):
-        return None
+        return 0.0
     return max(0.0, (ended - started).total_seconds())
 
 

@@ -13,16 +13,18 @@ import json
 import queue
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Protocol
 
 from notebook_launcher import events
 from notebook_launcher.catalogue import Catalogue
 from notebook_launcher.catalogue import Entry as Seen
 from notebook_launcher.charts import draw_all, why_no_plots
 from notebook_launcher.costing import price_of
+from notebook_launcher.ending import ANSWER_WITHIN
 from notebook_launcher.errors import (
     AccountRefused,
     BenchIncomplete,
@@ -39,18 +41,17 @@ from notebook_launcher.errors import (
     QosRefused,
     ReservationRefused,
     SchedulerAway,
-    SchedulerMissing,
     SchedulerSilent,
     SubmitRefused,
     SubmitUncertain,
     UsageError,
 )
-from notebook_launcher.finding import look, with_jobs
+from notebook_launcher.finding import look
 from notebook_launcher.first_run import Questions, settle
 from notebook_launcher.hosts.base import LineStream, Prompts
 from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.ledger import Bench, check_same, hold, write_whole
-from notebook_launcher.matrix import Combination, Matrix, check_size, find, parse
+from notebook_launcher.matrix import Combination, Matrix, check_size, find, parse, with_parameters
 from notebook_launcher.mending import GivenUp, Mended, Mending
 from notebook_launcher.moments import moment
 from notebook_launcher.notebooks import Prepared, prepare
@@ -58,7 +59,9 @@ from notebook_launcher.opening import open_stage
 from notebook_launcher.pace import QUESTION, Pace
 from notebook_launcher.plan import Ask, Here, Plan, make_plan, useless_flags_note
 from notebook_launcher.report import as_csv, as_html, as_markdown, make_report
+from notebook_launcher.request import Request
 from notebook_launcher.run import fetch_results, queue_run
+from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session import Session, discard_session, json_object, read_job
 from notebook_launcher.stage import Stage, View
 from notebook_launcher.stopping import end_jobs
@@ -71,6 +74,7 @@ STREAMS = 6  # sessions that are followed by a stream of their own: sshd allows 
 LOOK_WITHIN = 60.0  # seconds for one look at the sessions
 APPEARS_WITHIN = 20.0  # seconds in which a job shows whose launcher was killed while it was queued
 MEND_WITHIN = 600.0  # seconds for which a lost connection is tried again
+MOST_MENDS = 5  # of a connection that breaks again before anything came of it
 AWAY_WITHIN = 300.0  # seconds for which a scheduler that takes no jobs is tried again
 AGAIN_AFTER = 5.0  # seconds
 PLOTS = "report-plots"
@@ -108,7 +112,7 @@ class _Part:
     prepared: Prepared
 
 
-class Asks(Questions, Prompts):
+class Asks(Questions, Prompts, Protocol):
     """Asks lines, secrets, and yes or no."""
 
 
@@ -116,12 +120,10 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
     """Run what is missing of a matrix, and write the report of all that there is.
 
     Raises ``UsageError`` or ``NotebookInvalid`` for what cannot be run, ``BenchIncomplete`` where combinations failed
-    (the report is written), ``Interrupted`` and ``HungUp``, which leave jobs to be found by the next call, and what ends
-    the work for good; the same command goes on then.
+    (the report is written), ``Interrupted`` and ``HungUp``, which leave jobs to be found by the next call, and what
+    ends the work for good; the same command goes on then.
     """
-    matrix = parse(
-        " ".join(filter(None, (wish.matrix, *(f"{name}={_in_quotes(value)}" for name, value in wish.pairs))))
-    )
+    matrix = with_parameters(parse(wish.matrix), wish.pairs)
     check_size(matrix, sure=wish.sure)
     _check(matrix, ask, wish)
     whole = prepare(wish.notebook, (), wish.companions)
@@ -143,7 +145,7 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
                 with open_stage(place, view, prompts, interrupts) as stage:
                     _Running(stage, there, parts, wish).run()
             else:
-                view.show(_step(there, "All combinations were run already; nothing is queued."))
+                view.show(_step(there, "Every combination was run already; nothing is queued."))
         except (Exception, HungUp):
             with contextlib.suppress(Exception):  # what ended the work matters more
                 if there.names("done"):
@@ -151,11 +153,6 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
             raise
         write_report(there, baseline, view)
         _raise_for_failed(there)
-
-
-def _in_quotes(value: str) -> str:
-    """Return a value as one in a matrix; one cannot hold both kinds of quotes in one go, and needs not."""
-    return '"\'"'.join(f'"{part}"' for part in value.split('"')) if '"' in value else f'"{value}"'
 
 
 def _check(matrix: Matrix, ask: Ask, wish: BenchWish) -> None:
@@ -181,6 +178,8 @@ def _parts(matrix: Matrix, ask: Ask, here: Here, wish: BenchWish) -> dict[str, _
             prepared = prepare(wish.notebook, one.pairs(), wish.companions)
         except NotebookInvalid as error:
             raise _with_axes(error, one) from None
+        # each in a folder of its own, also where the notebook's is seen there: several run at once
+        prepared = dataclasses.replace(prepared, folder=None)
         parts[one.name] = _Part(one, dataclasses.replace(plan, command=f"bench {wish.command}".strip()), prepared)
     return parts
 
@@ -227,10 +226,12 @@ def write_report(there: Bench, baseline: str, view: View, *, quietly: bool = Fal
     except OSError as error:
         raise CopyFailed(f"The report could not be written into {folder}.", why=error.strerror or str(error),
                          mend="make room, and give the same command again: nothing is run twice") from None  # fmt: skip
+    if missing and not quietly:
+        view.show(events.Noted(missing))
     if not quietly:
         failed = tuple((ran.name, ran.why) for ran in report.runs if ran.state == "failed")
-        names = (str(path) for path in paths)
-        view.show(events.BenchReported(str(folder), *names, rows=len(report.rows), failed=failed))
+        html, markdown, table = map(str, paths)
+        view.show(events.BenchReported(str(folder), html, markdown, table, len(report.rows), failed))
 
 
 def _raise_for_failed(there: Bench) -> None:
@@ -291,6 +292,7 @@ class _Running:
     _away_since: float | None = None
     _accepted: bool = False
     _silence_told: bool = False
+    _mends: int = 0  # since the last look
 
     def run(self) -> None:
         """Do all that there is to do. Raises ``Interrupted``, ``HungUp``, and what ends the work for good."""
@@ -352,7 +354,7 @@ class _Running:
         for name in names:
             entry = self.there[name]
             found = seen.get(entry.session or "")
-            session = self._with_job(found) if found else None
+            session = self._with_job(found.session) if found else None
             if session is None:
                 self.there.put_back(name)
                 self._say(f"{name} was not queued; it is queued again.")
@@ -364,34 +366,49 @@ class _Running:
             self._say(f"{jobs} queued before {'is' if len(self.active) == 1 else 'are'} found.")
         self._take_looks(catalogue)
 
-    def _with_job(self, found: Seen) -> Session | None:
+    def _with_job(self, session: Session) -> Session | None:
         """Return a session with its job, ``None`` where there is none for certain; then its directory is gone, too.
 
         Whoever queued it may have been killed while ``sbatch`` was at it, which goes on without us: it gets its time.
+        Raises ``SchedulerSilent`` where nobody says.
         """
-        session = found.session
         deadline, pause = time.monotonic() + APPEARS_WITHIN, 0.5
-        while session.job is None:
-            if job := read_job(self.stage.host, session.directory):
-                session = dataclasses.replace(session, job=job)
-                break
-            session = with_jobs(self.stage, [found])[0].session
-            if session.job is not None or time.monotonic() + pause > deadline:
-                break
-            under_way = self.stage.host.run(["test", "-e", f"{session.directory}/submit.out"]).exit_code == 0
-            if not under_way and self._is_settled(session):
+        while True:
+            if session.job or (job := read_job(self.stage.host, session.directory)):
+                return session if session.job else dataclasses.replace(session, job=job)
+            queued = self._in_queue(session)
+            if queued:
+                return dataclasses.replace(session, job=queued[0])
+            if time.monotonic() + pause > deadline or (queued == [] and self._is_settled(session)):
                 break
             self._take_interrupts()
             time.sleep(pause)
             pause = min(2 * pause, 3.0)
-        if session.job is None:
-            discard_session(self.stage.host, session)  # without it submit.sh cannot queue anything any more
-        return session if session.job else None
+        if queued is None:
+            raise SchedulerSilent(f"Whether session {session.id} was queued is not known: the scheduler does not say.",
+                                  mend=self._go_on())  # fmt: skip
+        discard_session(self.stage.host, session)  # without it submit.sh cannot queue anything any more
+        return None
+
+    def _in_queue(self, session: Session) -> list[JobRef] | None:
+        """Return the session's jobs that the scheduler's queue has, ``None`` where it does not answer."""
+        scheduler = self.stage.scheduler
+        with contextlib.suppress(HostCommandFailed):
+            command = scheduler.find(session.id, Request(session.record.flags))
+            return scheduler.read_find(
+                session.id, self.stage.host.run(command, login_shell=True, timeout=ANSWER_WITHIN)
+            )
+        return None
 
     def _is_settled(self, session: Session) -> bool:
-        """Whether a session is so old that nobody can be queueing it any more."""
-        age = (self.stage.clock() - session.record.created).total_seconds()
-        return age > APPEARS_WITHIN
+        """Whether nobody can be queueing a session any more: it is some time ago, and ``sbatch`` is not at it."""
+        at = moment(self.there[self._name_of(session)].queued)
+        if at is None or (self.stage.clock() - at).total_seconds() < APPEARS_WITHIN:
+            return False
+        return self.stage.host.run(["test", "-e", f"{session.directory}/submit.out"]).exit_code != 0
+
+    def _name_of(self, session: Session) -> str:
+        return next(entry.name for entry in self.there.ledger.entries if entry.session == session.id)
 
     # --- queueing
 
@@ -399,9 +416,7 @@ class _Running:
         name = self._gaps()[0]
         part = self.parts[name]
         # interrupts stay in our own inbox: none may keep a job from being noted
-        apart = Interrupts()
-        apart.defer()
-        stage = dataclasses.replace(self.stage, interrupts=apart)
+        stage = self._apart()
         try:
             session, _ = queue_run(part.plan, stage, part.prepared, written=lambda made: self._noted(name, made))
         except LauncherError as error:
@@ -413,7 +428,8 @@ class _Running:
         self._say(f"{name} is queued: job {session.job}.")
 
     def _noted(self, name: str, session: Session) -> None:
-        self.there.change(name, state="queued", session=session.id)
+        now = self.stage.clock().isoformat(timespec="seconds")
+        self.there.change(name, state="queued", session=session.id, queued=now)
 
     def _not_queued(self, name: str, error: LauncherError) -> None:
         """Decide what comes of a combination that could not be queued. Raises what ends the work."""
@@ -458,7 +474,7 @@ class _Running:
         self.active[session.id] = one = _Active(name, session)
         self._open_stream(one)
         self._pace.news()
-        self._look_at = min(self._look_at or time.monotonic(), time.monotonic()) + self._pace.after_answer()
+        self._look_at = time.monotonic() + self._pace.after_answer()
 
     def _open_stream(self, one: _Active) -> None:
         """Follow a session's files where there is room for that; the looks at all of them tell the same, later."""
@@ -513,14 +529,23 @@ class _Running:
         if at is None or self.there[one.name].started == started:
             return
         at = at if at.tzinfo else at.replace(tzinfo=now.tzinfo)
-        waited = max(0.0, round((at - one.session.record.created).total_seconds(), 1))
+        queued = moment(self.there[one.name].queued, now) or at
+        waited = max(0.0, round((at - queued).total_seconds(), 1))
         self.there.change(one.name, started=started, in_queue=waited)
         self._pace.news()
         self._say(f"{one.name} runs on {data.get('node') or 'its node'}, after {waited:.0f} s in the queue.")
 
     def _look(self) -> None:
         """Look at all sessions with one command, and ask the scheduler once."""
-        self._take_looks(look(self.stage, sure=False, timeout=LOOK_WITHIN))
+        try:
+            catalogue = look(self.stage, sure=False, timeout=LOOK_WITHIN)
+        except HostCommandFailed as error:  # it took too long, mostly: a connection that is dead without a word
+            if not self.stage.host.remote:
+                error.mend = self._go_on()
+                raise
+            raise ConnectionLost(error.what, why=error.why) from None
+        self._mends = 0
+        self._take_looks(catalogue)
 
     def _take_looks(self, catalogue: Catalogue) -> None:
         seen = {entry.session.id: entry for entry in catalogue.entries}
@@ -567,8 +592,9 @@ class _Running:
     def _has_ended(self, one: _Active, record: Mapping[str, object]) -> None:
         """Find out how a job ended that did not end well; it may be back in the queue as well."""
         record = record or exit_record(self.stage, one.session)
-        try:
-            status = final_status(self._apart(), one.session, record)
+        try:  # where the job says itself what failed, the scheduler knows no better
+            settled = record.get("cause") not in (None, "stopped")
+            status = None if settled else final_status(self._apart(), one.session, record)
         except SchedulerSilent:
             return  # it is looked at again
         if status is not None and (status.state.waits or not status.state.ended):
@@ -581,10 +607,11 @@ class _Running:
         self._over(one, "failed", error.what, error.kind)
 
     def _apart(self) -> Stage:
-        """Return the stage with an inbox of its own, for what must not take from ours."""
+        """Return the stage as of now, with an inbox of its own, for what must not take from ours."""
         apart = Interrupts()
         apart.defer()
-        return dataclasses.replace(self.stage, interrupts=apart)
+        site = dataclasses.replace(self.stage.site, now=self.stage.clock())
+        return dataclasses.replace(self.stage, interrupts=apart, site=site, opened_at=time.time())
 
     def _fetch(self, one: _Active) -> None:
         """Fetch what a run has made, and note its image. Raises ``ConnectionLost`` or ``CopyFailed``."""
@@ -606,8 +633,10 @@ class _Running:
         """Act; a connection that breaks meanwhile is mended, and what was to be done comes up again."""
         try:
             act()
-        except (ConnectionLost, HostCommandFailed) as error:
-            if not self.stage.host.remote:
+        except ConnectionLost as error:
+            self._mends += 1
+            if not self.stage.host.remote or self._mends > MOST_MENDS:
+                error.mend = self._go_on()
                 raise
             self._mend(error)
 

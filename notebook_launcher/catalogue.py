@@ -33,7 +33,7 @@ MAY_COME_BACK = (State.NODE_FAIL, State.PREEMPTED, State.BOOT_FAIL, State.REVOKE
 DATE = 8  # digits; a word of fewer is the number of a job
 
 _SLACK = timedelta(seconds=20)
-_FILES = ("session", "started", "endpoint", "exit", "idle")
+_FILES = ("session", "started", "endpoint", "exit", "idle", "progress")
 _FIRST_LINE = "sessions 1"
 # of a federation, one cluster alone knows what the job does, and another one may be asked
 _UNTOLD = (State.UNKNOWN, State.REVOKED)
@@ -74,6 +74,7 @@ class Record:
     endpoint: Mapping[str, object] | None = None
     exited: Mapping[str, object] | None = None
     idle: Mapping[str, object] | None = None
+    progress: Mapping[str, object] | None = None
     has_secrets: bool = False
 
     @property
@@ -198,9 +199,9 @@ def _record(session_id: str, directory: str, said: Mapping[str, str], now: datet
         return None
     if asked.id != session_id:  # a copy, of which the job knows nothing
         return None
-    started, endpoint, ended, idle = (json_object(said[key]) if key in said else None for key in _FILES[1:])
-    session = Session(asked.model_copy(update={"created": created}), directory, job_in(said.get("job", ""), started))
-    return Record(session, started, endpoint, ended, idle, "secrets" in said)
+    files = [json_object(said[key]) if key in said else None for key in _FILES[1:]]
+    session = Session(asked.model_copy(update={"created": created}), directory, job_in(said.get("job", ""), files[0]))
+    return Record(session, files[0], files[1], files[2], files[3], files[4], "secrets" in said)
 
 
 # --- joining it with the scheduler's word --------------------------------------------------------------------
@@ -242,9 +243,17 @@ def _entry(record: Record, told: Told, now: datetime) -> Entry:
         iso(started),
         iso(ended),
         asked.purpose,
+        asked.notebook if asked.program == "notebook" else None,
+        *_how_far(record),
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
     return Entry(record, seen, ended or _ended_by(record, started), was_asked and answers is not None and is_over)
+
+
+def _how_far(record: Record) -> tuple[int | None, int | None]:
+    """Return how many code cells of a run have ended, and how many there are."""
+    done, cells = ((record.progress or {}).get(key) for key in ("done", "cells"))
+    return (done, cells) if type(done) is int and type(cells) is int and 0 <= done <= cells else (None, None)
 
 
 def _image(asked: SessionRecord) -> str | None:
@@ -272,7 +281,7 @@ def _state(record: Record, status: JobStatus | None, *, asked: bool, answered: b
         return "ending"
     if status.state is State.SUSPENDED:
         return "suspended"
-    serves = record.started if record.session.record.program == "shell" else record.endpoint
+    serves = record.endpoint if record.session.record.program == "jupyterlab" else record.started
     return "starting" if serves is None else "running"
 
 
@@ -285,7 +294,7 @@ def _about(record: Record, status: JobStatus | None, state: str) -> str:
         word = _END_STATES.get(status.state, "") if status and cause in ("", "stopped") else ""
         if cause == "stopped" and (status is None or status.state is State.CANCELLED):
             word = _END_STATES[State.TIMEOUT] if _used_its_time(record) else ""
-        if cause == "finished" and record.session.record.program == "shell":
+        if cause == "finished" and record.session.record.program != "jupyterlab":
             return ""  # there is no JupyterLab that somebody shut down
         return word or _ENDS.get(cause, cause.replace("-", " "))
     if state == "gone":
@@ -424,7 +433,7 @@ def _has_ended(entry: Entry, catalogue: Catalogue) -> SessionNotFound:
     return SessionNotFound(
         f"Session {entry.session.id} {_end_in_words(entry, catalogue.now)}{about}.",
         why=f"Live sessions there:\n{list_apart(catalogue.live, catalogue.now)}" if catalogue.live else "",
-        mend=f"see: launch-notebook logs {name}, launch-notebook bill {name}",
+        mend=f"see: launch-notebook {'results' if entry.seen.notebook else 'logs'} {name}, launch-notebook bill {name}",
     )
 
 
@@ -454,8 +463,13 @@ def in_words(entry: Entry, now: datetime) -> str:
         "waiting": f"waits{_since(seen.created, now)}",
         "unknown": f"may run{where}{_since(seen.started or seen.created, now)}",
     }
-    environment = f" ({seen.environment})" if seen.environment else ""
-    return words.get(seen.state, _end_in_words(entry, now)) + environment
+    what = ", ".join(filter(None, [seen.notebook, how_far(seen), seen.environment]))
+    return words.get(seen.state, _end_in_words(entry, now)) + (f" ({what})" if what else "")
+
+
+def how_far(seen: SessionSeen) -> str:
+    """Return how far a run is: ``3 of 9 cells``; nothing where that is not known."""
+    return f"{seen.done} of {seen.cells} cells" if seen.done is not None and seen.cells else ""
 
 
 def _end_in_words(entry: Entry, now: datetime) -> str:

@@ -79,7 +79,7 @@ def _figure(height: float) -> tuple[Figure, Axes]:
 def _bars(label: str, rows: Sequence[Row]) -> Figure:
     """Draw the median of each combination with its interval; the quickest is at no particular place."""
     shown = rows[:MOST_BARS]
-    names = _short_names(shown)
+    names = _short_names([row.ran.values for row in shown])
     scale, unit = next((one for one in _SCALES if max(row.result.median for row in shown) >= one[0]), _SCALES[-1])
     figure, axes = _figure(1.2 + 0.38 * len(shown))
     for place, row in enumerate(shown):
@@ -103,14 +103,10 @@ def _bars(label: str, rows: Sequence[Row]) -> Figure:
     return figure
 
 
-def _short_names(rows: Sequence[Row]) -> list[str]:
-    """Return the combinations' names without what is the same in all of them."""
-    values: dict[str, set[str]] = {}
-    for row in rows:
-        for name, value in row.ran.values:
-            values.setdefault(name, set()).add(value)
-    varied = {name for name, some in values.items() if len(some) > 1}
-    return [_short(_named([pair for pair in row.ran.values if pair[0] in varied]) or row.ran.name) for row in rows]
+def _short_names(combinations: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
+    """Return names for some combinations without what is the same in all of them."""
+    shared = set.intersection(*map(set, combinations)) if len(combinations) > 1 else set()
+    return [_short(_named([pair for pair in values if pair not in shared]) or "measured") for values in combinations]
 
 
 def _named(pairs: Sequence[tuple[str, str]]) -> str:
@@ -152,9 +148,9 @@ def _curves(rows: Sequence[Row]) -> list[Curve]:
         others = tuple(pair for pair in row.ran.values if pair[0] != "cores")
         groups.setdefault((others, row.result.work, row.result.unit), []).append((int(cores), row))
     curves = [sorted(points, key=lambda point: point[0]) for points in groups.values() if len(points) > 1]
-    names = _short_names([points[0][1] for points in curves])
-    several = len(curves) > 1
-    return [(name if several else "measured", points) for name, points in zip(names, curves, strict=True)]
+    others_of = [[pair for pair in points[0][1].ran.values if pair[0] != "cores"] for points in curves]
+    names = _short_names(others_of) if len(curves) > 1 else ["measured"] * len(curves)
+    return list(zip(names, curves, strict=True))
 
 
 def _scaling(label: str, curves: Sequence[Curve]) -> Figure:
@@ -173,7 +169,8 @@ def _scaling(label: str, curves: Sequence[Curve]) -> Figure:
     axes.set_xlabel("cores")
     axes.set_ylabel(f"times as quick as with {'one core' if least == 1 else f'{least} cores'}")
     more = f" (the first {MOST_CURVES} of {len(curves)})" if len(curves) > MOST_CURVES else ""
-    axes.set_title(f"{_short(label)}{more}", fontsize=11, loc="left", parse_math=False)
+    later = "; a curve that begins later begins as if ideal" if any(points[0][0] > least for _, points in shown) else ""
+    axes.set_title(f"{_short(label)}{more}{later}", fontsize=11, loc="left", parse_math=False)
     for text in axes.legend(fontsize=9, frameon=False).get_texts():
         text.set_parse_math(False)
     return figure

@@ -131,7 +131,7 @@ class Ran:
     """One combination as a report needs it: its name, what it is varied by, and what it has recorded.
 
     ``state``: done, failed, running, waiting. ``why``: how it failed, in a sentence. ``queued``: seconds in the queue.
-    ``image``: the digest of its container image.
+    ``image``: the digest of its container image. ``shown``: its name without what all combinations share.
     """
 
     name: str
@@ -143,6 +143,7 @@ class Ran:
     image: str = ""
     session: str = ""
     job: str = ""
+    shown: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,25 @@ class Row:
     speedup: Speedup | None = None
     baseline: bool = False
     note: str = ""
+
+
+def shared_by_all(runs: Sequence[Ran]) -> list[tuple[str, str]]:
+    """Return the axes that have one value only, with that value; none where there is one combination."""
+    if len(runs) < 2:
+        return []
+    return [pair for pair in runs[0].values if all(pair in ran.values for ran in runs)]
+
+
+def with_shown_names(runs: Sequence[Ran]) -> list[Ran]:
+    """Return the combinations with names that tell them apart, and tell no more."""
+    shared = {name for name, _ in shared_by_all(runs)}
+    return [replace(ran, shown=_without(ran, shared)) for ran in runs]
+
+
+def _without(ran: Ran, shared: set[str]) -> str:
+    # as it stands in the name, where a value may be in quotes
+    parts = {name: f"{name}={value}" for name, value in ran.values}
+    return " ".join(part for name, part in parts.items() if name not in shared) or ran.name
 
 
 def compared(runs: Sequence[Ran], baseline: str = "") -> list[Row]:
@@ -196,7 +216,7 @@ def _compared(row: Row, first: Mapping[tuple[str, float | None, str], Row], main
     against, chief = first[row.label, result.work, result.unit], main[row.label]
     note = ""
     if against is not chief:
-        with_what = "a baseline of its own" if against is row else f"“{against.ran.name}”"
+        with_what = "a baseline of its own" if against is row else f"“{against.ran.shown or against.ran.name}”"
         note = f"other work than the baseline ({_work(result)}, not {_work(chief.result)}): {with_what}"
     if against is row:
         return replace(row, baseline=True, note=note)
@@ -273,7 +293,11 @@ class Fingerprints:
 
 def fingerprints(runs: Sequence[Ran]) -> Fingerprints:
     """Return the fingerprints of all that has results: what is the same, and what differs, by combination."""
-    by_run = {ran.name: _of_run(ran) for ran in runs if any(result.fingerprint for result in ran.recording.results)}
+    by_run = {
+        ran.shown or ran.name: _of_run(ran)
+        for ran in runs
+        if any(result.fingerprint for result in ran.recording.results)
+    }
     names = list(dict.fromkeys(name for told in by_run.values() for name in told if not _is_ours_alone(name)))
     same: list[str] = []
     differing: list[str] = []

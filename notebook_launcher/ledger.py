@@ -30,7 +30,7 @@ State = Literal["planned", "queued", "done", "failed"]
 class Entry(BaseModel):
     """One combination. ``session``: the one that runs it, or ran it; noted before its job is queued.
 
-    ``started``: when its job did. ``earlier``: sessions of runs that count no more. ``why`` and
+    ``queued`` and ``started``: when its job was. ``earlier``: sessions of runs that count no more. ``why`` and
     ``kind``: how it failed, in a sentence, and the error's name. ``in_queue``: seconds. ``image``: the digest of its
     image.
     """
@@ -43,6 +43,7 @@ class Entry(BaseModel):
     state: State = "planned"
     session: str | None = None
     job: str | None = None
+    queued: str | None = None
     started: str | None = None
     why: str = ""
     kind: str = ""
@@ -102,8 +103,16 @@ class Bench:
         """Let a combination be a gap again; its session is remembered as an earlier one."""
         entry = self[name]
         earlier = (*entry.earlier, *([entry.session] if entry.session else []))
-        self.change(name, state="planned", session=None, job=None, started=None, why="", kind="", in_queue=None,
-                    earlier=earlier)  # fmt: skip
+        nothing = {
+            "session": None,
+            "job": None,
+            "queued": None,
+            "started": None,
+            "why": "",
+            "kind": "",
+            "in_queue": None,
+        }
+        self.change(name, state="planned", earlier=earlier, **nothing)
 
     def runs_folder(self, name: str) -> Path:
         """Return where the results of a combination's present session go."""

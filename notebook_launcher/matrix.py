@@ -79,9 +79,7 @@ class Combination:
         """Return the scheduler's flags that it asks for, by long name."""
         found: dict[str, str | None] = {}
         for axis, (_, value) in zip(self.axes, self.values, strict=True):
-            if (
-                axis.kind == "cores"
-            ):  # one process: threads, and not tasks, share a notebook's work
+            if axis.kind == "cores":  # one process: threads, and not tasks, share a notebook's work
                 found |= {"ntasks": "1", "cpus-per-task": value}
             elif axis.kind == "gpus":
                 found["gpus"] = value
@@ -159,6 +157,14 @@ def parse(text: str) -> Matrix:
             raise UsageError(f"“{one.name}” and “{other.name}” ask for the same in different words.",
                              mend="leave one of the two out of the matrix")  # fmt: skip
     return Matrix(tuple(axes))
+
+
+def with_parameters(matrix: Matrix, pairs: Sequence[tuple[str, str]]) -> Matrix:
+    """Return the matrix with parameters that are the same in all combinations. Raises ``UsageError``."""
+    fixed = dict(pairs)  # of several for one name the last counts
+    if twice := [axis.name for axis in matrix.axes if axis.name in fixed]:
+        raise UsageError(f"“{twice[0]}” stands in the matrix and after -p as well.", mend="leave out one of the two")
+    return Matrix((*matrix.axes, *(Axis(name, "parameter", (value,)) for name, value in fixed.items())))
 
 
 def check_size(matrix: Matrix, *, sure: bool) -> None:

@@ -22,6 +22,7 @@ _ENDING = ".ipynb"
 _SEE = "the notebooks that come along: launch-notebook notebooks list"
 _OPEN_IT = "open it in JupyterLab, and save it anew"
 _INJECTED = "injected-parameters"
+_MINOR = 5  # the newest version of nbformat 4 whose every key is known here
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -30,9 +31,9 @@ class Prepared:
     """A notebook that is ready to be run.
 
     ``name``: the file's, with its ending. ``content``: the notebook as UTF-8, with ``parameters`` put in and without
-    outputs. ``cells``: how many code cells it has, with the one for the parameters. ``companions``: what has to lie
-    beside it, by its path there. ``folder``: where it lies on this machine; ``None`` where it comes along with the
-    launcher. ``notes``: what the user should know of all this, in sentences, for ``events.Noted``.
+    outputs. ``cells``: how many code cells have something to run, with the one for the parameters. ``companions``: what
+    has to lie beside it, by its path there. ``folder``: where it lies on this machine; ``None`` where it comes along
+    with the launcher. ``notes``: what the user should know of all this, in sentences, for ``events.Noted``.
     """
 
     name: str
@@ -65,7 +66,7 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
     return Prepared(
         name,
         _written(notebook, found.path),
-        sum(cell.cell_type == "code" for cell in notebook.cells),
+        sum(map(_runs, notebook.cells)),
         values,
         companions.read(),
         None if found.comes_along else found.path.parent,
@@ -181,8 +182,8 @@ def _read(path: Path) -> Any:
                 data = convert(reader.reads(text), 4)
             notebook: Any = v4.upgrade(from_dict(_cleaned(data)))
             _give_ids(notebook, anew=(version, minor) < (4, 5))  # what the converters have given is drawn by lot
-            _, notebook = normalize(notebook, relax_add_props=True, strip_invalid_metadata=True)
-            validate(notebook, relax_add_props=True)
+            _, notebook = normalize(notebook, strip_invalid_metadata=True)
+            validate(notebook)
         except ValidationError as error:
             raise NotebookInvalid(f"{path} is damaged.", why=str(error).strip().partition("\n")[0][:300],
                                   mend=_OPEN_IT) from None  # fmt: skip
@@ -191,9 +192,13 @@ def _read(path: Path) -> Any:
         except Exception as error:  # what the format's own converters stumble over in a damaged one
             why = f"{type(error).__name__}: {error}"[:300]
             raise NotebookInvalid(f"{path} is damaged.", why=why, mend=_OPEN_IT) from None
-    if not any(cell.cell_type == "code" and cell.source.strip() for cell in notebook.cells):
+    if not any(map(_runs, notebook.cells)):
         raise NotebookInvalid(f"{path} has no code in it to run.")
     return notebook
+
+
+def _runs(cell: Any) -> bool:
+    return cell.cell_type == "code" and bool(cell.source.strip())
 
 
 def _text(path: Path) -> str:
@@ -224,7 +229,8 @@ def _cleaned(data: Mapping[str, Any]) -> dict[str, Any]:
     cells = data.get("cells")
     if not isinstance(cells, list):
         raise NotebookInvalid("The notebook's cells are no list.", mend=_OPEN_IT)
-    return {**data, "metadata": metadata, "cells": [_cleaned_cell(cell) for cell in cells]}
+    minor = min(data.get("nbformat_minor", 0), _MINOR)  # of what a later one has more, nothing is kept
+    return {"nbformat": 4, "nbformat_minor": minor, "metadata": metadata, "cells": [_cleaned_cell(c) for c in cells]}
 
 
 def _cleaned_cell(cell: Any) -> dict[str, Any]:
@@ -233,8 +239,12 @@ def _cleaned_cell(cell: Any) -> dict[str, Any]:
     source = cell.get("source", "")
     if isinstance(source, list) and all(isinstance(line, str) for line in source):
         source = "".join(source)
-    clean = {**cell, "source": source, "metadata": _mapping(cell.get("metadata"))}
-    return {**clean, "outputs": [], "execution_count": None} if cell.get("cell_type") == "code" else clean
+    kept = {key: cell[key] for key in ("cell_type", "id", "attachments") if key in cell}
+    clean = {**kept, "source": source, "metadata": _mapping(cell.get("metadata"))}
+    if cell.get("cell_type") != "code":
+        return clean
+    clean.pop("attachments", None)
+    return {**clean, "outputs": [], "execution_count": None}
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -75,15 +75,10 @@ def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, pyth
     """
     values: dict[str, object] = {}
     for typed, text in pairs:
-        name = unicodedata.normalize("NFKC", typed)
-        if (
-            not name.isidentifier()
-            or keyword.iskeyword(name)
-            or not (python or re.fullmatch(r"[A-Za-z]\w*", name, re.A))
-        ):
-            raise NotebookInvalid(
-                f"{quoted(typed)} cannot be the name of a parameter.", mend="for example: -p EPOCHS 1"
-            )
+        name = unicodedata.normalize("NFKC", typed)  # as Python reads it
+        if not (typed.isidentifier() if python else _NAME_ANYWHERE.fullmatch(typed)) or keyword.iskeyword(name):
+            what = f"{quoted(typed)} cannot be the name of a parameter."
+            raise NotebookInvalid(what, mend="for example: -p EPOCHS 1")
         if defaults is not None and name not in defaults:
             raise _unknown(name, defaults)
         values[name] = _value(name, text, (defaults or {}).get(name, UNKNOWN))

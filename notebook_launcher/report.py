@@ -13,7 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from notebook_launcher.comparing import CONFIDENCE, FEWEST, Fingerprints, Ran, Row, compared, fingerprints
+from notebook_launcher.comparing import (
+    CONFIDENCE,
+    FEWEST,
+    Fingerprints,
+    Ran,
+    Row,
+    compared,
+    fingerprints,
+    shared_by_all,
+    with_shown_names,
+)
 from notebook_launcher.text import printable
 
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -53,6 +63,7 @@ class Report:
 
 def make_report(notebook: str, matrix: str, command: str, made: str, runs: Sequence[Ran], baseline: str = "") -> Report:
     """Return the report of these combinations, without plots yet."""
+    runs = with_shown_names(runs)
     return Report(notebook, matrix, command, made, tuple(runs), tuple(compared(runs, baseline)), fingerprints(runs))
 
 
@@ -149,6 +160,11 @@ def summary(report: Report) -> str:
     return f"{combinations}: {', '.join(counts)}"
 
 
+def shared(report: Report) -> str:
+    """Return what is the same in all combinations, "" for nothing."""
+    return " ".join(f"{name}={value}" for name, value in shared_by_all(report.runs))
+
+
 # --- one table for all forms --------------------------------------------------------------------------------------
 
 HEADINGS = ("combination", "result", "median", "interval", "throughput", "speed-up", "in queue", "image", "state")
@@ -173,10 +189,10 @@ def lines(report: Report) -> list[Line]:
             result = row.result
             numbers = (seconds(result.median), interval(result.low, result.high), rate(row), times_as_quick(row))
             note = "; ".join(filter(None, (row.note, ran.why)))
-            found.append(Line((ran.name, row.label, *numbers, *about), ran.state, note))
+            found.append(Line((ran.shown, row.label, *numbers, *about), ran.state, note))
         if not rows:
             why = ran.why or ("It has recorded no results." if ran.state == "done" else "")
-            found.append(Line((ran.name, *[_NOTHING] * 5, *about), ran.state, why))
+            found.append(Line((ran.shown, *[_NOTHING] * 5, *about), ran.state, why))
     return found
 
 
@@ -199,7 +215,7 @@ def as_html(report: Report) -> str:
     return engine.from_string(source).render(
         report=report, summary=summary(report), headings=HEADINGS, lines=lines(report), pictures=pictures,
         measured=how_measured(report), failed=[ran for ran in report.runs if ran.state == "failed"],
-        prints=report.prints,
+        prints=report.prints, shared=shared(report),
     )  # fmt: skip
 
 
@@ -215,9 +231,11 @@ def _markdown(report: Report, folder: str) -> Iterator[str]:
     yield from (f"# {_plain(report.notebook)}, measured", "", f"{_plain(summary(report).capitalize())}.", "")
     if failed := [ran for ran in report.runs if ran.state == "failed"]:
         yield from ("## What failed", "")
-        yield from (f"- **{_plain(ran.name)}**: {_plain(ran.why)}" for ran in failed)
+        yield from (f"- **{_plain(ran.shown)}**: {_plain(ran.why)}" for ran in failed)
         yield ""
     yield from ("## Results", "")
+    if shared(report):
+        yield from (f"The same for all: {_code(shared(report))}", "")
     told = lines(report)
     yield from _table((*HEADINGS, "note"), [(*line.cells, line.note) for line in told])
     for plot in report.plots:

@@ -165,15 +165,14 @@ class _Fetching:
                     wanted.append(origin)
                 continue
             name = _name(origin)
-            total += seen.size
-            count += 1
-            if name is None or seen.size > MOST_BYTES or total > MOST_ALL:
-                total -= seen.size
+            if name is None or seen.size > MOST_BYTES or total + seen.size > MOST_ALL:
                 self._leave(origin, seen.size)
-            elif count > MOST_FILES:
+                continue
+            total, count = total + seen.size, count + 1
+            if count > MOST_FILES:
                 self._left.append(f"{self._session.directory}/work (more than {MOST_FILES} files)")
                 break
-            elif (kept := self._known.get(origin)) and self._is_the_same(kept, seen):
+            if (kept := self._known.get(origin)) and self._is_the_same(kept, seen):
                 self._kept[origin] = kept
             else:
                 wanted.append(origin)

@@ -7,8 +7,9 @@ import dataclasses
 import hashlib
 import json
 import queue
+import shlex
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -33,7 +34,7 @@ from notebook_launcher.results import SENT, fetch_results, results_folder
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, View
 
-__all__ = ["RunWish", "dry_run_notebook", "fetch_results", "queue_run", "results", "run_notebook"]
+__all__ = ["RunWish", "dry_run_notebook", "fetch_results", "queue_run", "results", "run_notebook", "typed_again"]
 
 To = Literal["notebook", "script"]
 SLOWEST = 100_000  # bytes a second that a line carries, at least, so that what is sent has its time
@@ -79,6 +80,11 @@ def run_notebook(
     return 0
 
 
+def typed_again(plan: Plan, words: Sequence[str]) -> Plan:
+    """Return the plan with the command that asks for the same again: the run's own words go first."""
+    return dataclasses.replace(plan, command=f"{shlex.join(words)} {plan.command}".strip())
+
+
 def dry_run_notebook(plan: Plan, prepared: Prepared, wish: RunWish, view: View) -> None:
     """Show the submit command, the session file and what would be sent, and do nothing: not even connect."""
     for note in prepared.notes:
@@ -88,15 +94,27 @@ def dry_run_notebook(plan: Plan, prepared: Prepared, wish: RunWish, view: View) 
 
 
 def queue_run(
-    plan: Plan, stage: Stage, prepared: Prepared, to: To = "notebook", costing: Costing | None = None
+    plan: Plan,
+    stage: Stage,
+    prepared: Prepared,
+    to: To = "notebook",
+    costing: Costing | None = None,
+    *,
+    written: Callable[[Session], None] = lambda _session: None,
 ) -> tuple[Session, Access]:
     """Make the session of one run, with all that it needs, and queue its job; from then on interrupts are deferred.
 
-    ``costing``: tells the price before; without it nothing is shown but that it takes long. Raises what ``queue_job``
-    raises, and ``NotebookInvalid`` for companions that cannot be sent.
+    ``costing``: tells the price before; without it nothing is shown but that it takes long. ``written``: told the
+    session once its files are there, before its job is queued. Raises what ``queue_job`` raises, and
+    ``NotebookInvalid`` for companions that cannot be sent.
     """
     load = _load(prepared, to, here=not stage.host.remote)
-    return queue_loaded(plan, stage, load, before_queueing=costing.tell if costing else lambda: None)
+
+    def send(stage: Stage, session: Session) -> None:
+        load.send(stage, session)
+        written(session)
+
+    return queue_loaded(plan, stage, dataclasses.replace(load, send=send), before_queueing=costing.tell if costing else lambda: None)
 
 
 def results(

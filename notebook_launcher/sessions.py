@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from notebook_launcher import events, state
 from notebook_launcher.attend import attend
+from notebook_launcher.attend_run import attend_run
 from notebook_launcher.billing import show_bill
 from notebook_launcher.catalogue import LONGEST_WAIT, Catalogue, Entry, choose, in_words, list_apart, short_name
 from notebook_launcher.ending import end_job, typed
@@ -22,7 +23,7 @@ from notebook_launcher.keys import join_keys
 from notebook_launcher.opening import open_stage
 from notebook_launcher.plan import Place, Plan
 from notebook_launcher.profiles.store import own_profiles
-from notebook_launcher.session import Session, json_object
+from notebook_launcher.session import Program, Session, json_object
 from notebook_launcher.stage import Access, Stage, View, job_of
 from notebook_launcher.state import replace_seen_sessions
 from notebook_launcher.stopping import end_jobs
@@ -69,39 +70,48 @@ def _clusters(names: Sequence[str]) -> str:
 def connect(
     place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
 ) -> None:
-    """Come back to a session that was left running, and hold it as ``launch`` does."""
+    """Come back to a session that was left running, and hold it as ``launch`` does; a run is followed to its end."""
     with open_stage(place, view, prompts, interrupts, forwards) as stage:
-        session, _ = _find_notebook(stage, prefix)
+        session, _ = _find(stage, prefix, ("jupyterlab",) if forwards else ("jupyterlab", "notebook"))
         come_back(stage, session)
 
 
-def _find_notebook(stage: Stage, prefix: str) -> tuple[Session, Entry]:
-    """Return the session that the user means; without a name it is none that is a terminal's where there is another.
+def _find(stage: Stage, prefix: str, programs: Sequence[Program]) -> tuple[Session, Entry]:
+    """Return the session that the user means; without a name it is one of these programs where there is such a one.
 
-    Raises ``SessionNotFound``, and ``UsageError`` for one that has no JupyterLab.
+    Raises ``SessionNotFound``, and ``UsageError`` for one of another program.
     """
     catalogue = look(stage)
-    if not prefix and any(_has_jupyterlab(entry) for entry in catalogue.live):
-        with_one = tuple(entry for entry in catalogue.entries if _has_jupyterlab(entry))
-        catalogue = dataclasses.replace(catalogue, entries=with_one)
+    if not prefix and any(entry.session.record.program in programs for entry in catalogue.live):
+        fitting = tuple(entry for entry in catalogue.entries if entry.session.record.program in programs)
+        catalogue = dataclasses.replace(catalogue, entries=fitting)
     entry = choose(catalogue, prefix, stage.host.label)
     session = play_on(stage, entry)
-    if not _has_jupyterlab(entry):
-        raise UsageError(
-            f"Session {session.id} has no JupyterLab.",
-            why="Its job was queued for a terminal alone.",
-            mend=f"open a terminal there with: {typed(stage, session, 'shell')}",
-        )
+    if session.record.program not in programs:
+        raise _has_no_jupyterlab(stage, session)
     return session, entry
 
 
-def _has_jupyterlab(entry: Entry) -> bool:
-    return entry.session.record.program != "shell"
+def _has_no_jupyterlab(stage: Stage, session: Session) -> UsageError:
+    if session.record.program == "notebook":
+        return UsageError(
+            f"Session {session.id} has no JupyterLab.",
+            why=f"Its job runs the notebook {session.record.notebook} from top to bottom.",
+            mend=f"follow it with: {typed(stage, session, 'connect')}",
+        )
+    return UsageError(
+        f"Session {session.id} has no JupyterLab.",
+        why="Its job was queued for a terminal alone.",
+        mend=f"open a terminal there with: {typed(stage, session, 'shell')}",
+    )
 
 
 def come_back(stage: Stage, session: Session) -> None:
-    """Hold a session that is there already."""
+    """Hold a session that is there already, or follow a run."""
     stage.interrupts.defer()
+    if session.record.program == "notebook":
+        attend_run(stage, session, ours=False, first=_found(session))
+        return
     attend(stage, session, _access(stage, session), ours=False, first=_found(session))
 
 
@@ -123,6 +133,8 @@ def forward(
     """
     with open_stage(place, view, prompts, interrupts) as stage:
         session, _ = find_session(stage, prefix)
+        if session.record.program == "notebook":
+            raise _has_no_jupyterlab(stage, session)
         interrupts.defer()
         attend(stage, session, _access(stage, session), ours=False, first=_found(session), ports=ports)
 
@@ -195,7 +207,7 @@ def _is_wanted(stage: Stage, entries: Sequence[Entry]) -> bool:
 def open_session(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Open a session in the browser: over the tunnel that this machine has to it already, else as ``connect``."""
     with open_stage(place, view, prompts, interrupts) as stage:
-        session, entry = _find_notebook(stage, prefix)
+        session, entry = _find(stage, prefix, ("jupyterlab",))
         if not _is_open_here(stage, session, entry.seen.node or "its node"):
             come_back(stage, session)
 

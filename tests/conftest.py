@@ -276,11 +276,13 @@ def clear(cluster: PracticeCluster) -> None:
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
+    """Wait for a condition; the longer it takes the less often it is looked at, as others want the cores as well."""
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             pytest.fail(f"not within {seconds} s: {what}")
-        time.sleep(0.1)
+        time.sleep(min(0.1 + waited / 10, 0.5))
 
 
 def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[str]:

@@ -76,6 +76,26 @@ def test_what_each_session_tells(tmp_path: Path) -> None:
     assert third.session.job is None and third.record.started is None
 
 
+def test_how_far_a_notebook_has_come(tmp_path: Path) -> None:
+    progress = '{"version":1,"cells":9,"done":3}'
+    (plant(tmp_path, A, started=NOW) / "progress.json").write_text(progress + "\n")
+    assert f"\n{A} progress {progress}\n" in run(tmp_path)
+
+
+def test_what_a_notebook_has_left_is_never_removed(tmp_path: Path) -> None:
+    for name in (A, B):
+        record = plant(tmp_path, name, ended=NOW)
+        for ours in ("input.ipynb", "execute.py", "progress.json", "progress.json.new.7", "results.sent", "usage.csv"):
+            (record / ours).touch()
+        (record / "work").mkdir()
+    (tmp_path / B / "work" / "exit.json").touch()
+    run(tmp_path, "tidy", "--remove", A, B)
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == [
+        Path(B), Path(B, "work"), Path(B, "work", "exit.json"),
+    ]  # fmt: skip
+    assert read(run(tmp_path), str(tmp_path), NOW).damaged == ()
+
+
 def test_no_program_is_started_to_list(tmp_path: Path) -> None:
     plant(tmp_path, A, secrets=True, started=NOW, ended=NOW)
     assert f"{A} session" in run(tmp_path, path="/nowhere")

@@ -659,9 +659,8 @@ def test_every_cause_that_the_job_script_gives_has_its_error_and_no_other() -> N
     names = ("jupyterlab.sh", "lib.sh", "containers.sh", "image.sh")
     scripts = "".join((folder("jobscripts") / name).read_text() for name in names)
     given_causes = set(re.findall(r"\b(?:leave|fail) ([a-z]+(?:-[a-z]+)+|stopped|finished)\b", scripts))
-    given_causes |= set(
-        re.findall(r'\b(?:GaveUp|conclude)\("([a-z-]+)"', (folder("jobscripts") / "execute.py").read_text())
-    )
+    execute = (folder("jobscripts") / "execute.py").read_text()
+    given_causes |= set(re.findall(r'\b(?:GaveUp|conclude)\("([a-z-]+)"', execute))
     assert causes.BY_SCRIPT.keys() == given_causes - {"stopped"}
     assert given_causes >= causes.MAYBE_IN_THE_LOG
     assert {str(cause) for cause in explain.ASK_THE_SCHEDULER if cause} <= given_causes

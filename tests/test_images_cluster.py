@@ -1,5 +1,4 @@
-"""JupyterLab in the images that are built of the definition files that come along, but for TensorFlow's.
-"""
+"""JupyterLab in the images that are built of the definition files that come along, but for TensorFlow's."""
 
 from __future__ import annotations
 
@@ -26,6 +25,7 @@ TORCH = (
         ("torch-cpu", TORCH, "/opt/torch 2.13.0 4.0 1797"),
         ("jupyterlab", "import sys; print(sys.prefix, 40 + 2)", "/opt/jupyterlab 42"),
     ],
+    ids=["torch-cpu", "jupyterlab"],
 )
 def test_a_cell_runs_in_an_image_that_is_shipped(
     cluster: PracticeCluster, start: Callable[..., Session], browser: Browser, name: str, code: str, printed: str

@@ -367,6 +367,7 @@ def test_jupyter_gets_a_clean_environment(lab: Job) -> None:
     environment = psutil.Process(lab.endpoint()["pid"]).environ()
     assert environment["TMPDIR"] == str(lab.work)
     assert environment["JUPYTER_RUNTIME_DIR"] == str(lab.dir / "runtime")
+    assert environment["NBL_USAGE_CSV"] == str(lab.dir / "usage.csv")
     gone = {"JUPYTER_TOKEN", "JUPYTER_PORT", "JUPYTER_IP", "JUPYTERHUB_API_TOKEN", "JPY_PARENT_PID", "XDG_RUNTIME_DIR"}
     assert not gone & environment.keys()
 
@@ -432,6 +433,18 @@ def test_jupyterlab_that_never_listens(quick: Job) -> None:
     assert report["cause"] == "jupyter-silent"
     assert "within 1 seconds" in report["message"]
     assert quick.processes() == []
+
+
+@pytest.mark.parametrize("program", ["jupyterlab", "notebook"])
+def test_values_of_a_run_that_nobody_knows(program: str, tmp_path: Path) -> None:
+    """They do not lead out of the session's directory, and are told."""
+    (tmp_path / "env").write_text(f"program={program}\nnotebook=../../etc/-x\nto=$(id)\nfolder=here\n")
+    told = library('read_settings "$1"; echo "$want_notebook|$want_to|$want_folder"', str(tmp_path / "env"))
+    assert told.splitlines()[-1] == f"-x.ipynb|notebook|{Path.cwd()}/here"
+    (tmp_path / "env").write_text("program=$(id)\nnotebook=../\n")
+    assert library('read_settings "$1" 2>&1; echo "$want_program|$want_notebook"', str(tmp_path / "env")).endswith(
+        "program='$(id)' is none of jupyterlab, shell and notebook; starting JupyterLab\njupyterlab|notebook.ipynb\n"
+    )
 
 
 def test_a_start_timeout_that_is_no_number(quick: Job) -> None:
@@ -1684,6 +1697,20 @@ def test_watch_tells_that_nobody_uses_it(watched: tuple[Path, Watch]) -> None:
     assert watch.next() == 'idle {"version":1}'
     (directory / "idle.json").unlink()
     assert watch.next() == "gone idle"
+
+
+def test_watch_tells_how_far_a_notebook_has_come(watched: tuple[Path, Watch]) -> None:
+    directory, watch = watched
+    replace(directory / "started.json", "{}\n")
+    assert watch.next() == "started {}"
+    for done in (0, 1):
+        replace(directory / "progress.json", f'{{"done":{done}}}\n')
+        assert watch.next() == f'progress {{"done":{done}}}'
+    replace(directory / "progress.json", '{"done":2}\n')
+    replace(directory / "exit.json", "{}\n")
+    assert [watch.next(), watch.next()] == ['progress {"done":2}', "exit {}"], "how far it came is told before its end"
+    (directory / "progress.json").unlink()
+    assert watch.next() == "gone progress"
 
 
 def test_watch_has_a_heartbeat(tmp_path: Path) -> None:

@@ -311,12 +311,17 @@ def test_a_password_is_asked_for_and_a_wrong_one_is_refused(cluster: PracticeClu
 
 def test_nothing_typed_is_run(cluster: PracticeCluster, start: Start) -> None:
     evil = "$(touch /tmp/pwned)`touch /tmp/pwned`;touch /tmp/pwned"
-    for words in (["-J", evil], ["--comment", evil], ["--mail-user", f"a'{evil}"], ["--conda", evil],
-                  ["--module", evil], ["--", f"/sw/{evil}.sif"]):  # fmt: skip
-        session = start("-n", "1", *words)
+    typed = (["-J", evil], ["--comment", evil], ["--mail-user", f"a'{evil}"], ["--conda", evil], ["--module", evil],
+             ["--", f"/sw/{evil}.sif"])  # fmt: skip
+    sessions = [start("-n", "1", *words) for words in typed]
+    for session in sessions:
+        session.read_along()
+    for session in sessions:
         # to the node and back: either it comes up all the same, or its failure tells of the odd name
-        if session.expect("ENTER ends|launch-notebook:").group(0) == "ENTER ends":
+        session.saw("ENTER ends|launch-notebook:")
+        if "ENTER ends" in session.printed:
             session.send("\n")
+    for session in sessions:
         session.end()
     for box in ("laptop", "login", "node1", "node2", "gpu1"):
         assert cluster.root(box, ["sh", "-c", "ls /tmp/pwned 2>/dev/null"]).stdout == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import queue
@@ -168,7 +169,9 @@ def test_threads_follow_the_allotment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_numpy_uses_the_threads_that_were_allotted() -> None:
     """In a process of its own: what OpenBLAS was told before it began."""
-    program = "import timing; timing.use_threads(1); import numpy as np, os; a = np.ones((400, 400)); a @ a; "
+    program = (
+        "import os, timing; timing.use_threads(1); import numpy as np; np.ones((400, 400)) @ np.ones((400, 400)); "
+    )
     program += "print(len(os.listdir('/proc/self/task')))"
     environment = {**os.environ, "PYTHONPATH": str(NOTEBOOKS)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
@@ -179,7 +182,7 @@ def test_numpy_uses_the_threads_that_were_allotted() -> None:
 def test_tensorflow_is_told_unless_it_has_begun(monkeypatch: pytest.MonkeyPatch, started: bool) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", fake_tensorflow(started))
     if started:
-        with pytest.raises(timing.TimingError, match="TensorFlow computes already.*Restart the kernel"):
+        with pytest.raises(timing.TimingError, match=r"TensorFlow computes already.*Restart the kernel"):
             timing.use_threads(3)
     else:
         timing.use_threads(3)
@@ -198,7 +201,7 @@ def test_no_threads_are_refused() -> None:
         timing.use_threads(0)
 
 
-# ------------------------------------------------------------------------------------------- libraries that are not here
+# ------------------------------------------------------------------------------------------ libraries that are not here
 
 
 def fake_torch(*, gpus: int = 0, pending: Callable[[], None] = lambda: None) -> types.ModuleType:
@@ -316,7 +319,6 @@ def test_a_fingerprint_names_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setattr(socket, "gethostname", lambda: "secret-node")
     told = json.dumps(timing.fingerprint())
     assert "secret" not in told
-    assert socket.gethostname.__call__() not in told
     assert os.uname().nodename not in told
     assert '"job": "17"' in told
 
@@ -438,7 +440,7 @@ def test_a_hiccup_in_the_first_call_is_not_taken_for_a_long_one(monkeypatch: pyt
 
 
 def test_a_coarse_clock_is_refused_or_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock of 1 ms: what lasts 1 µs is timed a thousand thousand times together, or not at all."""
+    """A clock of 1 ms: what lasts 100 µs is timed ten thousand times together, or not at all."""
 
     class Coarse(Simulated):
         def read(self) -> float:
@@ -467,7 +469,7 @@ def test_impossible_wishes_are_refused(wishes: dict[str, float], message: str) -
         timing.measure(lambda: time.sleep(0.001), name="sleep", **wishes)  # type: ignore[arg-type]
 
 
-# ------------------------------------------------------------------------------------------------------- on a real clock
+# ------------------------------------------------------------------------------------------------------ on a real clock
 
 
 def test_a_sleep_of_known_length() -> None:
@@ -496,10 +498,13 @@ def test_what_is_too_short_is_right_or_refused() -> None:
     with pytest.raises(timing.TooShort, match="to call a function that does nothing takes"):
         timing.measure(lambda: None, name="nothing")
     numbers = list(range(100))
-    m = timing.measure(lambda: sum(numbers), name="sum", budget=2)
-    alone = min(timeit.repeat(lambda: sum(numbers), number=20_000, repeat=5)) / 20_000
-    assert alone * 0.9 < m.median < alone * 1.5  # the least of timeit's is less than a median
-    assert m.calls_per_time > 100
+    ratios = []
+    for _ in range(5):  # side by side: what else the machine does hits both
+        m = timing.measure(lambda: sum(numbers), name="sum", budget=0.3)
+        alone = statistics.median(timeit.repeat(lambda: sum(numbers), number=2000, repeat=50)) / 2000
+        ratios.append(m.median / alone)
+        assert m.calls_per_time > 50
+    assert 0.85 < statistics.median(ratios) < 1.18
 
 
 def test_the_collector_of_garbage_is_as_it_was() -> None:
@@ -596,16 +601,21 @@ def test_a_gpu_that_was_not_named_is_found(monkeypatch: pytest.MonkeyPatch, late
         timing.measure(lambda: later.launch(0.005), name="forward", budget=1)
     with pytest.raises(timing.Unsynchronised, match="say which"):
         for _ in timing.Laps("fit", 2):
-            later.launch(0.02)
+            later.launch(0.05)
     named = timing.Device("gpu", "Card 0", "torch", "cuda:0")
     m = timing.measure(lambda: later.launch(0.005), name="forward", device=named, budget=1)
     assert 0.005 <= m.median < 0.0065
 
 
 def test_a_gpu_that_was_left_alone_is_no_trap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", fake_torch(gpus=1, pending=lambda: time.sleep(0.0005)))
-    m = timing.measure(lambda: time.sleep(0.002), name="on the CPU", budget=0.5)
-    assert m.synchronised
+    """Also where the wait for it is long now and then: something else has the core."""
+    waits = itertools.count(1)
+    held_up = fake_torch(gpus=1, pending=lambda: time.sleep(0.02 if next(waits) % 6 == 0 else 0.0005))
+    monkeypatch.setitem(sys.modules, "torch", held_up)
+    for _ in range(3):
+        m = timing.measure(lambda: time.sleep(0.002), name="on the CPU", budget=0.1)
+        assert m.synchronised
+    assert next(waits) > 12
 
 
 def test_laps_wait_for_the_device(later: LaterDevice) -> None:
@@ -710,12 +720,13 @@ def test_a_line_half_written_by_one_that_was_killed_spoils_nothing(capfd: pytest
     found = timing.read_records()
     assert [item["name"] for item in found] == ["before", "after"]
     assert found.skipped == 1
-    assert "results.jsonl: 1 line could not be read, and were left out" not in capfd.readouterr().err
+    assert "results.jsonl: 1 line could not be read, and was left out.\n" in capfd.readouterr().err
 
 
 WRITER = """
 import sys, timing
-m = timing.Measurement(sys.argv[1], tuple(0.001 * (i + 1) for i in range(1000)), timing.cpu_device(), fingerprint={"x": 1})
+times = tuple(0.001 * (i + 1) for i in range(1000))
+m = timing.Measurement(sys.argv[1], times, timing.cpu_device(), fingerprint={"x": 1})
 for _ in range(20):
     m.record()
 """
@@ -859,7 +870,7 @@ def test_a_table_is_read_by_people() -> None:
     lines = found.table().splitlines()
     assert re.search(r"time per call\s+throughput\s+speed-up", lines[0])
     assert re.search(r"^<cpu>\s+CPU Some CPU\s+30\.\d ms ± 0\.\d\s+2,1\d0 images/s\s+1 \(baseline\)", lines[2])
-    assert re.search(r"gpu .* 2\.\d\d \(2\.\d\d to 3\.\d\d\)", lines[3])
+    assert re.search(r"gpu .* [23]\.\d\d \(2\.\d\d to [23]\.\d\d\)", lines[3]), lines[3]
     assert "95 % intervals" in lines[-1]
     assert str(found) == found.table()
     assert "&lt;cpu&gt;" in found._repr_html_()
@@ -873,7 +884,7 @@ def test_a_plot_has_units_and_error_bars(fast: float, tmp_path: Path) -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == ["cpu", "gpu"]
     assert ax.get_xscale() == ("linear" if fast == 0.01 else "log")
     assert any(hasattr(container, "has_xerr") and container.has_xerr for container in ax.containers)
-    assert [text.get_text() for text in ax.texts][0] == "baseline"
+    assert ax.texts[0].get_text() == "baseline"
     assert re.fullmatch(r"[\d.]+ ×", ax.texts[1].get_text())
     same = timing.compare(jittered("cpu", 0.030, 1), jittered("gpu", fast, 2)).plot(ax=ax)
     assert same is ax
@@ -922,7 +933,8 @@ def test_the_names_that_notebooks_use_are_there() -> None:
 def test_it_needs_nothing_to_be_imported() -> None:
     """Neither numpy nor matplotlib before they are needed, and nothing of the launcher."""
     program = (
-        "import sys; before = set(sys.modules); import timing; new = {m.partition('.')[0] for m in set(sys.modules) - before};"
+        "import sys; before = set(sys.modules); import timing; "
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}; "
         "print(sorted(new - set(sys.stdlib_module_names)))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=NOTEBOOKS, capture_output=True, text=True, check=True)

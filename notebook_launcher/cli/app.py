@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 from notebook_launcher import __version__
 from notebook_launcher.cli import (
     asking,
+    benching,
     billing,
     checkup,
     clusters,
@@ -24,6 +25,7 @@ from notebook_launcher.cli import (
     initialising,
     looking,
     notebooks,
+    running,
     sessions,
     shelling,
 )
@@ -105,14 +107,21 @@ def _misused(error: click.UsageError) -> UsageError:
             return UsageError(f"The command comes first: {word}.", mend=f"launch-notebook {word} …, then its options")
         return UsageError(f"What is “{word}”?", why="An environment or an image comes after two dashes.",
                           mend=f"launch-notebook … -- {word}")  # fmt: skip
+    # the parser does not tell which command it is; of a launch, -p takes one word
+    if isinstance(error, click.BadOptionUsage) and error.option_name == "-p" and "2 arguments" in error.message:
+        return UsageError("-p is a parameter of the notebook here, and needs a name and a value.",
+                          mend="for example: -p EPOCHS 1; for the partition: --partition NAME")  # fmt: skip
     words = "launch-notebook" if command in (None, "launch") or error.ctx is None else error.ctx.command_path
     return UsageError(error.format_message(), mend=f"see: {words} --help")
+
+
+_TAKE_ENVIRONMENTS = ("launch", "shell", "doctor", "run", "bench")
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split at ``--``: before it the flags, after it the environment and the container, where a command has these."""
     words = list(argv)
-    if words and words[0] in cli.commands and words[0] not in ("launch", "shell", "doctor"):
+    if words and words[0] in cli.commands and words[0] not in _TAKE_ENVIRONMENTS:
         return words, []
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
@@ -331,6 +340,8 @@ for _room in (
     billing,
     copying,
     shelling,
+    running,
+    benching,
     asking,
     completing,
     checkup,

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from notebook_launcher import events
+from notebook_launcher.catalogue import how_far
 from notebook_launcher.cli.times import clock, moment
 from notebook_launcher.text import printable
 from notebook_launcher.usage import shrunk
@@ -179,8 +180,8 @@ class _Picture:
         event, seen = self._event, self._event.seen
         yield _one(self._headline(now)), _STATE_STYLES.get(seen.state, "bold")
         about = [f"job {seen.job}{f' on {seen.cluster}' if seen.cluster else ''}" if seen.job else "no job is noted"]
-        what = seen.purpose or _PROGRAMS.get(seen.program, seen.program)
-        about += [word for word in (seen.environment, what) if word]
+        what = seen.purpose or seen.notebook or _PROGRAMS.get(seen.program, seen.program)
+        about += [word for word in (seen.environment, what, how_far(seen)) if word]
         created = moment(seen.created)
         source = f" from {seen.launched_from}" if seen.launched_from else ""
         about += [f"launched{source} at {clock(created, now)}"] if created else []

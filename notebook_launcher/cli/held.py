@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from notebook_launcher import events
+from notebook_launcher.cli.run_views import cell_parts
 from notebook_launcher.cli.times import stopwatch
 from notebook_launcher.text import printable
 
@@ -84,6 +85,8 @@ class HeldLine:
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
         self._console, self._clock = console, clock
         self._event: events.Holding | None = None
+        self._cell: events.CellRuns | None = None
+        self._cell_at = 0.0
         self._told_at = self._sampled_at = 0.0
         self._sampled: str | None = None
         self._trouble = ""
@@ -101,6 +104,12 @@ class HeldLine:
                 self._sampled, self._sampled_at = event.sampled, self._told_at
         self._redraw()
 
+    def runs(self, event: events.CellRuns) -> None:
+        """Take how far a notebook is, which is said first."""
+        with self._lock:
+            self._cell, self._cell_at = event, self._clock()
+        self._redraw()
+
     def trouble(self, text: str) -> None:
         """Say first what is wrong; "": nothing is any more."""
         with self._lock:
@@ -116,7 +125,8 @@ class HeldLine:
 
     def text(self, width: int) -> str:
         """Return the line as it is now."""
-        parts = [self._trouble, time_left(self.seconds_left)]
+        cell = cell_parts(self._cell, self._clock() - self._cell_at) if self._cell else []
+        parts = [self._trouble, *cell, time_left(self.seconds_left)]
         if self._event is not None and self._sampled and self._clock() - self._sampled_at <= STALE:
             parts += use_parts(self._event)
         return printable(fitted(parts, width)).replace("\n", " ")

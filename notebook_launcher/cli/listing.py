@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from notebook_launcher import events
+from notebook_launcher.catalogue import how_far
 from notebook_launcher.cli.times import clock, moment
 from notebook_launcher.text import printable
 
@@ -78,7 +79,7 @@ class Listing:
 def _row(seen: events.SessionSeen, now: datetime) -> tuple[str, ...]:
     where = f" on {seen.cluster}" if seen.cluster else ""
     job = "" if seen.job is None or seen.job == seen.session else f"{seen.job}{where}"
-    environment = seen.environment or ""
+    environment = ", ".join(filter(None, [seen.notebook, how_far(seen), seen.environment]))
     if purpose := seen.purpose or ("shell" if seen.program == "shell" else ""):
         environment = f"{purpose} ({environment})" if environment else purpose
     return (seen.session, state_in_words(seen, now), seen.node or "", job, left(seen.seconds_left), environment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -190,13 +190,16 @@ _SHOWN = {
 }
 
 
-def scheduler_options(command: Callable[..., Any], *, without: str = "") -> Callable[..., Any]:
+def scheduler_options(
+    command: Callable[..., Any], *, without: str = "", without_names: Collection[str] = ()
+) -> Callable[..., Any]:
     """Give a command every flag of the scheduler; what was given lands in the context, under ``ASKED_FLAGS``.
 
-    ``without``: letters that have another meaning there.
+    ``without``: letters that have another meaning there; ``without_names``: flags that have.
     """
     for flag in reversed(FLAGS):
-        command = _scheduler_option(flag, without)(command)
+        if flag.name not in without_names:
+            command = _scheduler_option(flag, without)(command)
     return command
 
 

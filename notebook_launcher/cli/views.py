@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher import events
 from notebook_launcher.cli import notifying
+from notebook_launcher.cli.bench_view import BenchView
 from notebook_launcher.cli.checks import checked_words, show_check
 from notebook_launcher.cli.cluster_table import show_clusters
 from notebook_launcher.cli.course_words import CourseEvent, course_words
@@ -26,6 +27,7 @@ from notebook_launcher.cli.price import price_warning, price_words
 from notebook_launcher.cli.progress import CopyView
 from notebook_launcher.cli.receipt import show_receipt
 from notebook_launcher.cli.report import elapsed, json_line
+from notebook_launcher.cli.run_views import cell_words, fetched_words, queued_words, ran_words
 from notebook_launcher.cli.tables import Tables
 from notebook_launcher.cli.times import clock, moment
 from notebook_launcher.cli.waitline import WaitingLine, is_news, waiting_parts
@@ -228,6 +230,7 @@ class TextView(BaseView):
         self._status: Status | None = None
         self._tables = Tables(console)
         self._copies = CopyView(console)
+        self._bench = BenchView(console, self._aside)
         self._listing = Listing(console)
         self._looks = Looks(console)
         self._told: events.Waiting | None = None
@@ -287,6 +290,7 @@ class TextView(BaseView):
             self._unanswered(event)
         elif isinstance(event, events.Running):
             what = "JupyterLab is starting" if self._starts else "the way there is being opened"
+            what = "the notebook is starting" if event.program == "notebook" else what
             self._wait(f"job {event.job} runs on {event.node}; {what}")
         elif isinstance(event, events.Tunnelled):
             if self._verbose:
@@ -308,12 +312,16 @@ class TextView(BaseView):
         elif isinstance(event, events.Left):
             self._say(f"Session {event.session} goes on without this terminal (job {event.job}).")
             self._say(f"  come back:  {event.come_back}\n  end it:     {event.stop}", whole=True)
+            if event.results:
+                self._say(f"  results:    {event.results}", whole=True)
         elif isinstance(event, events.ShellOpening):
             self._stop_status()  # it must not run over what the node prints
             if event.command is None:
                 self._say(opening_words(event))
         elif isinstance(event, events.Planned):
             self._planned(event)
+        elif isinstance(event, events.NotebookQueued | events.CellRuns | events.NotebookRan | events.ResultsFetched):
+            self._run(event)
         elif isinstance(event, events.Asking):
             self._wait(event.text)
         elif isinstance(event, events.Bill):
@@ -340,6 +348,9 @@ class TextView(BaseView):
         elif isinstance(event, events.CheckedAll):
             self._stop_status()
             self._say(checked_words(event), style="" if event.faults else "green")
+        elif isinstance(event, events.BenchStep | events.BenchReported):
+            self._stop_waiting()
+            self._bench.show(event)
         elif isinstance(event, events.Copying | events.Copied):
             self._stop_status(keep_bar=True)
             self._copies.show(event)
@@ -362,10 +373,32 @@ class TextView(BaseView):
         elif isinstance(event, events.Idle):
             self._say(event.text, style="yellow")
             self._ring()
-        elif self._in_place and not self._console.is_dumb_terminal and not self._console.legacy_windows:
+        elif self._holds_a_line:
             self._held = self._held or HeldLine(self._console)
             self._held.tell(event)
             self._show_held()
+
+    def _run(self, event: events.NotebookQueued | events.CellRuns | events.NotebookRan | events.ResultsFetched) -> None:
+        if isinstance(event, events.NotebookQueued):
+            self._say(queued_words(event), aside=True)
+        elif isinstance(event, events.NotebookRan):
+            self._say(ran_words(event), style="green")
+        elif isinstance(event, events.ResultsFetched):
+            sentence, lines = fetched_words(event)
+            self._say(sentence)
+            for line in lines:
+                self._say(line, whole=True)
+        elif self._holds_a_line:
+            self._stop_waiting()
+            self._held = self._held or HeldLine(self._console)
+            self._held.runs(event)
+            self._show_held()
+        else:
+            self._say(cell_words(event), aside=True)
+
+    @property
+    def _holds_a_line(self) -> bool:
+        return self._in_place and not self._console.is_dumb_terminal and not self._console.legacy_windows
 
     def _ring(self) -> None:
         if self._console.is_terminal:
@@ -507,6 +540,7 @@ class TextView(BaseView):
     def _stop_status(self, *, keep_bar: bool = False) -> None:
         if not keep_bar:
             self._copies.stop()
+        self._bench.stop()
         self._looks.pause()
         self._stop_waiting()
 
@@ -519,7 +553,10 @@ class TextView(BaseView):
 
 
 #: what says that the session is not held any more, or not by us
-_NOT_HELD = (events.Running, events.Ending, events.Ended, events.Left)
+_NOT_HELD = (
+    *(events.Running, events.Ending, events.Ended, events.Left),
+    *(events.NotebookRan, events.ResultsFetched, events.Bill),
+)
 
 
 def _now() -> datetime:

@@ -14,6 +14,8 @@ from .layout import USERS, BoxPlan
 
 HERE = Path(__file__).resolve().parent
 NAMESPACES = ("mnt", "uts", "ipc", "net", "pid")
+# enter.py as a module, whose bytecode Python keeps, and without looking at what else is installed
+ENTER = (sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(HERE)!r}); import enter; enter.main()")
 
 
 def start(plan: BoxPlan, mark: Path, mounts_of: int | None = None) -> int:
@@ -67,7 +69,7 @@ def argv(
     command. Working directory: the user's home. See enter.py for terminals and signals.
     """
     who = "root:0:/root" if user == "root" else f"{user}:{USERS[user].uid}:{USERS[user].home}"
-    entry = [sys.executable, "-I", "-S", str(HERE / "enter.py"), "--pid", str(pid)]
+    entry = [*ENTER, "--pid", str(pid)]
     entry += ["--namespaces", ",".join(NAMESPACES), "--user", who]
     shell_of = {} if user == "root" else {"SHELL": USERS[user].shell}
     for name, value in (shell_of | dict(env or {})).items():
@@ -78,5 +80,5 @@ def argv(
 
 def network_argv(pid: int, command: Sequence[str], hosts: Path) -> list[str]:
     """Return the command line that runs one of the host's own programs in the network of a box."""
-    entry = [sys.executable, "-I", "-S", str(HERE / "enter.py"), "--pid", str(pid)]
+    entry = [*ENTER, "--pid", str(pid)]
     return [*entry, "--namespaces", "net,uts", "--hosts", str(hosts), "--", *command]

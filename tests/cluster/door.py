@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import processes, users
+from . import boxes, processes, users
 from .layout import BOXES, COMPUTE_NODES, DEFAULT_GENERATION
 from .report import say
 
@@ -86,7 +86,7 @@ def open_door(generation: str, state: Path, keys: Path, laptop: int) -> Door:
 def _start_forwarding(listener: socket.socket, state: Path, laptop: int) -> int:
     forward = [sys.executable, "-I", "-S", str(HERE / "forward.py"), str(listener.fileno())]
     forward += [str(BOXES["login"].outside), "22"]
-    inside = [sys.executable, "-I", "-S", str(HERE / "enter.py"), "--pid", str(laptop), "--namespaces", "net", "--"]
+    inside = [*boxes.ENTER, "--pid", str(laptop), "--namespaces", "net", "--"]
     # The shell goes away at once, so that the forwarder is nobody's child and needs nobody to wait for it.
     started = subprocess.run(
         ["sh", "-c", '"$@" >/dev/null 2>&1 & echo $!', "sh", "setsid", *inside, *forward],

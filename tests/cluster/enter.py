@@ -1,6 +1,10 @@
 """Run a program inside a box, as if it had been started there, under the terminal of the caller.
 
-    python3 enter.py --pid PID --namespaces mnt,uts,ipc,net,pid [--user NAME:UID:HOME] [--hosts FILE] -- PROGRAM ARG...
+    python3 enter.py --pid PID --namespaces mnt,uts,ipc,net,pid [--user NAME:UID:HOME] [--env NAME=VALUE]...
+                     [--hosts FILE] -- PROGRAM ARG...
+
+PID is the box's first process, as the host counts. Without --user the caller's user and environment stay; --hosts names
+a file that is shown as /etc/hosts.
 
 Why not nsenter: a program can only get into a PID namespace as a new child, so somebody has to stay outside and
 wait. nsenter waits with the default signal handling: at Ctrl-C *it* dies, the caller believes that all is over,
@@ -12,19 +16,22 @@ and the program in the box loses its terminal in the middle of its own clean-up.
 - the exit status, or the signal that ended the program, becomes that of the process outside;
 - if the process outside is killed with SIGKILL, so is the program.
 
-There is no new session and no new terminal: isatty() is true in the box if it is true here. The file stands
-alone, so that starting it costs no more than starting Python.
+There is no new session and no new terminal: isatty() is true in the box if it is true here. The tests start this
+thousands of times: the file stands alone, imports little, and `boxes.py` has Python keep its bytecode.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import os
 import resource
 import signal
 import sys
-from typing import NoReturn
+import warnings  # noqa: F401, as os.execvpe imports it, when the host's files are out of sight
+
+TYPE_CHECKING = False  # not from typing, which takes longer to import than all the rest
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 CLONE_NEWNS = 0x00020000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
@@ -121,26 +128,23 @@ def wait_for(child: int, waiting: set[signal.Signals]) -> NoReturn:
         os._exit(os.waitstatus_to_exitcode(status))
 
 
-def _arguments() -> tuple[argparse.Namespace, list[str]]:
-    parser = argparse.ArgumentParser(description="Run a program inside a box of the practice cluster.")
-    parser.add_argument("--pid", type=int, required=True, help="the box's first process, as the host counts")
-    parser.add_argument("--namespaces", required=True, help="which namespaces to join, with commas")
-    parser.add_argument("--user", help="NAME:UID:HOME; without it the caller's user and environment stay")
-    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
-    parser.add_argument("--hosts", help="a file to show as /etc/hosts")
+def _arguments() -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """Return the options but for --env, what --env sets, and the program."""
     border = sys.argv.index("--")
-    return parser.parse_args(sys.argv[1:border]), sys.argv[border + 1 :]
+    words = sys.argv[1:border]
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    extra = dict(value.split("=", 1) for name, value in pairs if name == "--env")
+    return {name: value for name, value in pairs if name != "--env"}, extra, sys.argv[border + 1 :]
 
 
 def main() -> NoReturn:
     """Join, fork where a PID namespace asks for it, become the user, run."""
-    arguments, argv = _arguments()
-    kinds = arguments.namespaces.split(",")
-    extra = dict(pair.split("=", 1) for pair in arguments.env)
+    options, extra, argv = _arguments()
+    kinds = options["--namespaces"].split(",")
     try:
-        join_namespaces(arguments.pid, kinds)
-        if arguments.hosts:
-            show_hosts_file(arguments.hosts)
+        join_namespaces(int(options["--pid"]), kinds)
+        if "--hosts" in options:
+            show_hosts_file(options["--hosts"])
     except OSError as error:
         print(f"The box cannot be entered: {error.strerror}.", file=sys.stderr)
         sys.exit(125)
@@ -152,8 +156,8 @@ def main() -> NoReturn:
         if child:
             wait_for(child, waiting)
     environment = dict(os.environ)
-    if arguments.user:
-        environment = become(arguments.user)
+    if "--user" in options:
+        environment = become(options["--user"])
         if "TERM" in os.environ:
             environment["TERM"] = os.environ["TERM"]
     if "pid" in kinds:

@@ -1,0 +1,20 @@
+"""The notebooks in small: parameters with which each runs within seconds on two cores, for tests alone.
+
+What is measured with them is true, and of no use: a reader's numbers come from the parameters that the notebooks have.
+"""
+
+from __future__ import annotations
+
+SMALL: dict[str, dict[str, object]] = {
+    "hello": {},
+    "beginner-tensorflow": {"EPOCHS": 3, "IMAGES": 2000},
+    "game-of-life": {"SIZE": 256, "STEPS": 5, "TORCH_COMPILE": False},  # to compile takes up to a minute
+    "core-scaling": {"CORES": "1,2", "SIZE": 256, "BUDGET": 0.5},
+    "compare": {},
+}
+
+# What a notebook computes with: one of these libraries has to be there. The others make do with numpy and matplotlib.
+NEEDS: dict[str, tuple[str, ...]] = {
+    "beginner-tensorflow": ("tensorflow",),
+    "game-of-life": ("tensorflow", "torch"),
+}

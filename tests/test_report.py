@@ -1,0 +1,294 @@
+"""What runs have recorded, compared and reported: with recorded results, damaged and hostile ones too."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import random
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notebook_launcher import charts, report
+from notebook_launcher.comparing import Ran, compared, fingerprints, read_recording
+from notebook_launcher.report import Report, as_csv, as_html, as_markdown, interval, make_report, seconds
+
+HOSTILE = "<script>alert(1)</script>|`x`\n$x^2$ [a](http://b) =1+1"
+
+
+def record(name: str = "fit", median: float = 1.0, repeats: int = 9, **others: object) -> str:
+    chance = random.Random(median)
+    times = sorted(median * (1 + chance.gauss(0, 0.01)) for _ in range(repeats))
+    middle = times[repeats // 2]
+    data = {
+        "version": 1, "name": name, "parameters": {"EPOCHS": 1}, "times": times, "median": middle, "low": times[0],
+        "high": times[-1], "iqr": 0.1, "work": 1000, "unit": "images", "throughput": 1000 / middle,
+        "synchronised": True, "warmup": 1, "device": {"kind": "cpu", "name": "AMD EPYC", "library": "numpy"},
+        "recorded": "2026-11-22T04:00:00Z",
+        "fingerprint": {"cpu": "AMD EPYC", "cores_allotted": 4, "libraries": {"numpy": "2.3.1"}, "job": "7"},
+    }  # fmt: skip
+    return json.dumps({**data, **others})
+
+
+def ran(values: dict[str, str], *lines: str, state: str = "done", **others: object) -> Ran:
+    name = " ".join(f"{key}={value}" for key, value in values.items())
+    return Ran(name, tuple(values.items()), state, read_recording("\n".join(lines)), **others)  # type: ignore[arg-type]
+
+
+def reported(*runs: Ran, baseline: str = "") -> Report:
+    return make_report(
+        "tiny.ipynb", "cores=1,4", "launch-notebook bench tiny.ipynb", "2026-11-22 05:00", runs, baseline
+    )
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def test_damaged_lines_are_counted_and_cost_nothing_else() -> None:
+    damaged = ['{"name": "half', "[]", "7", '{"name": "x"}', record(median=float("nan")), record(times=["x"]),
+               record(median=-1), record(work=True), "[" * 3000]  # fmt: skip
+    found = read_recording("\n".join([record("a"), *damaged, "", record("b")]))
+    assert [one.name for one in found.results] == ["a", "b"]
+    assert found.damaged == len(damaged)
+
+
+@given(st.text() | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps))
+def test_any_text_is_read(text: str) -> None:
+    read_recording(text)
+
+
+@given(st.dictionaries(st.sampled_from(list(json.loads(record()))), st.none() | st.text() | st.floats() | st.lists(
+    st.integers()) | st.dictionaries(st.text(), st.text())))  # fmt: skip
+def test_any_record_can_be_reported(changes: dict[str, object]) -> None:
+    text = reported(ran({"cores": "1"}, json.dumps({**json.loads(record()), **changes})))
+    assert "tiny.ipynb" in as_html(text)
+    assert as_markdown(text, "plots")
+    assert as_csv(text)
+
+
+# --- compared -----------------------------------------------------------------------------------------------------
+
+
+def test_a_speed_up_is_against_the_first_with_an_interval_around_it() -> None:
+    one, four = compared([ran({"cores": "1"}, record(median=4.0)), ran({"cores": "4"}, record(median=1.0))])
+    assert one.baseline
+    assert one.speedup is None
+    found = four.speedup
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low <= found.ratio <= found.high
+    assert found.low > 3.8
+    assert found.high < 4.2
+    assert found.against == "cores=1"
+
+
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
+    """Not to the percent: a bootstrap of 15 times is a little too sure of itself."""
+    chance, hits = random.Random(3), 0
+    for _ in range(60):
+        times = [[mean * (1 + chance.gauss(0, 0.05)) for _ in range(15)] for mean in (2.0, 1.0)]
+        lines = [record(median=sorted(some)[7], times=some) for some in times]
+        found = compared([ran({"a": "1"}, lines[0]), ran({"a": "2"}, lines[1])])[1].speedup
+        assert found is not None
+        hits += (found.low or 9) <= 2.0 <= (found.high or 0)
+    assert hits >= 50
+
+
+def test_too_few_times_give_a_ratio_and_no_interval() -> None:
+    row = compared([ran({"a": "1"}, record(median=4.0)), ran({"a": "2"}, record(median=2.0, repeats=3))])[1]
+    assert row.speedup is not None
+    assert row.speedup.low is row.speedup.high is None
+    assert report.times_as_quick(row) in ("2.00×", "2.01×", "1.99×", "2.02×", "1.98×")
+
+
+def test_another_baseline_is_taken_where_it_has_the_result() -> None:
+    runs = [ran({"a": "1"}, record("x"), record("y")), ran({"a": "2"}, record("x", 2.0)), ran({"a": "3"}, record("y"))]
+    rows = {(row.ran.name, row.label): row for row in compared(runs, "a=2")}
+    assert rows["a=2", "x (EPOCHS=1)"].baseline
+    assert rows["a=1", "x (EPOCHS=1)"].speedup is not None
+    assert rows["a=1", "y (EPOCHS=1)"].baseline  # a=2 has no y
+
+
+def test_what_was_not_synchronised_is_compared_with_nothing() -> None:
+    runs = [ran({"a": "1"}, record(synchronised=False)), ran({"a": "2"}, record()), ran({"a": "3"}, record(median=2.0))]
+    one, two, three = compared(runs)
+    assert one.speedup is None
+    assert not one.baseline
+    assert "not synchronised" in one.note
+    assert two.baseline
+    assert three.speedup is not None
+    assert three.speedup.against == "a=2"
+
+
+def test_different_work_is_compared_within_the_same_work_only() -> None:
+    small, large = record(work=1000), record(work=5000, median=5.0)
+    runs = [ran({"N": n, "cores": c}, line) for n, line in (("1", small), ("5", large)) for c in ("1", "4")]
+    rows = compared(runs)
+    assert [row.baseline for row in rows] == [True, False, True, False]
+    assert rows[3].speedup is not None
+    assert rows[3].speedup.against == "N=5 cores=1"
+    assert "other work than the baseline (5000 images, not 1000 images)" in rows[3].note
+
+
+def test_results_of_one_run_are_told_apart() -> None:
+    gpu = {"kind": "cuda", "name": "A100", "library": "torch"}
+    lines = [record("sort", parameters={"size": 1}), record("sort", parameters={"size": 2}), record("sort", device=gpu,
+             parameters={"size": 2}), record("sort", parameters={"size": 1})]  # fmt: skip
+    rows = compared([ran({"cores": "1"}, *lines), ran({"cores": "4"}, *lines)])
+    labels = ["sort (size=1)", "sort (size=2) on cpu", "sort (size=2) on cuda", "sort (size=1), again (2)"]
+    assert [row.label for row in rows] == labels * 2
+    assert [row.baseline for row in rows] == [True] * 4 + [False] * 4
+
+
+def test_a_parameter_that_the_matrix_varies_is_no_part_of_a_results_name() -> None:
+    runs = [ran({"EPOCHS": "1"}, record()), ran({"EPOCHS": "2"}, record(parameters={"EPOCHS": 2}))]
+    assert [row.label for row in compared(runs)] == ["fit", "fit"]
+
+
+def test_what_is_the_same_and_what_differs_of_the_machines() -> None:
+    other = {"cpu": "AMD EPYC", "cores_allotted": 8, "libraries": {"numpy": "2.3.1"}, "job": "8"}
+    runs = [ran({"a": "1"}, record()), ran({"a": "2"}, record(fingerprint=other)), ran({"a": "3"}, state="failed")]
+    found = fingerprints(runs)
+    assert found.same == (("cpu", "AMD EPYC"), ("libraries.numpy", "2.3.1"))
+    assert found.columns == ("cores_allotted",)
+    assert found.rows == (("a=1", ("4",)), ("a=2", ("8",)))
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4.2134, "4.21 s"), (0.9996, "1.00 s"), (0.0123, "12.3 ms"), (1e-6, "1.00 µs"), (5e-8, "50.0 ns"), (3600, "3 600 s"),
+     (None, "–"), (1e-12, "0.00100 ns")],
+)  # fmt: skip
+def test_times_have_three_digits_and_a_unit(value: float | None, text: str) -> None:
+    assert seconds(value).replace("\N{NARROW NO-BREAK SPACE}", " ") == text
+
+
+def test_both_ends_of_an_interval_have_one_unit() -> None:
+    assert interval(0.0121, 0.0126) == "12.1 – 12.6 ms"
+    assert interval(None, 1.0) == "–"
+
+
+# --- the report ---------------------------------------------------------------------------------------------------
+
+
+class Page(HTMLParser):
+    """The tags, their attributes and the text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "action", "srcset", "data")]
+        assert not [name for name, _ in attrs if name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def hostile() -> Report:
+    bad = record(
+        HOSTILE, parameters={HOSTILE: HOSTILE}, unit=HOSTILE, fingerprint={HOSTILE: HOSTILE, "b": {"c": HOSTILE}}
+    )
+    failed = ran({"cores": "4", "X": HOSTILE}, state="failed", why=HOSTILE, image=HOSTILE, job=HOSTILE)
+    runs = (ran({"cores": "1", "X": HOSTILE}, bad), ran({"cores": "2", "X": HOSTILE}, bad), failed)
+    made = make_report(HOSTILE, HOSTILE, HOSTILE, "now", runs)
+    return dataclasses.replace(made, plots=tuple(charts.draw_all(made)))
+
+
+def test_the_page_asks_nobody_for_anything_and_names_are_text() -> None:
+    page = Page(as_html(hostile()))
+    assert "script" not in page.tags
+    assert page.links
+    assert all(link.startswith("data:image/svg+xml;base64,") for link in page.links)
+    assert page.text.count("<script>alert(1)</script>") >= 5
+    assert "default-src 'none'" in as_html(hostile())
+    assert not re.search(r"url\(|@import", as_html(hostile()))
+
+
+def test_markdown_keeps_hostile_names_in_their_cells() -> None:
+    text = as_markdown(hostile(), "report-plots")
+    markup = re.sub(r"(?<!`)``(?!`).*?(?<!`)``(?!`)", "", text)  # code is text in any case
+    assert "<script>" not in "\n".join(line for line in markup.splitlines() if not line.startswith("    "))
+    table = [line for line in text.splitlines() if line.startswith("| cores=") and "fit" not in line]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table if "–" in line or "baseline" in line} == {11}
+    assert "](http" not in text.split("## Made")[0]
+    assert "(report-plots/1-times.png)" in text
+
+
+def test_a_spreadsheet_takes_nothing_for_a_formula() -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(reported(ran({"X": "=1+1", "Y": "-1"}, record("=cmd()")))))))
+    assert rows[0]["result"] == "'=cmd() (EPOCHS=1)"
+    assert rows[0]["X"] == "'=1+1"
+    assert rows[0]["Y"] == "-1"
+    assert float(rows[0]["median_s"]) == pytest.approx(1.0, rel=0.05)
+
+
+def test_failed_combinations_stand_in_all_three_with_why() -> None:
+    made = reported(ran({"cores": "1"}, record(), queued=7.0), ran({"cores": "4"}, state="failed", why="No such node."))
+    page = Page(as_html(made))
+    for text in (page.text, as_markdown(made, "p"), as_csv(made)):
+        assert "No such node." in text
+    assert "2 combinations: 1 done, 1 failed" in page.text
+    states = {row["combination"]: row["state"] for row in csv.DictReader(io.StringIO(as_csv(made)))}
+    assert states == {"cores=1": "done", "cores=4": "failed"}
+
+
+def test_how_it_was_measured_is_told() -> None:
+    bad = record(synchronised=False, warmup=3, repeats=5)
+    told = " ".join(report.how_measured(reported(ran({"a": "1"}, record(), bad, "{damaged"))))
+    assert "the median of 5 to 9 repeats; repeats before them to warm up: 1 to 3" in told
+    assert "1 of 2 results were not synchronised" in told
+    assert "One line of the recorded results could not be read" in told
+    assert report.how_measured(reported(ran({"a": "1"}))) == ["Nothing was measured."]
+
+
+def test_what_all_combinations_share_is_said_once() -> None:
+    made = reported(ran({"cores": "1", "EPOCHS": "1"}, record()), ran({"cores": "4", "EPOCHS": "1"}, record()))
+    assert report.shared(made) == "EPOCHS=1"
+    assert [line.cells[0] for line in report.lines(made)] == ["cores=1", "cores=4"]
+    alone = reported(ran({"cores": "1", "EPOCHS": "1"}, record()))
+    assert [line.cells[0] for line in report.lines(alone)] == ["cores=1 EPOCHS=1"]
+
+
+# --- plots --------------------------------------------------------------------------------------------------------
+
+
+def test_plots_are_drawn_of_each_result_and_against_cores() -> None:
+    runs = [ran({"env": env, "cores": cores}, record(median=4.0 / int(cores)), record("one", synchronised=False))
+            for env in ("a", "b") for cores in ("1", "4")]  # fmt: skip
+    plots = charts.draw_all(reported(*runs))
+    assert [plot.name for plot in plots] == ["1-times", "1-cores", "2-times"]
+    for plot in plots:
+        assert plot.svg.startswith(b"<?xml")
+        assert plot.png.startswith(b"\x89PNG")
+        assert b"http" not in re.sub(rb"https?://(www\.w3\.org|purl\.org|creativecommons\.org)", b"", plot.svg)
+    assert plots[0].svg == charts.draw_all(reported(*runs))[0].svg  # the same each time
+
+
+def test_curves_are_of_what_differs_in_cores_alone() -> None:
+    runs = [
+        ran({"env": env, "cores": cores}, record()) for env, cores in (("a", "1"), ("a", "4"), ("b", "2"), ("b", "16"))
+    ]
+    rows = reported(*runs, ran({"env": "c", "cores": "1"}, record())).rows
+    curves = charts._curves(rows)
+    assert [(name, [cores for cores, _ in points]) for name, points in curves] == [("a", [1, 4]), ("b", [2, 16])]
+
+
+def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert charts.why_no_plots() == ""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert "matplotlib is not installed here" in charts.why_no_plots()

@@ -1,0 +1,163 @@
+"""Hold ``timing.measure`` against ``torch.utils.benchmark.Timer``: ten workloads, one run, medians within 2 %.
+
+    python tests/timing_against_torch.py [FOLDER_OF_TIMING]     (needs PyTorch; a minute where it is quiet)
+
+Both measure the same function in turn, in short rounds and in changing order, so that what else happens on the machine
+hits both. Compared are the medians that both find in a round: the middle one of all rounds' quotients has to be within
+2 % of 1. Rounds are added until that is sure, or there are many. A workload that is off is measured again, three times
+at most. Ends with 1 if one is off each time.
+
+PyTorch's Timer is told to time as many calls together as ``measure`` has chosen. Left alone it takes more, and on a
+busy machine a long block nearly always has something else in it, which the median of short ones leaves out. One thread
+computes: several wait for each other there, and times jump by a hundredfold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROUNDS = (12, 160)  # at least, at most
+SECONDS = 0.03  # for each of the two in each round
+TRIES = 3
+LIMIT = 0.02
+
+
+def workloads() -> dict[str, Callable[[], object]]:
+    """Return ten pieces of work between 10 µs and 50 ms, on the CPU."""
+    import torch
+
+    torch.manual_seed(1)
+    vector, wide = torch.randn(100_000), torch.randn(512, 1024)
+    small, middle, large = (torch.randn(size, size) for size in (96, 256, 768))
+    # results of some kilobytes: to get memory for large ones takes as long as the heap happens to make it
+    images, kernels = torch.randn(1, 32, 28, 28), torch.randn(32, 32, 3, 3)
+    numbers = list(range(20_000))
+    model = torch.nn.Sequential(torch.nn.Linear(784, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
+    optimiser = torch.optim.Adam(model.parameters())
+    x, y = torch.randn(64, 784), torch.randint(10, (64,))
+
+    def step() -> None:
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimiser.step()
+
+    return {
+        "matrix product, 96": lambda: small @ small,
+        "matrix product, 256": lambda: middle @ middle,
+        "matrix product, 768": lambda: large @ large,
+        "convolution": lambda: torch.nn.functional.conv2d(images, kernels),
+        "relu": lambda: torch.relu(vector),
+        "softmax": lambda: torch.softmax(wide, dim=1),
+        "sort": lambda: torch.sort(vector),
+        "training step": step,
+        "sum in Python": lambda: sum(numbers),
+        "loop in Python": lambda: [n * n % 7 for n in numbers for _ in range(10)],
+    }
+
+
+@dataclass
+class Compared:
+    """What both found: medians in seconds, one for each round."""
+
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+
+    @property
+    def apart(self) -> float:
+        """By which share ours is above theirs, in the middle of all rounds."""
+        return statistics.median(self._quotients) - 1
+
+    @property
+    def sure(self) -> bool:
+        """Whether more rounds would not change the verdict."""
+        import timing
+
+        if len(self.ours) < ROUNDS[0]:
+            return False
+        rounds = timing.from_times("quotients", self._quotients)
+        low, high = rounds.low - 1, rounds.high - 1
+        return -LIMIT <= low <= high <= LIMIT or high < -LIMIT or low > LIMIT
+
+    @property
+    def _quotients(self) -> list[float]:
+        return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+
+
+def measured(name: str, fn: Callable[[], object]) -> Compared:
+    """Measure by both in turn."""
+    import timing
+    from torch.utils.benchmark import Timer
+
+    compared = Compared()
+    calls = timing.measure(fn, name=name, budget=SECONDS).calls_per_time
+    torch_timer = Timer("fn()", globals={"fn": fn}, num_threads=1)
+
+    def by_measure() -> None:
+        # a precision that is not reached: both spend the same time
+        m = timing.measure(fn, name=name, budget=SECONDS, min_repeats=1, max_repeats=10**6, precision=1e-9)
+        compared.ours.append(m.median)
+
+    def by_torch() -> None:
+        until = time.perf_counter() + SECONDS
+        times = [torch_timer.timeit(calls).median]
+        while time.perf_counter() < until:
+            times.append(torch_timer.timeit(calls).median)
+        compared.theirs.append(statistics.median(times))
+
+    for number in range(ROUNDS[1]):
+        for turn in (by_measure, by_torch) if number % 2 else (by_torch, by_measure):
+            turn()
+        if compared.sure:
+            break
+    return compared
+
+
+def agree(name: str, fn: Callable[[], object]) -> bool:
+    """Print a line of the table for each try, and return whether both agree in one of them."""
+    import timing
+
+    for attempt in range(TRIES):
+        found = measured(name, fn)
+        same = abs(found.apart) <= LIMIT
+        ours, theirs = (timing.duration(statistics.median(times)) for times in (found.ours, found.theirs))
+        word = "" if same else "  again" if attempt < TRIES - 1 else "  OFF"
+        print(f"{name:22}{ours:>10}{theirs:>10}{100 * found.apart:>+9.2f} %{len(found.ours):>8}{word}", flush=True)
+        if same:
+            return True
+    return False
+
+
+def main() -> int:
+    """Print the table, and what each of them adds to a call; return the exit code."""
+    parser = argparse.ArgumentParser(description="Hold timing.measure against torch.utils.benchmark.Timer.")
+    here = Path(__file__).resolve().parent.parent / "notebooks"
+    parser.add_argument("folder", nargs="?", default=here, type=Path, help="where timing.py lies")
+    sys.path.insert(0, str(parser.parse_args().folder))
+    try:
+        import timing
+        import torch
+        from torch.utils.benchmark import Timer
+    except ImportError as error:
+        print(f"{error}: this needs PyTorch and timing.py.", file=sys.stderr)
+        return 2
+    timing.use_threads(1)
+    print(f"PyTorch {torch.__version__}, {timing.cpu_device()}, 1 thread")
+    print(f"{'':22}{'measure':>10}{'torch':>10}{'apart':>11}{'rounds':>8}")
+    off = [name for name, fn in workloads().items() if not agree(name, fn)]
+    empty = Timer("fn()", globals={"fn": lambda: None}).blocked_autorange(min_run_time=0.2).median
+    print(
+        f"An empty call takes {timing.duration(timing.overhead())} by measure, {timing.duration(empty)} by torch's Timer."
+    )
+    good = f"{len(workloads())} workloads, medians within {100 * LIMIT:g} %"
+    print(f"off: {', '.join(off)}" if off else good)
+    return 1 if off else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
