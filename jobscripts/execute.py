@@ -52,6 +52,8 @@ OUTPUTS_KEPT, OUTPUT_SIZE_KEPT = 1000, 32 * 2**20
 
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*")
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+# what a kernel says of its ports as it starts, and the places of a crash in every thread
+ASIDE = re.compile(r'.*IPKernelApp\] WARNING|File ".*", line \d|(Current thread|Thread) 0x|Extension modules:')
 ERROR_LINE = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|Iteration)\b.*")
 
 #: the first line of a script that was made here: a file of that name without it is somebody else's
@@ -445,7 +447,7 @@ class KernelsWords:
         for _ in range(16):
             self._hear()
         lines = [one_line(line) for line in self._heard.decode("utf-8", "replace").splitlines()]
-        return [line for line in lines if line and "IPKernelApp] WARNING" not in line][-8:]
+        return [line for line in lines if line and not ASIDE.match(line)][-8:]
 
 
 class Cells:

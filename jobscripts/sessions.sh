@@ -182,9 +182,9 @@ remove_records() {
   done
   ((${#folders[@]} == 0)) || rm -rf -- "${folders[@]}"
   ((${#files[@]} == 0)) || rm -f -- "${files[@]}"
-  ((${#empty[@]} == 0)) || rmdir -- "${empty[@]}"
+  ((${#empty[@]} == 0)) || rmdir -- "${empty[@]}" || :
   rm -f -- "${records[@]}"
-  rmdir -- "$@"
+  rmdir -- "$@" || :
 } 2>/dev/null
 
 # What making images and environments and looking into them has left where the launcher was killed. As old as records

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MOST_PLOTS = 12
 MOST_BARS = 40  # in one plot
 MOST_CURVES = 8
+MOST_OF_INTERVAL = 1.6  # times the largest value that an axis has room for
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00")  # Okabe and Ito's
 _MARKERS = "os^Dv<>P"
 _DOTS = 130  # an inch, of a PNG
@@ -94,7 +95,10 @@ def _bars(label: str, rows: Sequence[Row]) -> Figure:
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
     axes.invert_yaxis()
-    axes.set_xlim(left=0)
+    longest = max(row.result.median for row in shown)
+    widest = max(row.result.high or 0.0 for row in shown)
+    # one interval that is very wide would leave the others no room: it runs out of the frame then
+    axes.set_xlim(0, min(max(longest, widest), MOST_OF_INTERVAL * longest) * 1.05 / scale)
     axes.set_xlabel(f"median time of one call ({unit}), with its interval; less is better")
     axes.grid(axis="y", visible=False)
     more = f" (the first {MOST_BARS} of {len(rows)})" if len(rows) > MOST_BARS else ""
@@ -159,13 +163,15 @@ def _scaling(label: str, curves: Sequence[Curve]) -> Figure:
     least = min(points[0][0] for _, points in shown)
     most = max(points[-1][0] for _, points in shown)
     axes.plot([least, most], [1.0, most / least], color="0.45", linewidth=1.2, linestyle=(0, (5, 4)), label="ideal")
+    highest = 0.0
     for (name, points), colour, marker in zip(shown, _COLOURS, _MARKERS, strict=False):
         cores, ratios, errors = zip(*_points(points, least), strict=True)
+        highest = max(highest, *ratios)
         axes.errorbar(cores, ratios, yerr=list(zip(*errors, strict=True)), color=colour, marker=marker, markersize=5,
                       linewidth=1.5, capsize=3, label=name)  # fmt: skip
     ticks = sorted({count for _, points in shown for count, _ in points})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, min(axes.get_ylim()[1], MOST_OF_INTERVAL * max(most / least, highest)))
     axes.set_xlabel("cores")
     axes.set_ylabel(f"times as quick as with {'one core' if least == 1 else f'{least} cores'}")
     more = f" (the first {MOST_CURVES} of {len(curves)})" if len(curves) > MOST_CURVES else ""

@@ -216,7 +216,9 @@ def _compared(row: Row, first: Mapping[tuple[str, float | None, str], Row], main
     against, chief = first[row.label, result.work, result.unit], main[row.label]
     note = ""
     if against is not chief:
-        with_what = "a baseline of its own" if against is row else f"“{against.ran.shown or against.ran.name}”"
+        with_what = (
+            "a baseline of its own" if against is row else f"compared with “{against.ran.shown or against.ran.name}”"
+        )
         note = f"other work than the baseline ({_work(result)}, not {_work(chief.result)}): {with_what}"
     if against is row:
         return replace(row, baseline=True, note=note)

@@ -57,7 +57,7 @@ def defaults_in(source: str) -> Defaults | None:
 
 
 def _default(value: ast.expr) -> object:
-    if isinstance(value, ast.Call) and len(value.args) == 2 and not value.keywords:
+    if isinstance(value, ast.Call) and len(value.args) == 2:
         called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
         if called == "setting":
             value = value.args[1]

@@ -249,7 +249,7 @@ def _markdown(report: Report, folder: str) -> Iterator[str]:
         yield ""
         yield from _table(("combination", *report.prints.columns), [(name, *row) for name, row in report.prints.rows])
     yield from ("", "## Made", "", f"{_plain(report.made)}, of the matrix {_code(report.matrix)} by", "")
-    yield from (f"    {printable(report.command)}", "")
+    yield from (f"    {' '.join(printable(report.command).split())}", "")  # a second line would be none of the code
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -82,6 +82,7 @@ Setting = TypeVar("Setting", bool, int, float, str, list[int], list[float], list
 
 _clock = time.perf_counter
 _LEAST_BLOCK = 200e-6  # what is timed at a time, at least: a thousand times what a good clock costs
+_SURELY_LONG = 1.0  # a call that takes this is not a short one that something has held up
 _QUEUE_SHARE = 0.03  # a queue may hold this much of a series when the clock has stopped
 _QUEUE_FLOOR = 100e-6  # … and always this: what an empty queue of a busy machine may take to say so
 _LAPS_FLOOR = 20e-3  # the same for rounds, which are not repeated to make sure
@@ -792,23 +793,22 @@ def _calls_per_time(
     block: Callable[[int], float], least: float, budget: float, name: str, queue: _Queue
 ) -> tuple[int, float | None]:
     """Return how many calls to time together, and the time of a call that was long enough to count already."""
-    calls, spent = 1, 0.0
+    calls = 1
     while True:
         took = block(calls)
         queue.check(calls, took, functools.partial(block, calls))
-        spent += took
-        if took >= 20 * least:
-            return calls, took if calls == 1 else None
-        if took >= least and block(calls) >= least / 2:  # once more: the first may have been held up
+        if calls == 1 and took >= _SURELY_LONG:
+            return calls, took
+        if took >= least and (took := min(took, block(calls))) >= least / 2:  # the first may have been held up
             break
-        if max(spent, least) > budget or calls > 10**9:
+        if least > budget or calls > 10**8:
             raise TooShort(
                 f"{name}: {calls} calls together took {duration(took)}, and {duration(least)} at a time are needed to "
                 "tell anything by this clock. Let one call do more work, or give a larger budget."
             )
         calls = min(10 * calls, max(2 * calls, math.ceil(1.2 * calls * least / took))) if took > 0 else 10 * calls
-    call = min(block(calls) for _ in range(3)) / calls
-    if call < 5e-6 and call < 5 * (empty := overhead()):
+    call = took / calls
+    if call < 5e-6 and (call := min(block(calls) for _ in range(3)) / calls) < 5 * (empty := overhead()):
         raise TooShort(
             f"{name}: a call takes {duration(call)}, and to call a function that does nothing takes {duration(empty)}. "
             "Let one call do more work: loop over it inside the function, and say so by work=."
@@ -1120,9 +1120,8 @@ class Comparison:
                 few = "a single time: no interval" if len(m.times) == 1 else f"only {len(m.times)} times"
                 told.append(f"{row.label}: {few}{'' if len(m.times) == 1 else f', so ± covers {_percent(m.covered)}'}.")
             elif not m.narrow:
-                told.append(
-                    f"{row.label}: the interval is wider than ±{_percent(m.precision)}; the machine was not quiet."
-                )
+                wide = f"the interval is wider than ±{_percent(m.precision)}"
+                told.append(f"{row.label}: {wide}; more times or a quieter machine would narrow it.")
             if row.differs is False and row is not self.rows[self.baseline]:
                 told.append(f"{row.label}: no difference from {self.rows[self.baseline].label} can be told.")
         models = {row.measurement.fingerprint.get("cpu") for row in self.rows} - {None}
@@ -1159,6 +1158,7 @@ class Comparison:
         if logarithmic:  # a bar has no beginning there
             ax.errorbar(medians, places, xerr=[below, above], fmt="o", capsize=4)
             ax.set_xscale("log")
+            ax.grid(axis="x", alpha=0.3)
         else:
             ax.barh(places, medians, xerr=[below, above], capsize=4, height=0.6, color="#7aa6c2")
         for place, row in enumerate(self.rows):
@@ -1167,7 +1167,7 @@ class Comparison:
                 text, (row.measurement.high / scale, place), xytext=(8, 0), textcoords="offset points", va="center"
             )
         ax.set_yticks(places, [row.label for row in self.rows])
-        ax.invert_yaxis()
+        ax.set_ylim(len(places) - 0.4, -0.6)  # the first one on top
         ax.margins(x=0.25)
         if not logarithmic:
             ax.set_xlim(left=0)

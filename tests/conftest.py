@@ -319,7 +319,7 @@ def fetch(cluster: PracticeCluster, box: str, url: str, token: str = "", user: s
         "    print(0); print(error)\n"
     )
     done = subprocess.run(
-        cluster.argv(box, user, ["python3", "-c", program]),
+        cluster.argv(box, user, ["python3", "-c", program], login=False),
         input=f"{url}\n{token}",
         text=True,
         capture_output=True,

@@ -11,10 +11,16 @@ SMALL: dict[str, dict[str, object]] = {
     "game-of-life": {"SIZE": 256, "STEPS": 5, "TORCH_COMPILE": False},  # to compile takes up to a minute
     "core-scaling": {"CORES": "1,2", "SIZE": 256, "BUDGET": 0.5},
     "compare": {},
+    "beginner-torch": {"EPOCHS": 3, "IMAGES": 2000},
+    "resnet-torch": {"EPOCHS": 2, "IMAGES": 400, "IMAGE": 16, "WIDTH": 8, "BLOCKS": 1},
+    "gpu-usage": {},  # draws the recording that lies beside it
+    "cpu-vs-gpu": {"SIZES": "32,128,512", "WIDTHS": "32,128", "BUDGET": 0.3},
 }
 
 # What a notebook computes with: one of these libraries has to be there. The others make do with numpy and matplotlib.
 NEEDS: dict[str, tuple[str, ...]] = {
     "beginner-tensorflow": ("tensorflow",),
     "game-of-life": ("tensorflow", "torch"),
+    "beginner-torch": ("torch",),
+    "resnet-torch": ("torch",),
 }

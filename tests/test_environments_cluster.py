@@ -92,8 +92,9 @@ def test_a_cell_runs_in_the_environment_that_was_named(
     page = browser.new_page()
     new_notebook(page, session.ready() + "&reset")  # not the notebook of another test
     assert run_cell(page, 0, WHO) == f"/opt/envs/{environment} {setting}"
-    type_into_cell(page, 1, FIT)  # what TensorFlow says of itself comes first
-    assert run_cell(page, 2, "'learns', losses[-1] < losses[0]", 120) == "('learns', True)"
+    if environment == "tf-mkl":  # a whole notebook learns with the other one: test_notebooks_cluster.py
+        type_into_cell(page, 1, FIT)  # what TensorFlow says of itself comes first
+        assert run_cell(page, 2, "'learns', losses[-1] < losses[0]", 120) == "('learns', True)"
     note = f"cat ~/.notebook-launcher/sessions/{session.session_id}/image.json"
     wait_until(lambda: "sha256:" in shell(cluster, note), 60, "the image's digest is noted")
     found = json.loads(shell(cluster, note))

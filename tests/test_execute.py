@@ -21,6 +21,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from notebook_launcher import causes
+from notebook_launcher.errors import OutOfMemory
 from tests.test_jobscripts import JOBSCRIPTS, VENV_BIN, Job, library, permissions, read_json, wait_until
 
 # Quotes, what a shell would run, a space, and a dash at the beginning: all that may be in the name of a file.
@@ -287,7 +289,7 @@ def test_a_job_that_is_stopped_keeps_what_there_is_and_begins_anew(run: Callable
 
 def test_a_kernel_that_is_killed(run: Callable[..., Job]) -> None:
     """As by the system when there is no memory left; the process beside it is another cell's."""
-    job = run("# Grow", "import os\nprint('before', flush=True)\nos.write(2, b'')\nos.kill(os.getpid(), 9)", "print(1)")
+    job = run("# Grow", "import os, time\nprint('before')\ntime.sleep(1)\nos.kill(os.getpid(), 9)", "print(1)")
     report = job.run()
     assert (report["cause"], report["exit_code"]) == ("kernel-died", 1)
     message = "The kernel was killed in cell 1 of 2 (Grow), perhaps for want of memory: ask for more."
@@ -299,14 +301,16 @@ def test_a_kernel_that_is_killed(run: Callable[..., Job]) -> None:
 
 
 def test_a_kernel_that_crashes_is_quoted_in_the_log(run: Callable[..., Job]) -> None:
-    abort = "import ctypes\nctypes.CDLL(None).abort()"
-    job = run("import faulthandler\nfaulthandler.enable()", abort)
+    """The kernel keeps what its process had as standard error; what a crash writes there tells the cause."""
+    words = "terminate called after throwing an instance of 'std::bad_alloc'"
+    job = run(f"import os, sys\nos.write(sys.stderr._original_stdstream_copy, b{words!r})\nos.abort()")
     report = job.run()
-    assert (report["cause"], report["message"]) == (
-        "kernel-died",
-        "The kernel crashed in cell 2 of 2 (signal SIGABRT).",
-    )
-    assert "the kernel said: Fatal Python error: Aborted" in job.log.read_text()
+    assert report["cause"] == "kernel-died"
+    assert report["message"] == "The kernel crashed in cell 1 of 1 (signal SIGABRT)."
+    log = job.log.read_text().splitlines()
+    assert f"the kernel said: {words}" in "\n".join(log)
+    behind = causes.behind(log)
+    assert behind is not None and behind[0].kind is OutOfMemory, "which the launcher reads there"
 
 
 def test_a_notebook_whose_runner_is_killed(run: Callable[..., Job]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.errors import UsageError
@@ -48,6 +48,7 @@ def test_values_with_blanks_and_commas_stand_in_quotes() -> None:
     assert values == {"a b", "c,d", "it's", "x=y"}
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=12))
 def test_a_name_can_be_typed_as_a_matrix_again(value: str) -> None:
     one = with_parameters(parse("cores=2"), [("NAME", value)])
@@ -95,6 +96,7 @@ def test_what_is_wrong_is_told(text: str, told: str) -> None:
     assert told in f"{error.what} | {error.why} | {error.mend}"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:

@@ -144,6 +144,11 @@ def test_the_notebooks_that_come_along_can_all_be_copied() -> None:
     assert all(name.endswith((".ipynb", ".py")) for name in files_of(()))
 
 
+def test_each_of_them_is_documented() -> None:
+    table = (Path(__file__).parent.parent / "docs" / "notebooks.md").read_text()
+    assert [name for name in bundled() if f"\n| `{name}` | " not in table] == []
+
+
 def launcher(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "notebook_launcher", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"})
@@ -164,7 +169,7 @@ def test_the_command_copies_to_this_machine_without_a_cluster(home: Path) -> Non
     assert done.returncode == NotebookInvalid.exit_code and "did you mean hello?" in done.stderr
     done = launcher("notebooks", "copy", "hello", "--to", "lab", "--cluster", "here")
     assert done.returncode == 0, done.stderr
-    assert "hello.ipynb, timing.py" in done.stdout
+    assert "hello.ipynb, timing.py" in done.stderr
     assert (home.parent / "lab" / "hello.ipynb").read_bytes() == bundled()["hello"].read_bytes()
 
 
@@ -180,7 +185,7 @@ def alice(cluster: PracticeCluster) -> Iterator[Path]:
 
 def test_they_come_to_the_users_folder_on_the_cluster(cluster: PracticeCluster, alice: Path) -> None:
     def words(box: str, *words: str) -> str:
-        return cluster.run(box, "alice", ["launch-notebook", "notebooks", "copy", *words], check=True).stdout
+        return cluster.run(box, "alice", ["launch-notebook", "notebooks", "copy", *words], check=True).stderr
 
     assert "brought to ~/notebooks" in words("laptop")
     arrived = {path.name for path in (alice / "notebooks").iterdir()}

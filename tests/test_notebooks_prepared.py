@@ -26,7 +26,7 @@ from notebook_launcher.parameters import UNKNOWN, defaults_in
 pytestmark = pytest.mark.timeout(120)
 PARAMETERS = """\
 import timing
-EPOCHS = timing.setting("EPOCHS", 5)
+EPOCHS = timing.setting("EPOCHS", 5, least=1)
 RATE: float = 0.01
 EXTRA_LAYERS = False
 DEVICE = "auto"

@@ -49,6 +49,7 @@ def lab(cluster: PracticeCluster) -> Iterator[Callable[..., str]]:
         return cluster.run(box, "alice", list(argv), check=True).stdout
 
     for box in ("laptop", "login"):
+        told("rm", "-rf", "lab", "runs", "other", box=box)
         told("python3", "-c", MAKE, box=box)
     yield told
     for box in ("laptop", "login"):
@@ -65,7 +66,8 @@ def test_a_run_with_parameters_from_the_laptop_to_its_results(
 ) -> None:
     run = start("run", "lab/train.ipynb", "-p", "SECONDS", "3", "--with", "lab/data.txt", *ENV)
     run.expect(r"Notebook train.ipynb: 5 code cells, with SECONDS=3; data.txt, helper.py go")
-    run.expect(r"Cell 4 of 5 · Train · 0:0\d · 9:\d\d left")
+    run.expect(r"Cell 4 of 5 · Train · 0:\d\d · ")
+    run.expect(r"\d:\d\d left")
     run.expect("came to its end: 5 code cells")
     run.expect(r"runs/train-[\w-]+/train.ipynb")
     run.expect("beside it: out/table.csv, usage.csv")
@@ -84,9 +86,10 @@ def test_a_cell_that_fails_is_told_and_what_there_is_comes(
     cluster: PracticeCluster, start: Start, lab: Callable[..., str]
 ) -> None:
     run = start("run", "lab/train.ipynb", "-p", "FAIL", "True", "--with", "lab/data.txt", *ENV)
-    run.expect(r"Cell 4 of 5 \(Train\) failed: ValueError: the learning rate is too high")
-    run.expect("its outputs up to there: runs/train-")
     assert run.end() == 36
+    said = " ".join(run.printed.split())  # as it is folded
+    assert "Cell 4 of 5 (Train) failed: ValueError: the learning rate is too high" in said
+    assert "its outputs up to there: runs/train-" in said and "The end of the job's log" not in said
     text = result(lab, "train.ipynb")
     assert (
         "0 the data" in text
@@ -105,13 +108,13 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     detach = ["--detach"] if how == "detached" else []
     run = start("run", "lab/train.ipynb", "-p", "SECONDS", "12", "--with", "lab/data.txt", *detach, *ENV)
     if how == "detached":
-        run.expect(r"results: +launch-notebook results \d")
+        run.expect(r"results: +launch-notebook results --cluster practice \d")
         assert run.end() == 0
     else:
         run.expect("Cell 4 of 5")
     if how == "left":
         run.send("d\r")
-        run.expect(r"results: +launch-notebook results \d")
+        run.expect(r"results: +launch-notebook results --cluster practice \d")
         assert run.end() == 0
     elif how == "killed":
         run.child.kill(signal.SIGKILL)
@@ -169,8 +172,6 @@ def test_a_run_as_a_script_on_the_login_node_works_in_the_notebooks_folder(
     assert "the data" in result(lab, "train.out", box="login", where="other")
     assert "import helper" in result(lab, "train.py", box="login", where="other")
     assert lab("cat", "lab/out/table.csv", box="login") == "a,b"
-    wrong = start("open", run.session_id, box="login")
-    assert wrong.end() == 40
     assert_nothing_left(cluster)
 
 

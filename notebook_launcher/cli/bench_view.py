@@ -37,10 +37,9 @@ class BenchView:
         self._step = event
         self._since = {name: self._since.get(name, now) for name in event.running}
         in_place = self._console.is_terminal and not self._console.is_dumb_terminal
-        lasts = not in_place or " failed: " in event.what
-        if lasts:
+        if not in_place or _lasts(event):
             self.stop()
-            self._print(self._aside, f"{event.what} {counts(event)}" if not in_place else event.what)
+            self._print(self._aside, event.what if in_place else f"{event.what} ({counts(event)})")
         if in_place and (event.waiting or event.running):
             self._update()
 
@@ -68,7 +67,7 @@ class BenchView:
         lines += [f"  {name}  {stopwatch(elapsed() - self._since[name])}" for name in step.running[:MOST_LINES]]
         if len(step.running) > MOST_LINES:
             lines.append(f"  and {len(step.running) - MOST_LINES} more")
-        lines.append(f"  {step.what}")
+        lines += [] if _lasts(step) else [f"  {step.what}"]
         return Text(printable("\n".join(lines)), no_wrap=True, overflow="ellipsis")
 
     def _print(self, console: Console, text: str) -> None:
@@ -83,7 +82,12 @@ def counts(step: events.BenchStep) -> str:
     parts += [f"{len(step.failed)} failed"] if step.failed else []
     parts += [f"{len(step.running)} run"] if step.running else []
     parts += [f"{len(step.waiting)} wait"] if step.waiting else []
-    return f"({', '.join(parts)})"
+    return ", ".join(parts)
+
+
+def _lasts(step: events.BenchStep) -> bool:
+    """Whether a step is worth a line that stays: what failed."""
+    return " failed: " in step.what
 
 
 def report_lines(event: events.BenchReported) -> list[str]:

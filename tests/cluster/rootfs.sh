@@ -30,6 +30,26 @@ cat >/etc/lmod/modulespath <<'PATHS'
 /usr/share/lmod/lmod/modulefiles/
 PATHS
 
+addto=/usr/share/lmod/lmod/libexec/addto
+mv $addto $addto.lua
+cat >$addto <<'SHELL'
+#!/bin/sh
+# Lmod's own is the one in Lua. A login shell asks it several times: what is plain is answered here, in less time.
+lua() { exec "$0.lua" $end "$@"; }
+end= is_set= value=
+if [ "$1" = --append ]; then end=$1; shift; fi
+case "$1" in *[!A-Z_]* | "") lua "$@" ;; esac
+case "$#$2" in *:*) lua "$@" ;; 2*) ;; *) lua "$@" ;; esac
+eval "is_set=\${$1+yes} value=\${$1-}"
+case "$is_set:$value:" in
+    ::) echo "$2"; exit ;;
+    yes:: | yes:::) value= ;;
+    *::* | *":$2:"*) lua "$@" ;;
+esac
+if [ "$end" ]; then echo "$value:$2"; else echo "$2:$value"; fi
+SHELL
+chmod 755 $addto
+
 # A site's Podman: it has images for everybody, and keeps what it makes on the node and not in homes. Podman does not
 # look up the images of /etc/containers/storage.conf for ordinary users.
 cat >/etc/containers/storage-of-users.conf <<'STORAGE'

@@ -65,8 +65,13 @@ def image(name: str, generation: str) -> Artefact:
     base = recipes.image_base(wanted.suite, wanted.packages)
     wheels = recipes._artefact(f"wheels-image-{name}", _make_wheels, REQUIREMENTS[name], wanted.python, _index(name))
     also = [inspect.getsource(recipes._apptainer_build), recipes.QUICK_COMPRESSION]
-    return recipes._artefact(f"definition-{name}", _make_image, name, definition_here(name), inputs=(base, wheels),
+    return recipes._artefact(f"image-{called(name)}", _make_image, name, definition_here(name), inputs=(base, wheels),
                              tools=(parts.rootfs,), also=also)  # fmt: skip
+
+
+def called(name: str) -> str:
+    """Return what the image of a definition is called here: a jupyterlab is part of every cluster."""
+    return "jupyterlab-shipped" if name == "jupyterlab" else name
 
 
 def _index(name: str) -> str:
@@ -107,11 +112,10 @@ def build_image(name: str, generation: str) -> Artefact:
 def provide_image(cluster: PracticeCluster, name: str) -> str:
     """Build an image if it is missing, put it on a running cluster, and return its path there."""
     artefact = build_image(name, cluster.generation)
-    called = "jupyterlab-shipped" if name == "jupyterlab" else name  # there is one of that name on every cluster
-    target = cluster.directory / "sw" / "images" / f"{called}.sif"
+    target = cluster.directory / "sw" / "images" / f"{called(name)}.sif"
     if not target.exists():
         try:
             os.link(artefact.path / f"{name}.sif", target)
         except OSError:  # the cache is on another disk
             shutil.copy2(artefact.path / f"{name}.sif", target)
-    return f"/sw/images/{called}.sif"
+    return f"/sw/images/{called(name)}.sif"

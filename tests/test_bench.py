@@ -1,0 +1,652 @@
+"""The story of a bench, with a cluster of the test's own that keeps count of what was queued."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import queue
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from notebook_launcher import bench as story
+from notebook_launcher import events, ledger
+from notebook_launcher.answer import Answer
+from notebook_launcher.bench import BenchWish
+from notebook_launcher.catalogue import Catalogue, Queue, Reading, Record, join
+from notebook_launcher.errors import (
+    AccountRefused,
+    BenchIncomplete,
+    ConnectionLost,
+    EnvironmentUnknown,
+    GresRefused,
+    HostCommandFailed,
+    Interrupted,
+    LimitRefused,
+    NotebookInvalid,
+    SchedulerAway,
+    SchedulerSilent,
+    SubmitUncertain,
+    UsageError,
+)
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.interrupts import HungUp, Interrupts
+from notebook_launcher.mending import CountedPrompts
+from notebook_launcher.moments import iso
+from notebook_launcher.pace import Pace
+from notebook_launcher.plan import Ask, Here, Place, Plan
+from notebook_launcher.profiles import ClusterProfile, Environment
+from notebook_launcher.schedulers.base import JobRef, JobStatus, State
+from notebook_launcher.schedulers.slurm import Slurm
+from notebook_launcher.session import Session, Site, new_session
+from notebook_launcher.stage import Stage
+from tests.test_report import record
+
+NOW = datetime.now().astimezone()
+PROFILE = ClusterProfile(environments={"tf-gpu": Environment(), "tf-mkl": Environment()})
+CELLS = [
+    {"cell_type": "code", "id": "p", "metadata": {"tags": ["parameters"]}, "source": "EPOCHS = 1\nWIDE = 1",
+     "execution_count": None, "outputs": []},
+    {"cell_type": "code", "id": "c", "metadata": {}, "source": "import helper", "execution_count": None, "outputs": []},
+]  # fmt: skip
+
+
+class Killed(BaseException):
+    """The launcher ends here, without a word and without tidying up."""
+
+
+class Cluster:
+    """Sessions whose jobs end as the test wishes. ``queued``: the names of the combinations, as their jobs came."""
+
+    def __init__(self) -> None:
+        self.host = Host(self)
+        self.queued: list[str] = []
+        self.sessions: dict[str, Session] = {}
+        self.parameters: dict[str, dict[str, object]] = {}
+        self.flags: dict[str, dict[str, str | None]] = {}
+        self.files: dict[str, dict[str, dict[str, object]]] = {}
+        self.ends: Callable[[Session], dict[str, object] | None] = lambda _session: {"cause": "finished"}
+        self.at_queueing: Callable[[Session], None] = lambda _session: None
+        self.after_queueing: Callable[[Session], None] = lambda _session: None
+        self.discarded: list[str] = []
+        self.connections = self.most = 0
+        self.silent = False
+
+    def queue_run(
+        self, plan: Plan, stage: Stage, prepared: Any, *, written: Callable[[Session], None]
+    ) -> tuple[Session, None]:
+        session = new_session("/sessions", plan.request, scheduler="slurm", cluster=None, host=None,
+                              environment=plan.environment_name, now=stage.site.now, program="notebook")  # fmt: skip
+        self.sessions[session.id] = session
+        self.parameters[session.id] = dict(prepared.parameters)
+        self.flags[session.id] = dict(plan.request.flags)
+        written(session)
+        self.at_queueing(session)
+        self.sessions[session.id] = session = dataclasses.replace(session, job=JobRef(str(len(self.queued) + 1)))
+        self.queued.append(session.id)
+        self.files[session.id] = {}
+        self.most = max(self.most, sum("exit" not in files for files in self.files.values()))
+        self.after_queueing(session)
+        return session, None
+
+    def look(self, stage: Stage, **_: object) -> Catalogue:
+        """Let each job that runs end, and each that waits start."""
+        now = stage.clock()
+        for session_id, files in self.files.items():
+            if "started" in files and "exit" not in files and (end := self.ends(self.sessions[session_id])):
+                files["exit"] = end
+            files.setdefault("started", {"node": "node1", "started": iso(now)})
+        records = tuple(
+            Record(session, self.files.get(name, {}).get("started"), None, self.files.get(name, {}).get("exit"))
+            for name, session in self.sessions.items()
+        )
+        told = {
+            session.job.id: JobStatus(session.job, State.COMPLETED if "exit" in self.files[name] else State.RUNNING)
+            for name, session in self.sessions.items()
+            if session.job
+        }
+        return join(Reading(records, whole=True), {Queue("slurm"): None if self.silent else told}, now)
+
+    def fetch(self, _stage: Stage, session: Session, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.files[session.id].get("exit", {}).get("cause") == "finished":
+            (folder / "results.jsonl").write_text(record(median=1.0 + len(self.queued) / 10) + "\n")
+
+    def discard(self, _host: object, session: Session) -> None:
+        self.discarded.append(session.id)
+        del self.sessions[session.id]
+
+    @property
+    def epochs(self) -> list[object]:
+        return [self.parameters[session].get("EPOCHS") for session in self.queued]
+
+
+class Host(LocalHost):
+    """A login node that is there, until it is not."""
+
+    remote = True
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.reconnected = 0
+        self.in_queue: list[str] = []  # what squeue tells: a job, its name, its script
+        self.queue_fails = 0
+
+    def run(self, argv: Any, **_: object) -> Answer:  # type: ignore[override]
+        if "squeue" in argv:
+            return Answer(self.queue_fails, "".join(f"{row}\n" for row in self.in_queue), "")
+        return Answer(1, "", "")
+
+    def stream(self, *_: object) -> Any:
+        raise HostCommandFailed("no streams here")
+
+    def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
+        assert replace()
+        self.reconnected += 1
+
+
+class Shown:
+    """A view that remembers, and the prompts of somebody who is not there, or says ``answer``."""
+
+    def __init__(self) -> None:
+        self.events: list[events.Event] = []
+        self.asks, self.answer, self.asked = False, None, ""
+
+    def show(self, event: events.Event) -> None:
+        self.events.append(event)
+
+    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
+        pass
+
+    def secret(self, text: str, *, echo: bool = False) -> str | None:
+        return None
+
+    def line(self, text: str) -> str | None:
+        return None
+
+    def confirm(self, text: str) -> bool | None:
+        self.asked += text
+        return self.answer
+
+    @property
+    def said(self) -> str:
+        steps = (event.what for event in self.events if isinstance(event, events.BenchStep))
+        return "\n".join([*steps, *(event.text for event in self.events if isinstance(event, events.Noted))])
+
+    @property
+    def steps(self) -> list[events.BenchStep]:
+        return [event for event in self.events if isinstance(event, events.BenchStep)]
+
+    @property
+    def report(self) -> events.BenchReported:
+        return [event for event in self.events if isinstance(event, events.BenchReported)][-1]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
+    cluster = Cluster()
+
+    @contextlib.contextmanager
+    def open_stage(place: Place, view: Any, prompts: Any, interrupts: Interrupts) -> Iterator[Stage]:
+        cluster.connections += 1
+        site = Site("/home/alice", "alice", "login", datetime.now().astimezone())
+        yield Stage(place, cluster.host, site, Slurm(), "/sessions", view, CountedPrompts(prompts), interrupts)
+
+    def make_plan(ask: Ask, _here: Here) -> Plan:
+        name = ask.words[0] if ask.words else None
+        if name not in (None, *PROFILE.environments):
+            raise EnvironmentUnknown(f"There is no environment “{name}”.")
+        place = Place(PROFILE, ask.cluster or "practice", None, "slurm")
+        return Plan(place, story.Request(dict(ask.flags)), name, Environment(), None, asked=frozenset(ask.flags))
+
+    class Quick(Pace):
+        def after_answer(self, start_in: float | None = None) -> float:
+            return 0.01
+
+        def after_silence(self) -> float:
+            return 0.01
+
+    for name, value in {
+        "open_stage": open_stage, "make_plan": make_plan, "settle": lambda ask, *_: ask, "queue_run": cluster.queue_run,
+        "look": cluster.look, "fetch_results": cluster.fetch, "discard_session": cluster.discard, "Pace": Quick,
+        "read_job": lambda *_: None, "APPEARS_WITHIN": 0.3, "AGAIN_AFTER": 0.01, "draw_all": lambda _report: [],
+        "end_jobs": lambda _stage, ended: [cluster.files[one.id].update(exit={"cause": "stopped"}) for one in ended],
+    }.items():  # fmt: skip
+        monkeypatch.setattr(story, name, value)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "helper.py").write_text("x = 1\n")
+    write_notebook(CELLS)
+    return cluster
+
+
+def write_notebook(cells: list[dict[str, Any]], name: str = "tiny.ipynb") -> None:
+    python = {"kernelspec": {"name": "python3", "display_name": "Python 3"}, "language_info": {"name": "python"}}
+    Path(name).write_text(json.dumps({"cells": cells, "metadata": python, "nbformat": 4, "nbformat_minor": 5}))
+
+
+def run(
+    matrix: str = "EPOCHS=1,2,3,4,5,6", *, flags: dict[str, str | None] | None = None, words: tuple[str, ...] = (),
+    at: str | None = None, shown: Shown | None = None, interrupts: Interrupts | None = None, **wish: Any,
+) -> Shown:  # fmt: skip
+    shown = shown or Shown()
+    said = BenchWish(matrix, wish.pop("notebook", "tiny.ipynb"), **wish)
+    ask, here = Ask(flags or {}, cluster=at, words=words), Here("laptop", has_slurm=False)
+    story.bench(ask, here, said, shown, shown, interrupts or Interrupts())
+    return shown
+
+
+def states(folder: str = "bench-tiny") -> dict[str, str]:
+    entries = json.loads(Path(folder, "bench.json").read_text())["entries"]
+    return {entry["name"]: entry["state"] for entry in entries}
+
+
+# --- all goes well ------------------------------------------------------------------------------------------------
+
+
+def test_all_combinations_run_some_at_once_and_are_reported(cluster: Cluster) -> None:
+    shown = run("env=tf-gpu,tf-mkl cores=1,4 gpus=0,1", flags={"time": "5"}, at_once=3)
+    assert len(cluster.queued) == 8
+    assert cluster.most == 3
+    assert cluster.connections == 1
+    assert set(states().values()) == {"done"}
+    assert cluster.flags[cluster.queued[1]] == {"time": "5", "ntasks": "1", "cpus-per-task": "1", "gpus": "1"}
+    assert shown.report.rows == 8
+    for name in ("html", "md", "csv"):
+        text = Path("bench-tiny", f"report.{name}").read_text()
+        assert "tf-mkl" in text
+    assert Path("bench-tiny").stat().st_mode & 0o777 == 0o700
+    assert Path("bench-tiny/bench.json").stat().st_mode & 0o777 == 0o600
+    last = shown.steps[-1]
+    assert (last.waiting, last.running, len(last.done), last.failed) == ((), (), 8, ())
+
+
+def test_a_second_call_queues_nothing_and_does_not_even_connect(cluster: Cluster) -> None:
+    run()
+    shown = run()
+    assert len(cluster.queued) == 6
+    assert cluster.connections == 1
+    assert "nothing is queued" in shown.said
+    assert shown.report.rows == 6
+
+
+def test_a_larger_matrix_adds_to_what_is_there(cluster: Cluster) -> None:
+    run("EPOCHS=1,2")
+    run("EPOCHS=2,3")
+    assert cluster.epochs == [1, 2, 3]
+    assert list(states()) == ["EPOCHS=1", "EPOCHS=2", "EPOCHS=3"]
+    assert "EPOCHS=1" in Path("bench-tiny/report.md").read_text()
+
+
+def test_parameters_for_all_and_an_environment_for_all(cluster: Cluster) -> None:
+    run("cores=1", pairs=(("EPOCHS", "3"),), words=("tf-mkl",))
+    (session,) = cluster.queued
+    assert cluster.parameters[session] == {"EPOCHS": 3}
+    assert cluster.sessions[session].record.environment == "tf-mkl"
+
+
+# --- some fail ----------------------------------------------------------------------------------------------------
+
+
+def fails(epochs: int, cluster: Cluster, cause: str = "notebook-failed") -> None:
+    def ends(session: Session) -> dict[str, object]:
+        broken = cluster.parameters[session.id].get("EPOCHS") == epochs
+        message = "Cell 2 of 2 (Train) failed: ValueError: no."
+        return {"cause": cause, "message": message, "exit_code": 1} if broken else {"cause": "finished"}
+
+    cluster.ends = ends
+
+
+def test_what_failed_stands_there_with_why_and_is_run_again_only_when_told(cluster: Cluster) -> None:
+    fails(2, cluster)
+    with pytest.raises(BenchIncomplete, match="1 of 3 combinations failed") as caught:
+        run("EPOCHS=1,2,3")
+    assert "EPOCHS=2: " in caught.value.why
+    assert "ValueError: no" in caught.value.why
+    assert states() == {"EPOCHS=1": "done", "EPOCHS=2": "failed", "EPOCHS=3": "done"}
+    assert "ValueError: no" in Path("bench-tiny/report.html").read_text()
+    with pytest.raises(BenchIncomplete):
+        run("EPOCHS=1,2,3")
+    assert cluster.epochs == [1, 2, 3]
+    cluster.ends = lambda _session: {"cause": "finished"}
+    run("EPOCHS=1,2,3", retry_failed=True)
+    assert cluster.epochs == [1, 2, 3, 2]
+    assert set(states().values()) == {"done"}
+    assert sorted(path.name for path in Path("bench-tiny/runs").iterdir()) == ["EPOCHS=1", "EPOCHS=2", "EPOCHS=2-2",
+                                                                              "EPOCHS=3"]  # fmt: skip
+
+
+def test_a_job_that_the_scheduler_puts_back_goes_on(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([{"cause": "stopped", "message": "preempted"}])
+    cluster.ends = lambda _session: next(ends, {"cause": "finished"})
+
+    def final_status(_stage: Stage, session: Session, _record: object) -> JobStatus:
+        cluster.files[session.id].clear()  # it runs anew, in the same directory
+        return JobStatus(JobRef("1"), State.PENDING)
+
+    monkeypatch.setattr(story, "final_status", final_status)
+    run("EPOCHS=1")
+    assert len(cluster.queued) == 1
+    assert states() == {"EPOCHS=1": "done"}
+
+
+def test_a_refusal_of_one_is_one_failure(cluster: Cluster) -> None:
+    def refuse(session: Session) -> None:
+        if cluster.flags[session.id].get("gpus") == "1":
+            del cluster.sessions[session.id]
+            raise GresRefused("Slurm refused the job.", why="There is no GPU there.")
+
+    cluster.at_queueing = refuse
+    with pytest.raises(BenchIncomplete, match="1 of 2") as caught:
+        run("gpus=0,1")
+    assert "There is no GPU there." in caught.value.why
+    assert states() == {"gpus=0": "done", "gpus=1": "failed"}
+
+
+def test_what_refuses_all_of_them_ends_the_work_at_once(cluster: Cluster) -> None:
+    def refuse(session: Session) -> None:
+        del cluster.sessions[session.id]
+        raise AccountRefused("The account is not yours.")
+
+    cluster.at_queueing = refuse
+    with pytest.raises(AccountRefused):
+        run()
+    assert set(states().values()) == {"planned"}
+    cluster.at_queueing = lambda _session: None
+    run()
+    assert len(cluster.queued) == 6
+
+
+def test_a_limit_on_jobs_is_kept_to(cluster: Cluster) -> None:
+    def refuse(session: Session) -> None:
+        if sum("exit" not in files for files in cluster.files.values()) >= 2:
+            del cluster.sessions[session.id]
+            raise LimitRefused("No more than two jobs.")
+
+    cluster.at_queueing = refuse
+    shown = run()
+    assert len(cluster.queued) == 6
+    assert cluster.most == 2
+    assert shown.said.count("No more than 2 jobs are taken at once") == 1
+
+
+def test_a_scheduler_that_is_away_is_tried_again_and_then_given_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = iter(range(3))
+
+    def away(session: Session) -> None:
+        if next(refusals, None) is not None:
+            del cluster.sessions[session.id]
+            raise SchedulerAway("The scheduler does not answer.")
+
+    cluster.at_queueing = away
+    run("EPOCHS=1,2")
+    assert cluster.epochs == [1, 2]
+    monkeypatch.setattr(story, "AWAY_WITHIN", 0.05)
+    refusals = iter(range(1000))
+    with pytest.raises(SchedulerAway) as caught:
+        run("EPOCHS=3")
+    assert "the same command goes on" in caught.value.mend
+
+
+# --- killed, and run again ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_killed_just_after_a_job_was_queued_and_run_again(cluster: Cluster, at: int) -> None:
+    """The id of the session is noted by then, that of the job is not."""
+
+    def kill(session: Session) -> None:
+        if len(cluster.queued) == at:
+            raise Killed
+
+    cluster.after_queueing = kill
+    with pytest.raises(Killed):
+        run()
+    cluster.after_queueing = lambda _session: None
+    run()
+    assert sorted(cluster.epochs) == [1, 2, 3, 4, 5, 6]  # type: ignore[type-var]
+    assert set(states().values()) == {"done"}
+
+
+def test_killed_before_a_job_was_queued_and_run_again(cluster: Cluster) -> None:
+    def kill(session: Session) -> None:
+        if len(cluster.queued) == 2:
+            raise Killed
+
+    cluster.at_queueing = kill
+    with pytest.raises(Killed):
+        run()
+    cluster.at_queueing = lambda _session: None
+    shown = run()
+    assert sorted(cluster.epochs) == [1, 2, 3, 4, 5, 6]  # type: ignore[type-var]
+    assert len(cluster.discarded) == 1  # so that nobody can queue it any more
+    assert "was not queued; it is queued again" in shown.said
+
+
+def test_a_job_whose_number_nobody_has_noted_is_found_in_the_queue(cluster: Cluster) -> None:
+    def kill(session: Session) -> None:
+        raise Killed
+
+    cluster.at_queueing = kill
+    with pytest.raises(Killed):
+        run("EPOCHS=1")
+    (session,) = cluster.sessions.values()
+    cluster.files[session.id] = {}
+    cluster.host.queue_fails = 1
+    with pytest.raises(SchedulerSilent) as caught:  # then nothing is queued, and nothing is taken away
+        run("EPOCHS=1")
+    assert "the same command goes on" in caught.value.mend
+    cluster.host.queue_fails, cluster.host.in_queue = 0, [f"77|{session.id}|/x"]
+    run("EPOCHS=1")
+    assert (cluster.queued, cluster.discarded) == ([], [])
+    assert states() == {"EPOCHS=1": "done"}
+
+
+def test_killed_while_results_are_fetched_and_run_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(story, "fetch_results", kill)
+    with pytest.raises(Killed):
+        run("EPOCHS=1,2")
+    monkeypatch.setattr(story, "fetch_results", cluster.fetch)
+    run("EPOCHS=1,2")
+    assert sorted(cluster.epochs) == [1, 2]  # type: ignore[type-var]
+    assert set(states().values()) == {"done"}
+
+
+# --- the connection -----------------------------------------------------------------------------------------------
+
+
+def test_a_lost_connection_is_mended_and_nothing_is_queued_twice(cluster: Cluster) -> None:
+    lost = iter([2, 4])
+    next_at = [next(lost)]
+
+    def lose(session: Session) -> None:
+        if len(cluster.queued) == next_at[0]:
+            next_at[0] = next(lost, 99)
+            raise ConnectionLost("The connection to login is lost.")
+
+    cluster.after_queueing = lose
+    shown = run()
+    assert cluster.host.reconnected == 2
+    assert sorted(cluster.epochs) == [1, 2, 3, 4, 5, 6]  # type: ignore[type-var]
+    assert shown.said.count("Connected again") == 2
+
+
+def test_a_connection_that_never_holds_is_given_up_with_the_way_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(*_: object, **__: object) -> Catalogue:
+        raise ConnectionLost("The connection to login is lost.")
+
+    monkeypatch.setattr(story, "look", lose)
+    with pytest.raises(ConnectionLost) as caught:
+        run()
+    assert "the same command goes on" in caught.value.mend
+    monkeypatch.setattr(story, "look", cluster.look)
+    run()
+    assert len(cluster.queued) == 6
+
+
+def test_an_answer_that_was_not_heard_is_looked_for(cluster: Cluster) -> None:
+    def unheard(session: Session) -> None:
+        if len(cluster.queued) == 1:
+            raise SubmitUncertain("It may have been queued.")
+
+    cluster.after_queueing = unheard
+    run("EPOCHS=1,2")
+    assert sorted(cluster.epochs) == [1, 2]  # type: ignore[type-var]
+
+
+def test_a_silent_scheduler_is_told_once_and_waited_for(cluster: Cluster) -> None:
+    looks = iter(range(6))
+
+    def ends(_session: Session) -> dict[str, object] | None:
+        cluster.silent = next(looks, None) is not None
+        return None if cluster.silent else {"cause": "finished"}
+
+    cluster.ends = ends
+    shown = run("EPOCHS=1")
+    assert shown.said.count("The scheduler does not answer") == 1
+    assert states() == {"EPOCHS=1": "done"}
+
+
+# --- interrupted --------------------------------------------------------------------------------------------------
+
+
+def interrupted(cluster: Cluster, kind: str = "end", after: int = 3) -> Interrupts:
+    interrupts = Interrupts()
+
+    def interrupt(_session: Session) -> None:
+        if len(cluster.queued) == after:
+            interrupts.arrive(kind)  # type: ignore[arg-type]
+
+    cluster.after_queueing = interrupt
+    cluster.ends = lambda _session: None
+    return interrupts
+
+
+def test_ctrl_c_where_nobody_can_be_asked_leaves_the_jobs(cluster: Cluster) -> None:
+    with pytest.raises(Interrupted) as caught:
+        run(interrupts=interrupted(cluster))
+    assert "3 jobs go on." in caught.value.why
+    assert "the same command goes on" in caught.value.mend
+    cluster.ends = lambda _session: {"cause": "finished"}
+    run()
+    assert sorted(cluster.epochs) == [1, 2, 3, 4, 5, 6]  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize(("answer", "ended"), [(True, 0), (None, 0), (False, 3)])
+def test_ctrl_c_asks_whether_the_jobs_go_on(cluster: Cluster, answer: bool | None, ended: int) -> None:
+    shown = Shown()
+    shown.asks, shown.answer = True, answer
+    with pytest.raises(Interrupted):
+        run(shown=shown, interrupts=interrupted(cluster))
+    assert "3 jobs of this bench are in the queue or running. Let them go on?" in shown.asked
+    assert sum("exit" in files for files in cluster.files.values()) == ended
+    cluster.ends = lambda _session: {"cause": "finished"}
+    run()
+    assert set(states().values()) == {"done"}
+    assert len(cluster.queued) == 6 + ended
+
+
+def test_a_closed_terminal_leaves_the_jobs(cluster: Cluster) -> None:
+    with pytest.raises(HungUp):
+        run(interrupts=interrupted(cluster, "leave"))
+    assert list(states().values()).count("queued") == 3
+
+
+# --- the folder ---------------------------------------------------------------------------------------------------
+
+
+def about(folder: Path) -> dict[str, Any]:
+    return {"folder": folder, "notebook": "n.ipynb", "digest": "d", "place": "practice", "now": NOW}
+
+
+def test_a_second_launcher_at_the_same_folder_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    with (
+        ledger.hold(**about(tmp_path / "bench-tiny")),
+        pytest.raises(UsageError, match="Another launch-notebook is at the bench"),
+    ):
+        run()
+    assert cluster.queued == []
+
+
+@pytest.mark.parametrize("change", ["notebook", "helper"])
+def test_a_changed_notebook_is_refused_and_begun_anew_when_told(cluster: Cluster, change: str) -> None:
+    run("EPOCHS=1")
+    if change == "notebook":
+        write_notebook([*CELLS, {**CELLS[1], "id": "d", "source": "print(1)"}])
+    else:
+        Path("helper.py").write_text("x = 2\n")
+    with pytest.raises(UsageError, match="was changed since") as caught:
+        run("EPOCHS=1")
+    assert "--output" in caught.value.mend
+    assert "--fresh" in caught.value.mend
+    run("EPOCHS=1", output=Path("other"))
+    run("EPOCHS=1", fresh=True)
+    assert cluster.epochs == [1, 1, 1]
+    (aside,) = Path().glob("bench-tiny.2*")
+    assert (aside / "runs" / "EPOCHS=1" / "results.jsonl").exists()
+
+
+def test_new_outputs_in_the_notebook_are_no_change(cluster: Cluster) -> None:
+    run("EPOCHS=1")
+    output = {"output_type": "stream", "name": "stdout", "text": "hello"}
+    write_notebook([CELLS[0], {**CELLS[1], "outputs": [output], "execution_count": 3}])
+    run("EPOCHS=1")
+    assert len(cluster.queued) == 1
+
+
+def test_another_place_and_another_notebook_are_refused(cluster: Cluster) -> None:
+    run("EPOCHS=1")
+    with pytest.raises(UsageError, match="of another place, practice"):
+        run("EPOCHS=1", at="elsewhere")
+    write_notebook(CELLS, "other.ipynb")
+    with pytest.raises(UsageError, match=r"of another notebook, tiny\.ipynb"):
+        run("EPOCHS=1", notebook="other.ipynb", output=Path("bench-tiny"))
+
+
+def test_a_folder_of_something_else_and_a_damaged_ledger_are_refused(cluster: Cluster) -> None:
+    Path("full").mkdir()
+    Path("full/thesis.tex").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty, and no bench"):
+        run(output=Path("full"))
+    run("EPOCHS=1")
+    Path("bench-tiny/bench.json").write_text('{"version": 1, "id"')
+    with pytest.raises(UsageError, match=r"bench\.json cannot be read"):
+        run("EPOCHS=1")
+    run("EPOCHS=1", fresh=True)
+    assert len(cluster.queued) == 2
+
+
+# --- mistakes, before anything is contacted -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wish", "kind", "told"),
+    [
+        ({"matrix": "cores=1", "flags": {"ntasks": "4"}}, UsageError, "--ntasks is said beside the matrix"),
+        ({"matrix": "env=tf-gpu", "words": ("tf-mkl",)}, UsageError, "after -- as well"),
+        ({"matrix": "env=nothing"}, EnvironmentUnknown, "no environment “nothing”"),
+        ({"matrix": "LAYERS=1"}, NotebookInvalid, "LAYERS"),
+        ({"matrix": "EPOCHS=1", "notebook": "none.ipynb"}, NotebookInvalid, "none.ipynb"),
+        ({"matrix": "EPOCHS=1", "at_once": 0}, UsageError, "--at-once"),
+        ({"matrix": "EPOCHS=1", "baseline": "cores=1"}, UsageError, "No combination of the matrix is “cores=1”"),
+        ({"matrix": f"EPOCHS={','.join(map(str, range(101)))}"}, UsageError, "101 combinations"),
+    ],
+)
+def test_mistakes_are_told_before_anything_is_contacted(
+    cluster: Cluster, wish: dict[str, Any], kind: type[Exception], told: str
+) -> None:
+    with pytest.raises(kind, match=told):
+        run(**wish)
+    assert cluster.connections == 0
+    assert not Path("bench-tiny").exists()
