@@ -322,12 +322,12 @@ class SessionSeen(Event):
     """One session of a list. ``state``: waiting, starting, running, suspended, ending, ended, gone or unknown.
 
     ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it never said how it ended, and the scheduler
-    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab, shell or notebook; ``purpose``: the
-    launcher's own command that the job is for, such as ``env check``. ``created``: ISO, with the cluster's zone.
-    ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` where it has no limit or
-    does not run. ``walltime``: in words. ``about``: why it waits, or how it ended, in a few words; may be empty.
-    ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a run, with
-    ``done`` of its ``cells`` code cells, as far as that is known.
+    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab, shell or notebook;
+    ``purpose``: the launcher's own command that the job is for, such as ``env check``. ``created``: ISO, with the
+    cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` where it
+    has no limit or does not run. ``walltime``: in words. ``about``: why it waits, or how it ended, in a few words; may
+    be empty. ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a
+    run, with ``done`` of its ``cells`` code cells, as far as that is known.
     """
 
     name: ClassVar[str] = "session"

@@ -106,7 +106,7 @@ class _Fetching:
             del found[origin]
         wanted = self._wanted(found)
         with _kept_here(self._folder):
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(self._folder)
             parts = Path(tempfile.mkdtemp(prefix=".part-", dir=self._folder))
             try:
                 for origin, path, digest in self._streamed(wanted, parts):
@@ -234,7 +234,7 @@ class _Fetching:
                 path, digest, before if before and before.name == candidate else None
             ):
                 continue
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(path.parent)
             part.replace(path)
             self._kept[origin] = _Kept(candidate, digest, seen.size, seen.time)
             return
@@ -339,6 +339,13 @@ def _written(file: IO[bytes], path: Path) -> str:
     return hasher.hexdigest()
 
 
+def _make(folder: Path) -> None:
+    """Make a folder, with those above it that are missing, for this user alone."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def _new(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
 
@@ -349,13 +356,6 @@ def _hash_of(path: Path) -> str:
         while data := file.read(PIECE):
             hasher.update(data)
     return hasher.hexdigest()
-
-
-def _remove_empty(folder: Path, top: Path) -> None:
-    with contextlib.suppress(OSError):
-        while folder != top:
-            folder.rmdir()
-            folder = folder.parent
 
 
 @contextlib.contextmanager

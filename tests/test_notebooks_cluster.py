@@ -30,6 +30,7 @@ PROFILE = """\
 host = "login"
 scheduler = "slurm"
 environment = "torch"
+usage_seconds = 1
 
 [environments.torch]
 container = "{torch}"
@@ -43,7 +44,13 @@ container = "{tensorflow}"
 venv = "/opt/envs/tf-pip"
 """
 AT_ONCE = 3  # each loads a library for many seconds; the machine has few cores
+ENOUGH = 12  # samples of a run's use; gpu-usage wants ten
 RUN_AT_MOST = 600.0  # seconds, in the queue behind the others and with the tests that run beside
+
+# Threads that wait for each other on cores which others use as well take many times as long.
+CORES = {"core-scaling": "2"}
+LONGER: dict[str, dict[str, object]] = {"resnet-torch": {"IMAGES": 2000}}  # so that its phases are sampled
+WIDEST = 118  # letters in a line of the page
 
 DRAWS = re.compile(r"\.plot\(|plt\.(subplots|figure)\(")
 TOO_WIDE = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText.slice(0, 200))"
@@ -52,31 +59,29 @@ RECORDS = re.compile(r"\.record\(")
 
 @dataclass(frozen=True)
 class Run:
-    """A notebook in an environment. ``given``: which results of the runs before it are sent along."""
+    """A notebook in an environment."""
 
     notebook: str
     environment: str
     to: str = "notebook"
-    given: str = ""
 
     @property
     def id(self) -> str:
         return f"{self.notebook} in {self.environment}{' as a script' if self.to == 'script' else ''}"
 
-
-def runs() -> list[Run]:
-    """Return each notebook once, those that need TensorFlow without oneDNN, and one more each way."""
-    every = [
-        Run(name, "tf-pip" if NEEDS.get(name) == ("tensorflow",) else "torch", given=GIVEN.get(name, ""))
-        for name in sorted(bundled())
-    ]
-    return [*every, Run("game-of-life", "tf-mkl"), Run("core-scaling", "torch", to="script")]
+    @property
+    def reads(self) -> bool:
+        """Whether it reads what other runs have made."""
+        return self.notebook in ("compare", "gpu-usage")
 
 
-# What reads others' results gets those of the runs before it.
-GIVEN = {"compare": "results.jsonl", "gpu-usage": "usage.csv"}
-RUNS = runs()
-OTHERS = [run for run in RUNS if not run.given]
+# Each once, those that need TensorFlow without oneDNN; and one more each way.
+RUNS = [
+    *(Run(name, "tf-pip" if NEEDS.get(name) == ("tensorflow",) else "torch") for name in sorted(bundled())),
+    Run("game-of-life", "tf-mkl"),
+    Run("resnet-torch", "torch", to="script"),
+]
+OTHERS = [run for run in RUNS if not run.reads]
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,10 @@ class Runs:
         self._cluster = cluster
         self._home = cluster.directory / "laptop-home" / "alice"
         self._pool = ThreadPoolExecutor(AT_ONCE)
-        before = [run for run in OTHERS if run in wanted or any(one.given for one in wanted)]
+        before = [run for run in OTHERS if run in wanted or any(one.reads for one in wanted)]
         self._done: dict[Run, Future[Done]] = {run: self._pool.submit(self._run, run) for run in before}
         for run in wanted:  # behind those that they wait for, so that these have begun
-            if run.given:
+            if run.reads:
                 self._done[run] = self._pool.submit(self._run_behind, run)
 
     def result(self, run: Run) -> Done:
@@ -113,25 +118,37 @@ class Runs:
         self._pool.shutdown(cancel_futures=True)
 
     def _run_behind(self, run: Run) -> Done:
-        """Give it what the others have made, all in one file; a heading is wanted once."""
-        found = [self.result(one).folder / run.given for one in OTHERS]
-        texts = [path.read_text() for path in found if path.exists()]
-        text = texts[0] if run.given.endswith(".csv") else "".join(texts)
-        given = self._home / "given" / run.notebook / run.given
-        write = 'mkdir -p "$(dirname "$1")"; cat >"$1"'
-        path = str(given.relative_to(self._home))
-        self._cluster.run("laptop", "alice", ["sh", "-c", write, "write", path], input=text, check=True)
-        return self._run(run, "--with", path)
+        """Send what the others have made along, as it lies on the laptop of a student who has run them: in runs/."""
+        made = [self.result(one).folder for one in OTHERS]
+        there = f"given-to-{run.notebook}/runs"
+        copy = ["sh", "-c", 'there=$1; shift; mkdir -p "$there"; cp -r "$@" "$there"', "copy", there]
+        paths = [str(folder.relative_to(self._home)) for folder in made]
+        self._cluster.run("laptop", "alice", [*copy, *paths], check=True)
+        words = ["--with", there]
+        if run.notebook == "gpu-usage":
+            words += ["-p", "USAGE", f"runs/{best_sampled(made).name}/usage.csv"]
+        return self._run(run, *words)
 
     def _run(self, run: Run, *words: str) -> Done:
-        parameters = [word for name, value in SMALL[run.notebook].items() for word in ("-p", name, str(value))]
-        argv = ["launch-notebook", "run", run.notebook, *parameters, *words, "--to", run.to, "--output", "made"]
-        argv += ["--cluster", "notebooks", "-n", "2", "--", run.environment]
+        wanted = SMALL[run.notebook] | LONGER.get(run.notebook, {})
+        parameters = [word for name, value in wanted.items() for word in ("-p", name, str(value))]
+        argv = ["launch-notebook", "run", run.notebook, *parameters, *words, "--to", run.to, "--output", "runs"]
+        argv += ["--cluster", "notebooks", "-n", CORES.get(run.notebook, "1"), "--", run.environment]
         done = self._cluster.run("laptop", "alice", argv, timeout=RUN_AT_MOST)
         said = done.stdout + done.stderr
         session = re.search(r"\(session\s(\d{8}-\d{6}-[a-z2-7]{4})\)", said)
         assert session, said
-        return Done(said, done.returncode, self._home / "made" / f"{run.notebook}-{session[1]}")
+        return Done(said, done.returncode, self._home / "runs" / f"{run.notebook}-{session[1]}")
+
+
+def best_sampled(folders: Sequence[Path]) -> Path:
+    """Return the run whose use to draw: one that has noted its phases, where it was sampled often enough."""
+
+    def value(folder: Path) -> tuple[bool, int]:
+        samples = len((folder / "usage.csv").read_text().splitlines()) - 1
+        return samples >= ENOUGH and (folder / "phases.json").exists(), samples
+
+    return max(folders, key=value)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +165,9 @@ def made(request: pytest.FixtureRequest, cluster: PracticeCluster) -> Iterator[R
     yield runs
     runs.close()
     cluster.run(
-        "laptop", "alice", ["sh", "-c", "rm -rf made given; rm ~/.config/notebook-launcher/clusters/notebooks.toml"]
+        "laptop",
+        "alice",
+        ["sh", "-c", "rm -rf runs given-to-*; rm ~/.config/notebook-launcher/clusters/notebooks.toml"],
     )
 
 
@@ -183,6 +202,7 @@ def check_cells(cells: Sequence[nbformat.NotebookNode]) -> None:
         text = "".join(output.get("text", "") for output in cell.outputs)
         assert kinds <= {"stdout", "display_data"}, f"{cell.id}: {text}"
         assert not re.search("warning|deprecat|traceback", text, re.IGNORECASE), f"{cell.id}: {text}"
+        assert not (long := [line for line in text.splitlines() if len(line) > WIDEST]), f"{cell.id}: {long}"
         figures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
         assert bool(figures) == bool(DRAWS.search(cell.source)), f"{cell.id} has {len(figures)} figures"
 
@@ -193,6 +213,7 @@ def check_script(run: Run, done: Done) -> None:
     said = (done.folder / f"{run.notebook}.out").read_text()
     assert not re.search("warning|deprecat|traceback", said, re.IGNORECASE), said
     assert len(said.split()) > 30
+    assert list(done.folder.glob("*.png")), "a script has nowhere to show a figure, so it saves them"
     assert not (done.folder / f"{run.notebook}.ipynb").exists()
 
 
