@@ -43,6 +43,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 WRITE_EVERY = 5.0  # seconds between two writes of the notebook while a cell runs; NBL_WRITE_SECONDS changes that
 WRITE_SHARE = 20  # to write takes at most one such part of the time
 KERNEL_ENDS_WITHIN = 3.0  # seconds for a kernel that is to end because the job does
+# A kernel finds its ports free before it takes them: of several that start on one node at once, one may come too late.
+KERNEL_ATTEMPTS = 3
 LATE_OUTPUT = 10  # seconds for which the last outputs of a cell that is done are waited for
 
 # Of what a cell prints, so many characters of its beginning and of its end are kept.
@@ -441,6 +443,14 @@ class KernelsWords:
     def close_mouth(self) -> None:
         """Leave it to the kernel."""
         os.close(self.mouth)
+        self.mouth = -1
+
+    def close(self) -> None:
+        """Listen no more."""
+        asyncio.get_running_loop().remove_reader(self._ear)
+        for end in (self._ear, self.mouth):
+            if end >= 0:
+                os.close(end)
 
     def lines(self) -> list[str]:
         """Return the last lines."""
@@ -484,19 +494,31 @@ class Cells:
 
     async def _start_kernel(self) -> None:
         client, run = self.client, self.run
-        client.create_kernel_manager()
-        try:
-            await client.async_start_new_kernel(cwd=str(run.folder), stdout=self.words.mouth, stderr=self.words.mouth)
-            self.words.close_mouth()
-            await client.async_start_new_kernel_client()
-            answer = await client.async_wait_for_reply(await ensure_async(client.kc.kernel_info()))
-        except (RuntimeError, OSError) as error:
-            self._repeat_words()
-            text = f"The kernel {client.kernel_name} did not start: {one_line(error)}"
-            raise GaveUp("kernel-died", sentence(text)) from None
+        for attempt in range(1, KERNEL_ATTEMPTS + 1):
+            try:
+                answer = await self._start_kernel_once()
+                break
+            except (RuntimeError, OSError) as error:
+                self._repeat_words()
+                text = f"The kernel {client.kernel_name} did not start: {one_line(error)}"
+                if attempt == KERNEL_ATTEMPTS or "died" not in str(error):
+                    raise GaveUp("kernel-died", sentence(text)) from None
+                say(f"{sentence(text)} Trying once more")
+                await self._end_kernel(now=True)
+                self.words.close()
+                self.words = KernelsWords()
         if answer and "language_info" in answer["content"]:
             run.notebook.metadata["language_info"] = answer["content"]["language_info"]
         say(f"running {one_line(run.stem)}.ipynb in {one_line(run.folder)}, kernel {client.kernel_name}")
+
+    async def _start_kernel_once(self) -> Any:
+        """Start a kernel, and return what it tells of itself. Raises ``RuntimeError`` or ``OSError``."""
+        client, words = self.client, self.words
+        client.create_kernel_manager()
+        await client.async_start_new_kernel(cwd=str(self.run.folder), stdout=words.mouth, stderr=words.mouth)
+        words.close_mouth()
+        await client.async_start_new_kernel_client()
+        return await client.async_wait_for_reply(await ensure_async(client.kc.kernel_info()))
 
     async def _run_cell(self, number: int, step: Step) -> None:
         run, client = self.run, self.client

@@ -73,6 +73,7 @@ __all__ = [
     "record",
     "results_path",
     "setting",
+    "thread_variables",
     "use_allotted_threads",
     "use_threads",
 ]
@@ -217,10 +218,27 @@ _THREAD_VARIABLES = (
 )
 
 
+def thread_variables(count: int) -> dict[str, str]:
+    """Return the environment variables that give a new process ``count`` threads, whatever library it loads."""
+    return dict.fromkeys(_THREAD_VARIABLES, str(count))
+
+
+_numpy_saw: dict[str, str | None] = {}  # these variables as they were when numpy was there: it reads them once
+
+
+def _note_numpy() -> None:
+    if "numpy" in sys.modules and not _numpy_saw:
+        _numpy_saw.update({name: os.environ.get(name) for name in _THREAD_VARIABLES})
+
+
+_note_numpy()
+
+
 def use_allotted_threads() -> int:
     """Let the numerical libraries use as many threads as cores are allotted, and return the number.
 
-    Call it first, before anything is computed: TensorFlow does not change its mind later.
+    Call it first, before anything is loaded: without threadpoolctl numpy does not change its mind later, and TensorFlow
+    not once it has computed.
     """
     return use_threads(allotted_cores())
 
@@ -233,7 +251,8 @@ def use_threads(count: int) -> int:
     if count < 1:
         raise TimingError(f"{count} threads cannot compute anything: 1 at least.")
     before = os.environ.get("TF_NUM_INTRAOP_THREADS", "")
-    os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(count)))
+    _note_numpy()
+    os.environ.update(thread_variables(count))
     with contextlib.suppress(ImportError):  # reaches the BLAS that numpy has loaded; scikit-learn brings it along
         importlib.import_module("threadpoolctl").threadpool_limits(limits=count)
     if torch := sys.modules.get("torch"):
@@ -265,10 +284,16 @@ def _threads(library: str) -> int | None:
     """How many threads a library uses, or None where nobody says."""
     if library == "torch" and "torch" in sys.modules:
         return int(sys.modules["torch"].get_num_threads())
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     if library == "tensorflow" and "tensorflow" in sys.modules:
         told = int(sys.modules["tensorflow"].config.threading.get_intra_op_parallelism_threads())
         return told or _whole("TF_NUM_INTRAOP_THREADS") or _affinity()
+    with contextlib.suppress(ImportError):
+        libraries = importlib.import_module("threadpoolctl").threadpool_info()
+        if blas := [one["num_threads"] for one in libraries if one["user_api"] == "blas"]:
+            return max(blas)
+    if any(os.environ.get(name) != seen for name, seen in _numpy_saw.items()):
+        return None  # they were set too late
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return next((threads for threads in map(_whole, names) if threads), None)
 
 
@@ -400,8 +425,8 @@ def fingerprint(device: Device | None = None) -> dict[str, Any]:
     """Return what the numbers were measured on, as plain data; what is not known is None.
 
     Keys: ``cpu`` (model), ``architecture``, ``cores_allotted``, ``cores_node``, ``threads`` (used), ``gpu`` (model,
-    where ``device`` is one), ``driver``, ``system``, ``libraries`` (versions), ``container`` (digest), ``scheduler``,
-    ``cluster``, ``partition``, ``job``, ``virtual`` (whether the machine is a virtual one). It names no person, no
+    where ``device`` is one), ``driver``, ``system``, ``libraries`` (versions), ``onednn`` (whether TensorFlow was
+    told to use it, ``1`` or ``0``), ``container`` (digest), ``scheduler``, ``cluster``, ``partition``, ``job``, ``virtual`` (whether the machine is a virtual one). It names no person, no
     machine and no address.
     """
     device = device or cpu_device()
@@ -415,6 +440,7 @@ def fingerprint(device: Device | None = None) -> dict[str, Any]:
         "driver": _driver() if device.is_gpu else None,
         "system": f"{platform.system()} {platform.release()}".strip() or None,
         "libraries": _libraries(),
+        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS") if "tensorflow" in sys.modules else None,
         "container": _container(),
         **_job(),
         "virtual": "hypervisor" in flags if (flags := _cpu_facts().get("flags", "").split()) else None,
@@ -981,7 +1007,7 @@ def record(measurement: Measurement, path: str | Path | None = None) -> dict[str
     left is closed off first, so that it spoils nothing but itself. Raises ``TimingError`` when it cannot be written.
     """
     data = measurement.as_dict()
-    line = json.dumps(data, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    line = json.dumps(data, allow_nan=False).encode() + b"\n"
     path = Path(path) if path else results_path()
     try:
         _append(path, line)
@@ -991,12 +1017,13 @@ def record(measurement: Measurement, path: str | Path | None = None) -> dict[str
 
 
 def _append(path: Path, line: bytes) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o600)
     try:
         _lock(descriptor)
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            line = b"\n" + line
+        if os.fstat(descriptor).st_size:
+            os.lseek(descriptor, -1, os.SEEK_END)  # what is written goes to the end all the same
+            if os.read(descriptor, 1) != b"\n":
+                line = b"\n" + line
         while line:
             line = line[os.write(descriptor, line) :]
         os.fsync(descriptor)
@@ -1054,10 +1081,11 @@ def read_records(path: str | Path | None = None) -> Records:
 def _read_line(line: bytes) -> dict[str, Any] | None:
     try:
         data = json.loads(line)
-        if data["version"] == VERSION:
+        told = [data[key] for key in ("median", "low", "high")]
+        if data["version"] == VERSION and isinstance(data["recorded"], str) and all(map(math.isfinite, told)):
             _revived(data)
             return dict(data)
-    except (ValueError, TypeError, KeyError, AttributeError, TimingError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, TimingError, RecursionError):
         pass
     return None
 
@@ -1212,7 +1240,7 @@ def compare(*measurements: Any, baseline: int | str = 0, confidence: float = 0.9
 def _from_record(item: Any) -> Measurement:
     try:
         return _revived(item)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise TimingError(f"This is neither a measurement nor a recorded one ({error}).") from None
 
 

@@ -383,6 +383,23 @@ def test_a_kernel_whose_program_is_gone(run: Callable[..., Job]) -> None:
     assert "the kernel python3 starts /gone/bin/python, which is not there" in report["message"]
 
 
+@pytest.mark.parametrize(("deaths", "cause"), [(2, "finished"), (3, "kernel-died")])
+def test_a_kernel_that_does_not_start_is_tried_again(run: Callable[..., Job], deaths: int, cause: str) -> None:
+    job = run("print('here')", kernel="shy")
+    spec = job.home / ".local" / "share" / "jupyter" / "kernels" / "shy"
+    spec.mkdir(parents=True)
+    shy = spec / "shy"
+    count = f'echo x >>"$0.tries"; [ "$(wc -l <"$0.tries")" -gt {deaths} ] || {{ echo too late >&2; exit 1; }}'
+    shy.write_text(f'#!/bin/sh\n{count}\nexec {VENV_BIN}/python -m ipykernel_launcher "$@"\n')
+    shy.chmod(0o755)
+    argv = [str(shy), "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "shy", "language": "python"}))
+    assert job.run()["cause"] == cause
+    log = job.log.read_text()
+    assert log.count("Trying once more") == 2
+    assert log.count("too late") == deaths
+
+
 @pytest.mark.parametrize(
     ("text", "python"),
     [

@@ -178,6 +178,46 @@ def test_numpy_uses_the_threads_that_were_allotted() -> None:
     assert done.stdout.strip() == "1", "importing timing must not start a library's threads"
 
 
+LATE = """
+import os, sys
+sys.modules["threadpoolctl"] = None  # as if it were not there
+{first}
+import numpy as np
+import timing
+timing.use_threads(1)
+a = np.ones((400, 400))
+a @ a
+print(timing.fingerprint()["threads"], timing.from_times("x", [1.0]).fingerprint["threads"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "threads"),
+    [
+        ("", None),
+        ("os.environ['OPENBLAS_NUM_THREADS'] = '4'", None),
+        ("import timing; timing.use_threads(1)", 1),
+        ("import timing; timing.use_threads(2)", None),
+        ("import timing; os.environ.update(timing.thread_variables(1))", 1),
+    ],
+)
+def test_threads_that_numpy_was_told_too_late_are_not_believed(first: str, threads: int | None) -> None:
+    """OpenBLAS reads its variables once, when it is loaded; without threadpoolctl nobody reaches it later."""
+    environment = {**os.environ, "PYTHONPATH": str(NOTEBOOKS)}
+    program = LATE.replace("{first}", first)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.split() == [str(threads)] * 2
+
+
+def test_threadpoolctl_is_asked_what_numpy_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools = types.ModuleType("threadpoolctl")
+    found = [{"user_api": "openmp", "num_threads": 9}, {"user_api": "blas", "num_threads": 3}]
+    pools.threadpool_info = lambda: found  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "threadpoolctl", pools)
+    monkeypatch.setenv("OMP_NUM_THREADS", "64")
+    assert timing.fingerprint()["threads"] == 3
+
+
 @pytest.mark.parametrize("started", [False, True])
 def test_tensorflow_is_told_unless_it_has_begun(monkeypatch: pytest.MonkeyPatch, started: bool) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", fake_tensorflow(started))
@@ -309,6 +349,13 @@ def test_a_fingerprint_tells_what_is_known(monkeypatch: pytest.MonkeyPatch, tmp_
     assert told["libraries"]["cuda"] == "12.4"
     assert told["cores_allotted"] >= 1
     assert json.loads(json.dumps(told)) == told
+
+
+def test_a_fingerprint_tells_which_operations_tensorflow_was_to_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    assert timing.fingerprint()["onednn"] is None
+    monkeypatch.setitem(sys.modules, "tensorflow", fake_tensorflow(False))
+    assert timing.fingerprint()["onednn"] == "0"
 
 
 def test_a_fingerprint_names_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -706,6 +753,25 @@ def test_results_go_where_the_run_says(monkeypatch: pytest.MonkeyPatch, tmp_path
         some().record(tmp_path / "missing" / "r.jsonl")
 
 
+def test_text_that_is_no_text_is_recorded_all_the_same() -> None:
+    """A path that is not UTF-8, from os.environ or sys.argv, has lone surrogates in it."""
+    some(parameters={"file": "caf\udce9", "name": "é"}).record()
+    assert timing.read_records()[0]["parameters"] == {"file": "caf\udce9", "name": "é"}
+    assert timing.results_path().read_bytes().isascii()
+
+
+def test_it_records_where_there_is_neither_pread_nor_flock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+    monkeypatch.delattr(os, "pread")
+    monkeypatch.setattr(timing, "fcntl", None)
+    some("one").record()
+    with timing.results_path().open("ab") as file:
+        file.write(b"half a")
+    some("two").record()
+    some("three").record()
+    assert [item["name"] for item in timing.read_records()] == ["one", "two", "three"]
+
+
 KILLED = """
 import os, signal, sys, timing
 write = os.write
@@ -773,6 +839,12 @@ def test_a_lock_that_nobody_gives_back_holds_nobody_up(monkeypatch: pytest.Monke
         json.dumps({**some().as_dict(), "times": []}).encode(),
         json.dumps({**some().as_dict(), "times": ["x"]}).encode(),
         json.dumps({**some().as_dict(), "device": None}).encode(),
+        json.dumps({key: value for key, value in some().as_dict().items() if key != "recorded"}).encode(),
+        json.dumps({**some().as_dict(), "recorded": None}).encode(),
+        json.dumps({**some().as_dict(), "median": "<"}).encode(),
+        json.dumps({**some().as_dict(), "high": float("nan")}).encode(),
+        json.dumps({**some().as_dict(), "times": [10**400]}).encode(),
+        json.dumps({**some().as_dict(), "low": 10**400}).encode(),
         b"[" * 5000,
     ],
 )
