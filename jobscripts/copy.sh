@@ -220,7 +220,7 @@ verb_results() {
   cd -- "$1" || return
   shift 2
   for name; do
-    if [[ -f $name && ! -L $name ]]; then stat --printf '%s\0%Y\0%n\0' -- "$name"; fi
+    find "$name" -maxdepth 0 -type f -printf '%s\0%T@\0%p\0' 2>/dev/null
   done
   find work -xdev \( -name __pycache__ -o -name .ipynb_checkpoints \) -prune -o \
     -type f -printf '%s\0%T@\0%p\0' 2>/dev/null |

@@ -382,8 +382,20 @@ class Run:
                 say(f"{one_line(self.result)} could not be written: {error.strerror}")
             self.unwritten = error.strerror or str(error)
 
+    def begin(self) -> None:
+        """Write progress.json for the first time; the job's script waits for it. Raises ``GaveUp``."""
+        try:
+            self._write_progress()
+        except OSError as error:
+            text = f"{self.session / 'progress.json'} cannot be written: {error.strerror}"
+            raise GaveUp("session-unusable", sentence(one_line(text, 1000))) from None
+
     def tell(self) -> None:
-        """Write progress.json."""
+        """Write progress.json; a run that has begun does not end where that cannot be done."""
+        with contextlib.suppress(OSError):
+            self._write_progress()
+
+    def _write_progress(self) -> None:
         progress = {
             "version": 1,
             "job": self.job,
@@ -397,8 +409,7 @@ class Run:
             "error": self.error,
         }
         text = json.dumps(progress, ensure_ascii=False, separators=(",", ":")) + "\n"
-        with contextlib.suppress(OSError):  # the run does not end for it
-            replace(self.session / "progress.json", text, self.session / "runtime", mode=0o600)
+        replace(self.session / "progress.json", text, self.session / "runtime", mode=0o600)
 
     def conclude(self, cause: str, text: str) -> None:
         """Leave the cause where the job's script finds it."""
@@ -785,7 +796,7 @@ async def run_until_stopped(run: Run) -> int:
     job: Cells | Script | None = None
     try:
         run.read()
-        run.tell()
+        run.begin()
         job = Script(run) if run.to_script else Cells(run)
         work = asyncio.ensure_future(job.work())
         await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)

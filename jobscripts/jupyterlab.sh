@@ -538,22 +538,24 @@ run_notebook() {
 
 # The folder of what was sent and of what comes of it. What an earlier run of this job has left there, before it was put
 # back into the queue, goes aside and is not mixed with what comes now; results that were sent along are there again.
+# The first run notes them in results.sent, which is empty where none were: by that file the later ones know themselves.
 prepare_work() {
   local stem=${want_notebook%.ipynb} name count=1 earlier=()
   local work=$NBL_SESSION_DIR/work sent=$NBL_SESSION_DIR/results.sent
   [[ -d $work ]] || mkdir -- "$work" || return 1
-  for name in "$stem.ipynb" "$stem.out"; do
-    [[ ! -e $work/$name ]] || earlier+=("$work/$name")
-  done
-  if ((!${#earlier[@]})); then
-    [[ ! -e $work/results.jsonl ]] || cp -- "$work/results.jsonl" "$sent"
+  if [[ ! -e $sent ]]; then
+    if [[ -e $work/results.jsonl ]]; then cp -- "$work/results.jsonl" "$sent"; else : >"$sent"; fi
     return
   fi
-  [[ ! -e $work/results.jsonl ]] || earlier+=("$work/results.jsonl")
+  for name in "$stem.ipynb" "$stem.out" results.jsonl; do
+    if [[ $name == *.out && $want_to != script ]]; then continue; fi # sent along, or the notebook's own
+    [[ ! -e $work/$name ]] || earlier+=("$work/$name")
+  done
+  ((${#earlier[@]})) || return 0
   while [[ -e $work/earlier-$count ]]; do ((count++)); done
   log "what an earlier run has left is in work/earlier-$count"
   mkdir -- "$work/earlier-$count" && mv -f -- "${earlier[@]}" "$work/earlier-$count" || return 1
-  [[ ! -e $sent ]] || cp -- "$sent" "$work/results.jsonl"
+  [[ ! -s $sent ]] || cp -- "$sent" "$work/results.jsonl"
 }
 
 # When exit.json is there, the notebook is what it is going to be: so it is asked to end before that, and given a moment.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from notebook_launcher import events
+from notebook_launcher import events, state
 from notebook_launcher.attendance import Attendance, End, GaveUp, Leave
 from notebook_launcher.billing import show_bill
 from notebook_launcher.ending import end_after, end_job, ended_from, say_left, still_there, typed
@@ -34,22 +34,38 @@ from notebook_launcher.watch import Progressed
 KEYS_OURS = "Ctrl-C ends the job, and fetches what there is; d and ENTER leaves it running, for you to come back to."
 KEYS_COMING_BACK = "Ctrl-C, or d and ENTER, leaves the notebook running."
 _LONGEST_TITLE = 60  # characters
+_OUTPUTS = "outputs"  # what this machine remembers by that name: where a run's results were wanted
+_MOST_OUTPUTS = 200  # runs
 
 
-def attend_run(stage: Stage, session: Session, *, ours: bool, first: events.Event, output: Path = Path("runs")) -> None:
+def remember_output(session: Session, output: Path) -> None:
+    """Keep, on this machine, the folder that was named for a run's results: for who comes back to it."""
+    state.remember(_OUTPUTS, session.id, str(output.absolute()), at_most=_MOST_OUTPUTS)
+
+
+def usual_output(session: Session) -> Path:
+    """Return where a run's results go without ``--output``: where it was begun with one, there; else ``runs``."""
+    return Path(state.remembered(_OUTPUTS, session.id) or "runs")
+
+
+def attend_run(stage: Stage, session: Session, *, ours: bool, first: events.Event, output: Path | None = None) -> None:
     """Show the ``first`` event, follow a run to its end, and fetch what it has made into a folder below ``output``.
 
-    ``ours``: we have just queued it: Ctrl-C ends its job, as does what goes wrong before it runs. Else it is left as
-    it is. Raises a ``LauncherError`` where it did not end well, with what there is fetched before; ``Interrupted``
-    after Ctrl-C of ours; ``HungUp`` where the terminal was closed, which leaves it running.
+    ``output``: ``None`` for that which the run was begun with on this machine, else ``runs``. ``ours``: we have just
+    queued it: Ctrl-C ends its job, as does what goes wrong before it runs. Else it is left as it is. Raises a
+    ``LauncherError`` where it did not end well, with what there is fetched before; ``Interrupted`` after Ctrl-C of
+    ours; ``HungUp`` where the terminal was closed, which leaves it running.
     """
-    run = _Run(stage, session, ours=ours)
+    output = output or usual_output(session)
+    run = _new_run(stage, session, ours=ours)
     try:
         stage.view.show(first)
         run.follow()
     except _Finished as finished:
-        _show_results(stage, session, output, finished.event)
-        show_bill(stage, session)
+        try:
+            _show_results(stage, session, output, finished.event)
+        finally:
+            show_bill(stage, session)
     except End:
         run.stop_mending()
         end_job(stage, session)
@@ -66,7 +82,8 @@ def attend_run(stage: Stage, session: Session, *, ours: bool, first: events.Even
         made = _show_results(stage, session, output) if run.held else None
         show_bill(stage, session)
         if made and isinstance(error, NotebookFailed):
-            error.mend = _look_into(made) or error.mend
+            looked = [_look_into(made)] if run.is_cell_to_blame else [error.mend, _look_into(made)]
+            error.mend = "; ".join(filter(None, looked)) or error.mend
         raise
     except Exception as error:  # an error of ours, too: a job that is of no use to anybody is not left behind
         if run.held:
@@ -85,14 +102,28 @@ class _Finished(Exception):
         self.event = event
 
 
+def _new_run(stage: Stage, session: Session, *, ours: bool) -> _Run:
+    """Return who follows a run; a job of ours that nobody can follow is ended."""
+    try:
+        return _Run(stage, session, ours=ours)
+    except Exception as error:
+        if ours:
+            end_after(stage, session, error)
+        raise
+
+
 class _Run(Attendance):
-    """Tells how far the notebook is. ``held``: whether the job has begun, so that there may be results."""
+    """Tells how far the notebook is. ``held``: whether the job has begun, so that there may be results.
+
+    ``is_cell_to_blame``: it failed by an error in a cell, which the notebook itself shows.
+    """
 
     program = "notebook"
 
     def __init__(self, stage: Stage, session: Session, *, ours: bool) -> None:
         super().__init__(stage, session, ours=ours)
         self._told: events.CellRuns | None = None
+        self.is_cell_to_blame = False
 
     def _interrupted(self) -> NoReturn:
         raise End if self._ours else Leave
@@ -154,7 +185,8 @@ class _Run(Attendance):
         error = self._how_it_ended(record, status)
         if is_cancelled and (machine := ended_from(self._stage, self._session, str(record.get("ended") or ""))):
             raise JobCancelled(f"Job {self._job} was ended by another launch-notebook, on {machine}.")
-        if isinstance(error, NotebookFailed):
+        self.is_cell_to_blame = record.get("cause") == "notebook-failed"
+        if self.is_cell_to_blame and isinstance(error, NotebookFailed):
             error.log = ()  # the message has the error's own last line, and the notebook all of it
         raise error
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import queue
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from notebook_launcher import events
+from notebook_launcher import events, explain
 from notebook_launcher.catalogue import Catalogue
 from notebook_launcher.catalogue import Entry as Seen
 from notebook_launcher.charts import draw_all, why_no_plots
@@ -46,18 +47,19 @@ from notebook_launcher.errors import (
     SubmitUncertain,
     UsageError,
 )
-from notebook_launcher.finding import look
+from notebook_launcher.finding import look, with_jobs
 from notebook_launcher.first_run import Questions, settle
 from notebook_launcher.hosts.base import LineStream, Prompts
 from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts
-from notebook_launcher.ledger import Bench, check_same, hold, write_whole
-from notebook_launcher.matrix import Combination, Matrix, check_size, find, parse, with_parameters
+from notebook_launcher.ledger import FILE, RESULTS, RUNS, Bench, Ledger, check_same, hold, write_whole
+from notebook_launcher.matrix import Combination, Kind, Matrix, beside, check_size, find, parse, with_parameters
 from notebook_launcher.mending import GivenUp, Mended, Mending
 from notebook_launcher.moments import moment
 from notebook_launcher.notebooks import Prepared, prepare
 from notebook_launcher.opening import open_stage
 from notebook_launcher.pace import QUESTION, Pace
-from notebook_launcher.plan import Ask, Here, Plan, make_plan, useless_flags_note
+from notebook_launcher.paths import listed
+from notebook_launcher.plan import Ask, Here, Place, Plan, make_plan, useless_flags_note
 from notebook_launcher.report import as_csv, as_html, as_markdown, make_report
 from notebook_launcher.request import Request
 from notebook_launcher.run import fetch_results, queue_run
@@ -72,6 +74,7 @@ NOTEBOOK = "beginner-tensorflow"
 AT_ONCE, MOST_AT_ONCE = 4, 50
 STREAMS = 6  # sessions that are followed by a stream of their own: sshd allows ten in one connection
 LOOK_WITHIN = 60.0  # seconds for one look at the sessions
+SEEN_WITHIN = 90.0  # seconds in which another login node shows a new directory: NFS remembers for 60 what was there
 APPEARS_WITHIN = 20.0  # seconds in which a job shows whose launcher was killed while it was queued
 MEND_WITHIN = 600.0  # seconds for which a lost connection is tried again
 MOST_MENDS = 5  # of a connection that breaks again before anything came of it
@@ -126,19 +129,29 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
     matrix = with_parameters(parse(wish.matrix), wish.pairs)
     check_size(matrix, sure=wish.sure)
     _check(matrix, ask, wish)
-    whole = prepare(wish.notebook, (), wish.companions)
+    whole = _prepare(wish)
+    others = {"module": ask.modules, "conda": ask.conda, "venv": ask.venv, "uv": ask.uv, "engine": ask.engine,
+              "course": ask.course}  # fmt: skip
+    asked = beside(ask.flags, others, ask.words)
     ask = settle(ask, here, view, prompts)
-    parts = _parts(matrix, ask, here, wish)
+    parts = _parts(matrix, ask, here, wish, whole)
     baseline = find([part.combination for part in parts.values()], wish.baseline).name if wish.baseline else ""
     place = next(iter(parts.values())).plan.place
-    about = {"notebook": whole.name, "digest": digest_of(whole), "place": place.name}
+    about = {"notebook": whole.name, "digest": digest_of(whole), "place": place.name, "asked": asked}
     folder = wish.output or Path(f"bench-{Path(whole.name).stem}")
-    with hold(folder, **about, now=datetime.now().astimezone(), fresh=wish.fresh) as there:
+
+    def fresh(old: Ledger) -> None:
+        _refuse_with_jobs(old, folder, place, lambda: open_stage(place, view, prompts, interrupts))
+
+    now = datetime.now().astimezone()
+    with hold(folder, **about, now=now, fresh=fresh if wish.fresh else None) as there:
         check_same(there.ledger, **about, folder=folder)
         there.take([part.combination for part in parts.values()], matrix=wish.matrix, command=wish.command)
         for name in there.names("failed") if wish.retry_failed else ():
-            there.put_back(name)
-        for note in dict.fromkeys(note for part in parts.values() for note in (*part.plan.notes, *part.prepared.notes)):
+            if name in parts:
+                there.put_back(name)
+        notes = (note for part in parts.values() for note in (*part.plan.notes, *part.prepared.notes))
+        for note in dict.fromkeys((*whole.notes, *notes)):
             view.show(events.Noted(note))
         try:
             if any(name in parts for name in there.names("planned")) or there.names("queued"):
@@ -152,7 +165,49 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
                     write_report(there, baseline, view, quietly=True)
             raise
         write_report(there, baseline, view)
-        _raise_for_failed(there)
+        _raise_for_failed(there, parts)
+
+
+def _prepare(wish: BenchWish) -> Prepared:
+    """Return the notebook with what goes with it, but without what earlier runs have made: results, and benches.
+
+    A run would take such results for its own, and what a bench writes would make the notebook another one each time.
+    """
+    whole = prepare(wish.notebook, (), wish.companions)
+    if not wish.companions:
+        return whole
+    imported = prepare(wish.notebook, ()).companions
+    left = [name for name in whole.companions if name not in imported and _is_made_by_us(name, whole.companions)]
+    if not left:
+        return whole
+    note = f"Not sent with the notebook, as earlier runs have made it: {listed(left)}. Under another name it is sent."
+    kept = {name: content for name, content in whole.companions.items() if name not in left}
+    return dataclasses.replace(whole, companions=kept, notes=(*whole.notes, note))
+
+
+def _is_made_by_us(name: str, all_names: Container[str]) -> bool:
+    path = PurePosixPath(name)
+    above = [part.as_posix() for part in path.parents][:-1]  # the last one is the notebook's own folder
+    in_ours = bool(above) and (above[-1] == RUNS or above[-1].startswith("bench-"))
+    return path.name == RESULTS or in_ours or any(f"{folder}/{FILE}" in all_names for folder in above)
+
+
+def _refuse_with_jobs(
+    old: Ledger, folder: Path, place: Place, opened: Callable[[], contextlib.AbstractContextManager[Stage]]
+) -> None:
+    """See that no job of a bench is forgotten with its ledger. Raises ``UsageError``, which names the sessions."""
+    queued = [entry.session for entry in old.entries if entry.state == "queued" and entry.session]
+    if queued and old.place == place.name:
+        with opened() as stage:
+            live = {entry.session.id for entry in with_jobs(stage, look(stage, timeout=LOOK_WITHIN).entries)
+                    if entry.session.id in queued and entry.live}  # fmt: skip
+        queued = [session for session in queued if session in live]
+    if queued:
+        jobs = "a job" if len(queued) == 1 else f"{len(queued)} jobs"
+        raise UsageError(f"The bench in {folder} has {jobs} in the queue or running on {old.place}.",
+                         why="With --fresh nothing would tell of them any more.",
+                         mend="\n".join(["end them, one by one, or name another folder with --output:",
+                                         *(f"  launch-notebook stop {session}" for session in queued)]))  # fmt: skip
 
 
 def _check(matrix: Matrix, ask: Ask, wish: BenchWish) -> None:
@@ -166,7 +221,7 @@ def _check(matrix: Matrix, ask: Ask, wish: BenchWish) -> None:
                          mend="leave out one of the two")  # fmt: skip
 
 
-def _parts(matrix: Matrix, ask: Ask, here: Here, wish: BenchWish) -> dict[str, _Part]:
+def _parts(matrix: Matrix, ask: Ask, here: Here, wish: BenchWish, whole: Prepared) -> dict[str, _Part]:
     """Return all combinations, ready to be queued, by name. What is wrong with any of them is raised here."""
     parts = {}
     for one in matrix.combinations():
@@ -175,11 +230,11 @@ def _parts(matrix: Matrix, ask: Ask, here: Here, wish: BenchWish) -> dict[str, _
         flags = {**ask.flags, **one.flags()}
         plan = make_plan(dataclasses.replace(ask, flags=flags, words=words), here)
         try:
-            prepared = prepare(wish.notebook, one.pairs(), wish.companions)
+            prepared = prepare(wish.notebook, one.pairs())
         except NotebookInvalid as error:
             raise _with_axes(error, one) from None
         # each in a folder of its own, also where the notebook's is seen there: several run at once
-        prepared = dataclasses.replace(prepared, folder=None)
+        prepared = dataclasses.replace(prepared, folder=None, companions=whole.companions)
         parts[one.name] = _Part(one, dataclasses.replace(plan, command=f"bench {wish.command}".strip()), prepared)
     return parts
 
@@ -234,16 +289,21 @@ def write_report(there: Bench, baseline: str, view: View, *, quietly: bool = Fal
         view.show(events.BenchReported(str(folder), html, markdown, table, len(report.rows), failed))
 
 
-def _raise_for_failed(there: Bench) -> None:
-    failed = [there[name] for name in there.names("failed")]
-    if not failed:
+def _raise_for_failed(there: Bench, names: Collection[str]) -> None:
+    """Raise ``BenchIncomplete`` where of these combinations some failed, or their results are not here."""
+    failed = [there[name] for name in there.names("failed") if name in names]
+    left = [there[name] for name in there.names("queued") if there[name].why]
+    if not failed and not left:
         return
-    told = [f"{entry.name}: {entry.why}" for entry in failed[:_SHOWN_WHY]]
-    told += [f"and {len(failed) - _SHOWN_WHY} more"] if len(failed) > _SHOWN_WHY else []
-    count = len(there.ledger.entries)
-    raise BenchIncomplete(f"{len(failed)} of {count} combinations failed.", why="\n".join(told),
-                          mend="the report has the others; to run these once more: the same command with "
-                          "--retry-failed")  # fmt: skip
+    lacking = [*failed, *left]
+    told = [f"{entry.name}: {entry.why}" for entry in lacking[:_SHOWN_WHY]]
+    told += [f"and {len(lacking) - _SHOWN_WHY} more"] if len(lacking) > _SHOWN_WHY else []
+    what = [f"{len(failed)} of {len(names)} combinations failed."] if failed else []
+    what += [f"The results of {len(left)} could not be fetched."] if left else []
+    ways = ["to run what failed once more: the same command with --retry-failed"] if failed else []
+    ways += ["to fetch what is missing: the same command; nothing is run twice"] if left else []
+    raise BenchIncomplete(" ".join(what), why="\n".join(told),
+                          mend="; ".join(["the report has the others", *ways]))  # fmt: skip
 
 
 def _step(there: Bench, what: str) -> events.BenchStep:
@@ -268,12 +328,16 @@ class _Told:
 
 @dataclass
 class _Active:
-    """A combination whose job is in the queue or runs, as far as is known. ``doubts``: looks that did not find it."""
+    """A combination whose job is in the queue or runs, as far as is known. ``doubts``: looks that did not find it.
+
+    ``waits``: why it waits, as was said last.
+    """
 
     name: str
     session: Session
     stream: LineStream | None = None
     doubts: int = 0
+    waits: str = ""
 
 
 @dataclass
@@ -293,6 +357,8 @@ class _Running:
     _accepted: bool = False
     _silence_told: bool = False
     _mends: int = 0  # since the last look
+    _unfetched: set[str] = field(default_factory=set)  # names of those whose results do not come today
+    _too_much: dict[str, LauncherError] = field(default_factory=dict)  # refused by a limit with nothing of ours there
 
     def run(self) -> None:
         """Do all that there is to do. Raises ``Interrupted``, ``HungUp``, and what ends the work for good."""
@@ -302,7 +368,7 @@ class _Running:
         try:
             self._unless_lost(self._find_again)
             self._tell_price()
-            while self._gaps() or self.active:
+            while self._gaps() or self.active or self._judge_limits():
                 if self._may_queue():
                     self._unless_lost(self._queue_next)
                 else:
@@ -315,7 +381,7 @@ class _Running:
                 self._close(one)
 
     def _gaps(self) -> list[str]:
-        return [name for name in self.there.names("planned") if name in self.parts]
+        return [name for name in self.there.names("planned") if name in self.parts and name not in self._too_much]
 
     def _may_queue(self) -> bool:
         most = min(self.wish.at_once, self._room)
@@ -346,15 +412,17 @@ class _Running:
     def _find_again(self) -> None:
         """Find the sessions that are noted as queued; what never got a job is a gap again."""
         names = [name for name in self.there.names("queued")
-                 if self.there[name].session not in self.active]  # fmt: skip
+                 if self.there[name].session not in self.active and name not in self._unfetched]  # fmt: skip
         if not names:
             return
-        catalogue = look(self.stage, sure=False, timeout=LOOK_WITHIN)
+        catalogue = self._look_for(names)
         seen = {entry.session.id: entry for entry in catalogue.entries}
         for name in names:
             entry = self.there[name]
             found = seen.get(entry.session or "")
             session = self._with_job(found.session) if found else None
+            if found is None:
+                self._see_that_no_job_is_there(entry.session or "")
             if session is None:
                 self.there.put_back(name)
                 self._say(f"{name} was not queued; it is queued again.")
@@ -366,6 +434,36 @@ class _Running:
             self._say(f"{jobs} queued before {'is' if len(self.active) == 1 else 'are'} found.")
         self._take_looks(catalogue)
 
+    def _look_for(self, names: Collection[str]) -> Catalogue:
+        """Look at the sessions, and once more for a while where those of some of these combinations are not listed."""
+        sessions = {self.there[name].session for name in names}
+        deadline, pause, is_told = time.monotonic() + self._longest_unseen(names), 0.1, False
+        while True:
+            catalogue = look(self.stage, sure=False, timeout=LOOK_WITHIN)
+            listed_now = {entry.session.id for entry in catalogue.entries}
+            left = deadline - time.monotonic()
+            if listed_now.issuperset(sessions) or (is_told and left <= 0):
+                return catalogue
+            if not is_told:
+                self._note("Not all sessions of this bench are seen; they are looked for once more.")
+            is_told = True
+            self._take_interrupts()
+            time.sleep(max(0.1, min(pause, left)))
+            pause = min(3 * pause, 5.0)
+
+    def _longest_unseen(self, names: Collection[str]) -> float:
+        """Return for how many seconds more a session of these may be there and not be seen."""
+        times = [moment(self.there[name].queued, self.stage.clock()) for name in names]
+        ages = [(self.stage.clock() - at).total_seconds() if at else 0.0 for at in times]
+        return min(SEEN_WITHIN, max(SEEN_WITHIN - age for age in ages))
+
+    def _see_that_no_job_is_there(self, session: str) -> None:
+        """Ask for the job of a session whose directory is not seen. Raises ``SchedulerSilent`` unless there is none."""
+        jobs = self._in_queue(session, next(iter(self.parts.values())).plan.request)
+        if jobs != []:
+            why = f"Its directory is not seen, but its job is: {jobs[0]}." if jobs else "The scheduler does not say."
+            raise SchedulerSilent(f"Whether session {session} was queued is not known.", why=why, mend=self._go_on())
+
     def _with_job(self, session: Session) -> Session | None:
         """Return a session with its job, ``None`` where there is none for certain; then its directory is gone, too.
 
@@ -376,7 +474,7 @@ class _Running:
         while True:
             if session.job or (job := read_job(self.stage.host, session.directory)):
                 return session if session.job else dataclasses.replace(session, job=job)
-            queued = self._in_queue(session)
+            queued = self._in_queue(session.id, Request(session.record.flags))
             if queued:
                 return dataclasses.replace(session, job=queued[0])
             if time.monotonic() + pause > deadline or (queued == [] and self._is_settled(session)):
@@ -390,14 +488,12 @@ class _Running:
         discard_session(self.stage.host, session)  # without it submit.sh cannot queue anything any more
         return None
 
-    def _in_queue(self, session: Session) -> list[JobRef] | None:
-        """Return the session's jobs that the scheduler's queue has, ``None`` where it does not answer."""
+    def _in_queue(self, session: str, request: Request) -> list[JobRef] | None:
+        """Return a session's jobs that the scheduler's queue has, ``None`` where it does not answer."""
         scheduler = self.stage.scheduler
         with contextlib.suppress(HostCommandFailed):
-            command = scheduler.find(session.id, Request(session.record.flags))
-            return scheduler.read_find(
-                session.id, self.stage.host.run(command, login_shell=True, timeout=ANSWER_WITHIN)
-            )
+            command = scheduler.find(session, request)
+            return scheduler.read_find(session, self.stage.host.run(command, login_shell=True, timeout=ANSWER_WITHIN))
         return None
 
     def _is_settled(self, session: Session) -> bool:
@@ -445,17 +541,41 @@ class _Running:
         elif isinstance(error, LimitRefused) and self.active:
             self._room = len(self.active)
             self._note(f"No more than {self._room} jobs are taken at once: {error.what}")
+        elif isinstance(error, LimitRefused) and self._varies("cores", "gpus", "flag"):
+            self._too_much[name] = error  # it may be too large by itself: others tell
+        elif isinstance(error, LimitRefused) and self._accepted:
+            self._is_away(error)  # jobs of another command, that end some time
         elif isinstance(error, SubmitRefused) and not (self._is_for_all(error) and not self._accepted):
-            self.there.change(name, state="failed", why=joined(error.what, error.why), kind=error.kind)
-            self._say(f"{name} failed: {error.what}")
+            self._fails(name, error)
         else:
             raise error
 
     def _is_for_all(self, error: SubmitRefused) -> bool:
-        varied = {axis.name for axis in self.parts[next(iter(self.parts))].combination.axes if axis.kind == "flag"}
-        return isinstance(error, _OF_ALL) and not varied
+        return isinstance(error, LimitRefused) or (isinstance(error, _OF_ALL) and not self._varies("flag"))
 
-    def _is_away(self, error: SchedulerAway) -> None:
+    def _varies(self, *kinds: Kind) -> bool:
+        """Whether the matrix has an axis of these kinds with more than one value."""
+        axes = next(iter(self.parts.values())).combination.axes
+        return any(axis.kind in kinds and len(axis.values) > 1 for axis in axes)
+
+    def _judge_limits(self) -> bool:
+        """Decide on those that a limit refused, once all others are done; return whether any was left to decide on.
+
+        Where others were taken it was their size. Raises the refusal where none was: it is of them all.
+        """
+        refused, self._too_much = self._too_much, {}
+        for name, error in refused.items():
+            if not self._accepted:
+                error.mend = joined(error.mend, self._go_on())
+                raise error
+            self._fails(name, error)
+        return bool(refused)
+
+    def _fails(self, name: str, error: LauncherError) -> None:
+        self.there.change(name, state="failed", why=joined(error.what, error.why), kind=error.kind)
+        self._say(f"{name} failed: {error.what}")
+
+    def _is_away(self, error: SchedulerAway | LimitRefused) -> None:
         now = time.monotonic()
         if self._away_since is None:
             self._away_since = now
@@ -552,6 +672,7 @@ class _Running:
         for one in list(self.active.values()):
             if one.session.id in self.active:
                 self._seen(one, seen.get(one.session.id))
+        self._tell_why_they_wait(seen)
         states = [seen[one].seen.state for one in self.active if one in seen]
         is_silent = bool(states) and all(state == "unknown" for state in states)
         if is_silent and not self._silence_told:
@@ -562,6 +683,28 @@ class _Running:
         self._look_at = time.monotonic() + (self._pace.after_silence() if is_silent else self._pace.after_answer())
         for one in self.active.values():
             self._open_stream(one)
+
+    def _tell_why_they_wait(self, seen: Mapping[str, Seen]) -> None:
+        """Say why jobs wait, those of one reason together: once, and again when it is another one."""
+        news: dict[str, list[str]] = {}
+        for one in self.active.values():
+            entry = seen.get(one.session.id)
+            if entry is None or entry.seen.state != "waiting" or entry.reason in (None, "", "None"):
+                continue
+            told = explain.pending(entry.reason, job=str(entry.seen.job))
+            if told.summary == one.waits:
+                continue
+            one.waits = told.summary
+            if told.never or "is held" in told.summary:  # that does not pass by itself
+                how = "can never start" if told.never else "does not start by itself"
+                end = f"to end it: launch-notebook stop {one.session.id}"
+                self._note(
+                    f"{one.name} {how}: {told.summary}. What helps: {'; '.join(filter(None, (told.action, end)))}"
+                )
+            else:
+                news.setdefault(told.summary, []).append(one.name)
+        for summary, names in news.items():
+            self._say(f"{listed(names)} {'waits' if len(names) == 1 else 'wait'}: {summary}.")
 
     def _seen(self, one: _Active, entry: Seen | None) -> None:
         if entry is None:
@@ -584,8 +727,12 @@ class _Running:
 
     def _has_said_its_last_word(self, one: _Active, record: Mapping[str, object]) -> None:
         if record.get("cause") == "finished":
-            self._fetch(one)
-            self._over(one, "done")
+            try:
+                self._fetch(one)
+            except CopyFailed as error:
+                self._not_fetched(one, error)
+            else:
+                self._over(one, "done")
         else:
             self._has_ended(one, record)
 
@@ -619,10 +766,24 @@ class _Running:
         note = json_object(self.stage.host.read_file(f"{one.session.directory}/image.json") or b"")
         self.there.change(one.name, image=str(note.get("digest") or ""))
 
-    def _over(self, one: _Active, state: str, why: str = "", kind: str = "") -> None:
+    def _not_fetched(self, one: _Active, error: CopyFailed) -> None:
+        """Leave the results of one there, for the next time. Raises the error where the next would not come either."""
+        said = error.__context__
+        if isinstance(said, OSError) and said.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
+            error.mend = joined(error.mend, self._go_on())
+            raise error
+        self._unfetched.add(one.name)
+        self._gone(one)
+        self.there.change(one.name, why=joined("Its results could not be fetched.", error.what, error.why))
+        self._note(f"The results of {one.name} could not be fetched: {error.what} The same command tries it again.")
+
+    def _gone(self, one: _Active) -> None:
         self.active.pop(one.session.id, None)
         self._close(one)
         self._room = max(self._room, len(self.active) + 1)
+
+    def _over(self, one: _Active, state: str, why: str = "", kind: str = "") -> None:
+        self._gone(one)
         self.there.change(one.name, state=state, why=why, kind=kind)
         self._pace.news()
         self._say(f"{one.name} is done." if state == "done" else f"{one.name} failed: {why}")

@@ -121,13 +121,15 @@ class Reading:
 class Entry:
     """One session of the catalogue: its record, and what is seen of it. ``ended``: when it did, at the latest.
 
-    ``over``: whether the scheduler, too, says that it will do nothing any more.
+    ``over``: whether the scheduler, too, says that it will do nothing any more. ``reason``: why its job waits, in the
+    scheduler's own word.
     """
 
     record: Record
     seen: SessionSeen
     ended: datetime | None = None
     over: bool = False
+    reason: str | None = None
 
     @property
     def session(self) -> Session:
@@ -247,7 +249,8 @@ def _entry(record: Record, told: Told, now: datetime) -> Entry:
         *_how_far(record),
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
-    return Entry(record, seen, ended or _ended_by(record, started), was_asked and answers is not None and is_over)
+    ended_by, over = ended or _ended_by(record, started), was_asked and answers is not None and is_over
+    return Entry(record, seen, ended_by, over, status.reason if status and state == "waiting" else None)
 
 
 def _how_far(record: Record) -> tuple[int | None, int | None]:

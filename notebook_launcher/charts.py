@@ -167,8 +167,10 @@ def _scaling(label: str, curves: Sequence[Curve]) -> Figure:
     for (name, points), colour, marker in zip(shown, _COLOURS, _MARKERS, strict=False):
         cores, ratios, errors = zip(*_points(points, least), strict=True)
         highest = max(highest, *ratios)
-        axes.errorbar(cores, ratios, yerr=list(zip(*errors, strict=True)), color=colour, marker=marker, markersize=5,
-                      linewidth=1.5, capsize=3, label=name)  # fmt: skip
+        axes.plot(cores, ratios, color=colour, marker=marker, markersize=5, linewidth=1.5, label=name)
+        for count, ratio, error in zip(cores, ratios, errors, strict=True):
+            if error is not None:
+                axes.errorbar(count, ratio, yerr=[[error[0]], [error[1]]], color=colour, linewidth=1.5, capsize=3)
     ticks = sorted({count for _, points in shown for count, _ in points})
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_ylim(0, min(axes.get_ylim()[1], MOST_OF_INTERVAL * max(most / least, highest)))
@@ -182,8 +184,10 @@ def _scaling(label: str, curves: Sequence[Curve]) -> Figure:
     return figure
 
 
-def _points(points: Sequence[tuple[int, Row]], least: int) -> Iterator[tuple[int, float, tuple[float, float]]]:
+def _points(points: Sequence[tuple[int, Row]], least: int) -> Iterator[tuple[int, float, tuple[float, float] | None]]:
     """Yield cores, the speed-up over the curve's own fewest cores, and how far its interval reaches down and up.
+
+    Where there is no interval it is ``None``.
 
     A curve that begins with more cores than another one begins on the ideal line, as if it had scaled until there.
     """
@@ -191,5 +195,7 @@ def _points(points: Sequence[tuple[int, Row]], least: int) -> Iterator[tuple[int
     scale = first_cores / least
     for cores, row in points:
         found = speedup(first.result, row.result, "")
-        low, high = (found.ratio, found.ratio) if row is first or found.low is None else (found.low, found.high)
-        yield cores, found.ratio * scale, (scale * (found.ratio - low), scale * ((high or low) - found.ratio))
+        if row is first or found.low is None or found.high is None:
+            yield cores, found.ratio * scale, None
+        else:
+            yield cores, found.ratio * scale, (scale * (found.ratio - found.low), scale * (found.high - found.ratio))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from notebook_launcher.errors import NotebookInvalid
+from notebook_launcher.parameters import quoted
 from notebook_launcher.paths import human, listed
 
 LARGEST = 64 * 1024 * 1024  # bytes of all that goes along
@@ -59,7 +60,7 @@ class Companions:
 
     def add_named(self, path: Path) -> None:
         """Add a file or a folder that the user has named. Raises ``NotebookInvalid``."""
-        path = absolute(path)
+        path = absolute(typed_path(path))
         name = _below(path, self._folder) or path.name
         if not path.exists():
             raise NotebookInvalid(f"{path} is not there.", mend="what is to go with the notebook: --with FILE")
@@ -140,6 +141,19 @@ def read_file(path: Path, at_most: int, how: str = "") -> bytes:
 def _below(path: Path, folder: Path) -> str | None:
     """Return the path of a file in a folder, ``None`` for what does not lie there."""
     return path.relative_to(folder).as_posix() if path != folder and path.is_relative_to(folder) else None
+
+
+def typed_path(word: str | Path) -> Path:
+    """Return the path that was typed, with ``~`` filled in; nothing need be there. Raises ``NotebookInvalid``."""
+    try:
+        path = Path(word).expanduser()
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            path.stat()
+    except (RuntimeError, OSError, ValueError) as error:  # nobody's home, a name that is too long, a 0 in it
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise NotebookInvalid(f"{quoted(str(word))} cannot be looked at.", why=f"{why.rstrip('.')}.",
+                              mend="write another path") from None  # fmt: skip
+    return path
 
 
 def absolute(path: Path) -> Path:

@@ -16,7 +16,8 @@ from notebook_launcher.text import printable
 
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
-FEWEST = 5  # times, from which an interval of the speed-up can be told
+FEWEST = 6  # times for a bootstrap: of fewer it only repeats what little it was given, and looks surer than it is
+_SHORTEST, _LONGEST_TIME = 1e-18, 1e18  # seconds; what lies outside was not measured, and its quotients may overflow
 _MOST_TIMES = 400  # of one result that are resampled; of more, as many, evenly spread
 _LONGEST = 120  # characters of a name
 _NOT_TELLING = frozenset({"job", "job_id", "host", "node"})  # of a fingerprint: different in every run
@@ -28,8 +29,9 @@ UNSYNCHRONISED = "not synchronised: the clock may have stopped before the device
 class Result:
     """One measurement that a run has recorded. Times in seconds for one call; ``low`` and ``high``: of the median.
 
-    ``work``: units of ``unit`` in one call, ``throughput``: of these in a second. ``fingerprint``: what it
-    ran on, flat.
+    ``confidence`` is how sure that interval was to be, ``covered`` how sure it is, ``narrow`` whether it is as narrow
+    as was asked for; ``None``: not told. ``work``: units of ``unit`` in one call, ``throughput``: of these in a second.
+    ``fingerprint``: what it ran on, flat.
     """
 
     name: str
@@ -37,6 +39,9 @@ class Result:
     low: float | None = None
     high: float | None = None
     times: tuple[float, ...] = ()
+    confidence: float | None = None
+    covered: float | None = None
+    narrow: bool | None = None
     work: float | None = None
     unit: str = ""
     throughput: float | None = None
@@ -76,12 +81,19 @@ def _result(data: object) -> Result:
         raise TypeError
     told, times = data.get("device"), data.get("times")
     device = told if isinstance(told, dict) else {}
+    median, seconds = _time(data["median"]), tuple(map(_time, times)) if isinstance(times, list) else ()
+    low, high = (None if data.get(end) is None else _time(data[end]) for end in ("low", "high"))
+    if low is None or high is None or len(seconds) < 2 or not low <= median <= high:
+        low = high = None  # of a single time nothing tells how much it varies
     return Result(
         name=_text(data["name"]) or "a measurement without a name",
-        median=_positive(data["median"]),
-        low=_maybe(data.get("low")),
-        high=_maybe(data.get("high")),
-        times=tuple(_positive(value) for value in times) if isinstance(times, list) else (),
+        median=median,
+        low=low,
+        high=high,
+        times=seconds,
+        confidence=_share(data.get("confidence")),
+        covered=_share(data.get("covered")),
+        narrow=data["narrow"] if isinstance(data.get("narrow"), bool) else None,
         work=_maybe(data.get("work")),
         unit=_text(data.get("unit") or ""),
         throughput=_maybe(data.get("throughput")),
@@ -99,6 +111,19 @@ def _positive(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
         raise ValueError
     return float(value)
+
+
+def _time(value: object) -> float:
+    seconds = _positive(value)
+    if not _SHORTEST <= seconds <= _LONGEST_TIME:
+        raise ValueError
+    return seconds
+
+
+def _share(value: object) -> float | None:
+    """Return a probability; ``None`` for anything else."""
+    is_one = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    return float(value) if is_one else None  # type: ignore[arg-type]
 
 
 def _maybe(value: object) -> float | None:
@@ -195,9 +220,10 @@ def compared(runs: Sequence[Ran], baseline: str = "") -> list[Row]:
 
     ``baseline``: a combination's name; otherwise, or where it has no such result, it is the first one that has. Results
     that were not synchronised are compared with nothing. Those with different work are not compared with each other,
-    but with the first of the same work.
+    but with the first of the same work. What is to be doubted of a result itself is said in its note as well.
     """
-    varied = {name for ran in runs for name, _ in ran.values}
+    of_runs = _of_runs(runs)
+    varied = {name for ran in runs for name, _ in ran.values} | of_runs
     rows = [Row(ran, label, result) for ran in runs for label, result in _labelled(ran.recording.results, varied, runs)]
     ordered = sorted(rows, key=lambda row: row.ran.name != baseline)
     first: dict[tuple[str, float | None, str], Row] = {}
@@ -206,7 +232,43 @@ def compared(runs: Sequence[Ran], baseline: str = "") -> list[Row]:
         if row.result.synchronised:
             first.setdefault((row.label, row.result.work, row.result.unit), row)
             main.setdefault(row.label, row)
-    return [_compared(row, first, main) for row in rows]
+    return [_with_notes(_compared(row, first, main), of_runs) for row in rows]
+
+
+def _of_runs(runs: Sequence[Ran]) -> set[str]:
+    """Return the parameters that are one and the same in all of a run, and others in other runs.
+
+    They come of what the matrix varies (threads, of cores): they do not tell one result from another.
+    """
+    found: dict[str, list[set[str]]] = {}
+    for ran in runs:
+        values: dict[str, set[str]] = {}
+        for name, value in (pair for result in ran.recording.results for pair in result.parameters):
+            values.setdefault(name, set()).add(value)
+        for name, some in values.items():
+            found.setdefault(name, []).append(some)
+    varied = {name for ran in runs for name, _ in ran.values}
+    return {
+        name
+        for name, sets in found.items()
+        if name not in varied and all(len(one) == 1 for one in sets) and len(set.union(*sets)) > 1
+    }
+
+
+def _with_notes(row: Row, of_runs: set[str]) -> Row:
+    said = ", ".join(f"{name}={value}" for name, value in row.result.parameters if name in of_runs)
+    return replace(row, note="; ".join(filter(None, (row.note, *_doubts(row.result), said))))
+
+
+def _doubts(result: Result) -> list[str]:
+    """Return what an interval does not keep of what it seems to promise."""
+    if len(result.times) == 1:
+        return ["measured once: how much it varies is not known"]
+    if result.low is None:
+        return []
+    if result.covered is not None and result.confidence is not None and result.covered < result.confidence:
+        return [f"few repeats: its interval is {100 * result.covered:.3g} % sure, not {100 * result.confidence:.3g} %"]
+    return ["its interval is wider than was asked for"] if result.narrow is False else []
 
 
 def _compared(row: Row, first: Mapping[tuple[str, float | None, str], Row], main: Mapping[str, Row]) -> Row:
@@ -260,13 +322,18 @@ def _several_devices(runs: Sequence[Ran], varied: set[str]) -> set[str]:
 
 
 def speedup(before: Result, now: Result, against: str) -> Speedup:
-    """Return how many times as quick a result is as another one, by the medians, with a bootstrap interval.
+    """Return how many times as quick a result is as another one, by the medians, with the interval of that.
 
-    Without enough times for one there is none. The same times give the same interval, each time.
+    It is a bootstrap; below ``FEWEST`` times it reaches as far as the extremes of both do, and of a single time there
+    is none. The same times give the same interval, each time.
     """
     ratio = before.median / now.median
-    if min(len(before.times), len(now.times)) < FEWEST:
+    fewest = min(len(before.times), len(now.times))
+    if fewest < 2:
         return Speedup(ratio, None, None, against)
+    if fewest < FEWEST:
+        low, high = min(before.times) / max(now.times), max(before.times) / min(now.times)
+        return Speedup(ratio, min(low, ratio), max(high, ratio), against)
     chance = random.Random(7)  # noqa: S311 (no secret)
     one, other = _some(before.times), _some(now.times)
     ratios = sorted(

@@ -22,9 +22,11 @@ from typing import Literal
 from notebook_launcher.errors import CopyFailed, CopyRefused, HostCommandFailed
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.paths import Item, Kind, Seen, Source, listed
+from notebook_launcher.text import printable
 from notebook_launcher.wire import PIECE, Reply, ask, names
 
 _THERE_ALREADY = 17  # exit code of copy.sh
+_LONGEST_SIZE = 15  # digits: a petabyte
 _CUT_SHORT = "wrote only"  # what tar says of a file that was cut by a full disk
 _SHUT = re.compile(r"permission denied|not permitted|read-only", re.I)
 _FULL = re.compile(rf"no space left|disk quota|quota exceeded|file too large|{_CUT_SHORT}", re.I)
@@ -226,18 +228,18 @@ class There(End):
         """Look at the destination."""
         kind, real, writable, room = self._ask("target", path).fields()
         # "/dev/my disk  1000  200  800  20% /my place": names may have spaces, and so is counted from the percent sign
-        free = re.search(r"\s(\d+)\s+\d+%\s", room)
+        free = re.search(r"\s([0-9]{1,15})\s+\d+%\s", room)
         kinds = {"f": "file", "d": "folder", "o": "other", "-": "missing", "?": "nowhere"}
         return Target(kinds[kind], real, writable == "y", int(free[1]) * 1024 if free else None)  # type: ignore[arg-type]
 
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
         """Have ``stat`` look."""
         words = self._ask("stats", data=names(paths)).fields() if paths else []
-        return {name: (_kind(int(mode, 16)), int(size)) for mode, size, name in _by(3, words)}
+        return {name: (_kind(_number(mode, 16)), _number(size)) for mode, size, name in _by(3, words)}
 
     def part(self, path: str) -> int:
         """Have ``stat`` look."""
-        return int(self._ask("part", path).data or 0)
+        return _number(self._ask("part", path).data.decode(errors="replace").strip() or "0")
 
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
         """Have ``readlink`` look."""
@@ -284,7 +286,7 @@ class There(End):
         reply = self._ask("settle", base, stage, _yes(force), data=_below_here([item.target for item in items]))
         told = list(_by(3, reply.fields()))
         left = {name[2:] for mark, _, name in told if mark == "L"}
-        sizes = {name[2:]: int(size) for mark, size, name in told if mark == "T"}
+        sizes = {name[2:]: _number(size) for mark, size, name in told if mark == "T"}
         for item in items:
             taken = item.target in left and item.target in sizes and not force
             if not taken and (item.target in left or sizes.get(item.target) != item.size):
@@ -342,6 +344,19 @@ def hashes_of(reply: Reply) -> dict[str, str]:
 
 def _unescaped(name: str) -> str:
     return re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r"}.get(found[1], found[1]), name)
+
+
+def is_size(word: str) -> bool:
+    """Whether a word from another machine is a number of bytes: one that can be counted and waited for."""
+    return word.isascii() and word.isdecimal() and len(word) <= _LONGEST_SIZE
+
+
+def _number(word: str, base: int = 10) -> int:
+    """Read a number that another machine has told. Raises ``HostCommandFailed`` for what is none."""
+    if len(word) <= _LONGEST_SIZE:
+        with contextlib.suppress(ValueError):
+            return int(word, base)
+    raise HostCommandFailed("What there is to copy cannot be read.", why=f"“{printable(word[:40])}” is no number.")
 
 
 def _yes(value: bool) -> str:
@@ -451,14 +466,14 @@ def _sources(words: Sequence[str], said: str) -> list[Source | None]:
             elif mark == "E":
                 readable, kind, _behind, mode, size, moment, name, link = take(8)
                 known = _KINDS.get(kind, "other")
-                bytes_ = int(size) if known == "file" else 0
+                bytes_ = _number(size) if known == "file" else 0
                 entries.append(
                     Seen(name, known, int(mode, 8) & 0o777, bytes_, _nanoseconds(moment), link, readable == "y")
                 )
             elif mark == "L":
                 mode, size, moment, name = take(4)
                 name = name[len(path.rstrip("/")) + 1 :]
-                behind[name] = Seen(name, "file", int(mode, 8) & 0o777, int(size), _nanoseconds(moment))
+                behind[name] = Seen(name, "file", int(mode, 8) & 0o777, _number(size), _nanoseconds(moment))
             else:
                 raise ValueError(mark)
     except (RuntimeError, StopIteration, ValueError):

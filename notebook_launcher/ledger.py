@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from notebook_launcher.errors import UsageError
 from notebook_launcher.matrix import Combination
 
 FILE, LOCK, RUNS, RESULTS = "bench.json", ".lock", "runs", "results.jsonl"
+_PARTS = f".{FILE}."  # how the names of files begin that are to become the ledger
 LARGEST = 64 * 1024 * 1024  # bytes of a file of results that are read
 
 State = Literal["planned", "queued", "done", "failed"]
@@ -31,7 +32,8 @@ class Entry(BaseModel):
     """One combination. ``session``: the one that runs it, or ran it; noted before its job is queued.
 
     ``queued`` and ``started``: when its job was. ``earlier``: sessions of runs that count no more. ``why`` and
-    ``kind``: how it failed, in a sentence, and the error's name. ``in_queue``: seconds. ``image``: the digest of its
+    ``kind``: how it failed, in a sentence, and the error's name; of one that is queued, why its results could not be
+    fetched. ``in_queue``: seconds. ``image``: the digest of its
     image.
     """
 
@@ -55,7 +57,8 @@ class Entry(BaseModel):
 class Ledger(BaseModel):
     """All combinations that the folder has, in the order in which they came. ``digest``: of what the notebook does.
 
-    ``place``: where they run. ``matrix`` and ``command``: as they were typed last.
+    ``place``: where they run. ``asked``: what was asked for beside the matrix (``matrix.beside``), ``None`` where that
+    is not known. ``matrix`` and ``command``: as they were typed last.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -65,6 +68,7 @@ class Ledger(BaseModel):
     notebook: str
     digest: str
     place: str
+    asked: str | None = None
     created: datetime
     matrix: str = ""
     command: str = ""
@@ -122,11 +126,9 @@ class Bench:
 
     def ran(self) -> list[Ran]:
         """Return all combinations as a report needs them, with what they have recorded."""
-        states = {"planned": "waiting", "queued": "waiting"}
         return [
-            Ran(entry.name, entry.values, "running" if entry.started and entry.state == "queued" else
-                states.get(entry.state, entry.state), self._recording(entry), entry.why, entry.in_queue, entry.image,
-                entry.session or "", entry.job or "")
+            Ran(entry.name, entry.values, _in_words(entry), self._recording(entry), entry.why, entry.in_queue,
+                entry.image, entry.session or "", entry.job or "")
             for entry in self.ledger.entries
         ]  # fmt: skip
 
@@ -142,21 +144,34 @@ class Bench:
         write_whole(self.folder / FILE, (self.ledger.model_dump_json(indent=1) + "\n").encode())
 
 
+def _in_words(entry: Entry) -> str:
+    if entry.state == "queued":
+        return "not fetched" if entry.why else "running" if entry.started else "waiting"
+    return "waiting" if entry.state == "planned" else entry.state
+
+
 @contextlib.contextmanager
 def hold(
-    folder: Path, *, notebook: str, digest: str, place: str, now: datetime, fresh: bool = False
+    folder: Path,
+    *,
+    notebook: str,
+    digest: str,
+    place: str,
+    asked: str,
+    now: datetime,
+    fresh: Callable[[Ledger], None] | None = None,
 ) -> Iterator[Bench]:
     """Hold a bench's folder, made if need be, and yield it; no other launcher can meanwhile.
 
-    ``fresh``: what is there is moved aside first. Raises ``UsageError`` where another launcher is at it, where it is
-    another thing's folder, or where its results are of another notebook or place.
+    ``fresh``: what is there is moved aside first, unless this raises something at the sight of it. Raises
+    ``UsageError`` where another launcher is at it, or where it is another thing's folder.
     """
     from filelock import FileLock, Timeout
 
     folder = folder.absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        strange = [path.name for path in folder.iterdir() if path.name != LOCK]
+        strange = [path.name for path in folder.iterdir() if path.name != LOCK and not path.name.startswith(_PARTS)]
     except OSError as error:
         raise UsageError(f"{folder} cannot be used as a folder.", why=error.strerror or str(error)) from None
     if strange and not (folder / FILE).is_file():
@@ -172,15 +187,15 @@ def hold(
         raise UsageError(f"{folder} cannot be locked against a second launch-notebook.", why=str(error),
                          mend="name a folder on a disk of this machine with --output") from None  # fmt: skip
     try:
+        for part in folder.glob(f"{_PARTS}*"):  # of a launcher that was killed while it wrote
+            part.unlink(missing_ok=True)
         if fresh:
+            _ask_before(fresh, folder)
             _move_aside(folder, now)
-        yield Bench(folder, _read(folder) or _new(notebook, digest, place, now))
+        new = Ledger(id=secrets.token_hex(4), notebook=notebook, digest=digest, place=place, asked=asked, created=now)
+        yield Bench(folder, _read(folder) or new)
     finally:
         lock.release()
-
-
-def _new(notebook: str, digest: str, place: str, now: datetime) -> Ledger:
-    return Ledger(id=secrets.token_hex(4), notebook=notebook, digest=digest, place=place, created=now)
 
 
 def _read(folder: Path) -> Ledger | None:
@@ -196,7 +211,16 @@ def _read(folder: Path) -> Ledger | None:
                          ) from None  # fmt: skip
 
 
-def check_same(ledger: Ledger, *, notebook: str, digest: str, place: str, folder: Path) -> None:
+def _ask_before(fresh: Callable[[Ledger], None], folder: Path) -> None:
+    try:
+        there = _read(folder)
+    except UsageError:
+        return  # what cannot be read tells of no job
+    if there is not None:
+        fresh(there)
+
+
+def check_same(ledger: Ledger, *, notebook: str, digest: str, place: str, asked: str, folder: Path) -> None:
     """See that new results can stand beside those that are there. Raises ``UsageError``."""
     if (ledger.notebook, ledger.digest) != (notebook, digest):
         what = (
@@ -207,6 +231,9 @@ def check_same(ledger: Ledger, *, notebook: str, digest: str, place: str, folder
         why = "Numbers of different code cannot be compared."
     elif ledger.place != place:
         what, why = f"The results in {folder} are of another place, {ledger.place}.", f"Now it is {place}."
+    elif ledger.asked is not None and ledger.asked != asked:
+        what = f"The results in {folder} were asked for with other words beside the matrix."
+        why = f"Then: {ledger.asked or 'none'}. Now: {asked or 'none'}. What differs stands in no result's name."
     else:
         return
     raise UsageError(what, why=why, mend="name another folder with --output, or begin anew with --fresh, which moves "
@@ -241,3 +268,9 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
+    with contextlib.suppress(OSError):  # not every file system keeps a folder when told, nor does Windows
+        opened = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)

@@ -6,7 +6,8 @@ import difflib
 import hashlib
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,12 @@ _NOT_AN_AXIS = {
     "clusters": "sessions of one bench are in one queue; use another --output for another cluster",
     "dependency": "combinations do not wait for each other; --at-once says how many are in the queue",
 }
+#: flags that say when a job may start, how long, for whom and what is told of it: no number depends on them
+_OF_NO_NUMBER = frozenset({
+    "account", "begin", "comment", "deadline", "delay-boot", "dependency", "error", "hold", "job-name",
+    "kill-on-invalid-dep", "mail-type", "mail-user", "mcs-label", "nice", "no-requeue", "open-mode", "output",
+    "parsable", "priority", "qos", "quiet", "requeue", "signal", "time", "time-min", "wait", "wckey",
+})  # fmt: skip
 _PARAMETER = re.compile(r"[^\W\d]\w*")  # as Python names things
 _GPUS = re.compile(r"(?:[\w.-]+:)?\d{1,4}", re.A)
 _DOUBLE_QUOTED = '"\'"\'"'  # a double quote between two words in double quotes, as a shell has it
@@ -134,6 +141,18 @@ def _family(axis: Axis) -> frozenset[str]:
     if axis.name in MEMORY_FLAGS:
         return MEMORY_FLAGS
     return frozenset({axis.name}) if axis.kind == "flag" else frozenset()
+
+
+def beside(flags: Mapping[str, str | None], others: Mapping[str, object], words: Sequence[str]) -> str:
+    """Return what is asked for beside a matrix and may change a number, as it is typed: ``--mem=4G -- tf-gpu``.
+
+    ``flags``: the scheduler's; ``others``: what else says where it runs, by long name; ``words``: those after ``--``.
+    """
+    asked = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())
+             if name not in _OF_NO_NUMBER]  # fmt: skip
+    for name, said in others.items():
+        asked += [f"--{name}={value}" for value in ([said] if isinstance(said, str) else said or ())]  # type: ignore
+    return shlex.join([*asked, *(["--", *words] if words else [])])
 
 
 def parse(text: str) -> Matrix:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from notebook_launcher.companions import LARGEST, Companions, absolute, read_file
+from notebook_launcher.companions import LARGEST, Companions, absolute, read_file, typed_path
 from notebook_launcher.errors import NotebookInvalid
 from notebook_launcher.parameters import defaults_in, doubts, quoted, read_pairs
 from notebook_launcher.resources import folder as shipped
 
+LONGEST_NAME = 200  # bytes of a notebook's name: what is named after it has more in it, and 255 are the most
 HELPER = "timing.py"  # what the notebooks that come along measure with
 _ENDING = ".ipynb"
 _SEE = "the notebooks that come along: launch-notebook notebooks list"
@@ -61,6 +62,8 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
     companions = Companions(found.path.parent, name)
     if python:
         companions.add_imported(code)
+    if found.comes_along:  # the user does not have the folder that it lies in
+        extra = [*data_of(found.path), *extra]
     for path in extra:
         companions.add_named(path)
     return Prepared(
@@ -72,6 +75,13 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
         None if found.comes_along else found.path.parent,
         (*found.notes, *notes, *companions.notes),
     )
+
+
+def data_of(path: Path) -> list[Path]:
+    """Return the data files beside one of our notebooks that it names."""
+    text = path.read_text(encoding="utf-8")
+    data = [file for file in sorted(path.parent.iterdir()) if file.suffix not in (_ENDING, ".py") and file.is_file()]
+    return [file for file in data if file.name in text]
 
 
 # --- which one is meant ------------------------------------------------------------------------------------------
@@ -106,7 +116,7 @@ def find(word: str) -> Found:
     """Return the notebook that a path or a name means; a file of the user's goes first. Raises ``NotebookInvalid``."""
     if not word or "\0" in word:
         raise NotebookInvalid("No notebook is named.", mend=_SEE)
-    path = Path(word).expanduser()
+    path = typed_path(word)
     ours = bundled().get(word.removesuffix(_ENDING))
     for own in (path, path.with_name(path.name + _ENDING)) if path.name else ():
         if _is_there(own):
@@ -156,6 +166,10 @@ def _name_of(path: Path) -> str:
     if not path.name.isprintable() or "�" in path.name.encode(errors="replace").decode(errors="replace"):
         raise NotebookInvalid(f"The name of {str(path)!a} has signs in it that a notebook's name should not have.",
                               mend="give it another name")  # fmt: skip
+    if len(path.name.encode()) > LONGEST_NAME:
+        raise NotebookInvalid(f"The name of the notebook {quoted(path.name)} is too long.",
+                              why=f"It may have {LONGEST_NAME} bytes: its results are named after it.",
+                              mend="give it a shorter name")  # fmt: skip
     return f"{path.name.removesuffix(_ENDING).lstrip('.-') or 'notebook'}{_ENDING}"
 
 

@@ -12,7 +12,7 @@ from notebook_launcher.bringing import Bundle, bring, in_home, shown_folder
 from notebook_launcher.errors import HostCommandFailed, UsageError
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.mending import CountedPrompts
-from notebook_launcher.notebooks import HELPER, bundled, named, sentence_of
+from notebook_launcher.notebooks import HELPER, bundled, data_of, named, sentence_of
 from notebook_launcher.opening import open_host
 from notebook_launcher.plan import Place
 from notebook_launcher.session import Site, look_at
@@ -54,11 +54,12 @@ def copy_notebooks(place: Place, names: Sequence[str], to: str, view: View, prom
 
 
 def files_of(names: Sequence[str]) -> dict[str, bytes]:
-    """Return notebooks and the Python files that belong to them. Raises ``NotebookInvalid`` for an unknown name."""
+    """Return notebooks, and the Python and data files that belong to them. Raises ``NotebookInvalid`` as ``named``."""
     there = bundled()
     helpers = sorted(path for folder in {path.parent for path in there.values()} for path in folder.glob("*.py"))
     wanted = [named(name) for name in names if name != HELPER] if names else list(there.values())
-    return {path.name: path.read_bytes() for path in (*wanted, *helpers)}
+    data = [file for path in wanted for file in data_of(path)]
+    return {path.name: path.read_bytes() for path in (*wanted, *helpers, *data)}
 
 
 def _check(to: str) -> None:

@@ -132,10 +132,12 @@ def how_measured(report: Report) -> list[str]:
     told = "not told" if not warmups else " to ".join(dict.fromkeys((str(warmups[0]), str(warmups[-1]))))
     counts = " to ".join(dict.fromkeys((str(repeats[0]), str(repeats[-1]))))
     sentences = [
-        f"A time is the median of {counts} repeats; repeats before them to warm up: {told}.",
-        "The interval is that of the median, as the notebook has recorded it.",
+        "A time is that of one call, measured once" + f"; calls before it to warm up: {told}."
+        if counts == "1"
+        else f"A time is the median of {counts} repeats; repeats before them to warm up: {told}.",
+        "The interval is that of the median, as the notebook has recorded it; of a single time there is none.",
         f"A speed-up is the baseline's median over the result's; its interval ({CONFIDENCE:.0%}) is a bootstrap of "
-        f"both, from {FEWEST} repeats on.",
+        f"both, from {FEWEST} repeats on; with fewer it reaches as far as the extremes of both do.",
         "The device had done its work whenever the clock was read (synchronised)."
         if synchronised == len(results)
         else f"{len(results) - synchronised} of {len(results)} results were not synchronised with their device, and "
@@ -154,7 +156,8 @@ def _is(count: int) -> str:
 def summary(report: Report) -> str:
     """Return in a sentence how many combinations came to what."""
     states = [ran.state for ran in report.runs]
-    words = (("done", "done"), ("failed", "failed"), ("running", "running"), ("waiting", "not run yet"))
+    words = (("done", "done"), ("failed", "failed"), ("running", "running"), ("not fetched", "not fetched"),
+             ("waiting", "not run yet"))  # fmt: skip
     counts = [f"{states.count(state)} {word}" for state, word in words if state in states]
     combinations = "one combination" if len(states) == 1 else f"{len(states)} combinations"
     return f"{combinations}: {', '.join(counts)}"

@@ -14,28 +14,32 @@ import os
 import re
 import shutil
 import stat
-import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from notebook_launcher import __version__, events
-from notebook_launcher.ends import There, failed
-from notebook_launcher.errors import ConnectionLost, CopyFailed
+from notebook_launcher.ends import There, failed, hashes_of, is_size
+from notebook_launcher.errors import ConnectionLost, CopyFailed, Interrupted
 from notebook_launcher.paths import LONGEST_NAME, human, is_safe
 from notebook_launcher.session import Session, json_object
 from notebook_launcher.stage import Stage
-from notebook_launcher.text import printable
-from notebook_launcher.transfer import Incoming
+from notebook_launcher.text import finite
+from notebook_launcher.transfer import MOST_REST, NO_TAR, Incoming, sweep
 from notebook_launcher.wire import PIECE, Wire, ask, names
 
 MOST_FILES = 1000  # that a run may have written, to be fetched
 MOST_BYTES = 64 * 1024 * 1024  # of one file; larger ones are the copy command's
 MOST_ALL = 1024 * 1024 * 1024  # bytes of all of them
 ATTEMPTS = 3  # where the connection breaks meanwhile
+WAIT = 600.0  # seconds for another launcher that fetches into the same folder
+LARGE = 16 * 1024 * 1024  # bytes from which on it is said how far it is
+SAY_EVERY = 5.0  # seconds
 RECORD = "run.json"
+LOCK = ".fetching.lock"
 USAGE = "usage.csv"
 SENT = "sent.json"
 _NOTES = ("exit.json", "started.json", "image.json", "progress.json", SENT)
@@ -47,6 +51,7 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 def results_folder(session: Session, output: Path = Path("runs")) -> Path:
     """Return the folder below ``output`` in which a run's results are kept: ``train-20261122-101500-abcd``."""
     stem = _ODD.sub("_", Path(session.record.notebook or "notebook").stem).lstrip(".") or "notebook"
+    stem = stem.encode()[:200].decode(errors="ignore")  # the folder's name may have 255 bytes
     return output / f"{stem}-{session.id}"
 
 
@@ -54,15 +59,16 @@ def fetch_results(stage: Stage, session: Session, folder: Path) -> events.Result
     """Fetch what a run has made so far into ``folder`` (made if need be), and return what is there then.
 
     To be called again at any time: only what is new comes, and a file that was changed here since is left as it is;
-    the new one is put beside it. Shows nothing. A connection that breaks meanwhile is made anew. Raises
-    ``ConnectionLost``, or ``CopyFailed`` where something cannot be kept here.
+    the new one is put beside it. Shows how far it is where that takes long, and nothing else. A connection that breaks
+    meanwhile is made anew. Raises ``ConnectionLost``; ``CopyFailed`` where something cannot be kept here;
+    ``Interrupted`` after a Ctrl-C that comes meanwhile. What has come by then is kept.
     """
-    attempt = 1
+    attempt, wishes = 1, stage.interrupts.wishes_to_end
     while True:
         try:
             if not stage.host.alive:
                 stage.host.reconnect()
-            return _Fetching(stage, session, folder).run()
+            return _Fetching(stage, session, folder, wishes).run()
         except ConnectionLost:
             if attempt == ATTEMPTS:
                 raise
@@ -79,44 +85,102 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Kept:
-    """A file that was fetched: its name here, its hash, and its size and time there."""
+    """A file that was fetched: its name here, its hash, and its size and time there.
+
+    ``before``: noted while it gets its place, which is not sure yet: the hash of what was there, if anything was.
+    """
 
     name: str
     sha256: str
     bytes: int
     time: str
+    before: str | None = None
 
 
 class _Fetching:
     """One look at a run's directory, and what is fetched then. Paths there are below the session's directory."""
 
-    def __init__(self, stage: Stage, session: Session, folder: Path) -> None:
-        self._session, self._folder = session, folder
+    def __init__(self, stage: Stage, session: Session, folder: Path, wishes: int) -> None:
+        self._stage, self._session, self._folder = stage, session, folder
+        self._wishes = wishes  # to end, before anything was fetched
         self._there = There(stage.host)
         self._notebook = session.record.notebook or "notebook.ipynb"
-        self._known = _known(folder)
+        self._known: dict[str, _Kept] = {}
         self._kept: dict[str, _Kept] = {}
         self._notes: dict[str, Mapping[str, object]] = {}
         self._left: list[str] = []
+        self._bytes = self._bytes_wanted = 0
+        self._said = time.monotonic()
 
     def run(self) -> events.ResultsFetched:
         """Look, fetch what is new, put it in its place, and note it down."""
         found = self._look()
-        for origin in self._unchanged(found):
-            del found[origin]
-        wanted = self._wanted(found)
         with _kept_here(self._folder):
             _make(self._folder)
-            parts = Path(tempfile.mkdtemp(prefix=".part-", dir=self._folder))
-            try:
-                for origin, path, digest in self._streamed(wanted, parts):
-                    self._take(origin, path, digest, found[origin])
-                self._note_down(parts / "record")
-            finally:
-                shutil.rmtree(parts, ignore_errors=True)
+            with self._alone() as waited:
+                self._fetch(self._look() if waited else found)
         return events.ResultsFetched(
             self._session.id, self._notebook, str(self._folder), self._names(), tuple(self._left), self._is_whole
         )
+
+    def _fetch(self, found: dict[str, _Found]) -> None:
+        self._known = _known(self._folder)
+        for origin in self._unchanged(found):
+            del found[origin]
+        wanted = self._wanted(found)
+        sweep(self._folder, ".part-" + "?" * 8)
+        parts = Path(tempfile.mkdtemp(prefix=".part-", dir=self._folder))
+        came: list[tuple[str, Path, str]] = []
+        try:
+            try:
+                for one in self._streamed(wanted, found, parts):
+                    came.append(one)
+            finally:  # whatever broke: what has come is kept
+                self._settle(came, found, parts / "record")
+        finally:
+            shutil.rmtree(parts, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Keep other launchers from this folder; yields whether one had to be waited for."""
+        from filelock import FileLock, Timeout
+
+        lock = FileLock(self._folder / LOCK, timeout=0, mode=0o600)
+        began, waited = time.monotonic(), False
+        while True:
+            try:
+                lock.acquire()
+                break
+            except Timeout:
+                if not waited:
+                    self._stage.view.show(events.Asking("another launch-notebook fetches into the same folder"))
+                waited = True
+            except (OSError, NotImplementedError):  # a file system without locks
+                break
+            self._refuse_if_interrupted()
+            if time.monotonic() - began > WAIT:
+                raise CopyFailed(f"Another launch-notebook fetches into {self._folder}.",
+                                 mend="wait for it, or take another folder with --output")  # fmt: skip
+            time.sleep(0.2)
+        try:
+            yield waited
+        finally:
+            lock.release()
+
+    def _refuse_if_interrupted(self) -> None:
+        if self._stage.interrupts.wishes_to_end > self._wishes:
+            raise Interrupted(
+                "Interrupted: not all of the results were fetched.",
+                mend=f"fetch the rest with: launch-notebook results {self._session.id}",
+            )
+
+    def _say_how_far(self, count: int) -> None:
+        """Count bytes that have come, and say now and then how many of a large fetch there are."""
+        self._bytes += count
+        if self._bytes_wanted >= LARGE and time.monotonic() - self._said >= SAY_EVERY:
+            self._said = time.monotonic()
+            far = f"{self._bytes >> 20} of {self._bytes_wanted >> 20} MiB"
+            self._stage.view.show(events.Asking(f"fetching what the notebook has made: {far}"))
 
     @property
     def _is_whole(self) -> bool:
@@ -135,25 +199,32 @@ class _Fetching:
         first = [f"work/{name}" for name in (self._notebook, f"{stem}.py", f"{stem}.out", "results.jsonl")]
         most = MOST_FILES + len(self._session.record.sent) + 1
         words = [self._session.directory, str(most), USAGE, *_NOTES, *first]
-        reply = ask(self._there.host, "results", *words)
+        reply = ask(self._there.host, "results", *words, meanwhile=self._refuse_if_interrupted)
         if reply.code:
             raise failed(self._there.label, reply.said)
         told = reply.fields()
         found: dict[str, _Found] = {}
-        for size, time, name in zip(told[::3], told[1::3], told[2::3], strict=False):
-            if size.isascii() and size.isdecimal():
-                found.setdefault(name, _Found(int(size), time))
+        for size, moment, name in zip(told[::3], told[1::3], told[2::3], strict=False):
+            if is_size(size):
+                found.setdefault(name, _Found(int(size), moment))
         return found
 
     def _unchanged(self, found: Mapping[str, _Found]) -> list[str]:
         """Return what was sent there and is as it was: it is here already."""
-        sent = [origin for name in self._session.record.sent if (origin := f"work/{name}") in found]
+        sent = [
+            origin
+            for name in self._session.record.sent
+            if (origin := f"work/{name}") in found and found[origin].size <= MOST_BYTES
+        ]
         if not sent:
             return []
         directory = self._session.directory
         told = json_object(self._there.host.read_file(f"{directory}/{SENT}") or b"").get("files")
         digests = told if isinstance(told, dict) else {}
-        now = self._there.hashes([f"{directory}/{origin}" for origin in sent], sum(found[one].size for one in sent))
+        paths, size = names([f"{directory}/{origin}" for origin in sent]), sum(found[one].size for one in sent)
+        # whatever its exit code: a file that has gone meanwhile has no hash
+        reply = ask(self._there.host, "hashes", data=paths, reads=size, meanwhile=self._refuse_if_interrupted)
+        now = hashes_of(reply)
         return [one for one in sent if now.get(f"{directory}/{one}", "") == digests.get(one.removeprefix("work/"))]
 
     def _wanted(self, found: Mapping[str, _Found]) -> list[str]:
@@ -176,69 +247,91 @@ class _Fetching:
                 self._kept[origin] = kept
             else:
                 wanted.append(origin)
+                self._bytes_wanted += seen.size
         return wanted
 
     def _leave(self, origin: str, size: int) -> None:
-        self._left.append(printable(f"{self._session.directory}/{origin} ({human(size)})").replace("\n", " "))
+        """Tell what stays there. What is odd in its name stands as an escape: with a backslash, that is."""
+        path = f"{self._session.directory}/{origin}"
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
+        self._left.append(f"{shown} ({human(size)})")
 
     def _is_the_same(self, kept: _Kept, seen: _Found) -> bool:
         """Whether it is what was fetched before, and is here, whatever the user has made of it since."""
+        if kept.before is not None:
+            return False
         return (kept.bytes, kept.time) == (seen.size, seen.time) and os.path.lexists(self._folder / kept.name)
 
     # --- what comes
 
-    def _streamed(self, wanted: list[str], parts: Path) -> Iterator[tuple[str, Path, str]]:
+    def _streamed(self, wanted: list[str], found: Mapping[str, _Found], parts: Path) -> Iterator[tuple[str, Path, str]]:
         """Yield each file that was asked for, written to a part of its own, with its hash; notes are kept in memory."""
         asked = {f".{self._session.directory}/{origin}": origin for origin in wanted}
-        total = count = 0
-        with Wire(self._there.host, "pack", []) as wire:
+        count = 0
+        with Wire(self._there.host, "pack", [], meanwhile=self._refuse_if_interrupted) as wire:
             with contextlib.suppress(BrokenPipeError):  # its answer tells why
                 wire.send(names(list(asked)))
             wire.end_data()
+            incoming = Incoming(wire, self._there.label, 2 * MOST_ALL)
             try:
-                with tarfile.open(
-                    fileobj=Incoming(wire), mode="r|", bufsize=PIECE, errors="surrogateescape"
-                ) as archive:
-                    for entry in archive:
-                        origin = asked.pop(entry.name, None)
-                        total += entry.size
+                with incoming.opened() as archive:
+                    for entry in incoming.entries(archive, len(wanted)):
+                        origin = asked.get(entry.name)
                         if origin is None or not entry.isreg() or entry.issparse() or entry.size > MOST_BYTES:
                             continue
-                        if total > 2 * MOST_ALL:
-                            raise CopyFailed(f"{self._there.label} sends more than it was asked for.")
                         file = archive.extractfile(entry)
                         if file is None:
                             continue
                         if origin in _NOTES:
                             self._notes[origin] = json_object(file.read(_MOST_NOTED))
-                            continue
-                        count += 1
-                        path = parts / str(count)
-                        yield origin, path, _written(file, path)
-            except (tarfile.TarError, EOFError, UnicodeError, ValueError):
-                wire.reply()  # raises, where the connection broke
+                        else:
+                            count += 1
+                            path = parts / str(count)
+                            yield origin, path, _written(file, path, self._say_how_far)
+                        del asked[entry.name]
+            except NO_TAR:
+                wire.reply(incoming.left + MOST_REST)  # raises, where the connection broke
                 raise CopyFailed(f"The results of session {self._session.id} did not come whole.",
                                  mend="the same command fetches them once more") from None  # fmt: skip
-            reply = wire.reply()
+            reply = wire.reply(MOST_REST)
         if reply.code and wanted and len(asked) == len(wanted):  # else a file has only vanished, or grown, meanwhile
             raise failed(self._there.label, reply.said)
+        for origin in asked.values():
+            if origin not in _NOTES:
+                self._leave(origin, found[origin].size)
 
-    def _take(self, origin: str, part: Path, digest: str, seen: _Found) -> None:
-        """Give a part its place: over what was fetched before, but never over what the user has made."""
-        name = _name(origin) or part.name
-        before = self._known.get(origin)
-        taken = {kept.name for kept in self._kept.values()} | {RECORD, USAGE} - {origin}
-        for candidate in _candidates(name):
+    def _settle(self, came: list[tuple[str, Path, str]], found: Mapping[str, _Found], record: Path) -> None:
+        """Give each part its place. What is about to be replaced is noted before: that may be cut off, too."""
+        placed = [
+            (origin, part, kept)
+            for origin, part, digest in came
+            if (kept := self._placed(origin, digest, found[origin]))
+        ]
+        if placed:
+            self._note_down(record)
+        for origin, part, kept in placed:
+            _make((self._folder / kept.name).parent)
+            part.replace(self._folder / kept.name)
+            self._kept[origin] = dataclasses.replace(kept, before=None)
+        self._note_down(record)
+
+    def _placed(self, origin: str, digest: str, seen: _Found) -> _Kept | None:
+        """Find a file its place: over what was fetched before, but never over what the user has made."""
+        others = {**self._known, **self._kept}
+        before = others.pop(origin, None)
+        taken = {kept.name for kept in others.values()} | {RECORD, USAGE} - {origin}
+        for candidate in _candidates(_name(origin) or "file"):
             path = self._folder / candidate
             if candidate in taken or not self._is_free(
                 path, digest, before if before and before.name == candidate else None
             ):
                 continue
-            _make(path.parent)
-            part.replace(path)
-            self._kept[origin] = _Kept(candidate, digest, seen.size, seen.time)
-            return
+            is_there = path.is_file()
+            kept = _Kept(candidate, digest, seen.size, seen.time, before=_hash_of(path) if is_there else "")
+            self._kept[origin] = kept
+            return kept
         self._leave(origin, seen.size)
+        return None
 
     def _is_free(self, path: Path, digest: str, before: _Kept | None) -> bool:
         """Whether a file may be put there: nothing is, or what is was fetched, and is as it was."""
@@ -251,19 +344,25 @@ class _Fetching:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
         here = _hash_of(path)
-        return here == digest or (before is not None and here == before.sha256)
+        return here == digest or (before is not None and here in (before.sha256, before.before))
 
     # --- what is noted down
 
     def _note_down(self, part: Path) -> None:
-        """Write ``run.json``: what was run, where, how it ended, and what was fetched of it."""
-        record = {
-            **_told(self._session, self._notes),
-            "fetched": {origin: dataclasses.asdict(kept) for origin, kept in sorted(self._kept.items())},
+        """Write ``run.json``: what was run, where, how it ended, and what was fetched of it, now or before."""
+        told = _told(self._session, self._notes)
+        if not self._notes:  # none has come: those of an earlier look count
+            told = {**told, **_read(self._folder)}
+        fetched = {
+            origin: {key: value for key, value in vars(kept).items() if value is not None}
+            for origin, kept in sorted({**self._known, **self._kept}.items())
         }
-        with open(_new(part), "w", encoding="utf-8") as file:
-            json.dump(record, file, indent=1, ensure_ascii=False)
-            file.write("\n")
+        try:
+            text = _as_json({**told, "fetched": fetched})
+        except RecursionError:  # a note that was made to be so
+            text = _as_json({**_told(self._session, {}), "fetched": fetched})
+        with open(_new(part), "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{text}\n")
         part.replace(self._folder / RECORD)
 
 
@@ -296,17 +395,26 @@ def _told(session: Session, notes: Mapping[str, Mapping[str, object]]) -> dict[s
     }
 
 
-def _known(folder: Path) -> dict[str, _Kept]:
-    """Return what was fetched before, by its path there; what makes no sense of it was not."""
+def _as_json(record: Mapping[str, object]) -> str:
+    return json.dumps(finite(record), indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _read(folder: Path) -> Mapping[str, object]:
     try:
-        fetched = json_object((folder / RECORD).read_bytes()).get("fetched")
+        return json_object((folder / RECORD).read_bytes())
     except OSError:
         return {}
+
+
+def _known(folder: Path) -> dict[str, _Kept]:
+    """Return what was fetched before, by its path there; what makes no sense of it was not."""
+    fetched = _read(folder).get("fetched")
     known = {}
     for origin, told in fetched.items() if isinstance(fetched, dict) else ():
         with contextlib.suppress(TypeError):
             kept = _Kept(**told)
-            if all(isinstance(word, str) for word in (kept.name, kept.sha256, kept.time)) and is_safe(kept.name):
+            words = (kept.name, kept.sha256, kept.time, kept.before or "")
+            if all(isinstance(word, str) for word in words) and is_safe(kept.name):
                 known[origin] = kept
     return known
 
@@ -315,7 +423,7 @@ def _name(origin: str) -> str | None:
     """Return the name here of a file there; ``None`` for one that must not, or cannot, have its name here."""
     name = origin.removeprefix("work/")
     parts = name.split("/")
-    if not is_safe(name) or _CONTROLS.search(name) or parts[0].startswith(".part-"):
+    if not is_safe(name) or _CONTROLS.search(name) or parts[0].startswith((".part-", LOCK)):
         return None
     return None if any(len(os.fsencode(part)) > LONGEST_NAME - 20 for part in parts) else name
 
@@ -329,13 +437,14 @@ def _candidates(name: str) -> Iterator[str]:
         yield path.with_name(f"{path.stem}{mark}{path.suffix}").as_posix()
 
 
-def _written(file: IO[bytes], path: Path) -> str:
+def _written(file: IO[bytes], path: Path, on_bytes: Callable[[int], None]) -> str:
     """Write a file of a tar to a new one that is this user's alone, and return its hash."""
     hasher = hashlib.sha256()
     with open(_new(path), "wb") as out:
         while data := file.read(PIECE):
             hasher.update(data)
             out.write(data)
+            on_bytes(len(data))
     return hasher.hexdigest()
 
 

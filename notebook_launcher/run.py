@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import queue
@@ -15,15 +16,15 @@ from pathlib import Path
 from typing import Literal
 
 from notebook_launcher import events
-from notebook_launcher.attend_run import attend_run
+from notebook_launcher.attend_run import attend_run, remember_output, usual_output
 from notebook_launcher.catalogue import Entry, choose
 from notebook_launcher.costing import Costing
 from notebook_launcher.courses import course_used
-from notebook_launcher.ending import say_left
+from notebook_launcher.ending import end_job, say_left
 from notebook_launcher.errors import Interrupted, NotebookInvalid, UsageError
 from notebook_launcher.finding import look, play_on
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Prompts
-from notebook_launcher.interrupts import Interrupt, Interrupts
+from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.lacking import lacks_jupyterlab
 from notebook_launcher.launch import Load, dry_run, notes_before, queue_loaded, submitted
 from notebook_launcher.notebooks import Prepared
@@ -33,6 +34,7 @@ from notebook_launcher.plan import Place, Plan
 from notebook_launcher.results import SENT, fetch_results, results_folder
 from notebook_launcher.session import Session
 from notebook_launcher.stage import Access, Stage, View
+from notebook_launcher.text import finite
 
 __all__ = ["RunWish", "dry_run_notebook", "fetch_results", "queue_run", "results", "run_notebook", "typed_again"]
 
@@ -43,12 +45,12 @@ SLOW_AFTER = 2.0  # seconds after which it is said what is sent
 
 @dataclass(frozen=True)
 class RunWish:
-    """What is wanted of a run. ``output``: the folder here in which each run gets one of its own.
+    """What is wanted of a run. ``output``: the folder here in which each run gets one of its own; ``None``: ``runs``.
 
     ``to``: what is executed, the notebook or a script made of it. ``detach``: do not wait for its end.
     """
 
-    output: Path = Path("runs")
+    output: Path | None = None
     to: To = "notebook"
     detach: bool = False
 
@@ -70,14 +72,30 @@ def run_notebook(
         for note in (*prepared.notes, *notes, *([lacks] if lacks else [])):
             view.show(events.Noted(note))
         view.show(_queued(prepared, here=not stage.host.remote))
-        session, _ = queue_run(plan, stage, prepared, wish.to, costing)
+        session, _ = queue_run(plan, stage, prepared, wish.to, costing, written=functools.partial(_remember, wish))
         first = submitted(plan, stage, session)
         if wish.detach:
-            view.show(first)
-            say_left(stage, session)
+            _leave(stage, session, first)
         else:
             attend_run(stage, session, ours=True, first=first, output=wish.output)
     return 0
+
+
+def _remember(wish: RunWish, session: Session) -> None:
+    if wish.output:
+        remember_output(session, wish.output)
+
+
+def _leave(stage: Stage, session: Session, first: events.Event) -> None:
+    """Leave a run that was just queued, unless that was interrupted meanwhile. Raises ``Interrupted``, ``HungUp``."""
+    stage.view.show(first)
+    wishes = {interrupt.kind for interrupt in _interrupts(stage)}
+    if "leave" in wishes:
+        raise HungUp
+    if wishes:
+        end_job(stage, session)
+        raise Interrupted("Interrupted before the job had started.")
+    say_left(stage, session)
 
 
 def typed_again(plan: Plan, words: Sequence[str]) -> Plan:
@@ -120,17 +138,18 @@ def queue_run(
 
 
 def results(
-    place: Place, prefix: str, output: Path, view: View, prompts: Prompts, interrupts: Interrupts
+    place: Place, prefix: str, output: Path | None, view: View, prompts: Prompts, interrupts: Interrupts
 ) -> events.ResultsFetched:
     """Fetch what a run has made so far; without a name that of the one that runs, or of the last one.
 
-    Raises ``SessionNotFound``, and ``UsageError`` for a session that is no run.
+    ``output``: as in ``RunWish``; ``None``: where the run was begun on this machine, as it was told then. Raises
+    ``SessionNotFound``, and ``UsageError`` for a session that is no run.
     """
     with open_stage(place, view, prompts, interrupts) as stage:
         entry = _the_run(stage, prefix)
         session = play_on(stage, entry)
         view.show(events.Asking("fetching what the notebook has made"))
-        made = fetch_results(stage, session, results_folder(session, output))
+        made = fetch_results(stage, session, results_folder(session, output or usual_output(session)))
         view.show(made)
         if not made.whole and (why := _why_not_whole(entry)):
             view.show(events.Noted(why))
@@ -191,18 +210,23 @@ def _load(prepared: Prepared, to: To, *, here: bool) -> Load:
         {"notebook": prepared.name, "to": to, **({"folder": str(folder)} if folder else {})},
         prepared.name,
         tuple(companions),
-        {"input.ipynb": prepared.content, SENT: (json.dumps(record, default=str) + "\n").encode()},
+        {"input.ipynb": prepared.content, SENT: _as_json(record)},
         lambda stage, session: _send(stage, session, companions),
     )
+
+
+def _as_json(record: Mapping[str, object]) -> bytes:
+    return (json.dumps(finite(record), default=str, allow_nan=False) + "\n").encode()
 
 
 def _works_in(prepared: Prepared, *, here: bool) -> Path | None:
     """Return the notebook's own folder where the kernel can work in it: it is on this machine, with all that it needs.
 
-    Files that were named from elsewhere are brought together in the session's own folder, with the notebook.
+    Files that were named from elsewhere are brought together in the session's own folder, with the notebook. So they
+    are where the folder's name has a sign with which a container could not be shown it.
     """
     folder = prepared.folder
-    if not here or folder is None or not str(folder).isprintable():
+    if not here or folder is None or not str(folder).isprintable() or set(":,") & set(str(folder)):
         return None
     return folder if all(_is_same(folder / name, content) for name, content in prepared.companions.items()) else None
 
@@ -250,12 +274,17 @@ def _until_done(stage: Stage, done: queue.SimpleQueue[Exception | None], what: s
 
 
 def _refuse_if_interrupted(stage: Stage) -> None:
-    """Raise ``Interrupted`` where the user has changed their mind; what else has come is put back, in its order."""
+    """Raise ``Interrupted`` where the user has changed their mind."""
+    if _interrupts(stage):
+        raise Interrupted("Interrupted.", why="Nothing was queued.")
+
+
+def _interrupts(stage: Stage) -> list[Interrupt]:
+    """Return the interrupts that have come; all that has come stays where it is, in its order."""
     items: list[object] = []
     with contextlib.suppress(queue.Empty):
         while True:
             items.append(stage.interrupts.inbox.get_nowait())
     for item in items:
         stage.interrupts.inbox.put(item)
-    if any(isinstance(item, Interrupt) for item in items):
-        raise Interrupted("Interrupted.", why="Nothing was queued.")
+    return [item for item in items if isinstance(item, Interrupt)]

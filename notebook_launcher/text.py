@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Mapping
 
 # a terminal's own commands, whole, so that no "[31m" is left of them
 _COMMANDS = re.compile(
@@ -18,6 +20,15 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u2
 def printable(text: str) -> str:
     """Return text without anything that a terminal would obey; line ends and tabs stay."""
     return _CONTROLS.sub("", _COMMANDS.sub("", text.replace("\r\n", "\n")))
+
+
+def finite(value: object) -> object:
+    """Return what is to be JSON with each number that JSON has none of as text: ``nan``, ``inf``, ``-inf``."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: finite(part) for key, part in value.items()}
+    return [finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def joined(*sentences: str, stop: str = ".") -> str:

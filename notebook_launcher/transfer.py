@@ -23,6 +23,12 @@ from notebook_launcher.errors import ConnectionLost, CopyFailed
 from notebook_launcher.paths import Item, listed
 from notebook_launcher.wire import PIECE, Wire, names
 
+MOST_REST = 64 * 1024 * 1024  # bytes of headers, padding and an answer beside a tar's files
+#: what reading a tar raises where it is none; a chain of headers without an end is read by recursion
+NO_TAR = (tarfile.TarError, EOFError, UnicodeError, ValueError, RecursionError)
+_PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, *_PAX)
+_LONGEST_EXTRA = 64 * 1024  # bytes; no path is longer than 4096
 OnBytes = Callable[[int], None]
 
 
@@ -110,20 +116,21 @@ def fetch_batch(there: There, stage: str, items: Sequence[Item], on_bytes: OnByt
     Of the tar only what was asked for is taken, as it was asked for: it may come from anybody.
     """
     with said_of(stage):
-        _sweep(Path(stage).parent)
+        sweep(Path(stage).parent, ".copy.part-" + "?" * 10)
         Path(stage).mkdir(0o700)
     asked = {f".{item.path}": item for item in items}
     parts = {item.path: str(Path(stage, str(number))) for number, item in enumerate(items)}
     arrived: dict[str, str] = {}
     with Wire(there.host, "pack", []) as wire:
-        wire.send(names(list(asked)))
+        with contextlib.suppress(BrokenPipeError):  # its answer tells why
+            wire.send(names(list(asked)))
         wire.end_data()
-        for item, data in _unpacked(wire, asked):
+        for item, data in _unpacked(there, wire, asked):
             with said_of(item.path), open(_private(parts[item.path], os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(data)
             arrived[item.path] = hashlib.sha256(data).hexdigest()
             on_bytes(len(data))
-        reply = wire.reply()
+        reply = wire.reply(MOST_REST)
     if missing := [item.path for item in items if item.path not in arrived]:
         raise changed(listed(missing), there.label, reply.said)
     if there.hashes(list(parts), sum(item.size for item in items)) != arrived:
@@ -131,9 +138,9 @@ def fetch_batch(there: There, stage: str, items: Sequence[Item], on_bytes: OnByt
     return list(parts.values())
 
 
-def _sweep(folder: Path) -> None:
-    """Take away what copies that were killed more than a day ago have left, as ``copy.sh`` does."""
-    for path in folder.glob(".copy.part-" + "?" * 10):
+def sweep(folder: Path, pattern: str) -> None:
+    """Take away the folders that launchers killed more than a day ago have left, as ``copy.sh`` does."""
+    for path in folder.glob(pattern):
         with contextlib.suppress(OSError):
             found = path.lstat()
             own = os.name == "nt" or found.st_uid == os.geteuid()
@@ -141,11 +148,12 @@ def _sweep(folder: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _unpacked(wire: Wire, asked: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
+def _unpacked(there: There, wire: Wire, asked: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
     """Yield what was asked for and is as it was said to be, each once; the rest of a tar is passed over."""
+    incoming = Incoming(wire, there.label, 2 * sum(item.size for item in asked.values()) + MOST_REST)
     try:
-        with tarfile.open(fileobj=Incoming(wire), mode="r|", bufsize=PIECE, errors="surrogateescape") as archive:
-            for entry in archive:
+        with incoming.opened() as archive:
+            for entry in incoming.entries(archive, len(asked)):
                 item = asked.get(entry.name)
                 if item is None or not entry.isreg() or entry.issparse() or entry.size != item.size:
                     continue
@@ -153,8 +161,8 @@ def _unpacked(wire: Wire, asked: dict[str, Item]) -> Iterator[tuple[Item, bytes]
                 if file is not None:
                     del asked[entry.name]
                     yield item, file.read()
-    except (tarfile.TarError, EOFError, UnicodeError, ValueError):
-        wire.reply()  # raises, where the connection broke
+    except NO_TAR:
+        wire.reply(incoming.left + MOST_REST)  # raises, where the connection broke
         raise Spoilt("the tar") from None
 
 
@@ -185,14 +193,50 @@ class _Out(io.RawIOBase):
 
 
 class Incoming(io.RawIOBase):
-    """A wire to read a tar from."""
+    """A wire to read a tar from, of at most so many bytes (``left``) and entries, each with a name of bounded length.
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    It may come from anybody, and without an end. Raises ``CopyFailed`` for more, and what is in ``NO_TAR``.
+    """
+
+    def __init__(self, wire: Wire, label: str, most: int) -> None:
+        self._wire, self._label, self.left = wire, label, most
 
     def read(self, count: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
-        return self._wire.read(PIECE if count < 0 else count)
+        data = self._wire.read(PIECE if count < 0 else count)
+        self.left -= len(data)
+        if self.left < 0:
+            raise self._too_much()
+        return data
+
+    def opened(self) -> tarfile.TarFile:
+        """Open it; its entries can be read once, one after the other."""
+        return tarfile.open(fileobj=self, mode="r|", bufsize=PIECE, errors="surrogateescape", tarinfo=_Header)
+
+    def entries(self, archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo]:
+        """Yield at most so many."""
+        for number, entry in enumerate(archive):
+            if number == most:
+                raise self._too_much()
+            yield entry
+
+    def _too_much(self) -> CopyFailed:
+        return CopyFailed(
+            f"{self._label} sends more than it was asked for.", why="A file may have grown meanwhile.", mend=GOES_ON
+        )
+
+
+class _Header(tarfile.TarInfo):
+    """A tar's header; long names and the like, which ``tarfile`` reads into memory whole, are bounded."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        """Read it. Raises ``ReadError`` where it holds what no tar of ours does."""
+        header = super().frombuf(buf, encoding, errors)
+        is_sparse = header.type == tarfile.GNUTYPE_SPARSE  # followed by a list of any length
+        if is_sparse or (header.type in _EXTRA and not 0 <= header.size <= _LONGEST_EXTRA):
+            raise tarfile.ReadError("odd header")
+        return header
 
 
 def _pieces(file: BinaryIO, count: int) -> Iterator[bytes]:

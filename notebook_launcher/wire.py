@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from notebook_launcher.errors import ConnectionLost, HostCommandFailed
@@ -17,6 +17,8 @@ from notebook_launcher.hosts.base import ByteStream, Host
 from notebook_launcher.resources import folder
 
 PIECE = 256 * 1024  # bytes; larger ones are not quicker
+MEANWHILE = 1.0  # seconds at most between two calls of what is to be done while an answer is waited for
+MOST_ANSWER = 1024 * 1024 * 1024  # bytes; the list of a copy of millions of files is smaller
 LOOK_AFTER = 15.0  # seconds of silence after which the connection is tried
 SILENT_FOR = 600.0  # seconds that a far end may be busy without a word, beside what reading its files takes
 SLOWEST_DISK = 20e6  # bytes a second at which it reads them, at least
@@ -45,26 +47,43 @@ class Reply:
 class Wire:
     """A verb at work on a host; a context manager that ends it. Raises ``ConnectionLost`` where the way there breaks.
 
-    ``reads``: how many bytes it has to read before its answer can begin, which may take its time.
+    ``reads``: how many bytes it has to read before its answer can begin, which may take its time. ``meanwhile``: is
+    called again and again while the answer comes, or does not; what it raises ends that.
     """
 
-    def __init__(self, host: Host, verb: str, words: Sequence[str], *, reads: int = 0) -> None:
+    def __init__(
+        self,
+        host: Host,
+        verb: str,
+        words: Sequence[str],
+        *,
+        reads: int = 0,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
         self._host = host
         self._patience = SILENT_FOR + reads / SLOWEST_DISK
-        self._stream: ByteStream = host.open_process(_BEGIN)
-        self._stream.settimeout(LOOK_AFTER)
+        self._meanwhile = meanwhile
+        self._tried = 0.0
         self._tail = b""
+        self._stream: ByteStream = host.open_process(_BEGIN)
+        self._stream.settimeout(min(LOOK_AFTER, MEANWHILE) if meanwhile else LOOK_AFTER)
         said = [_script(), str(len(words) + 1).encode(), verb.encode(), *map(os.fsencode, words)]
         try:
             self.send(b"".join(word + b"\0" for word in said))
+        except BrokenPipeError:  # before it had its words: there is no answer to tell why
+            self._close()
+            raise self._lost() from None
         except BaseException:
-            self._stream.close()
+            self._close()
             raise
 
     def __enter__(self) -> Wire:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
         with contextlib.suppress(OSError, EOFError):
             self._stream.close()
 
@@ -92,6 +111,8 @@ class Wire:
         """Return what has come of the answer, at most so much; nothing at its end."""
         since = time.monotonic()
         while True:
+            if self._meanwhile:
+                self._meanwhile()
             try:
                 data = self._stream.recv(count)
                 break
@@ -110,13 +131,16 @@ class Wire:
             missing -= len(data)
         return b"".join(parts)
 
-    def reply(self) -> Reply:
-        """Return the rest of the answer."""
-        parts = []
+    def reply(self, most: int | None = None) -> Reply:
+        """Return the rest of the answer. Raises ``HostCommandFailed`` where that is more than ``most`` bytes."""
+        parts, count = [], 0
         # a verb that ended without reading all of its data resets the stream behind its answer
         with contextlib.suppress(ConnectionLost):
             while data := self.receive():
                 parts.append(data)
+                count += len(data)
+                if count > (MOST_ANSWER if most is None else most):
+                    raise HostCommandFailed(f"{self._host.label} answers with more than it was asked for.")
         # what has been received before may have had the beginning of the last word
         data = b"".join(parts)
         last = re.search(rb"\0(\d+) ([^\0]*)\n\Z", self._tail)
@@ -129,6 +153,10 @@ class Wire:
         if time.monotonic() - since > self._patience:
             what = f"{self._host.label} has done nothing for the copy for {self._patience / 60:.0f} minutes."
             raise HostCommandFailed(what, mend="does its disk answer? the same command goes on from there")
+        now = time.monotonic()
+        if self._meanwhile and now - max(since, self._tried) < LOOK_AFTER:
+            return
+        self._tried = now
         try:
             self._host.run(["true"], timeout=LOOK_AFTER)
         except (ConnectionLost, HostCommandFailed):
@@ -143,9 +171,11 @@ def _script() -> bytes:
     return (folder("jobscripts") / "copy.sh").read_bytes()
 
 
-def ask(host: Host, verb: str, *words: str, data: bytes = b"", reads: int = 0) -> Reply:
-    """Run a verb with data that is known, and return its answer."""
-    with Wire(host, verb, words, reads=reads) as wire, _sending(wire, data):
+def ask(
+    host: Host, verb: str, *words: str, data: bytes = b"", reads: int = 0, meanwhile: Callable[[], None] | None = None
+) -> Reply:
+    """Run a verb with data that is known, and return its answer; ``reads`` and ``meanwhile`` as of a ``Wire``."""
+    with Wire(host, verb, words, reads=reads, meanwhile=meanwhile) as wire, _sending(wire, data):
         return wire.reply()
 
 

@@ -48,35 +48,11 @@ except ImportError:  # Windows has no flock; there one process writes
     fcntl = None  # type: ignore[assignment]
 
 __all__ = [
-    "Comparison",
-    "Device",
-    "DifferentWork",
-    "Laps",
-    "Measurement",
-    "Records",
-    "Row",
-    "TimingError",
-    "TooShort",
-    "Unsynchronised",
-    "allotted_cores",
-    "best_device",
-    "compare",
-    "cpu_device",
-    "devices",
-    "duration",
-    "fingerprint",
-    "from_times",
-    "measure",
-    "overhead",
-    "rate",
-    "read_records",
-    "record",
-    "results_path",
-    "setting",
-    "thread_variables",
-    "use_allotted_threads",
-    "use_threads",
-]
+    "Comparison", "Device", "DifferentWork", "Laps", "Measurement", "Records", "Row", "TimingError", "TooShort",
+    "Unsynchronised", "allotted_cores", "best_device", "compare", "cpu_device", "devices", "duration", "fingerprint",
+    "from_times", "measure", "overhead", "rate", "read_records", "record", "results_path", "setting",
+    "thread_variables", "use_allotted_threads", "use_threads",
+]  # fmt: skip
 
 VERSION = 1  # of a line of results.jsonl
 Setting = TypeVar("Setting", bool, int, float, str, list[int], list[float], list[str])
@@ -290,7 +266,7 @@ def _threads(library: str) -> int | None:
     with contextlib.suppress(ImportError):
         libraries = importlib.import_module("threadpoolctl").threadpool_info()
         if blas := [one["num_threads"] for one in libraries if one["user_api"] == "blas"]:
-            return max(blas)
+            return int(max(blas))
     if any(os.environ.get(name) != seen for name, seen in _numpy_saw.items()):
         return None  # they were set too late
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -325,21 +301,14 @@ class Device:
     def synchronise(self) -> None:
         """Wait until the device has done everything that it was given."""
         if self.is_gpu and self.library == "torch":
-            _wait_for_torch(sys.modules["torch"], self.place)
+            kind, _, index = self.place.partition(":")
+            backend = getattr(sys.modules["torch"], kind)  # torch.cuda (AMD's too), torch.xpu, torch.mps
+            backend.synchronize(*([] if kind == "mps" else [int(index or 0)]))
         elif self.is_gpu and self.library == "tensorflow":
             sys.modules["tensorflow"].test.experimental.sync_devices()
 
     def __str__(self) -> str:
         return f"{self.kind.upper()} {self.name}"
-
-
-def _wait_for_torch(torch: Any, place: str) -> None:
-    kind, _, index = place.partition(":")
-    backend = getattr(torch, kind)  # torch.cuda (AMD's too), torch.xpu, torch.mps
-    if kind == "mps":
-        backend.synchronize()
-    else:
-        backend.synchronize(int(index or 0))
 
 
 def cpu_device(library: str = "") -> Device:
@@ -391,30 +360,29 @@ def _gpus(library: Any) -> list[Device]:
         if backend is not None and backend.is_available():
             names = [backend.get_device_name(i) for i in range(backend.device_count())]
             return [Device("gpu", name, "torch", f"{kind}:{i}") for i, name in enumerate(names)]
-    if getattr(getattr(library, "backends", None), "mps", None) and library.backends.mps.is_available():
-        return [Device("gpu", "Apple GPU", "torch", "mps")]
-    return []
+    return [Device("gpu", "Apple GPU", "torch", "mps")] if _has_mps(library) else []
+
+
+def _has_mps(torch: Any) -> bool:
+    mps = getattr(getattr(torch, "backends", None), "mps", None)
+    return mps is not None and bool(mps.is_available())
 
 
 def _used_gpus() -> list[Callable[[], None]]:
     """What waits for each GPU that this process has begun to use, whoever says that it was not used."""
     waits: list[Callable[[], None]] = []
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     for kind in ("cuda", "xpu"):
         backend = getattr(torch, kind, None)
         if backend is not None and backend.is_available() and backend.is_initialized():
             # to wait for a device that was never used would make a context on it
             used = {i for i in range(backend.device_count()) if backend.memory_reserved(i)} | {backend.current_device()}
             waits += [functools.partial(backend.synchronize, i) for i in sorted(used)]
-    if (
-        torch is not None
-        and getattr(getattr(torch, "backends", None), "mps", None)
-        and torch.backends.mps.is_available()
-    ):
+    if _has_mps(torch):
         waits.append(torch.mps.synchronize)
-    tensorflow = sys.modules.get("tensorflow")
-    if hasattr(tensorflow, "config") and tensorflow.config.list_physical_devices("GPU"):  # type: ignore[union-attr]
-        waits.append(tensorflow.test.experimental.sync_devices)  # type: ignore[union-attr]
+    tensorflow: Any = sys.modules.get("tensorflow")
+    if hasattr(tensorflow, "config") and tensorflow.config.list_physical_devices("GPU"):
+        waits.append(tensorflow.test.experimental.sync_devices)
     return waits
 
 
@@ -425,9 +393,9 @@ def fingerprint(device: Device | None = None) -> dict[str, Any]:
     """Return what the numbers were measured on, as plain data; what is not known is None.
 
     Keys: ``cpu`` (model), ``architecture``, ``cores_allotted``, ``cores_node``, ``threads`` (used), ``gpu`` (model,
-    where ``device`` is one), ``driver``, ``system``, ``libraries`` (versions), ``onednn`` (whether TensorFlow was
-    told to use it, ``1`` or ``0``), ``container`` (digest), ``scheduler``, ``cluster``, ``partition``, ``job``, ``virtual`` (whether the machine is a virtual one). It names no person, no
-    machine and no address.
+    where ``device`` is one), ``driver``, ``system``, ``libraries`` (versions), ``onednn`` (whether TensorFlow was told
+    to use it, ``1`` or ``0``), ``container`` (digest), ``scheduler``, ``cluster``, ``partition``, ``job``, ``virtual``
+    (whether the machine is a virtual one). It names no person, no machine and no address.
     """
     device = device or cpu_device()
     return {
@@ -552,11 +520,10 @@ def _interval(times: Sequence[float], confidence: float) -> tuple[float, float, 
     return ordered[out], ordered[-1 - out], covered
 
 
-def _quartiles(times: Sequence[float]) -> tuple[float, float]:
-    if len(times) < 2:
-        return times[0], times[0]
-    first, _, third = statistics.quantiles(times, n=4, method="inclusive")
-    return first, third
+def _narrow(times: Sequence[float], precision: float, confidence: float) -> bool:
+    """Tell whether the interval of the median is within ±``precision`` of it, and covers what was asked for."""
+    low, high, covered = _interval(times, confidence)
+    return covered >= confidence and (high - low) / 2 <= precision * statistics.median(times)
 
 
 # ======================================================================================================== measurements
@@ -615,7 +582,9 @@ class Measurement:
     @property
     def iqr(self) -> float:
         """Seconds between the quartiles: half of all times lie in it."""
-        first, third = _quartiles(self.times)
+        if len(self.times) < 2:
+            return 0.0
+        first, _, third = statistics.quantiles(self.times, n=4, method="inclusive")
         return third - first
 
     @property
@@ -626,29 +595,24 @@ class Measurement:
     @property
     def narrow(self) -> bool:
         """Whether the interval is as narrow, and as sure, as was asked for."""
-        low, high, covered = _interval(self.times, self.confidence)
-        return covered >= self.confidence and (high - low) / 2 <= self.precision * self.median
+        return _narrow(self.times, self.precision, self.confidence)
+
+    @property
+    def _spread(self) -> float:
+        """What is written behind ±: the longer side of the interval."""
+        return max(self.high - self.median, self.median - self.low)
+
+    _TOLD = ("median", "low", "high", "confidence", "covered", "narrow", "iqr", "work", "unit", "throughput",
+             "synchronised", "warmup", "calls_per_time")  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain data: a line of results.jsonl."""
         return {
             "version": VERSION,
             "name": self.name,
-            "parameters": {str(key): _plain(value) for key, value in self.parameters.items()},
+            "parameters": _plain(self.parameters),
             "times": [float(f"{seconds:.9g}") for seconds in self.times],
-            "median": self.median,
-            "low": self.low,
-            "high": self.high,
-            "confidence": self.confidence,
-            "covered": self.covered,
-            "narrow": self.narrow,
-            "iqr": self.iqr,
-            "work": _plain(self.work),
-            "unit": self.unit,
-            "throughput": self.throughput,
-            "synchronised": self.synchronised,
-            "warmup": self.warmup,
-            "calls_per_time": self.calls_per_time,
+            **{key: _plain(getattr(self, key)) for key in self._TOLD},
             "device": {"kind": self.device.kind, "name": self.device.name, "library": self.device.library},
             "recorded": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             "fingerprint": dict(self.fingerprint) or fingerprint(self.device),
@@ -660,10 +624,9 @@ class Measurement:
 
     def __str__(self) -> str:
         """Tell it in a line."""
-        spread = max(self.high - self.median, self.median - self.low)
         sure = f"{_percent(min(self.confidence, self.covered))} interval of the median"
         how = f"{sure}, {len(self.times)} times" if len(self.times) > 1 else "one time only, so no interval"
-        parts = [f"{self.name}: {duration(self.median, spread)} ({how})"]
+        parts = [f"{self.name}: {duration(self.median, self._spread)} ({how})"]
         if self.throughput is not None:
             parts.append(rate(self.throughput, self.unit))
         parts.append(str(self.device))
@@ -735,7 +698,15 @@ def measure(
     compared.
     """
     device = device or cpu_device()
-    _check_wishes(name, warmup, min_repeats, max_repeats, precision, confidence, budget)
+    wrong = {
+        "warmup must be 0 or more": warmup < 0,
+        "min_repeats must be 1 or more, and max_repeats not less": not 1 <= min_repeats <= max_repeats,
+        "precision must be above 0: 0.02 is ±2 %": not precision > 0,
+        "confidence must lie between 0 and 1: 0.95 is 95 %": not 0 < confidence < 1,
+        "budget must be some seconds, above 0": not budget > 0,
+    }
+    if any(wrong.values()):
+        raise TimingError(f"{name}: {next(message for message, applies in wrong.items() if applies)}.")
     wait = device.synchronise if synchronise and device.asynchronous else _nothing
     for _ in range(warmup):
         fn()
@@ -746,21 +717,6 @@ def measure(
     return Measurement(name, tuple(times), device, work, unit, dict(parameters or {}),
                        synchronise or not device.asynchronous, warmup, calls, confidence, precision,
                        fingerprint(device))  # fmt: skip
-
-
-def _check_wishes(
-    name: str, warmup: int, least: int, most: int, precision: float, confidence: float, budget: float
-) -> None:
-    wrong = {
-        "warmup must be 0 or more": warmup < 0,
-        "min_repeats must be 1 or more, and max_repeats not less": not 1 <= least <= most,
-        "precision must be above 0: 0.02 is ±2 %": not precision > 0,
-        "confidence must lie between 0 and 1: 0.95 is 95 %": not 0 < confidence < 1,
-        "budget must be some seconds, above 0": not budget > 0,
-    }
-    for message, applies in wrong.items():
-        if applies:
-            raise TimingError(f"{name}: {message}.")
 
 
 def _nothing() -> None:
@@ -873,8 +829,7 @@ def _series(
         if _clock() - began >= budget:
             break
         if count >= look:
-            low, high, covered = _interval(times, confidence)
-            if covered >= confidence and (high - low) / 2 <= precision * statistics.median(times):
+            if _narrow(times, precision, confidence):
                 break
             look = max(count + 1, math.ceil(1.25 * count))
     queue.check(len(times) * calls, sum(times) * calls, functools.partial(block, calls))
@@ -1063,17 +1018,13 @@ def read_records(path: str | Path | None = None) -> Records:
         return records
     except OSError as error:
         raise TimingError(f"{path} cannot be read: {error.strerror or error}.") from error
-    for line in lines:
-        if not line.strip():
-            continue
-        found = _read_line(line)
-        if found is None:
+    for line in filter(bytes.strip, lines):
+        if (found := _read_line(line)) is None:
             records.skipped += 1
         else:
             records.append(found)
     if records.skipped:
-        some = "1 line" if records.skipped == 1 else f"{records.skipped} lines"
-        were = "was" if records.skipped == 1 else "were"
+        some, were = ("1 line", "was") if records.skipped == 1 else (f"{records.skipped} lines", "were")
         print(f"{path}: {some} could not be read, and {were} left out.", file=sys.stderr)
     return records
 
@@ -1133,15 +1084,14 @@ class Comparison:
     _HEAD = ("", "device", "threads", "time per call", "throughput", "speed-up")
 
     def _cells(self) -> list[tuple[str, ...]]:
-        return [self._row_cells(index, row) for index, row in enumerate(self.rows)]
-
-    def _row_cells(self, index: int, row: Row) -> tuple[str, ...]:
-        m = row.measurement
-        spread = max(m.high - m.median, m.median - m.low)
-        speedup = "1 (baseline)" if index == self.baseline else _factor(row)
-        threads = m.fingerprint.get("threads")
-        throughput = "" if m.throughput is None else rate(m.throughput, m.unit)
-        return (row.label, str(m.device), str(threads or ""), duration(m.median, spread), throughput, speedup)
+        cells: list[tuple[str, ...]] = []
+        for index, row in enumerate(self.rows):
+            m = row.measurement
+            speedup = "1 (baseline)" if index == self.baseline else _factor(row)
+            throughput = "" if m.throughput is None else rate(m.throughput, m.unit)
+            threads, time_per_call = str(m.fingerprint.get("threads") or ""), duration(m.median, m._spread)
+            cells.append((row.label, str(m.device), threads, time_per_call, throughput, speedup))
+        return cells
 
     def table(self) -> str:
         """Return it as a table in plain text, with a note for what a reader has to know."""

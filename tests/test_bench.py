@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import itertools
 import json
 import queue
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from notebook_launcher.errors import (
     AccountRefused,
     BenchIncomplete,
     ConnectionLost,
+    CopyFailed,
     EnvironmentUnknown,
     GresRefused,
     HostCommandFailed,
@@ -73,6 +76,8 @@ class Cluster:
         self.at_queueing: Callable[[Session], None] = lambda _session: None
         self.after_queueing: Callable[[Session], None] = lambda _session: None
         self.discarded: list[str] = []
+        self.sent: list[dict[str, bytes]] = []
+        self.waits: dict[str, str] = {}  # why, by the session
         self.connections = self.most = 0
         self.silent = False
 
@@ -83,6 +88,7 @@ class Cluster:
                               environment=plan.environment_name, now=stage.site.now, program="notebook")  # fmt: skip
         self.sessions[session.id] = session
         self.parameters[session.id] = dict(prepared.parameters)
+        self.sent.append(dict(prepared.companions))
         self.flags[session.id] = dict(plan.request.flags)
         written(session)
         self.at_queueing(session)
@@ -97,6 +103,8 @@ class Cluster:
         """Let each job that runs end, and each that waits start."""
         now = stage.clock()
         for session_id, files in self.files.items():
+            if session_id in self.waits:
+                continue
             if "started" in files and "exit" not in files and (end := self.ends(self.sessions[session_id])):
                 files["exit"] = end
             files.setdefault("started", {"node": "node1", "started": iso(now)})
@@ -105,7 +113,9 @@ class Cluster:
             for name, session in self.sessions.items()
         )
         told = {
-            session.job.id: JobStatus(session.job, State.COMPLETED if "exit" in self.files[name] else State.RUNNING)
+            session.job.id: JobStatus(session.job, State.PENDING, self.waits[name])
+            if name in self.waits
+            else JobStatus(session.job, State.COMPLETED if "exit" in self.files[name] else State.RUNNING)
             for name, session in self.sessions.items()
             if session.job
         }
@@ -214,7 +224,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
     for name, value in {
         "open_stage": open_stage, "make_plan": make_plan, "settle": lambda ask, *_: ask, "queue_run": cluster.queue_run,
         "look": cluster.look, "fetch_results": cluster.fetch, "discard_session": cluster.discard, "Pace": Quick,
-        "read_job": lambda *_: None, "APPEARS_WITHIN": 0.3, "AGAIN_AFTER": 0.01, "draw_all": lambda _report: [],
+        "read_job": lambda *_: None, "APPEARS_WITHIN": 0.3, "SEEN_WITHIN": 1.5, "AGAIN_AFTER": 0.01,
+        "draw_all": lambda _report: [],
         "end_jobs": lambda _stage, ended: [cluster.files[one.id].update(exit={"cause": "stopped"}) for one in ended],
     }.items():  # fmt: skip
         monkeypatch.setattr(story, name, value)
@@ -394,6 +405,114 @@ def test_a_scheduler_that_is_away_is_tried_again_and_then_given_up(
     assert "the same command goes on" in caught.value.mend
 
 
+def test_only_what_the_matrix_has_is_run_again_and_counts(cluster: Cluster) -> None:
+    fails(1, cluster)
+    with pytest.raises(BenchIncomplete, match="1 of 1 combinations failed"):
+        run("EPOCHS=1")
+    run("EPOCHS=2", retry_failed=True)
+    assert cluster.epochs == [1, 2]
+    assert states() == {"EPOCHS=1": "failed", "EPOCHS=2": "done"}
+
+
+def test_a_limit_that_lets_nothing_in_ends_the_work(cluster: Cluster) -> None:
+    def refuse(session: Session) -> None:
+        del cluster.sessions[session.id]
+        raise LimitRefused("No more jobs of yours are taken.")
+
+    cluster.at_queueing = refuse
+    for matrix in ("EPOCHS=1,2,3", "cores=1,2"):
+        with pytest.raises(LimitRefused):
+            run(matrix, output=Path(matrix[:5]))
+        assert set(states(matrix[:5]).values()) == {"planned"}
+
+
+def test_a_limit_that_others_use_up_is_waited_for_and_not_for_ever(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = iter(range(3))
+
+    def refuse(session: Session) -> None:
+        if cluster.queued and next(refusals, None) is not None:
+            del cluster.sessions[session.id]
+            raise LimitRefused("No more jobs of yours are taken.")
+
+    cluster.at_queueing = refuse
+    run("EPOCHS=1,2", at_once=1)
+    assert set(states().values()) == {"done"}
+    monkeypatch.setattr(story, "AWAY_WITHIN", 0.05)
+    cluster.queued.clear()
+    refusals = iter(range(100_000))
+    with pytest.raises(LimitRefused) as caught:
+        run("EPOCHS=3,4", at_once=1)
+    assert "the same command goes on" in caught.value.mend
+
+
+def test_one_that_is_too_large_for_a_limit_fails_and_the_others_go_on(cluster: Cluster) -> None:
+    def refuse(session: Session) -> None:
+        if cluster.flags[session.id]["cpus-per-task"] == "64":
+            del cluster.sessions[session.id]
+            raise LimitRefused("More cores than you may have.")
+
+    cluster.at_queueing = refuse
+    with pytest.raises(BenchIncomplete, match="1 of 3 combinations failed"):
+        run("cores=64,1,2")
+    assert states() == {"cores=64": "failed", "cores=1": "done", "cores=2": "done"}
+
+
+def test_why_a_job_waits_is_said_once_and_when_it_changes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter(["Priority"] * 5 + ["PartitionTimeLimit"] * 5)
+
+    def look(stage: Stage, **_: object) -> Catalogue:
+        reason = next(told, "")
+        cluster.waits = dict.fromkeys(cluster.queued, reason) if reason else {}
+        return cluster.look(stage)
+
+    monkeypatch.setattr(story, "look", look)
+    shown = run("EPOCHS=1,2")
+    waits = [line for line in shown.said.splitlines() if "other jobs are ahead in the queue" in line]
+    assert waits in (["EPOCHS=1, EPOCHS=2 wait: other jobs are ahead in the queue."],
+                     [f"EPOCHS={number} waits: other jobs are ahead in the queue." for number in (1, 2)])  # fmt: skip
+    for number, session in enumerate(cluster.queued, 1):
+        never = [line for line in shown.said.splitlines() if f"EPOCHS={number} can never start" in line]
+        assert len(never) == 1
+        assert "its walltime is longer than the partition allows" in never[0]
+        assert f"launch-notebook stop {session}" in shown.said
+
+
+def test_results_that_do_not_come_are_left_for_the_next_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(stage: Stage, session: Session, folder: Path) -> None:
+        if cluster.parameters[session.id]["EPOCHS"] == 1:
+            raise CopyFailed("They did not come whole.")
+        cluster.fetch(stage, session, folder)
+
+    monkeypatch.setattr(story, "fetch_results", fetch)
+    for _ in range(2):
+        with pytest.raises(BenchIncomplete, match="The results of 1 could not be fetched") as caught:
+            run("EPOCHS=1,2,3", at_once=1)
+        assert "They did not come whole." in caught.value.why
+        assert states() == {"EPOCHS=1": "queued", "EPOCHS=2": "done", "EPOCHS=3": "done"}
+    assert "not fetched" in Path("bench-tiny/report.md").read_text()
+    monkeypatch.setattr(story, "fetch_results", cluster.fetch)
+    run("EPOCHS=1,2,3")
+    assert set(states().values()) == {"done"}
+    assert cluster.epochs == [1, 2, 3]
+    assert "did not come" not in Path("bench-tiny/report.md").read_text()
+
+
+def test_a_full_disk_here_ends_the_work(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*_: object) -> None:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError:
+            raise CopyFailed("They cannot be kept.", mend="make room here") from None
+
+    monkeypatch.setattr(story, "fetch_results", fetch)
+    with pytest.raises(CopyFailed) as caught:
+        run("EPOCHS=1,2,3", at_once=1)
+    assert "the same command goes on" in caught.value.mend
+    assert cluster.epochs == [1]
+
+
 # --- killed, and run again ----------------------------------------------------------------------------------------
 
 
@@ -459,6 +578,49 @@ def test_killed_while_results_are_fetched_and_run_again(cluster: Cluster, monkey
     run("EPOCHS=1,2")
     assert sorted(cluster.epochs) == [1, 2]  # type: ignore[type-var]
     assert set(states().values()) == {"done"}
+
+
+@pytest.mark.parametrize("misses", [1, 2])
+def test_a_job_that_a_look_does_not_list_is_looked_for_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, misses: int
+) -> None:
+    """A file server that is behind shows no directory for a moment."""
+    cluster.after_queueing = killed
+    with pytest.raises(Killed):
+        run("EPOCHS=1")
+    cluster.after_queueing = lambda _session: None
+    behind = iter(range(misses))
+    monkeypatch.setattr(story, "look", lambda stage, **_: unseen(cluster, stage, behind))
+    shown = run("EPOCHS=1")
+    assert (len(cluster.queued), states()) == (1, {"EPOCHS=1": "done"})
+    assert shown.said.count("looked for once more") == 1
+
+
+def test_a_job_in_the_queue_is_not_queued_again_where_its_directory_stays_away(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.after_queueing = killed
+    with pytest.raises(Killed):
+        run("EPOCHS=1")
+    cluster.after_queueing = lambda _session: None
+    (session,) = cluster.queued
+    monkeypatch.setattr(story, "look", lambda stage, **_: unseen(cluster, stage, itertools.count()))
+    for fails, rows in ((0, [f"77|{session}|/x"]), (1, [])):
+        cluster.host.queue_fails, cluster.host.in_queue = fails, rows
+        with pytest.raises(SchedulerSilent, match="is not known"):
+            run("EPOCHS=1")
+    assert len(cluster.queued) == 1
+
+
+def killed(_session: Session) -> None:
+    raise Killed
+
+
+def unseen(cluster: Cluster, stage: Stage, misses: Iterator[int]) -> Catalogue:
+    """Look at the sessions; as often as ``misses`` lasts, nothing of them is seen."""
+    if next(misses, None) is None:
+        return cluster.look(stage)
+    return join(Reading((), whole=True), {}, stage.clock())
 
 
 # --- the connection -----------------------------------------------------------------------------------------------
@@ -567,7 +729,7 @@ def test_a_closed_terminal_leaves_the_jobs(cluster: Cluster) -> None:
 
 
 def about(folder: Path) -> dict[str, Any]:
-    return {"folder": folder, "notebook": "n.ipynb", "digest": "d", "place": "practice", "now": NOW}
+    return {"folder": folder, "notebook": "n.ipynb", "digest": "d", "place": "practice", "asked": "", "now": NOW}
 
 
 def test_a_second_launcher_at_the_same_folder_is_refused(cluster: Cluster, tmp_path: Path) -> None:
@@ -625,6 +787,66 @@ def test_a_folder_of_something_else_and_a_damaged_ledger_are_refused(cluster: Cl
         run("EPOCHS=1")
     run("EPOCHS=1", fresh=True)
     assert len(cluster.queued) == 2
+
+
+def test_other_flags_beside_the_matrix_are_refused(cluster: Cluster) -> None:
+    run("EPOCHS=1", flags={"mem": "4G", "time": "5"}, words=("tf-gpu",))
+    run("EPOCHS=1,2", flags={"mem": "4G", "time": "9", "mail-user": "a@b"}, words=("tf-gpu",))
+    for flags, words in (({"mem": "64G"}, ("tf-gpu",)), ({"mem": "4G"}, ("tf-mkl",)), ({}, ("tf-gpu",))):
+        with pytest.raises(UsageError, match="asked for with other words beside the matrix") as caught:
+            run("EPOCHS=3", flags=flags, words=words)  # type: ignore[arg-type]
+        assert "Then: --mem=4G -- tf-gpu. Now: " in caught.value.why
+        assert "--output" in caught.value.mend
+        assert "--fresh" in caught.value.mend
+    assert cluster.epochs == [1, 2]
+
+
+def test_fresh_forgets_no_job_that_goes_on(cluster: Cluster) -> None:
+    cluster.after_queueing = killed
+    with pytest.raises(Killed):
+        run("EPOCHS=1")
+    cluster.after_queueing = lambda _session: None
+    cluster.ends = lambda _session: None
+    with pytest.raises(UsageError, match="has a job in the queue or running on practice") as caught:
+        run("EPOCHS=1", fresh=True)
+    (session,) = cluster.queued
+    assert f"launch-notebook stop {session}" in caught.value.mend
+    assert states() == {"EPOCHS=1": "queued"}
+    with pytest.raises(UsageError, match="on practice"):  # of another place nobody here can tell
+        run("EPOCHS=1", fresh=True, at="elsewhere")
+    cluster.files[session]["exit"] = {"cause": "stopped"}
+    cluster.ends = lambda _session: {"cause": "finished"}
+    run("EPOCHS=1", fresh=True)
+    assert states() == {"EPOCHS=1": "done"}
+    assert len(cluster.queued) == 2
+
+
+def test_what_a_killed_launcher_has_half_written_is_swept_away(cluster: Cluster) -> None:
+    Path("bench-tiny").mkdir()
+    Path("bench-tiny/.bench.json.ab12").write_text("{")
+    run("EPOCHS=1")
+    assert states() == {"EPOCHS=1": "done"}
+    assert not Path("bench-tiny/.bench.json.ab12").exists()
+
+
+def test_results_of_earlier_runs_do_not_go_along(cluster: Cluster) -> None:
+    """Each run would report an old file of results as its own, and what a bench writes would change what is sent."""
+    for name in ("results.jsonl", "runs/a/run.json", "bench-old/report.csv", "tuesday/bench.json", "data/x.csv"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("x")
+    shown = run("EPOCHS=1", companions=(Path(),), output=Path("mine"))
+    run("EPOCHS=1,2", companions=(Path(),), output=Path("mine"))  # its own folder is no change either
+    assert cluster.epochs == [1, 2]
+    assert {frozenset(sent) for sent in cluster.sent} == {frozenset({"helper.py", "data/x.csv"})}
+    note = next(line for line in shown.said.splitlines() if "Not sent with the notebook" in line)
+    for name in ("results.jsonl", "runs/a/run.json", "bench-old/report.csv", "tuesday/bench.json"):
+        assert name in note
+
+
+def test_all_combinations_share_one_copy_of_what_is_sent(cluster: Cluster) -> None:
+    Path("big.bin").write_bytes(b"x" * 100_000)
+    run("EPOCHS=1,2,3", companions=(Path("big.bin"),))
+    assert len({id(sent["big.bin"]) for sent in cluster.sent}) == 1
 
 
 # --- mistakes, before anything is contacted -------------------------------------------------------------------------

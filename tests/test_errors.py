@@ -168,7 +168,7 @@ def test_the_example_stream_is_one() -> None:
 
 def sample(kind: type[events.Event]) -> events.Event:
     values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "float": 1.5, "bool": True}
-    values |= {"dict[str, object]": {"a\nb": "ü"}}
+    values |= {"dict[str, object]": {"a\nb": "ü"}, "tuple[tuple[str, str], ...]": (("a\nb", "ü"),)}
     values |= {"Load": events.Load("t4", 1, 0, 0), "SessionSeen": sample(events.SessionSeen)} if nests(kind) else {}
 
     def value(name: str) -> object:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -261,6 +262,7 @@ def test_a_job_that_is_stopped_keeps_what_there_is_and_begins_anew(run: Callable
     work = job.dir / "work"
     work.mkdir()
     (work / "results.jsonl").write_text("sent along\n")
+    (work / f"{STEM}.out").write_text("sent along, too\n")
     job.start()
     wait_until(lambda: progress_if_there(job).get("cell") == 2, 120)
     wait_until(lambda: "so far" in text_of(code_cells(result(job))[1]), 10)  # written while the cell runs
@@ -285,6 +287,31 @@ def test_a_job_that_is_stopped_keeps_what_there_is_and_begins_anew(run: Callable
     assert "so far" in (work / "earlier-1" / NAME).read_text()
     assert (work / "earlier-1" / "results.jsonl").read_text() == "sent along\nmeasured\n"
     assert progress(job)["cells"] == 1
+    assert (work / f"{STEM}.out").read_text() == "sent along, too\n", "it is no script's"
+
+
+def test_what_a_run_has_measured_before_its_notebook_was_written_is_not_taken_for_sent(run: Callable[..., Job]) -> None:
+    job = run("print('here')")
+    assert job.run()["cause"] == "finished"
+    (job.dir / "work" / NAME).unlink()  # as when the job is put back into the queue while its first cell runs
+    (job.dir / "work" / "results.jsonl").write_text("measured\n")
+    job.start()
+    wait_until(lambda: not (job.dir / "exit.json").exists())
+    assert job.exit()["cause"] == "finished"
+    assert (job.dir / "work" / "earlier-1" / "results.jsonl").read_text() == "measured\n"
+    assert not (job.dir / "work" / "results.jsonl").exists()
+
+
+def test_a_run_that_cannot_tell_that_it_has_begun_ends_at_once(tmp_path: Path) -> None:
+    (tmp_path / "progress.json" / "in the way").mkdir(parents=True)
+    for folder in ("runtime", "work"):
+        (tmp_path / folder).mkdir()
+    nbformat.write(notebook("open('ran', 'w')"), tmp_path / "input.ipynb")
+    environment = {"NBL_SESSION_DIR": str(tmp_path), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    ended = subprocess.run([sys.executable, JOBSCRIPTS / "execute.py"], env=environment, timeout=60, check=False)
+    assert ended.returncode == 1 and not (tmp_path / "work" / "ran").exists()
+    cause = (tmp_path / "runtime" / "cause").read_text()
+    assert cause == f"session-unusable {tmp_path}/progress.json cannot be written: Is a directory.\n"
 
 
 def test_a_kernel_that_is_killed(run: Callable[..., Job]) -> None:

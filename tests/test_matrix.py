@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.errors import UsageError
-from notebook_launcher.matrix import MOST, Combination, check_size, find, parse, with_parameters
+from notebook_launcher.matrix import MOST, Combination, beside, check_size, find, parse, with_parameters
 
 
 def names(text: str) -> list[str]:
@@ -112,6 +112,14 @@ def test_too_many_are_asked_for_on_purpose_only() -> None:
         check_size(matrix, sure=False)
     check_size(matrix, sure=True)
     check_size(parse(f"X={','.join(map(str, range(MOST)))}"), sure=False)
+
+
+def test_what_is_asked_for_beside_the_matrix_is_what_may_change_a_number() -> None:
+    flags = {"time": "1:00:00", "mail-user": "a@b", "account": "me", "job-name": "x", "mem": "4G", "exclusive": None}
+    assert beside(flags, {"conda": "my env", "module": ("a", "b"), "uv": None}, ("tf-gpu",)) == (
+        "--exclusive --mem=4G '--conda=my env' --module=a --module=b -- tf-gpu"
+    )
+    assert beside({"time": "5"}, {}, ()) == ""
 
 
 def test_a_flag_beside_the_matrix_that_says_the_same_is_found() -> None:

@@ -224,6 +224,8 @@ def test_runs_from_top_to_bottom(name: str, place: Path) -> None:
     if ".record(" in code(name):
         lines = [json.loads(line) for line in (place / "results.jsonl").read_text().splitlines()]
         assert all(line["name"].startswith(name) for line in lines), "results are found by the notebook's name"
+        for line in lines:
+            assert not line["parameters"].keys() & {"library", "device", "oneDNN"}, "bench compares equal parameters"
 
 
 @measuring
@@ -288,3 +290,125 @@ def test_core_scaling_uses_no_more_cores_than_the_job_has(place: Path) -> None:
     assert "Left out, as the job has not so many cores: 2, 64. Ask for more: -n 64" in said
     assert "With one core there is nothing to fit." in said
     assert "on one core, and no other is allotted." in said
+
+
+def cell(name: str, ident: str) -> str:
+    return next(one.source for one in code_cells(name) if one.id == ident)
+
+
+# Numpy's threads in the process that is started: whether OpenBLAS has begun with as many as it was told.
+APART = """
+import inspect, json, os, subprocess, sys
+from pathlib import Path
+import numpy as np
+import timing
+{cell}
+def product(): pass
+def training(): pass
+def measured(*arguments):
+    np.ones((300, 300)) @ np.ones((300, 300))
+    return len(__import__("os").listdir("/proc/self/task"))
+print(measured_apart("numpy", 1, 1, 1, 1.0))
+"""
+
+
+def test_core_scaling_tells_another_process_its_threads_before_numpy_is_there(place: Path) -> None:
+    (place / "apart.py").write_text(APART.replace("{cell}", cell("core-scaling", "measure")))
+    done = in_place(place, "import runpy; runpy.run_path('apart.py')", OPENBLAS_NUM_THREADS=4, OMP_NUM_THREADS=4)
+    assert done.stdout == "1\n"
+
+
+def test_core_scaling_records_with_how_many_threads_each_was(place: Path) -> None:
+    outputs("core-scaling", place, LIBRARY="numpy")
+    lines = [json.loads(line) for line in (place / "results.jsonl").read_text().splitlines()]
+    assert [line["parameters"]["threads"] for line in lines] == [line["fingerprint"]["threads"] for line in lines]
+    assert lines[0]["parameters"] == {"SIZE": 256, "threads": 1}
+
+
+SCALED = """
+import timing
+library, counts, fits = "numpy", {counts}, {"x": (10.0, 8.0, 12.5)}
+scaling = {"x": [timing.from_times("x", [1 / n] * 6, synchronised=True).as_dict() for n in counts]}
+{cell}
+"""
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ([1, 2, 4], "10.0 % of it is serial (8.0 % to 12.5 %): by this law no more than 8 to 12.5 times as fast"),
+        ([1, 2], "From two points no limit is told"),
+    ],
+)
+def test_core_scaling_tells_a_limit_with_its_interval_or_none(place: Path, counts: list[int], said: str) -> None:
+    script = SCALED.replace("{counts}", repr(counts)).replace("{cell}", cell("core-scaling", "answer"))
+    told = in_place(place, script).stdout
+    assert said in told
+    assert ("times as fast, with however many cores" in told) == (len(counts) > 2)
+
+
+NEWER = """
+import timing, sys
+for version, seconds, onednn in (("1.0", 1.0, "1"), ("2.13", 3.0, "1"), ("2.13", 6.0, "0")):
+    print_on = {"threads": 2, "libraries": {"torch": version}, "onednn": onednn}
+    timing.Measurement("fit", (seconds, 1.01 * seconds, 0.99 * seconds) * 3, timing.Device("cpu", "x", "torch"), 2.0,
+                       "FLOP", {"n": 1024, "library": "torch", "threads": 7}, fingerprint=print_on).record()
+"""
+
+
+def test_compare_is_not_misled_by_a_parameter_of_the_name_of_a_trait(place: Path) -> None:
+    in_place(place, NEWER)
+    said = outputs("compare", place)
+    assert "3 results in 1 files" in said
+    assert "measured again later" not in said
+    assert "torch 1.0, oneDNN 1 is 6.00 times as fast as torch 2.13, oneDNN 0" in said
+
+
+CHECKED = """
+import numpy as np, torch
+from torch import nn
+class device: is_gpu = False
+BATCH, WORKERS, IMAGE = 64, 0, 8
+{cell}
+images, labels = np.zeros(({images}, 4, 4), np.float32), np.arange({images}) % 10
+learn, check, distinct = loaders(5, 400)
+print(len(check.dataset), len(set(check.dataset.chosen.tolist())), distinct)
+"""
+
+
+@pytest.mark.parametrize(("images", "distinct"), [(4000, 100), (200, 25)])
+def test_resnet_torch_knows_how_many_different_images_it_has_checked(place: Path, images: int, distinct: int) -> None:
+    """They are what the interval of the accuracy comes from: with all of MNIST there are more than are looked at."""
+    need("resnet-torch")
+    defined = cell("resnet-torch", "data-views") + "\n" + cell("resnet-torch", "data-loaders").partition("\nimages,")[0]
+    script = CHECKED.replace("{cell}", defined).replace("{images}", str(images))
+    assert in_place(place, script).stdout.split() == ["100", str(distinct), str(distinct)]
+
+
+def test_gpu_usage_has_students_t_for_few_epochs(place: Path) -> None:
+    """An epoch's mean varies: half the 95 % interval of n of them is t(n - 1) standard errors."""
+    table = """
+import math, numpy as np
+{cell}
+def within(began, ended): return np.arange(40) == began if began == ended else np.arange(40) >= 0
+for count in (3, 11, 17, 20):
+    samples = {"x": np.arange(40.0)}
+    epochs = [{"began": one, "ended": one} for one in range(count)]
+    half = mean_interval({"began": 0, "ended": 1, "epochs": epochs}, "x")[1]
+    print(round(half / (np.std(np.arange(count), ddof=1) / math.sqrt(count)), 2))
+"""
+    script = table.replace("{cell}", cell("gpu-usage", "intervals"))
+    assert in_place(place, script).stdout.split() == ["4.3", "2.23", "2.12", "2.11"]
+
+
+@pytest.mark.parametrize("name", ["beginner-tensorflow", "beginner-torch"])
+def test_what_extra_layers_cost_is_what_the_formula_says(name: str) -> None:
+    """Forward and backward: an extra pair beyond none is 24 % of the arithmetic, beyond one 19 %."""
+    first, hidden, last = 784 * 128, 128 * 128, 128 * 10
+    source = cell(name, "limit")
+    assert "operations = 6 * sum(kernels) - 2 * kernels[0]" in source
+    said = re.search(r"print\((f\"One extra pair more.*)\)\n", source)
+    assert said
+    for kernels, share in (([first, last], "24 %"), ([first, hidden, last], "19 %")):
+        assert share in eval(said[1], {"operations": 6 * sum(kernels) - 2 * kernels[0]})
+    assert not re.search(r"\d %", words(name))

@@ -141,7 +141,7 @@ def test_what_cannot_be_is_told(home: Path, ours: Path) -> None:
 
 def test_the_notebooks_that_come_along_can_all_be_copied() -> None:
     assert {f"{name}.ipynb" for name in bundled()} | {"timing.py"} <= set(files_of(()))
-    assert all(name.endswith((".ipynb", ".py")) for name in files_of(()))
+    assert {Path(name).suffix for name in files_of(())} == {".ipynb", ".py", ".csv", ".json"}
 
 
 def test_each_of_them_is_documented() -> None:

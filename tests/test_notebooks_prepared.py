@@ -22,6 +22,7 @@ from notebook_launcher.companions import imports
 from notebook_launcher.errors import NotebookInvalid
 from notebook_launcher.notebooks import Prepared, bundled, prepare, sentence_of
 from notebook_launcher.parameters import UNKNOWN, defaults_in
+from notebook_launcher.providing import files_of
 
 pytestmark = pytest.mark.timeout(120)
 PARAMETERS = """\
@@ -131,7 +132,11 @@ def test_the_name_is_fit_for_a_line_of_a_file_and_a_shell(folder: Path) -> None:
     for name in ("a\nsetenv=X=1.ipynb", "\x1b[2J.ipynb", os.fsdecode(b"\xff.ipynb")):
         written(folder / name, cell("1"))
         assert "has signs in it" in told(name)
+    written(folder / f"{'ü' * 98}.ipynb", cell("1"))
+    assert "too long" in told(f"{'ü' * 98}.ipynb")
     written(folder / "-rf.ipynb", cell("1"))
+    assert "home directory" in told("~nobody-here/lab.ipynb")
+    assert "home directory" in told("-rf.ipynb", extra=[Path("~nobody-here/x")])
     assert prepare("-rf.ipynb", []).name == "rf.ipynb"
     written(folder / "größe 2; x.json", cell("1"))
     assert prepare("größe 2; x.json", []).name == "größe 2; x.json.ipynb"
@@ -615,3 +620,10 @@ def test_nothing_heavy_is_loaded_where_no_notebook_is_prepared() -> None:
         "print(sorted({'nbformat', 'papermill'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_notebook_of_ours_brings_the_data_that_it_names() -> None:
+    assert set(prepare("gpu-usage", []).companions) == {"timing.py", "recorded-usage.csv", "recorded-phases.json"}
+    assert prepare("hello", []).companions == {}
+    assert {"recorded-usage.csv", "recorded-phases.json"} <= set(files_of(["gpu-usage"]))
+    assert not {name for name in files_of(["hello"]) if name.startswith("recorded-")}

@@ -104,10 +104,74 @@ def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
 
 
 def test_too_few_times_give_a_ratio_and_no_interval() -> None:
-    row = compared([ran({"a": "1"}, record(median=4.0)), ran({"a": "2"}, record(median=2.0, repeats=3))])[1]
+    row = compared([ran({"a": "1"}, record(median=4.0)), ran({"a": "2"}, record(times=[2.0], median=2.0))])[1]
     assert row.speedup is not None
     assert row.speedup.low is row.speedup.high is None
     assert report.times_as_quick(row) in ("2.00×", "2.01×", "1.99×", "2.02×", "1.98×")
+
+
+def test_below_six_times_the_interval_reaches_as_far_as_the_extremes() -> None:
+    """A bootstrap of five times would be narrower than what it was given."""
+    some, others = [4.0, 4.2, 4.1, 4.4, 4.3], [2.0, 2.1, 1.9, 2.2, 2.05]
+    lines = [record(median=4.2, times=some), record(median=2.05, times=others)]
+    found = compared([ran({"a": str(place)}, line) for place, line in enumerate(lines)])[1].speedup
+    assert found is not None
+    assert (found.low, found.high) == (4.0 / 2.2, 4.4 / 1.9)
+
+
+def test_a_single_time_has_no_interval_anywhere() -> None:
+    once = [json.dumps({**json.loads(record()), "times": [t], "median": t, "low": t, "high": t, "covered": 0.0,
+                        "confidence": 0.95}) for t in (2.0, 1.0)]  # fmt: skip
+    made = reported(*(ran({"cores": cores}, line) for cores, line in zip(("1", "2"), once, strict=True)))
+    for row, line in zip(made.rows, report.lines(made), strict=True):
+        assert (row.result.low, row.result.high) == (None, None)
+        assert line.cells[3] == "–"
+        assert "measured once" in line.note
+    assert list(charts._points([(1, made.rows[0]), (2, made.rows[1])], 1)) == [(1, 1.0, None), (2, 2.0, None)]
+    assert "measured once" in report.how_measured(made)[0]
+    assert charts.draw_all(made)
+
+
+def test_an_interval_that_is_less_sure_or_wider_than_asked_for_is_said() -> None:
+    few = record(repeats=5, covered=0.9375, confidence=0.95, narrow=False)
+    wide = record(covered=0.961, confidence=0.95, narrow=False)
+    good = record(covered=0.961, confidence=0.95, narrow=True)
+    notes = [
+        row.note for row in compared([ran({"a": str(place)}, line) for place, line in enumerate((few, wide, good))])
+    ]
+    assert notes == [
+        "few repeats: its interval is 93.8 % sure, not 95 %",
+        "its interval is wider than was asked for",
+        "",
+    ]
+
+
+def test_times_that_cannot_be_do_not_overflow() -> None:
+    lines = [record(times=[t] * 6, median=t, low=t, high=t) for t in (1e308, 1e-300)]
+    found = read_recording("\n".join(lines))
+    assert (found.results, found.damaged) == ((), 2)
+
+
+def test_numbers_that_json_has_none_of_are_shown_as_they_are() -> None:
+    odd = {"LR": float("inf"), "DECAY": float("nan")}
+    made = reported(ran({"LR": "inf"}, record(parameters=odd, fingerprint={"x": float("-inf")})))
+    assert made.rows[0].label == "fit (DECAY=nan)"
+    assert made.prints.same == (("x", "-inf"),)
+    assert "inf" in as_csv(made)
+
+
+def test_a_parameter_that_follows_from_the_combination_is_no_part_of_a_results_name() -> None:
+    """Threads, of cores; where a run has several of its own they tell its results apart."""
+    runs = [ran({"cores": cores}, record(median=4.0 / int(cores), parameters={"threads": int(cores)}))
+            for cores in ("1", "4")]  # fmt: skip
+    rows = compared(runs)
+    assert [(row.label, row.baseline, row.note) for row in rows] == [
+        ("fit", True, "threads=1"),
+        ("fit", False, "threads=4"),
+    ]
+    own = [record(parameters={"threads": threads}) for threads in (1, 2)]
+    labels = [row.label for row in compared([ran({"cores": "1"}, own[0]), ran({"cores": "2"}, *own)])]
+    assert labels == ["fit (threads=1)", "fit (threads=1)", "fit (threads=2)"]
 
 
 def test_another_baseline_is_taken_where_it_has_the_result() -> None:

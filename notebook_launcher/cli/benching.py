@@ -13,7 +13,7 @@ import click
 from notebook_launcher.cli.completing import TakesEnvironment
 from notebook_launcher.cli.notebooks import complete_notebook
 from notebook_launcher.cli.options import WORDS, Where, place_options, played, scheduler_options
-from notebook_launcher.cli.running import asked, environment_options, parameter_option, the_notebook
+from notebook_launcher.cli.running import asked, environment_options, output_folder, parameter_option, the_notebook
 
 TYPED_WORDS = "notebook_launcher.bench_words"  # key in click's meta: the words after the command's name
 
@@ -30,7 +30,7 @@ class _Bench(TakesEnvironment):
 @place_options
 @click.option("--matrix", default="", metavar="TEXT", help='What is varied: "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1".')
 @click.option("--at-once", type=int, default=4, metavar="N", help="Jobs in the queue at the same time (4).")
-@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="The bench's folder; else ./bench-NAME.")
+@click.option("--output", metavar="DIR", help="The bench's folder; else ./bench-NAME.")
 @parameter_option
 @click.option("--with", "companions", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
               help="A file or folder that goes with the notebook (repeatable).")  # fmt: skip
@@ -50,7 +50,7 @@ def bench(
     where: Where,
     matrix: str,
     at_once: int,
-    output: Path | None,
+    output: str | None,
     pairs: tuple[tuple[str, str], ...],
     companions: tuple[Path, ...],
     baseline: str,
@@ -76,7 +76,8 @@ def bench(
     words = ctx.obj[WORDS]
     typed = [*ctx.meta[TYPED_WORDS], *(["--", *words] if words else [])]
     notebook = the_notebook(names or (NOTEBOOK,), pairs, "bench")
-    wish = BenchWish(matrix, notebook, pairs, companions, at_once, output, baseline, retry_failed, fresh, sure,
+    folder = output_folder(output)
+    wish = BenchWish(matrix, notebook, pairs, companions, at_once, folder, baseline, retry_failed, fresh, sure,
                      without_user(typed))  # fmt: skip
     ask = asked(ctx, where, **software)
     with played(where) as (view, prompts, interrupts):

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 
 from notebook_launcher.errors import LauncherError
 from notebook_launcher.events import Event, Problem
-from notebook_launcher.text import printable
+from notebook_launcher.text import finite, printable
 
 EVENTS_VERSION = 1  # of the schema of --json: it changes when a field changes its meaning or goes away
 
@@ -28,7 +28,7 @@ def json_line(event: Event) -> str:
     """Return an event as one line of ``--json``."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     head = {"event": event.name, "version": EVENTS_VERSION, "time": now, "elapsed": round(elapsed(), 3)}
-    return json.dumps({**head, **event.data()})
+    return json.dumps(finite({**head, **event.data()}), allow_nan=False)
 
 
 def report(error: LauncherError, *, as_json: bool) -> int:

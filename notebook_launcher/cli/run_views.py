@@ -61,12 +61,16 @@ def fetched_words(event: events.ResultsFetched) -> tuple[str, list[str]]:
 def _left_lines(event: events.ResultsFetched) -> list[str]:
     if not event.left:
         return []
-    lines = ["  Not fetched, because it is too much, or has a name that cannot be kept here:"]
+    lines = ["  Not fetched: it is too much, cannot be read, has gone, or has a name that cannot be kept here:"]
     lines += [f"    {path}" for path in event.left[:_MOST_NAMED]]
     if len(event.left) > _MOST_NAMED:
         lines.append(f"    and {len(event.left) - _MOST_NAMED} more")
-    path = event.left[0].rpartition(" (")[0]
-    return [*lines, f"  One that you need comes with: launch-notebook copy {shlex.quote(f'login:{path}')} ."]
+    paths = [left.rpartition(" (")[0] for left in event.left]
+    plain = [path for path in paths if "\\" not in path]  # else it may be an escape, and no name to type
+    if not plain:
+        folder = paths[0].partition("\\")[0].rpartition("/")[0]
+        return [*lines, f"  No command can name them. Rename what you need in {folder} there, and fetch it anew."]
+    return [*lines, f"  One that you need comes with: launch-notebook copy {shlex.quote(f'login:{plain[0]}')} ."]
 
 
 def _cells(count: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +21,10 @@ from notebook_launcher.cli.options import (
     scheduler_options,
     session_argument,
 )
-from notebook_launcher.errors import UsageError
+from notebook_launcher.errors import NotebookInvalid, UsageError
 
 if TYPE_CHECKING:
     from notebook_launcher.plan import Ask
-
-RUNS = "runs"  # the folder here in which the results land without --output
 
 
 def parameter_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,9 +58,7 @@ def _offer_notebooks(_ctx: click.Context, _parameter: click.Parameter, incomplet
 @place_options
 @parameter_option
 @click.option("--with", "extra", multiple=True, metavar="FILE", help="A file or folder that it needs (repeatable).")
-@click.option(
-    "--output", metavar="DIR", default=RUNS, help="Where the results land here, in a folder each. Else: runs."
-)
+@click.option("--output", metavar="DIR", help="Where the results land here, in a folder each. Else: runs.")
 @click.option("--to", type=click.Choice(["notebook", "script"]), default="notebook", help="What is executed.")
 @click.option("--detach", is_flag=True, help="Queue it and return; `connect` and `results` come back to it.")
 @click.option("--dry-run", is_flag=True, help="Show the submit command and what would be sent, and do nothing.")
@@ -79,7 +75,7 @@ def run(
     where: Where,
     pairs: tuple[tuple[str, str], ...],
     extra: tuple[str, ...],
-    output: str,
+    output: str | None,
     to: str,
     detach: bool,
     dry_run: bool,
@@ -103,7 +99,7 @@ def run(
 
     notebook = the_notebook(words, pairs, "run")
     prepared = prepare(notebook, pairs, tuple(map(Path, extra)))
-    wish = stories.RunWish(_output(output), "script" if to == "script" else "notebook", detach)
+    wish = stories.RunWish(output_folder(output), "script" if to == "script" else "notebook", detach)
     ask = asked(ctx, where, **software)
     here = Here.look()
     with played(where, verbose=verbose) as (view, prompts, interrupts):
@@ -136,11 +132,14 @@ def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command
     """Return the notebook that is meant. Raises ``UsageError``, also where ``-p`` was meant as the partition."""
     flags = {option for parameter in click.get_current_context().command.params for option in parameter.opts}
     for name, value in pairs:
-        swallowed = value.partition("=")[0] in flags or (value.endswith(".ipynb") and not words)
+        swallowed = _is_flag(value, flags) or (value.endswith(".ipynb") and not words)
         if swallowed:
+            named = next(
+                (word for word in (*words, value) if word.endswith(".ipynb")), words[0] if words else "NOTEBOOK"
+            )
             raise UsageError(
                 f"-p {name} {value}: -p is a parameter of the notebook here, a name and a value.",
-                mend=f"for the partition: launch-notebook {command} {shlex.quote(words[0]) if words else 'NOTEBOOK'} "
+                mend=f"for the partition: launch-notebook {command} {shlex.quote(named)} "
                 f"--partition {shlex.quote(name)} …",
             )
     if not words:
@@ -152,29 +151,50 @@ def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command
     return words[0]
 
 
-def _output(output: str) -> Path:
+def _is_flag(value: str, flags: Collection[str]) -> bool:
+    """Whether what was typed as a value is a flag: ``--gpus=1``, ``-t``, ``-N1``; but -5 and -inf are numbers."""
+    try:
+        float(value)
+    except ValueError:
+        return value.partition("=")[0] in flags or value[:2] in flags
+    return False
+
+
+def output_folder(output: str | None) -> Path | None:
     """Return the folder for results. Raises ``UsageError`` before anything is queued that could not be fetched."""
-    path = Path(output).expanduser()
+    from notebook_launcher.companions import typed_path
+
+    if output is None:
+        return None
+    mend = "name a folder for the results: --output DIR"
+    try:
+        path = typed_path(output)
+    except NotebookInvalid as error:
+        raise UsageError(error.what, why=error.why, mend=mend) from None
     if not output or (path.exists() and not path.is_dir()):
-        raise UsageError(f"“{output}” is no folder.", mend="name a folder for the results: --output DIR")
+        raise UsageError(f"“{output}” is no folder.", mend=mend)
     return path
 
 
-def _typed(notebook: str, pairs: Sequence[tuple[str, str]], extra: Sequence[str], output: str, to: str) -> list[str]:
+def _typed(
+    notebook: str, pairs: Sequence[tuple[str, str]], extra: Sequence[str], output: str | None, to: str
+) -> list[str]:
     """Return the words that ask for the same run again, without those of a launch."""
     words = ["run", notebook, *(word for pair in pairs for word in ("-p", *pair))]
     words += [word for path in extra for word in ("--with", path)]
-    words += ["--output", output] if output != RUNS else []
+    words += ["--output", output] if output is not None else []
     return [*words, *(["--to", to] if to != "notebook" else [])]
 
 
 @click.command(short_help="Fetch what a run has made, also while it runs.")
 @place_options
 @click.option(
-    "--output", metavar="DIR", default=RUNS, help="Where the results land here, in a folder each. Else: runs."
+    "--output",
+    metavar="DIR",
+    help="Where the results land here, in a folder each. Else: where the run has them, or runs.",
 )
 @session_argument
-def results(session: str, *, where: Where, output: str) -> int:
+def results(session: str, *, where: Where, output: str | None) -> int:
     """Fetch what a run has made (its name, a part of it, or nothing for the one that runs, or the last one).
 
     Also while it runs, and as often as you like: only what is new comes, and what you have changed here stays as it
@@ -182,7 +202,7 @@ def results(session: str, *, where: Where, output: str) -> int:
     """
     from notebook_launcher import run as stories
 
-    place, folder = where.place(), _output(output)
+    place, folder = where.place(), output_folder(output)
     with played(where) as (view, prompts, interrupts):
         stories.results(place, session, folder, view, prompts, interrupts)
     return view.exit_code
