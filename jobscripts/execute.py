@@ -526,10 +526,19 @@ class Cells:
         """Start a kernel, and return what it tells of itself. Raises ``RuntimeError`` or ``OSError``."""
         client, words = self.client, self.words
         client.create_kernel_manager()
-        await client.async_start_new_kernel(cwd=str(self.run.folder), stdout=words.mouth, stderr=words.mouth)
+        await client.async_start_new_kernel(
+            cwd=str(self.run.folder), env=self._environ(), stdout=words.mouth, stderr=words.mouth
+        )
         words.close_mouth()
         await client.async_start_new_kernel_client()
         return await client.async_wait_for_reply(await ensure_async(client.kc.kernel_info()))
+
+    def _environ(self) -> dict[str, str]:
+        """Return the kernel's environment: what was sent can be imported, after what lies where it works."""
+        if self.run.folder == self.run.work:
+            return dict(os.environ)
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(self.run.work))))
+        return {**os.environ, "PYTHONPATH": path}
 
     async def _run_cell(self, number: int, step: Step) -> None:
         run, client = self.run, self.client

@@ -81,9 +81,11 @@ def attend_run(stage: Stage, session: Session, *, ours: bool, first: events.Even
     except (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed) as error:
         made = _show_results(stage, session, output) if run.held else None
         show_bill(stage, session)
-        if made and isinstance(error, NotebookFailed):
-            looked = [_look_into(made)] if run.is_cell_to_blame else [error.mend, _look_into(made)]
-            error.mend = "; ".join(filter(None, looked)) or error.mend
+        if isinstance(error, NotebookFailed):
+            # what is said of a cell in general names the notebook; a script leaves none, nor does what did not come
+            without = f"what there is of it is fetched by: {typed(stage, session, 'results')}"
+            looked = [_look_into(made) or without] if run.is_cell_to_blame else [error.mend, _look_into(made)]
+            error.mend = "; ".join(filter(None, looked))
         raise
     except Exception as error:  # an error of ours, too: a job that is of no use to anybody is not left behind
         if run.held:
@@ -123,6 +125,7 @@ class _Run(Attendance):
     def __init__(self, stage: Stage, session: Session, *, ours: bool) -> None:
         super().__init__(stage, session, ours=ours)
         self._told: events.CellRuns | None = None
+        self._keys_told = False
         self.is_cell_to_blame = False
 
     def _interrupted(self) -> NoReturn:
@@ -149,6 +152,9 @@ class _Run(Attendance):
         self.held = True
         self._stage.view.show(event)
         if before is None:
+            if self._stage.prompts.asks and not self._keys_told:  # once, also where the job begins anew
+                self._keys_told = True
+                self._note(KEYS_OURS if self._ours else KEYS_COMING_BACK)
             self._holding.begins()
 
     def _how_far(self, data: Mapping[str, object]) -> events.CellRuns | None:
@@ -233,9 +239,12 @@ def _show_results(
 
 
 def _look_into(made: events.ResultsFetched | None) -> str:
-    if made is None or made.notebook not in made.files:
+    if made is None:
         return ""
-    return f"its outputs up to there: {Path(made.folder) / made.notebook}"
+    if made.notebook in made.files:
+        return f"its outputs up to there: {Path(made.folder) / made.notebook}"
+    printed = f"{made.notebook.removesuffix('.ipynb')}.out"  # of a run as a script
+    return f"what it printed up to there, with the traceback: {Path(made.folder) / printed}" * (printed in made.files)
 
 
 def _lost(stage: Stage, session: Session, error: LauncherError) -> LauncherError:

@@ -28,6 +28,7 @@ class Companions:
         self._folder, self._notebook = folder, notebook
         self._files: dict[str, Path] = {}
         self._left: list[str] = []
+        self._imported: set[str] = set()
 
     # --- what is imported ------------------------------------------------------------------------------------
 
@@ -44,6 +45,19 @@ class Companions:
             name = waiting.pop() if waiting else ""
             found = [] if name in seen or not name else _modules(self._folder, name)
             seen.add(name)
+        self._imported |= {name.partition(".")[0] for name in seen}
+
+    def add_lent(self, path: Path) -> bool:
+        """Add a module of the launcher's own where it is imported and the user has none of that name.
+
+        A module of the user's, or a folder, counts wherever it lies in what goes along: code may have it on its path.
+        Returns whether it was added.
+        """
+        own = any({path.name, path.stem} & set(PurePosixPath(name).parts) for name in (*self._files, *self._left))
+        if own or path.stem not in self._imported or (self._folder / path.stem).is_dir():
+            return False
+        self._files[path.name] = path
+        return True
 
     def _add(self, path: Path, *, imported: bool = False) -> bool:
         """Add a file of the notebook's folder once. Returns whether it is new."""

@@ -9,9 +9,10 @@ from datetime import datetime, timedelta, timezone
 
 from notebook_launcher.answer import Answer
 from notebook_launcher.catalogue import MAY_COME_BACK, Catalogue, Entry, Queue, Told, choose, join, read
-from notebook_launcher.errors import HostCommandFailed, LauncherError, SchedulerMissing
+from notebook_launcher.errors import HostCommandFailed, LauncherError, SchedulerMissing, SessionNotFound
 from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.opening import make_scheduler
+from notebook_launcher.profiles.store import own_profiles
 from notebook_launcher.request import Request
 from notebook_launcher.resources import folder
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
@@ -52,8 +53,23 @@ def find_session(stage: Stage, prefix: str, *, ended_too: bool = False) -> tuple
     ``ended_too``: for a command that makes sense on one that has ended; without a name it is the last one then, where
     none lives. Raises ``SessionNotFound``.
     """
-    entry = choose(look(stage), prefix, stage.host.label, ended_too=ended_too)
+    entry = choose_there(stage, look(stage), prefix, ended_too=ended_too)
     return play_on(stage, entry), entry
+
+
+def choose_there(stage: Stage, catalogue: Catalogue, prefix: str, *, ended_too: bool = False) -> Entry:
+    """Return the session that is meant, as ``catalogue.choose`` does.
+
+    Where this machine has none at all it is said that the user has profiles: the cluster was forgotten, perhaps.
+    """
+    try:
+        return choose(catalogue, prefix, stage.host.label, ended_too=ended_too)
+    except SessionNotFound as error:
+        if stage.place.name == "this machine" and not catalogue.entries and (names := own_profiles()):
+            have = f"a profile of {names[0]}" if len(names) == 1 else f"profiles of {', '.join(names)}"
+            error.why = f"You have {have}."
+            error.mend = f"to look there, add: --cluster {names[0]}"
+        raise
 
 
 def play_on(stage: Stage, entry: Entry) -> Session:

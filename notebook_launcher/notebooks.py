@@ -34,7 +34,8 @@ class Prepared:
     ``name``: the file's, with its ending. ``content``: the notebook as UTF-8, with ``parameters`` put in and without
     outputs. ``cells``: how many code cells have something to run, with the one for the parameters. ``companions``: what
     has to lie beside it, by its path there. ``folder``: where it lies on this machine; ``None`` where it comes along
-    with the launcher. ``notes``: what the user should know of all this, in sentences, for ``events.Noted``.
+    with the launcher. ``notes``: what the user should know of all this, in sentences, for ``events.Noted``. ``lent``:
+    those of the companions that are the launcher's own, and do not lie in the folder.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Prepared:
     companions: Mapping[str, bytes]
     folder: Path | None
     notes: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
 
 
 def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence[Path] = ()) -> Prepared:
@@ -66,6 +68,9 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
         extra = [*data_of(found.path), *extra]
     for path in extra:
         companions.add_named(path)
+    lent = (HELPER,) if companions.add_lent(absolute(shipped("notebooks") / HELPER)) else ()
+    if lent:
+        notes.append(f"{HELPER} of the launcher goes with it: it is imported, and none lies beside the notebook.")
     return Prepared(
         name,
         _written(notebook, found.path),
@@ -74,6 +79,7 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
         companions.read(),
         None if found.comes_along else found.path.parent,
         (*found.notes, *notes, *companions.notes),
+        lent,
     )
 
 

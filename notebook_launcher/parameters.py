@@ -10,6 +10,7 @@ import difflib
 import keyword
 import math
 import re
+import shlex
 import unicodedata
 import warnings
 from collections.abc import Mapping, Sequence
@@ -70,15 +71,15 @@ def _default(value: ast.expr) -> object:
 def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, python: bool) -> dict[str, object]:
     """Return parameters by name, as what their text means: ``True``, ``None``, a number, else text.
 
-    ``defaults``: what the notebook sets, if that is known: a name that is not among them is refused, and where it has
-    text, what was typed is text. Raises ``NotebookInvalid``.
+    ``defaults``: what the notebook sets, if that is known: a name that is not among them is refused, where it has text
+    what was typed is text, and where it has a number or a switch text is refused. Raises ``NotebookInvalid``.
     """
     values: dict[str, object] = {}
     for typed, text in pairs:
         name = unicodedata.normalize("NFKC", typed)  # as Python reads it
         if not (typed.isidentifier() if python else _NAME_ANYWHERE.fullmatch(typed)) or keyword.iskeyword(name):
             what = f"{quoted(typed)} cannot be the name of a parameter."
-            raise NotebookInvalid(what, mend="for example: -p EPOCHS 1")
+            raise NotebookInvalid(what, mend=f"a name and a value: {in_two_words(typed) or 'for example -p EPOCHS 1'}")
         if defaults is not None and name not in defaults:
             raise _unknown(name, defaults)
         values[name] = _value(name, text, (defaults or {}).get(name, UNKNOWN))
@@ -89,6 +90,12 @@ def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, pyth
                 mend="put it into the notebook yourself",
             )
     return values
+
+
+def in_two_words(typed: str) -> str:
+    """Return ``-p STEPS 3`` for ``STEPS=3``, which was typed as a name; "" for what is nothing of the kind."""
+    name, sign, value = typed.partition("=")
+    return f"-p {name} {shlex.quote(value or 'VALUE')}" if sign and name.isidentifier() and value.isprintable() else ""
 
 
 def _unknown(name: str, defaults: Defaults) -> NotebookInvalid:
@@ -110,7 +117,15 @@ def _value(name: str, text: str, default: object) -> object:
         return _WORDS[text]
     number = _number(name, text, for_sure=isinstance(default, int | float))
     whole = isinstance(default, int) and isinstance(number, float) and number.is_integer()
+    if number is None and isinstance(default, int | float):
+        raise _nonsense(name, text, default)
     return text if number is None else int(number) if whole else number
+
+
+def _nonsense(name: str, text: str, default: float) -> NotebookInvalid:
+    kind, example = ("a switch", str(not default).lower()) if isinstance(default, bool) else ("a number", repr(default))
+    return NotebookInvalid(f"The parameter {name} is {kind}, and {quoted(text)} is none.",
+                           why=f"The notebook has {default!r}.", mend=f"for example: -p {name} {example}")  # fmt: skip
 
 
 def _number(name: str, text: str, *, for_sure: bool) -> int | float | None:
@@ -131,12 +146,15 @@ def _number(name: str, text: str, *, for_sure: bool) -> int | float | None:
 
 
 def doubts(values: Mapping[str, object], defaults: Defaults | None) -> list[str]:
-    """Return a sentence for each value that is text where the notebook has a number or a switch."""
-    return [
-        f"The parameter {name} is the text {quoted(str(value))} now, where the notebook has {defaults[name]!r}."
-        for name, value in values.items()
-        if defaults and isinstance(value, str) and isinstance(defaults.get(name), int | float)
-    ]
+    """Return a sentence for each number that is not whole, or is one at all, where the notebook has something else."""
+    found = []
+    for name, value in values.items():
+        default = (defaults or {}).get(name)
+        if isinstance(default, bool) and isinstance(value, int | float) and not isinstance(value, bool):
+            found.append(f"The parameter {name} is the number {value!r} now, where the notebook has {default!r}.")
+        elif isinstance(default, int) and not isinstance(default, bool) and isinstance(value, float):
+            found.append(f"The parameter {name} is {value!r} now, where the notebook has the whole number {default!r}.")
+    return found
 
 
 def quoted(text: str) -> str:

@@ -27,6 +27,7 @@ from notebook_launcher.errors import ConnectionLost, CopyFailed, Interrupted
 from notebook_launcher.paths import LONGEST_NAME, human, is_safe
 from notebook_launcher.session import Session, json_object
 from notebook_launcher.stage import Stage
+from notebook_launcher.state import lock_file
 from notebook_launcher.text import finite
 from notebook_launcher.transfer import MOST_REST, NO_TAR, Incoming, sweep
 from notebook_launcher.wire import PIECE, Wire, ask, names
@@ -39,7 +40,6 @@ WAIT = 600.0  # seconds for another launcher that fetches into the same folder
 LARGE = 16 * 1024 * 1024  # bytes from which on it is said how far it is
 SAY_EVERY = 5.0  # seconds
 RECORD = "run.json"
-LOCK = ".fetching.lock"
 USAGE = "usage.csv"
 SENT = "sent.json"
 _NOTES = ("exit.json", "started.json", "image.json", "progress.json", SENT)
@@ -145,17 +145,18 @@ class _Fetching:
         """Keep other launchers from this folder; yields whether one had to be waited for."""
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self._folder / LOCK, timeout=0, mode=0o600)
-        began, waited = time.monotonic(), False
+        lock, began, waited = None, time.monotonic(), False
         while True:
             try:
+                lock = lock or FileLock(lock_file("fetching", str(self._folder.resolve())), timeout=0, mode=0o600)
                 lock.acquire()
                 break
             except Timeout:
                 if not waited:
                     self._stage.view.show(events.Asking("another launch-notebook fetches into the same folder"))
                 waited = True
-            except (OSError, NotImplementedError):  # a file system without locks
+            except (OSError, NotImplementedError):  # a file system without locks, or a home that is read-only
+                lock = None
                 break
             self._refuse_if_interrupted()
             if time.monotonic() - began > WAIT:
@@ -165,7 +166,8 @@ class _Fetching:
         try:
             yield waited
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
 
     def _refuse_if_interrupted(self) -> None:
         if self._stage.interrupts.wishes_to_end > self._wishes:
@@ -423,7 +425,7 @@ def _name(origin: str) -> str | None:
     """Return the name here of a file there; ``None`` for one that must not, or cannot, have its name here."""
     name = origin.removeprefix("work/")
     parts = name.split("/")
-    if not is_safe(name) or _CONTROLS.search(name) or parts[0].startswith((".part-", LOCK)):
+    if not is_safe(name) or _CONTROLS.search(name) or parts[0].startswith(".part-"):
         return None
     return None if any(len(os.fsencode(part)) > LONGEST_NAME - 20 for part in parts) else name
 

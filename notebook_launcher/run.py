@@ -17,12 +17,12 @@ from typing import Literal
 
 from notebook_launcher import events
 from notebook_launcher.attend_run import attend_run, remember_output, usual_output
-from notebook_launcher.catalogue import Entry, choose
+from notebook_launcher.catalogue import Entry
 from notebook_launcher.costing import Costing
 from notebook_launcher.courses import course_used
 from notebook_launcher.ending import end_job, say_left
-from notebook_launcher.errors import Interrupted, NotebookInvalid, UsageError
-from notebook_launcher.finding import look, play_on
+from notebook_launcher.errors import Interrupted, NotebookInvalid, SessionNotFound, UsageError
+from notebook_launcher.finding import choose_there, look, play_on
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Prompts
 from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.lacking import lacks_jupyterlab
@@ -160,12 +160,12 @@ def _the_run(stage: Stage, prefix: str) -> Entry:
     catalogue = look(stage)
     if not prefix:
         runs = tuple(entry for entry in catalogue.entries if entry.session.record.program == "notebook")
-        catalogue = dataclasses.replace(catalogue, entries=runs)
-        if not runs:
-            raise UsageError(
+        if not runs and catalogue.entries:
+            raise SessionNotFound(
                 f"No notebook was run on {stage.host.label}.", mend="run one: launch-notebook run NOTEBOOK"
             )
-    entry = choose(catalogue, prefix, stage.host.label, ended_too=True)
+        catalogue = dataclasses.replace(catalogue, entries=runs)
+    entry = choose_there(stage, catalogue, prefix, ended_too=True)
     if entry.session.record.program != "notebook":
         raise UsageError(
             f"Session {entry.session.id} is no run of a notebook.",
@@ -189,14 +189,19 @@ def _why_not_whole(entry: Entry) -> str:
 
 
 def _queued(prepared: Prepared, *, here: bool) -> events.NotebookQueued:
-    sent = () if _works_in(prepared, here=here) else tuple(prepared.companions)
+    sent = tuple(_sent(prepared, _works_in(prepared, here=here)))
     return events.NotebookQueued(prepared.name, prepared.cells, dict(prepared.parameters), sent)
+
+
+def _sent(prepared: Prepared, folder: Path | None) -> Mapping[str, bytes]:
+    """Return what is brought into the session's folder: all, or what the folder that the kernel works in lacks."""
+    return {name: prepared.companions[name] for name in prepared.lent} if folder else prepared.companions
 
 
 def _load(prepared: Prepared, to: To, *, here: bool) -> Load:
     """Return what a session takes along. ``here``: whether this machine's files are seen by the job."""
     folder = _works_in(prepared, here=here)
-    companions = {} if folder else prepared.companions
+    companions = _sent(prepared, folder)
     record = {
         "version": 1,
         "notebook": prepared.name,
@@ -223,12 +228,14 @@ def _works_in(prepared: Prepared, *, here: bool) -> Path | None:
     """Return the notebook's own folder where the kernel can work in it: it is on this machine, with all that it needs.
 
     Files that were named from elsewhere are brought together in the session's own folder, with the notebook. So they
-    are where the folder's name has a sign with which a container could not be shown it.
+    are where the folder's name has a sign with which a container could not be shown it. What the launcher lends is
+    imported from the session's folder.
     """
     folder = prepared.folder
     if not here or folder is None or not str(folder).isprintable() or set(":,") & set(str(folder)):
         return None
-    return folder if all(_is_same(folder / name, content) for name, content in prepared.companions.items()) else None
+    own = {name: content for name, content in prepared.companions.items() if name not in prepared.lent}
+    return folder if all(_is_same(folder / name, content) for name, content in own.items()) else None
 
 
 def _is_same(path: Path, content: bytes) -> bool:

@@ -16,7 +16,7 @@ from notebook_launcher.billing import show_bill
 from notebook_launcher.catalogue import LONGEST_WAIT, Catalogue, Entry, choose, in_words, list_apart, short_name
 from notebook_launcher.ending import end_job, typed
 from notebook_launcher.errors import HostCommandFailed, Interrupted, LauncherError, SubmitUncertain, UsageError
-from notebook_launcher.finding import find_session, look, play_on, tidy_up, with_jobs
+from notebook_launcher.finding import choose_there, find_session, look, play_on, tidy_up, with_jobs
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.keys import join_keys
@@ -85,7 +85,7 @@ def _find(stage: Stage, prefix: str, programs: Sequence[Program]) -> tuple[Sessi
     if not prefix and any(entry.session.record.program in programs for entry in catalogue.live):
         fitting = tuple(entry for entry in catalogue.entries if entry.session.record.program in programs)
         catalogue = dataclasses.replace(catalogue, entries=fitting)
-    entry = choose(catalogue, prefix, stage.host.label)
+    entry = choose_there(stage, catalogue, prefix)
     session = play_on(stage, entry)
     if session.record.program not in programs:
         raise _has_no_jupyterlab(stage, session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
@@ -17,6 +18,16 @@ def state_folder() -> Path:
     from platformdirs import user_state_path
 
     return user_state_path("notebook-launcher", appauthor=False)
+
+
+def lock_file(what: str, about: str) -> Path:
+    """Return a file to lock while something is done to ``about``; one of sixteen, so that they do not pile up.
+
+    Raises ``OSError`` where there can be none.
+    """
+    folder = state_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / f"{what}-{hashlib.sha256(about.encode(errors='surrogateescape')).hexdigest()[0]}.lock"
 
 
 def remembered(what: str, about: str) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import events, transfer, wire
+from notebook_launcher import events, state, transfer, wire
 from notebook_launcher import results as results_room
 from notebook_launcher.cli import run_views
 from notebook_launcher.ends import There
@@ -83,7 +83,7 @@ def test_a_connection_that_breaks_is_made_anew_and_brings_the_last_state(
     )
     made.fetch()
     assert made.text("train.ipynb") == "the final one"
-    assert names(made) == [".fetching.lock", "run.json", "train.ipynb", "usage.csv"]
+    assert names(made) == ["run.json", "train.ipynb", "usage.csv"]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -151,7 +151,7 @@ def test_two_fetches_at_once_take_turns(made: Run, monkeypatch: pytest.MonkeyPat
     made.writes("work/train.ipynb", "the final one")
     made.fetch()
     assert len(done) == 2 and made.text("train.ipynb") == "the final one"
-    assert names(made) == [".fetching.lock", "run.json", "train.ipynb", "usage.csv"]
+    assert names(made) == ["run.json", "train.ipynb", "usage.csv"]
 
 
 def test_a_folder_that_another_launcher_holds_is_not_waited_for_without_end(
@@ -161,7 +161,8 @@ def test_a_folder_that_another_launcher_holds_is_not_waited_for_without_end(
 
     monkeypatch.setattr(results_room, "WAIT", 0.3)
     made.here.mkdir()
-    with FileLock(made.here / results_room.LOCK), pytest.raises(CopyFailed, match="Another launch-notebook"):
+    held = FileLock(state.lock_file("fetching", str(made.here.resolve())))
+    with held, pytest.raises(CopyFailed, match="Another launch-notebook"):
         made.fetch()
 
 

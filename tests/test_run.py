@@ -406,7 +406,7 @@ def test_what_a_run_has_made_comes_into_one_folder_for_this_user_alone(made: Run
     assert made.record["cause"] == "finished"
     files = [path for path in made.here.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600} and made.here.stat().st_mode & 0o777 == 0o700
-    assert sorted(path.name for path in files) == [".fetching.lock", "loss.png", "run.json", "train.ipynb", "usage.csv"]
+    assert sorted(path.name for path in files) == ["loss.png", "run.json", "train.ipynb", "usage.csv"]
 
 
 def test_fetching_again_brings_only_what_is_new(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +509,7 @@ def test_nothing_is_there_yet(made: Run) -> None:
         (made.directory / name).unlink()
     fetched = made.fetch()
     assert fetched.files == () and not fetched.whole
-    assert run_views.fetched_words(fetched) == ("There is nothing of train.ipynb to fetch yet.", [])
+    assert run_views.fetched_words(fetched) == ("There is nothing of train.ipynb to fetch.", [])
 
 
 def test_a_session_that_is_gone_is_an_error(made: Run, tmp_path: Path) -> None:

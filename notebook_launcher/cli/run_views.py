@@ -48,14 +48,14 @@ def ran_words(event: events.NotebookRan) -> str:
 def fetched_words(event: events.ResultsFetched) -> tuple[str, list[str]]:
     """Return a sentence on what is here, and lines below it that are not folded: paths, and commands to copy."""
     if not event.files:
-        return f"There is nothing of {event.notebook} to fetch yet.", _left_lines(event)
+        return f"There is nothing of {event.notebook} to fetch.", _left_lines(event)
     first, *others = event.files
     if first != event.notebook:
         first, others = "", list(event.files)
     lines = [f"  {PurePath(event.folder) / first}" if first else f"  {event.folder}"]
     if others:
         lines.append(f"  beside it: {_named(others)}" if first else f"  in it: {_named(others)}")
-    return "The results are here:" if event.whole else "What there is so far is here:", [*lines, *_left_lines(event)]
+    return "The results are here:" if event.whole else "What it has made is here:", [*lines, *_left_lines(event)]
 
 
 def _left_lines(event: events.ResultsFetched) -> list[str]:

@@ -130,16 +130,18 @@ def asked(
 
 def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command: str) -> str:
     """Return the notebook that is meant. Raises ``UsageError``, also where ``-p`` was meant as the partition."""
+    from notebook_launcher.parameters import in_two_words
+
     flags = {option for parameter in click.get_current_context().command.params for option in parameter.opts}
     for name, value in pairs:
+        if meant := in_two_words(name):
+            raise NotebookInvalid(f"-p {name}: a parameter is two words here, a name and a value.",
+                                  mend=f"launch-notebook {command} {_named(words, value)} {meant}")  # fmt: skip
         swallowed = _is_flag(value, flags) or (value.endswith(".ipynb") and not words)
         if swallowed:
-            named = next(
-                (word for word in (*words, value) if word.endswith(".ipynb")), words[0] if words else "NOTEBOOK"
-            )
             raise UsageError(
                 f"-p {name} {value}: -p is a parameter of the notebook here, a name and a value.",
-                mend=f"for the partition: launch-notebook {command} {shlex.quote(named)} "
+                mend=f"for the partition: launch-notebook {command} {_named(words, value)} "
                 f"--partition {shlex.quote(name)} …",
             )
     if not words:
@@ -149,6 +151,12 @@ def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command
         why = "An environment comes after two dashes; a parameter has a name and a value: -p EPOCHS 1"
         raise UsageError(f"What is “{words[1]}”?", why=why, mend=f"see: launch-notebook {command} --help")
     return words[0]
+
+
+def _named(words: Sequence[str], value: str) -> str:
+    """Return the notebook among what was typed, where it may stand as the value of ``-p``."""
+    first = words[0] if words else "NOTEBOOK"
+    return shlex.quote(next((word for word in (*words, value) if word.endswith(".ipynb")), first))
 
 
 def _is_flag(value: str, flags: Collection[str]) -> bool:
