@@ -8,7 +8,8 @@ VENV := .venv
 PYTHON ?= python3
 # The tests use real servers and real time: one that fails runs once more, and the summary lists it as RERUN.
 # Look into those: a bug that shows seldom is a bug. While tests on the cluster wait, those without one compute: so
-# they run together. Healing is about seconds, and runs alone.
+# they run together. Healing is about seconds and timing about microseconds: they run alone.
+ALONE := tests/test_healing.py tests/test_timing_cluster.py
 PYTEST := $(VENV)/bin/python -m pytest --reruns 1 -rxXfER --durations 15
 # What the cluster tests need is built before them, as no test may take that long. A machine that cannot hold a cluster
 # (exit code 3) is no failure: there the tests are skipped.
@@ -31,10 +32,10 @@ ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
 	$(PRACTICE_CLUSTER) build --image tensorflow-cpu --image torch-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
-	$(PYTEST) -n 6 --dist loadfile --no-loadscope-reorder --ignore=tests/test_healing.py
+	$(PYTEST) -n 6 --dist loadfile --no-loadscope-reorder $(patsubst %,--ignore=%,$(ALONE))
 	$(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
 	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 --dist loadfile --no-loadscope-reorder
-	$(PYTEST) tests/test_healing.py
+	$(PYTEST) $(ALONE)
 endif
 
 unit: $(VENV)/with-tests ## the tests that need no cluster

@@ -534,10 +534,15 @@ class Cells:
         return await client.async_wait_for_reply(await ensure_async(client.kc.kernel_info()))
 
     def _environ(self) -> dict[str, str]:
-        """Return the kernel's environment: what was sent can be imported, after what lies where it works."""
-        if self.run.folder == self.run.work:
+        """Return the kernel's environment: modules that were sent, which the folder it works in lacks, can be imported.
+
+        The path of the environment goes before that folder, so nothing is put there that it has itself.
+        """
+        folder, work = self.run.folder, self.run.work
+        sent = [] if folder == work else [path.name for path in work.glob("*.py")]
+        if not sent or any((folder / name).exists() for name in sent):
             return dict(os.environ)
-        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(self.run.work))))
+        path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(work))))
         return {**os.environ, "PYTHONPATH": path}
 
     async def _run_cell(self, number: int, step: Step) -> None:

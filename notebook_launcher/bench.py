@@ -13,8 +13,9 @@ import hashlib
 import json
 import queue
 import random
+import shlex
 import time
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -64,6 +65,7 @@ from notebook_launcher.report import as_csv, as_html, as_markdown, make_report
 from notebook_launcher.request import Request
 from notebook_launcher.run import fetch_results, queue_run
 from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.session import Session, discard_session, json_object, read_job
 from notebook_launcher.stage import Stage, View
 from notebook_launcher.stopping import end_jobs
@@ -84,6 +86,8 @@ PLOTS = "report-plots"
 #: a refusal that the next combination would meet as well, unless the matrix varies what it is about
 _OF_ALL = (AccountRefused, PartitionRefused, QosRefused, ReservationRefused, ClusterRefused, LicenceRefused)
 _SHOWN_WHY = 10  # failed combinations in the last sentence
+_NAMED = 6  # sessions in a command that is to be typed
+_SAME = "the same command goes on from here: nothing is run twice"
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,8 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
     parts = _parts(matrix, ask, here, wish, whole)
     baseline = find([part.combination for part in parts.values()], wish.baseline).name if wish.baseline else ""
     place = next(iter(parts.values())).plan.place
+    if place.scheduler == "local":
+        _refuse_without_scheduler(matrix)
     about = {"notebook": whole.name, "digest": digest_of(whole), "place": place.name, "asked": asked}
     folder = wish.output or Path(f"bench-{Path(whole.name).stem}")
 
@@ -146,6 +152,8 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
     now = datetime.now().astimezone()
     with hold(folder, **about, now=now, fresh=fresh if wish.fresh else None) as there:
         check_same(there.ledger, **about, folder=folder)
+        if there.renew(**about):
+            view.show(events.Noted("It was changed since, and there are no results yet: what failed is run again."))
         there.take([part.combination for part in parts.values()], matrix=wish.matrix, command=wish.command)
         for name in there.names("failed") if wish.retry_failed else ():
             if name in parts:
@@ -155,7 +163,9 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
             view.show(events.Noted(note))
         try:
             if any(name in parts for name in there.names("planned")) or there.names("queued"):
-                with open_stage(place, view, prompts, interrupts) as stage:
+                with _telling_of_earlier(there, place), open_stage(place, view, prompts, interrupts) as stage:
+                    if stage.scheduler.same_machine:
+                        _refuse_without_scheduler(matrix)
                     _Running(stage, there, parts, wish).run()
             else:
                 view.show(_step(there, "Every combination was run already; nothing is queued."))
@@ -166,6 +176,40 @@ def bench(ask: Ask, here: Here, wish: BenchWish, view: View, prompts: Asks, inte
             raise
         write_report(there, baseline, view)
         _raise_for_failed(there, parts)
+
+
+def _refuse_without_scheduler(matrix: Matrix) -> None:
+    """Raises ``UsageError`` for axes without effect where no scheduler gives a job its share of the machine."""
+    idle = [axis.name for axis in matrix.axes
+            if axis.kind in ("cores", "gpus") or (axis.kind == "flag" and axis.name not in HONOURED)]  # fmt: skip
+    if idle:
+        has = "has" if len(idle) == 1 else "have"
+        raise UsageError(f"{listed(idle)} {has} no effect on this machine, and cannot be an axis here.",
+                         why="No scheduler allots them: each job has the whole machine, and all measure the same.",
+                         mend="vary env or the notebook's parameters, or name a cluster with --cluster or --host"
+                         )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _telling_of_earlier(there: Bench, place: Place) -> Iterator[None]:
+    """Tell of the jobs that an earlier call has queued where this one is interrupted before it has looked at them."""
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as error:
+        sessions = [session for name in there.names("queued") if (session := there[name].session)]
+        if not sessions or (isinstance(error, Interrupted) and error.mend.startswith(_SAME)):  # that tells more
+            raise
+        jobs = "One job was" if len(sessions) == 1 else f"{len(sessions)} jobs were"
+        raise Interrupted("Interrupted.", why=f"{jobs} queued before, and may run.",
+                          mend=f"{_SAME}; {_to_end(sessions, place)}") from None  # fmt: skip
+
+
+def _to_end(sessions: Sequence[str], place: Place) -> str:
+    """Return what ends the jobs of these sessions."""
+    few = len(sessions) <= _NAMED
+    words = ["launch-notebook", "stop", *place.arguments(), *(sessions if few else ["--all"])]
+    of_all = "" if few else " (that ends all of your sessions there)"
+    return f"to end the jobs: {shlex.join(words)}{of_all}"
 
 
 def _prepare(wish: BenchWish) -> Prepared:
@@ -296,14 +340,18 @@ def _raise_for_failed(there: Bench, names: Collection[str]) -> None:
     if not failed and not left:
         return
     lacking = [*failed, *left]
-    told = [f"{entry.name}: {entry.why}" for entry in lacking[:_SHOWN_WHY]]
-    told += [f"and {len(lacking) - _SHOWN_WHY} more"] if len(lacking) > _SHOWN_WHY else []
+    reasons = {entry.why.removeprefix(f"Job {entry.job}: ") for entry in lacking}
+    if len(lacking) > 1 and len(reasons) == 1:
+        told = [f"all {len(lacking)}: {reasons.pop()}"]
+    else:
+        told = [f"{entry.name}: {entry.why}" for entry in lacking[:_SHOWN_WHY]]
+        told += [f"and {len(lacking) - _SHOWN_WHY} more"] if len(lacking) > _SHOWN_WHY else []
     what = [f"{len(failed)} of {len(names)} combinations failed."] if failed else []
     what += [f"The results of {len(left)} could not be fetched."] if left else []
     ways = ["to run what failed once more: the same command with --retry-failed"] if failed else []
     ways += ["to fetch what is missing: the same command; nothing is run twice"] if left else []
-    raise BenchIncomplete(" ".join(what), why="\n".join(told),
-                          mend="; ".join(["the report has the others", *ways]))  # fmt: skip
+    others = ["the report has the others"] if there.names("done") else []
+    raise BenchIncomplete(" ".join(what), why="\n".join(told), mend="; ".join([*others, *ways]))
 
 
 def _step(there: Bench, what: str) -> events.BenchStep:
@@ -384,7 +432,8 @@ class _Running:
         return [name for name in self.there.names("planned") if name in self.parts and name not in self._too_much]
 
     def _may_queue(self) -> bool:
-        most = min(self.wish.at_once, self._room)
+        # jobs that share a machine without a scheduler would slow each other down
+        most = 1 if self.stage.scheduler.same_machine else min(self.wish.at_once, self._room)
         return bool(self._gaps()) and len(self.active) < most and time.monotonic() >= self._queue_at
 
     def _say(self, what: str) -> None:
@@ -399,6 +448,9 @@ class _Running:
             asked = {flag for name in gaps for flag in self.parts[name].plan.asked}
             if note := useless_flags_note(asked):
                 self._note(note)
+            if len(gaps) > 1 and self.wish.at_once > 1:
+                self._note("On this machine one job runs at a time, whatever --at-once says: several would slow each "
+                           "other down.")  # fmt: skip
         priced = [price_of(self.parts[name].plan, self.stage.scheduler) for name in gaps]
         known = [one for one in priced if one is not None]
         if known:
@@ -586,7 +638,7 @@ class _Running:
         self._queue_at = now + AGAIN_AFTER
 
     def _go_on(self) -> str:
-        return "the same command goes on from here: nothing is run twice"
+        return _SAME
 
     # --- following
 
@@ -842,16 +894,30 @@ class _Running:
         asks = getattr(self.stage.prompts, "asks", False)
         jobs = "One job of this bench is" if len(sessions) == 1 else f"{len(sessions)} jobs of this bench are"
         if asks and self.stage.prompts.confirm(f"{jobs} in the queue or running. Let them go on?") is False:
-            end_jobs(self.stage, sessions)
-            for one in list(self.active.values()):
-                self.active.pop(one.session.id)
-                self._close(one)
-                self.there.put_back(one.name)
+            self._end_all()
             raise Interrupted("Interrupted.", why="The jobs were ended; what was done is kept.", mend=self._go_on())
         raise self._left("")
+
+    def _end_all(self) -> None:
+        """End the jobs, but keep what has come to its end meanwhile: the answer may have taken its time."""
+        with contextlib.suppress(LauncherError):
+            self._look()
+        running = list(self.active.values())
+        if running:
+            end_jobs(self.stage, [one.session for one in running])
+        for one in running:
+            record: Mapping[str, object] = {}
+            with contextlib.suppress(LauncherError):
+                record = exit_record(self.stage, one.session)
+            if record.get("cause") == "finished":  # just before it would have been ended
+                self._has_said_its_last_word(one, record)
+            else:
+                self._gone(one)
+                self.there.put_back(one.name)
 
     def _left(self, why: str) -> Interrupted:
         count = len(self.active)
         jobs = "One job goes on." if count == 1 else f"{count} jobs go on."
-        return Interrupted("Interrupted.", why=joined(why, jobs), mend=f"{self._go_on()}; to end the jobs: "
-                           "launch-notebook stop")  # fmt: skip
+        end = _to_end([one.session.id for one in self.active.values()], self.stage.place)
+        return Interrupted("Interrupted.", why=joined(why, jobs), mend=f"{self._go_on()}; {end}" if count else
+                           self._go_on())  # fmt: skip

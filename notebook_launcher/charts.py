@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from notebook_launcher.comparing import Row, speedup
+from notebook_launcher.comparing import Row, cores_instead, speedup
 from notebook_launcher.report import Plot, Report
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def why_no_plots() -> str:
     """Return in a sentence why nothing can be drawn, "" where it can."""
     if importlib.util.find_spec("matplotlib") is not None:
         return ""
-    return f"There are no plots: matplotlib is not installed here ({sys.executable} -m pip install 'matplotlib>=3.7')."
+    return "There are no plots: matplotlib is not installed here (pip install 'notebook-launcher[plot]')."
 
 
 def draw_all(report: Report) -> list[Plot]:
@@ -142,8 +141,11 @@ Curve = tuple[str, list[tuple[int, Row]]]
 def _curves(rows: Sequence[Row]) -> list[Curve]:
     """Return the results that differ in their cores alone: curves of two core counts at least, with their names.
 
-    What was not synchronised, or had other work than the rest of its curve, is left out.
+    What was not synchronised, or had other work than the rest of its curve, is left out. There are none at all where a
+    result had other cores than its name says: what looks like scaling is none then.
     """
+    if any(cores_instead(row) for row in rows):
+        return []
     groups: dict[tuple[object, ...], list[tuple[int, Row]]] = {}
     for row in rows:
         cores = dict(row.ran.values).get("cores")

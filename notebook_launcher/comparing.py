@@ -257,7 +257,20 @@ def _of_runs(runs: Sequence[Ran]) -> set[str]:
 
 def _with_notes(row: Row, of_runs: set[str]) -> Row:
     said = ", ".join(f"{name}={value}" for name, value in row.result.parameters if name in of_runs)
-    return replace(row, note="; ".join(filter(None, (row.note, *_doubts(row.result), said))))
+    told = (row.note, *_doubts(row.result), _other_cores(row), said)
+    return replace(row, note="; ".join(filter(None, told)))
+
+
+def _other_cores(row: Row) -> str:
+    had = cores_instead(row)
+    words = "core was" if had == "1" else "cores were"
+    return had and f"warning: {had} {words} allotted, not the {dict(row.ran.values)['cores']} of its name"
+
+
+def cores_instead(row: Row) -> str:
+    """Return how many cores a result had where these are not those of the axis; "" where they are, or nobody told."""
+    asked, had = dict(row.ran.values).get("cores"), row.result.fingerprint.get("cores_allotted", "")
+    return had if asked and had.isdecimal() and had.isascii() and int(had) != int(asked) else ""
 
 
 def _doubts(result: Result) -> list[str]:

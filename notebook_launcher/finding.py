@@ -68,7 +68,7 @@ def choose_there(stage: Stage, catalogue: Catalogue, prefix: str, *, ended_too: 
         if stage.place.name == "this machine" and not catalogue.entries and (names := own_profiles()):
             have = f"a profile of {names[0]}" if len(names) == 1 else f"profiles of {', '.join(names)}"
             error.why = f"You have {have}."
-            error.mend = f"to look there, add: --cluster {names[0]}"
+            error.mend = f"to look there, say which: --cluster {names[0]}"
         raise
 
 

@@ -33,8 +33,8 @@ class Entry(BaseModel):
 
     ``queued`` and ``started``: when its job was. ``earlier``: sessions of runs that count no more. ``why`` and
     ``kind``: how it failed, in a sentence, and the error's name; of one that is queued, why its results could not be
-    fetched. ``in_queue``: seconds. ``image``: the digest of its
-    image.
+    fetched. ``in_queue``: seconds. ``image``: the digest of its image. ``number``: of its folder of results, from 1;
+    ``None``: one more than there are earlier sessions.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -52,6 +52,7 @@ class Entry(BaseModel):
     in_queue: float | None = None
     image: str = ""
     earlier: tuple[str, ...] = ()
+    number: int | None = None
 
 
 class Ledger(BaseModel):
@@ -103,9 +104,21 @@ class Bench:
         entries = (*self.ledger.entries, *(entry for entry in new if entry.name not in known))
         self._keep(entries=entries, matrix=matrix, command=command)
 
+    def renew(self, *, notebook: str, digest: str, place: str, asked: str) -> bool:
+        """Take over what has changed where ``check_same`` lets it; what failed is a gap again then. Return whether."""
+        now = {"notebook": notebook, "digest": digest, "place": place, "asked": asked}
+        if all(getattr(self.ledger, name) in (None, value) for name, value in now.items()):
+            return False
+        failed = self.names("failed")
+        for name in failed:
+            self.put_back(name)
+        self._keep(**now)
+        return bool(failed)
+
     def put_back(self, name: str) -> None:
         """Let a combination be a gap again; its session is remembered as an earlier one."""
         entry = self[name]
+        number = self._number(entry) + self.runs_folder(name).exists()  # what was fetched already stays as it is
         earlier = (*entry.earlier, *([entry.session] if entry.session else []))
         nothing = {
             "session": None,
@@ -116,13 +129,16 @@ class Bench:
             "kind": "",
             "in_queue": None,
         }
-        self.change(name, state="planned", earlier=earlier, **nothing)
+        self.change(name, state="planned", earlier=earlier, number=number, **nothing)
 
     def runs_folder(self, name: str) -> Path:
         """Return where the results of a combination's present session go."""
         entry = self[name]
-        number = f"-{len(entry.earlier) + 1}" if entry.earlier else ""
-        return self.folder / RUNS / f"{entry.folder}{number}"
+        number = self._number(entry)
+        return self.folder / RUNS / (entry.folder if number == 1 else f"{entry.folder}-{number}")
+
+    def _number(self, entry: Entry) -> int:
+        return entry.number or len(entry.earlier) + 1
 
     def ran(self) -> list[Ran]:
         """Return all combinations as a report needs them, with what they have recorded."""
@@ -221,7 +237,10 @@ def _ask_before(fresh: Callable[[Ledger], None], folder: Path) -> None:
 
 
 def check_same(ledger: Ledger, *, notebook: str, digest: str, place: str, asked: str, folder: Path) -> None:
-    """See that new results can stand beside those that are there. Raises ``UsageError``."""
+    """See that new results can stand beside those that are there, or are to come. Raises ``UsageError``."""
+    is_empty = all(entry.state in ("planned", "failed") for entry in ledger.entries)
+    if is_empty and ledger.notebook == notebook:
+        return  # there is nothing yet that they would stand beside
     if (ledger.notebook, ledger.digest) != (notebook, digest):
         what = (
             f"The results in {folder} are of another notebook, {ledger.notebook}."

@@ -244,7 +244,7 @@ def _markdown(report: Report, folder: str) -> Iterator[str]:
     for plot in report.plots:
         yield from ("", f"![{_plain(plot.title)}]({folder}/{plot.name}.png)")
     if report.missing:
-        yield from ("", _plain(report.missing))
+        yield from ("", report.missing)  # a sentence of ours, with a command to be copied
     yield from ("", "## How it was measured", "", *(f"- {_plain(sentence)}" for sentence in how_measured(report)), "")
     yield from ("## What it ran on", "")
     yield from _table(("the same for all", ""), report.prints.same)

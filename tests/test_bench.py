@@ -20,6 +20,7 @@ from notebook_launcher import events, ledger
 from notebook_launcher.answer import Answer
 from notebook_launcher.bench import BenchWish
 from notebook_launcher.catalogue import Catalogue, Queue, Reading, Record, join
+from notebook_launcher.cli.bench_view import report_lines
 from notebook_launcher.errors import (
     AccountRefused,
     BenchIncomplete,
@@ -43,7 +44,8 @@ from notebook_launcher.moments import iso
 from notebook_launcher.pace import Pace
 from notebook_launcher.plan import Ask, Here, Place, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
-from notebook_launcher.schedulers.base import JobRef, JobStatus, State
+from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
+from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.slurm import Slurm
 from notebook_launcher.session import Session, Site, new_session
 from notebook_launcher.stage import Stage
@@ -80,6 +82,7 @@ class Cluster:
         self.waits: dict[str, str] = {}  # why, by the session
         self.connections = self.most = 0
         self.silent = False
+        self.scheduler: Scheduler = Slurm()
 
     def queue_run(
         self, plan: Plan, stage: Stage, prepared: Any, *, written: Callable[[Session], None]
@@ -205,7 +208,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cluster:
     def open_stage(place: Place, view: Any, prompts: Any, interrupts: Interrupts) -> Iterator[Stage]:
         cluster.connections += 1
         site = Site("/home/alice", "alice", "login", datetime.now().astimezone())
-        yield Stage(place, cluster.host, site, Slurm(), "/sessions", view, CountedPrompts(prompts), interrupts)
+        yield Stage(
+            place, cluster.host, site, cluster.scheduler, "/sessions", view, CountedPrompts(prompts), interrupts
+        )
 
     def make_plan(ask: Ask, _here: Here) -> Plan:
         name = ask.words[0] if ask.words else None
@@ -719,6 +724,72 @@ def test_ctrl_c_asks_whether_the_jobs_go_on(cluster: Cluster, answer: bool | Non
     assert len(cluster.queued) == 6 + ended
 
 
+def test_what_ended_while_the_question_stood_is_kept(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(Shown):
+        def confirm(self, text: str) -> bool | None:
+            first, second, _ = cluster.queued
+            end: dict[str, object] = {"cause": "finished"}
+            cluster.files[first]["exit"] = end
+            # the second one ends by itself just before it would have been ended
+            monkeypatch.setattr(story, "end_jobs", lambda *_: cluster.files[second].update(exit=end))
+            return False
+
+    monkeypatch.setattr(story, "exit_record", lambda _stage, session: cluster.files[session.id].get("exit", {}))
+    shown = Slow()
+    shown.asks = True
+    with pytest.raises(Interrupted):
+        run("EPOCHS=1,2,3", shown=shown, interrupts=interrupted(cluster))
+    assert list(states().values()) == ["done", "done", "planned"]
+    assert Path("bench-tiny/runs/EPOCHS=2/results.jsonl").exists()
+    cluster.ends = lambda _session: {"cause": "finished"}
+    run("EPOCHS=1,2,3")
+    assert cluster.epochs == [1, 2, 3, 3]
+    assert not list(Path("bench-tiny/runs").glob("EPOCHS=3-*"))  # nothing was there that it could have covered
+
+
+def test_the_command_that_ends_what_goes_on_is_told_whole(cluster: Cluster) -> None:
+    with pytest.raises(Interrupted) as caught:
+        run(interrupts=interrupted(cluster))
+    assert f"launch-notebook stop --cluster practice {' '.join(cluster.queued)}" in caught.value.mend
+    assert "stop --cluster practice --all" in story._to_end(["s"] * 20, Place(PROFILE, "practice", None, "slurm"))
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, Interrupted])
+def test_ctrl_c_before_the_jobs_are_found_again_tells_of_them(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    with pytest.raises(Interrupted):
+        run(interrupts=interrupted(cluster))
+
+    def connect(*_: object) -> Any:
+        raise kind("Interrupted.")
+
+    monkeypatch.setattr(story, "open_stage", connect)
+    with pytest.raises(Interrupted) as caught:
+        run()
+    assert "3 jobs were queued before" in caught.value.why
+    assert " ".join(cluster.queued) in caught.value.mend
+
+
+# --- this machine ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("matrix", ["cores=1,2", "gpus=0,1", "mem=1G,2G EPOCHS=1"])
+def test_an_axis_without_effect_here_is_refused_before_anything_is_queued(cluster: Cluster, matrix: str) -> None:
+    cluster.scheduler = Local("/sessions")
+    with pytest.raises(UsageError, match="no effect on this machine"):
+        run(matrix)
+    assert cluster.queued == []
+
+
+def test_on_this_machine_one_job_runs_at_a_time_and_that_is_said(cluster: Cluster) -> None:
+    cluster.scheduler = Local("/sessions")
+    shown = run("EPOCHS=1,2,3", at_once=3)
+    assert cluster.most == 1
+    assert len(cluster.queued) == 3
+    assert "one job runs at a time" in shown.said
+
+
 def test_a_closed_terminal_leaves_the_jobs(cluster: Cluster) -> None:
     with pytest.raises(HungUp):
         run(interrupts=interrupted(cluster, "leave"))
@@ -757,6 +828,26 @@ def test_a_changed_notebook_is_refused_and_begun_anew_when_told(cluster: Cluster
     assert cluster.epochs == [1, 1, 1]
     (aside,) = Path().glob("bench-tiny.2*")
     assert (aside / "runs" / "EPOCHS=1" / "results.jsonl").exists()
+
+
+def test_a_mended_notebook_goes_on_where_nothing_had_a_result(cluster: Cluster) -> None:
+    cluster.ends = lambda _session: {"cause": "notebook-failed", "message": "Cell 1 failed.", "exit_code": 1}
+    shown = Shown()
+    with pytest.raises(BenchIncomplete) as caught:
+        run("EPOCHS=1,2", shown=shown)
+    assert caught.value.why.count("Cell 1 failed.") == 1
+    assert caught.value.why.startswith("all 2: ")
+    assert "the others" not in caught.value.mend
+    assert "no results" in report_lines(shown.report)[0]
+    write_notebook([*CELLS, {**CELLS[1], "id": "d", "source": "print(1)"}])
+    cluster.ends = lambda _session: {"cause": "finished"}
+    assert "what failed is run again" in run("EPOCHS=1,2").said
+    assert set(states().values()) == {"done"}
+    assert cluster.epochs == [1, 2, 1, 2]
+    run("EPOCHS=1,2")  # it is the notebook of these results now
+    write_notebook(CELLS)
+    with pytest.raises(UsageError, match="was changed since"):
+        run("EPOCHS=1,2")
 
 
 def test_new_outputs_in_the_notebook_are_no_change(cluster: Cluster) -> None:

@@ -118,7 +118,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         cell.metadata["tags"] = ["raises-exception"]
     job = new_run(tmp_path_factory.mktemp("whole"), content)
     (job.dir / "work").mkdir(mode=0o700)
-    (job.dir / "work" / "beside.py").write_text("ANSWER = 42\n")
     job.env["SLURM_JOB_ID"] = "7"
     job.start(umask=0o027)
     yield job
@@ -234,12 +233,14 @@ def test_a_cell_that_fails(run: Callable[..., Job], tmp_path: Path) -> None:
     (folder / "beside.py").write_text("ANSWER = 43\n")
     job = run(
         "# Load",
-        "import beside, os\nprint(beside.ANSWER, os.getcwd())",
+        "import beside, os, sent\nprint(beside.ANSWER, os.getcwd())",
         "# **Train** a `net`",
         "print('before')\nraise ValueError('\\x1b[31mred\\nand more')",
         "print('never')",
         settings=(f"folder={folder}",),
     )
+    (job.dir / "work").mkdir(mode=0o700)
+    (job.dir / "work" / "sent.py").write_text("")  # a module that the folder lacks is found where it was sent
     report = job.run()
     assert (report["cause"], report["exit_code"]) == ("notebook-failed", 1)
     assert report["message"] == "Cell 2 of 3 (Train a net) failed: ValueError: red."

@@ -26,7 +26,7 @@ from notebook_launcher.providing import files_of
 
 pytestmark = pytest.mark.timeout(120)
 PARAMETERS = """\
-import timing
+import measuring as timing
 EPOCHS = timing.setting("EPOCHS", 5, least=1)
 RATE: float = 0.01
 EXTRA_LAYERS = False
@@ -259,7 +259,6 @@ def test_half_a_sign_in_a_notebook_is_no_stumbling_block(folder: Path) -> None:
         ("EPOCHS", "007", 7),  # the notebook has a number there
         ("EPOCHS", "1_000", 1000),
         ("EPOCHS", "1e3", 1000),
-        ("EPOCHS", "2.5", 2.5),
         ("EPOCHS", "None", None),
         ("EPOCHS", "True", True),
         ("RATE", "1e-3", 0.001),
@@ -338,9 +337,26 @@ def test_what_cannot_be_a_name_is_refused(tagged: str, folder: Path, name: str) 
         assert "cannot be the name of a parameter" in told(word, [(name, "1")])
 
 
-def test_text_where_the_notebook_has_a_number_is_noted(tagged: str) -> None:
-    prepared = prepare("lab", [("EPOCHS", "five")])
-    assert prepared.notes == ("The parameter EPOCHS is the text “five” now, where the notebook has 5.",)
+def test_a_number_that_the_notebook_may_not_expect_is_noted(tagged: str) -> None:
+    prepared = prepare("lab", [("EPOCHS", "2.5"), ("EXTRA_LAYERS", "2"), ("RATE", "1")])
+    assert prepared.parameters == {"EPOCHS": 2.5, "EXTRA_LAYERS": 2, "RATE": 1}
+    assert prepared.notes == (
+        "The parameter EPOCHS is 2.5 now, where the notebook has the whole number 5.",
+        "The parameter EXTRA_LAYERS is the number 2 now, where the notebook has False.",
+    )
+
+
+def test_text_where_the_notebook_has_a_number_or_a_switch_is_refused(tagged: str) -> None:
+    said = told("lab", [("EPOCHS", "abc")])
+    assert "EPOCHS is a number, and “abc” is none. The notebook has 5. → for example: -p EPOCHS 5" in said
+    assert "RATE is a number, and “” is none" in told("lab", [("RATE", "")])
+    said = told("lab", [("EXTRA_LAYERS", "maybe")])
+    assert "EXTRA_LAYERS is a switch, and “maybe” is none" in said and said.endswith("-p EXTRA_LAYERS true")
+
+
+def test_a_parameter_in_one_word_is_shown_in_two(tagged: str) -> None:
+    assert told("lab", [("EPOCHS=3", "x")]).endswith("-p EPOCHS 3")
+    assert told("lab", [("DEVICE=a b", "x")]).endswith("-p DEVICE 'a b'")
 
 
 def test_without_a_cell_for_them_parameters_come_first(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -466,6 +482,32 @@ def test_links_that_lead_elsewhere_are_not_followed_in_silence(folder: Path, tmp
     assert "link that leads elsewhere: " in note and "helper.py" in note and "package/__init__.py" in note
     named = prepare("lab", [], [Path("helper.py")])
     assert named.companions["helper.py"] == b"SECRET = 1"
+
+
+def test_our_timing_goes_with_a_notebook_that_imports_it_and_has_none(folder: Path, tmp_path: Path) -> None:
+    ours = (bundled()["hello"].parent / "timing.py").read_bytes()
+    written(folder / "lab.ipynb", cell("import helper\nimport data"))
+    (folder / "helper.py").write_text("from timing import measure")
+    prepared = prepare("lab", [])
+    assert prepared.companions == {"helper.py": b"from timing import measure", "timing.py": ours}
+    assert prepared.lent == ("timing.py",) and prepared.notes[0].startswith("timing.py of the launcher goes with it")
+    assert prepared.folder == folder and not (folder / "timing.py").exists()
+    (folder / "helper.py").write_text("import timings")
+    assert prepare("lab", []).lent == () and prepare("lab", []).notes == ()
+
+
+@pytest.mark.parametrize("own", ["timing.py", "timing/__init__.py", "timing/part.py", "lib/timing.py", "a link"])
+def test_our_timing_is_never_put_over_the_users_own(folder: Path, tmp_path: Path, own: str) -> None:
+    written(folder / "lab.ipynb", cell("import timing, timing.part"))
+    path = tmp_path / "timing.py" if own == "a link" else folder / own
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    if own == "a link":
+        (folder / "timing.py").symlink_to(path)
+    prepared = prepare("lab", [], [Path("lib")] if own.startswith("lib") else [])
+    assert prepared.lent == () and set(prepared.companions.values()) <= {b"mine"}
+    named = prepare("lab", [], [path]) if own == "a link" else prepared
+    assert set(named.companions.values()) == {b"mine"}
 
 
 def test_named_files_and_folders_go_along(folder: Path, tmp_path: Path, tagged: str) -> None:

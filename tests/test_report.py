@@ -38,6 +38,7 @@ def record(name: str = "fit", median: float = 1.0, repeats: int = 9, **others: o
 
 def ran(values: dict[str, str], *lines: str, state: str = "done", **others: object) -> Ran:
     name = " ".join(f"{key}={value}" for key, value in values.items())
+    lines = tuple(line.replace('"cores_allotted": 4', f'"cores_allotted": {values.get("cores", 4)}') for line in lines)
     return Ran(name, tuple(values.items()), state, read_recording("\n".join(lines)), **others)  # type: ignore[arg-type]
 
 
@@ -358,7 +359,20 @@ def test_curves_are_of_what_differs_in_cores_alone() -> None:
     assert [(name, [cores for cores, _ in points]) for name, points in curves] == [("a", [1, 4]), ("b", [2, 16])]
 
 
+def test_cores_that_a_job_did_not_have_are_warned_of_and_draw_no_scaling() -> None:
+    same = {"fingerprint": {"cores_allotted": 2}}
+    runs = [ran({"cores": cores}, record(median=4.0 / int(cores), **same)) for cores in ("1", "2", "4")]
+    told = reported(*runs)
+    wrong = "warning: 2 cores were allotted, not the 4 of its name"
+    assert [row.note for row in told.rows] == [wrong.replace("the 4", "the 1"), "", wrong]
+    assert wrong in as_html(told)
+    assert [plot.name for plot in charts.draw_all(told)] == ["1-times"]
+
+
 def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert charts.why_no_plots() == ""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert "matplotlib is not installed here" in charts.why_no_plots()
+    assert "pip install 'notebook-launcher[plot]'" in charts.why_no_plots()
+    told = dataclasses.replace(reported(ran({"cores": "1"}, record())), missing=charts.why_no_plots())
+    assert charts.why_no_plots() in as_markdown(told, "plots").splitlines()

@@ -34,6 +34,7 @@ from notebook_launcher.errors import (
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.interrupts import HungUp, Interrupts
 from notebook_launcher.launch import Load
+from notebook_launcher.mending import CountedPrompts
 from notebook_launcher.notebooks import Prepared
 from notebook_launcher.results import MOST_FILES, fetch_results, results_folder
 from notebook_launcher.schedulers.slurm import Slurm
@@ -262,6 +263,37 @@ def test_of_a_kernel_that_died_the_advice_and_the_log_stay(
     assert raised.mend == f"ask for more with --mem; its outputs up to there: {fetched.folders[0] / 'train.ipynb'}"
 
 
+@pytest.mark.parametrize("came", [True, False])
+def test_of_a_script_that_failed_its_output_is_named(
+    story: Story, fetched: Fetched, monkeypatch: pytest.MonkeyPatch, came: bool
+) -> None:
+    def of_a_script(_stage: Stage, session: Session, folder: Path) -> events.ResultsFetched:
+        files = ("train.out", "train.py") if came else ()
+        return events.ResultsFetched(session.id, "train.ipynb", str(folder), files, (), False)
+
+    monkeypatch.setattr(attend_run, "fetch_results", of_a_script)
+    running(story)
+    story.host.state = "FAILED"
+    story.host.says("exit", cause="notebook-failed", message="The notebook failed as a script: ValueError")
+    raised = story.fails(NotebookFailed)
+    named = Path("runs") / f"train-{story.session_id}" / "train.out"
+    assert raised.mend.endswith(f"with the traceback: {named}" if came else f"results --cluster uni {story.session_id}")
+    assert "came back" not in raised.mend
+
+
+def test_on_a_terminal_it_is_said_once_what_the_keys_do(
+    story: Story, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CountedPrompts, "asks", True)
+    running(story)
+    story.noted("Ctrl-C ends the job")
+    story.host.says("progress", **progress(5, 4))
+    story.shown(events.CellRuns, 2)
+    story.types("d")
+    story.well()
+    assert story.notes.count(attend_run.KEYS_OURS) == 1
+
+
 def test_results_that_cannot_be_fetched_do_not_hide_why_it_failed(story: Story, fetched: Fetched) -> None:
     running(story)
     fetched.error = CopyFailed("The disk is full.")
@@ -328,6 +360,17 @@ def test_on_the_same_machine_the_kernel_works_in_the_notebooks_own_folder(tmp_pa
     assert "folder" not in load(unseen, here=True).lines and load(unseen, here=True).sent == ("helper.py",)
     elsewhere = Prepared("train.ipynb", b"{}", 1, {}, {"data.csv": b"1\n"}, tmp_path)  # named from another folder
     assert "folder" not in load(elsewhere, here=True).lines and load(elsewhere, here=True).sent == ("data.csv",)
+
+
+def test_what_the_launcher_lends_is_sent_though_the_kernel_works_in_the_notebooks_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_bytes(b"x = 1\n")
+    companions = {"helper.py": b"x = 1\n", "timing.py": b"ours"}
+    prepared = Prepared("train.ipynb", b"{}", 1, {}, companions, tmp_path, lent=("timing.py",))
+    made = load(prepared, here=True)
+    assert made.lines["folder"] == str(tmp_path) and made.sent == ("timing.py",)
+    assert run._queued(prepared, here=True).sent == ("timing.py",)
+    assert set(json.loads(made.files["sent.json"])["files"]) == {"timing.py"}
+    assert load(prepared, here=False).sent == ("helper.py", "timing.py")
 
 
 def test_what_is_noted_of_parameters_is_json_for_every_reader() -> None:
@@ -588,6 +631,18 @@ def test_without_a_terminal_there_is_a_line_for_each_cell(capsys: pytest.Capture
     ]
 
 
+@pytest.mark.parametrize("words", [["status"], ["connect"], ["results"]])
+def test_who_forgets_the_cluster_is_told_of_the_profile_that_there_is(
+    words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("notebook_launcher.finding.own_profiles", lambda: ["mine"])
+    assert app.run(words) == 40
+    said = capsys.readouterr().err
+    assert "There is no session on this machine." in said and "You have a profile of mine." in said
+    assert "--cluster mine" in said
+
+
 # --- what is typed -------------------------------------------------------------------------------------------
 
 
@@ -607,6 +662,9 @@ def test_without_a_terminal_there_is_a_line_for_each_cell(capsys: pytest.Capture
         (f"train.ipynb --with {'x' * 300}", "cannot be looked at"),
         (f"{'x' * 300}.ipynb", "cannot be looked at"),
         ("train.ipynb -p gpu", "--partition gpu"),  # a flag of ours follows
+        ("train.ipynb -p EPOCHS=3 -t 10", "run train.ipynb -p EPOCHS 3"),
+        ("-p EPOCHS=3 train.ipynb", "run train.ipynb -p EPOCHS 3"),
+        ("train.ipynb -p EPOCHS abc", "is a number, and “abc” is none"),
         ("", "Which notebook?"),
         ("train.ipynb tf-gpu", "What is “tf-gpu”?"),
         ("train.ipynb --output train.ipynb", "is no folder"),
@@ -620,6 +678,11 @@ def test_what_is_typed_wrongly_is_said(
     write_notebook(tmp_path / "train.ipynb")
     assert app.run(["run", *words.split(), "--cluster", "here"]) in (2, 26)
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_parameter_in_one_word_at_the_end_is_shown_in_two(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.run(["run", "train.ipynb", "-p", "EPOCHS=3"]) == 2
+    assert "→ -p EPOCHS 3; for the partition" in capsys.readouterr().err
 
 
 def test_parameters_go_in_and_scheduler_flags_go_on(

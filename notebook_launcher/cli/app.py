@@ -67,7 +67,7 @@ def run(argv: Sequence[str]) -> int:
     except click.NoSuchOption as error:
         return report(_unknown_flag(error), as_json="--json" in before)
     except click.UsageError as error:
-        return report(_misused(error), as_json="--json" in before)
+        return report(_misused(error, before), as_json="--json" in before)
     except LauncherError as error:
         return report(error, as_json="--json" in before)
     except (KeyboardInterrupt, click.Abort):
@@ -97,7 +97,15 @@ _OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": T
           "--course": True}  # fmt: skip
 
 
-def _misused(error: click.UsageError) -> UsageError:
+def _in_two_words(argv: Sequence[str]) -> str:
+    """Return how a parameter is typed; where the last word is ``NAME=VALUE``, that one."""
+    from notebook_launcher.parameters import in_two_words
+
+    last = argv[-1].removeprefix("-p") if argv else ""
+    return in_two_words(last) or "for example: -p EPOCHS 1"
+
+
+def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
     """Say what is wrong, and where a command or an environment was meant how that is typed."""
     extra = re.fullmatch(r"Got unexpected extra arguments? \((\S+).*\)", error.format_message())
     command = error.ctx.command.name if error.ctx else None
@@ -110,7 +118,7 @@ def _misused(error: click.UsageError) -> UsageError:
     # the parser does not tell which command it is; of a launch, -p takes one word
     if isinstance(error, click.BadOptionUsage) and error.option_name == "-p" and "2 arguments" in error.message:
         return UsageError("-p is a parameter of the notebook here, and needs a name and a value.",
-                          mend="for example: -p EPOCHS 1; for the partition: --partition NAME")  # fmt: skip
+                          mend=f"{_in_two_words(argv)}; for the partition: --partition NAME")  # fmt: skip
     words = "launch-notebook" if command in (None, "launch") or error.ctx is None else error.ctx.command_path
     return UsageError(error.format_message(), mend=f"see: {words} --help")
 

@@ -92,5 +92,5 @@ def _lasts(step: events.BenchStep) -> bool:
 
 def report_lines(event: events.BenchReported) -> list[str]:
     """Return where the report is, and what is in it."""
-    results = "one result" if event.rows == 1 else f"{event.rows} results"
+    results = {0: "no results, and tells why", 1: "one result"}.get(event.rows, f"{event.rows} results")
     return [f"The report has {results}:", *(f"  {path}" for path in (event.html, event.markdown, event.csv))]
