@@ -139,7 +139,7 @@ def test_where_a_notebook_runs(whole: Job) -> None:
     whole.exit()
     folder, environ = text_of(code_cells(result(whole))[0]).splitlines()
     assert folder == str(whole.dir / "work")
-    assert f"'NBL_RESULTS': '{whole.dir}/work/results.jsonl'" in environ
+    assert f"'NBL_RESULTS': '{whole.dir / 'work'}/results.jsonl'" in environ
     assert f"'NBL_USAGE_CSV': '{whole.dir}/usage.csv'" in environ
     assert "NBL_NOTEBOOK" not in environ and "NBL_CAUSE_FILE" not in environ, "what is ours alone"
     assert "the kernel course 2019 is not installed; going on with python3" in whole.log.read_text()

@@ -396,7 +396,7 @@ def test_what_was_seen_and_does_not_come_is_told(made: Run, monkeypatch: pytest.
     monkeypatch.setattr(Fetching, "_wanted", wanted)
     fetched = made.fetch()
     assert fetched.files == ("train.ipynb", "usage.csv")
-    assert set(fetched.left) == {f"{made.directory}/work/{name} (1 bytes)" for name in ("gone.bin", "grown.bin")}
+    assert set(fetched.left) == {f"{made.work}/{name} (1 bytes)" for name in ("gone.bin", "grown.bin")}
 
 
 def test_a_sent_file_that_goes_while_it_is_looked_at_spoils_nothing(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +426,7 @@ def test_a_sent_file_that_has_become_too_large_is_not_read_on_the_login_node(
         return inner(host, verb, *words, **others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(results_room, "ask", ask)
-    assert made.fetch().left == (f"{made.directory}/work/data.csv (1001 bytes)",) and asked == ["results"]
+    assert made.fetch().left == (f"{made.work}/data.csv (1001 bytes)",) and asked == ["results"]
 
 
 def left_lines(left: Sequence[str]) -> list[str]:
@@ -437,7 +437,7 @@ def left_lines(left: Sequence[str]) -> list[str]:
 def test_no_command_is_made_of_a_name_that_cannot_be_typed(made: Run) -> None:
     made.writes("work/a\nb", "odd")
     left = made.fetch().left
-    assert left == (f"{made.directory}/work/a\\nb (3 bytes)",)
+    assert left == (f"{made.work}/a\\nb (3 bytes)",)
     assert left_lines(left)[-1] == (
         f"  No command can name them. Rename what you need in {made.directory}/work there, and fetch it anew."
     )

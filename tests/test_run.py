@@ -389,7 +389,8 @@ class Run:
 
     def __init__(self, tmp_path: Path) -> None:
         self.directory, self.here = tmp_path / "root" / SESSION_ID, tmp_path / "here"
-        (self.directory / "work").mkdir(parents=True)
+        self.work = self.directory / "work"
+        self.work.mkdir(parents=True)
         self.sent: tuple[str, ...] = ()
         self.interrupts, self.shown = Interrupts(), list[events.Event]()
         self.interrupts.defer()
@@ -540,7 +541,7 @@ def test_what_is_too_much_is_told_with_its_path(made: Run, monkeypatch: pytest.M
     monkeypatch.setattr(results_room, "MOST_FILES", 4)
     made.writes("work/model.bin", b"x" * 1001)
     left = made.fetch().left
-    assert left == (f"{made.directory}/work/model.bin (1001 bytes)",)
+    assert left == (f"{made.work}/model.bin (1001 bytes)",)
     for number in range(5):
         made.writes(f"work/{number}", "x")
     fetched = made.fetch()
