@@ -6,11 +6,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv
 PYTHON ?= python3
-# The tests use real servers and real time: one that fails runs once more, and the summary lists it as RERUN.
+# The tests use real servers and real time: one that fails runs again, and the summary lists it as RERUN.
 # Look into those: a bug that shows seldom is a bug. While tests on the cluster wait, those without one compute: so
 # they run together. Healing is about seconds and timing about microseconds: they run alone.
 ALONE := tests/test_healing.py tests/test_timing_cluster.py
-PYTEST := $(VENV)/bin/python -m pytest --reruns 1 -rxXfER --durations 15
+PYTEST := $(VENV)/bin/python -m pytest --reruns 2 -rxXfER --durations 15
 # What the cluster tests need is built before them, as no test may take that long. A machine that cannot hold a cluster
 # (exit code 3) is no failure: there the tests are skipped.
 PRACTICE_CLUSTER := $(PYTHON) tests/cluster
@@ -32,7 +32,7 @@ ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
 	$(PRACTICE_CLUSTER) build --image tensorflow-cpu --image torch-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
-	$(PYTEST) -n 6 --dist loadfile --no-loadscope-reorder $(patsubst %,--ignore=%,$(ALONE))
+	$(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder $(patsubst %,--ignore=%,$(ALONE))
 	$(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
 	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 --dist loadfile --no-loadscope-reorder
 	$(PYTEST) $(ALONE)

@@ -73,22 +73,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep-cluster", action="store_true", help="leave the practice cluster up afterwards")
 
 
-#: the files that take longest, as --durations tells: several workers that begin with these end at the same time
-SLOWEST = ("situations", "main_job", "notebooks_cluster", "sites", "idle_guard", "environments_cluster", "copy_cluster",
-           "doctor_cluster", "shell_cluster", "holding_cluster", "containers_cluster", "bench_cluster")  # fmt: skip
+#: long files that would come last by their names: begun first, they leave no worker alone at the end. Not more of them:
+#: all that is heavy at once would starve each other on two cores
+FIRST = ("test_situations", "test_sites", "test_shell_cluster")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
-    with_cluster = {item.path for item in items if item.get_closest_marker("cluster")}
-    items.sort(key=lambda item: _turn(item.path, with_cluster))
-
-
-def _turn(path: Path, with_cluster: set[Path]) -> int:
-    name = path.stem.removeprefix("test_")
-    return SLOWEST.index(name) if name in SLOWEST else len(SLOWEST) + (path not in with_cluster)
+    items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
 
 
 @pytest.fixture(scope="session")
