@@ -118,6 +118,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         cell.metadata["tags"] = ["raises-exception"]
     job = new_run(tmp_path_factory.mktemp("whole"), content)
     (job.dir / "work").mkdir(mode=0o700)
+    (job.dir / "work" / "beside.py").write_text("ANSWER = 42\n")
     job.env["SLURM_JOB_ID"] = "7"
     job.start(umask=0o027)
     yield job
