@@ -512,6 +512,8 @@ def value_of(hint: Any, text: str) -> Any:
     kinds = [kind for kind in typing.get_args(hint) if kind not in (type(None), ...)]
     if typing.get_origin(hint) is tuple:
         return (value_of(kinds[0], text),) * 2
+    if typing.get_origin(hint) is dict:
+        return {text: text}
     if len(kinds) == 1:  # or None
         return value_of(kinds[0], text)
     if dataclasses.is_dataclass(hint):

@@ -16,7 +16,7 @@ def complete_notebook(_ctx: click.Context, _parameter: click.Parameter, incomple
     return [CompletionItem(name, help=sentence_of(path)) for name, path in there if name.startswith(incomplete)]
 
 
-@click.group(short_help="The notebooks that come along: list them, copy them to you.")
+@click.group(short_help="Notebooks that come along: list them, copy them.")
 def notebooks() -> None:
     """Notebooks that come along: to learn with, and to measure CPUs against GPUs.
 
