@@ -20,23 +20,11 @@ from notebook_launcher.plan import Place
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.providing import FOLDER, copy_notebooks, files_of
 from tests.cluster import PracticeCluster
+from tests.test_courses import View
 
 pytestmark = pytest.mark.timeout(120)
 HERE = Place(ClusterProfile(), None, None, "local")
 FIRST = '{"cells": [{"cell_type": "markdown", "source": "# T\\n\\nOne sentence. Another."}], "v": 1}'
-
-
-class View:
-    """Keeps what is shown."""
-
-    def __init__(self) -> None:
-        self.events: list[events.Event] = []
-
-    def show(self, event: events.Event) -> None:
-        self.events.append(event)
-
-    def listen(self, inbox: object) -> None:
-        pass
 
 
 @pytest.fixture
