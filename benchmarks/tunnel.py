@@ -170,11 +170,11 @@ def by_ssh(config: str, port: int) -> Iterator[int]:
 @contextlib.contextmanager
 def by_engine(engine: str, config: str, port: int) -> Iterator[int]:
     """Our own tunnel over one of our engines."""
-    from notebook_launcher.hosts.openssh import OpenSshHost
-    from notebook_launcher.hosts.paramiko import ParamikoHost
-    from notebook_launcher.hosts.ssh_auth import Credentials
-    from notebook_launcher.hosts.ssh_settings import Destination
-    from notebook_launcher.tunnel import Tunnel
+    from notebook_launcher.hosts.openssh.host import OpenSshHost
+    from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+    from notebook_launcher.hosts.paramiko.login import Credentials
+    from notebook_launcher.hosts.ssh_config import Destination
+    from notebook_launcher.tunnel.forwarding import Tunnel
 
     destination, credentials = Destination("login", config_file=config), Credentials(NoQuestions())
     host = (OpenSshHost if engine == "openssh" else ParamikoHost).open(destination, credentials)

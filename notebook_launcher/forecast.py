@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from notebook_launcher import events, occupancy, variations
-from notebook_launcher.answer import Answer
-from notebook_launcher.costing import Costing
-from notebook_launcher.errors import (
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import (
     AccountRefused,
     ClusterRefused,
     DependencyRefused,
@@ -29,17 +27,21 @@ from notebook_launcher.errors import (
     SchedulerSilent,
     WalltimeRefused,
 )
-from notebook_launcher.evidence import ask, ask_together
-from notebook_launcher.flags import as_typed
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.request import Request, parse_begin
+from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.core.timestamps import moment
+from notebook_launcher.diagnosis import alternatives as variations
+from notebook_launcher.diagnosis import cluster_load as occupancy
+from notebook_launcher.diagnosis.start_constraints import Rules
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.interrupts import Interrupts
-from notebook_launcher.moments import moment
-from notebook_launcher.opening import open_stage
-from notebook_launcher.plan import Place, Plan, begin_note, useless_flags_note
-from notebook_launcher.request import Request, parse_begin
-from notebook_launcher.rules import Rules
-from notebook_launcher.schedulers.outlook import Node, Outlook, Partition
-from notebook_launcher.stage import Stage, View
+from notebook_launcher.jobs.evidence import ask, ask_together
+from notebook_launcher.planning.plan import Place, Plan, begin_note, useless_flags_note
+from notebook_launcher.schedulers.cluster_info import Node, Outlook, Partition
+from notebook_launcher.session.connect import open_stage
+from notebook_launcher.session.context import Stage, View
+from notebook_launcher.usage.cost_estimate import Costing
 
 NOW = timedelta(minutes=1)  # what starts within this starts now; so much sooner is worth being told
 MOST_PARTITIONS = 4  # of several, so many are asked about at once; more only where these refuse

@@ -11,27 +11,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from notebook_launcher import events
-from notebook_launcher.attend import attend
-from notebook_launcher.bringing import bring_notebooks
-from notebook_launcher.costing import Costing, no_price_of, price_of
-from notebook_launcher.courses import course_used
-from notebook_launcher.errors import (
+from notebook_launcher.core.errors import (
     ConnectionLost,
     LauncherError,
     SubmitUncertain,
 )
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.request import Request, format_walltime
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.interrupts import Interrupts
-from notebook_launcher.keys import join_keys, new_keys
-from notebook_launcher.lacking import lacks_jupyterlab
-from notebook_launcher.opening import make_scheduler, open_stage
-from notebook_launcher.plan import Plan, begin_note, open_port_note, useless_flags_note
-from notebook_launcher.queueing import profile_named, queue_job
-from notebook_launcher.request import Request, format_walltime
+from notebook_launcher.jobs.submit import profile_named, queue_job
+from notebook_launcher.notebook.deploy import bring_notebooks
+from notebook_launcher.planning.courses import course_used
+from notebook_launcher.planning.plan import Plan, begin_note, open_port_note, useless_flags_note
 from notebook_launcher.schedulers.base import Scheduler
-from notebook_launcher.session import (
+from notebook_launcher.session.connect import make_scheduler, open_stage
+from notebook_launcher.session.context import Access, Stage, View, job_of
+from notebook_launcher.session.preflight import lacks_jupyterlab
+from notebook_launcher.session.record import (
     Program,
     Session,
     Site,
@@ -41,9 +39,11 @@ from notebook_launcher.session import (
     new_session,
     write_session,
 )
+from notebook_launcher.session.session_keys import join_keys, new_keys
 from notebook_launcher.sessions import come_back_instead
-from notebook_launcher.stage import Access, Stage, View, job_of
-from notebook_launcher.ways import may_need_sshd
+from notebook_launcher.supervision.jupyter import attend
+from notebook_launcher.tunnel.routes import may_need_sshd
+from notebook_launcher.usage.cost_estimate import Costing, no_price_of, price_of
 
 
 def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> None:

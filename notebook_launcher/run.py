@@ -15,26 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from notebook_launcher import events
-from notebook_launcher.attend_run import attend_run, remember_output, usual_output
-from notebook_launcher.catalogue import Entry
-from notebook_launcher.costing import Costing
-from notebook_launcher.courses import course_used
-from notebook_launcher.ending import end_job, say_left
-from notebook_launcher.errors import Interrupted, NotebookInvalid, SessionNotFound, UsageError
-from notebook_launcher.finding import choose_there, look, play_on
+from notebook_launcher.core.errors import Interrupted, NotebookInvalid, SessionNotFound, UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
+from notebook_launcher.core.text import finite
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Prompts
-from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts
-from notebook_launcher.lacking import lacks_jupyterlab
+from notebook_launcher.jobs.cancel import end_job, say_left
+from notebook_launcher.jobs.lookup import choose_there, look, play_on
+from notebook_launcher.jobs.session_index import Entry
 from notebook_launcher.launch import Load, dry_run, notes_before, queue_loaded, submitted
-from notebook_launcher.notebooks import Prepared
-from notebook_launcher.opening import open_stage
-from notebook_launcher.paths import human
-from notebook_launcher.plan import Place, Plan
-from notebook_launcher.results import SENT, fetch_results, results_folder
-from notebook_launcher.session import Session
-from notebook_launcher.stage import Access, Stage, View
-from notebook_launcher.text import finite
+from notebook_launcher.notebook.prepare import Prepared
+from notebook_launcher.notebook.results import SENT, fetch_results, results_folder
+from notebook_launcher.planning.courses import course_used
+from notebook_launcher.planning.plan import Place, Plan
+from notebook_launcher.session.connect import open_stage
+from notebook_launcher.session.context import Access, Stage, View
+from notebook_launcher.session.preflight import lacks_jupyterlab
+from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.batch import attend_run, remember_output, usual_output
+from notebook_launcher.transfer.paths import human
+from notebook_launcher.usage.cost_estimate import Costing
 
 __all__ = ["RunWish", "dry_run_notebook", "fetch_results", "queue_run", "results", "run_notebook", "typed_again"]
 

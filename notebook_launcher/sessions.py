@@ -9,26 +9,35 @@ import shlex
 from collections.abc import Sequence
 from datetime import timedelta
 
-from notebook_launcher import events, state
-from notebook_launcher.attend import attend
-from notebook_launcher.attend_run import attend_run
-from notebook_launcher.billing import show_bill
-from notebook_launcher.catalogue import LONGEST_WAIT, Catalogue, Entry, choose, in_words, list_apart, short_name
-from notebook_launcher.ending import end_job, typed
-from notebook_launcher.errors import HostCommandFailed, Interrupted, LauncherError, SubmitUncertain, UsageError
-from notebook_launcher.finding import choose_there, find_session, look, play_on, tidy_up, with_jobs
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.errors import HostCommandFailed, Interrupted, LauncherError, SubmitUncertain, UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.local_state import replace_seen_sessions
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.interrupts import Interrupts
-from notebook_launcher.keys import join_keys
-from notebook_launcher.opening import open_stage
-from notebook_launcher.plan import Place, Plan
+from notebook_launcher.jobs.cancel import end_job, typed
+from notebook_launcher.jobs.cancel_many import end_jobs
+from notebook_launcher.jobs.lookup import choose_there, find_session, look, play_on, tidy_up, with_jobs
+from notebook_launcher.jobs.session_index import (
+    LONGEST_WAIT,
+    Catalogue,
+    Entry,
+    choose,
+    in_words,
+    list_apart,
+    short_name,
+)
+from notebook_launcher.planning.plan import Place, Plan
 from notebook_launcher.profiles.store import own_profiles
-from notebook_launcher.session import Program, Session, json_object
-from notebook_launcher.stage import Access, Stage, View, job_of
-from notebook_launcher.state import replace_seen_sessions
-from notebook_launcher.stopping import end_jobs
-from notebook_launcher.tally import span
-from notebook_launcher.tunnel import Endpoint, check_jupyter
+from notebook_launcher.session.connect import open_stage
+from notebook_launcher.session.context import Access, Stage, View, job_of
+from notebook_launcher.session.record import Program, Session, json_object
+from notebook_launcher.session.session_keys import join_keys
+from notebook_launcher.supervision.batch import attend_run
+from notebook_launcher.supervision.jupyter import attend
+from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
+from notebook_launcher.usage.bill_command import show_bill
+from notebook_launcher.usage.totals import span
 
 RECENTLY = timedelta(hours=24)  # for so long a session that has ended is listed without --all
 WORTH_IT = 120  # seconds that are left, at least, of a session that is offered before a launch

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from notebook_launcher import events
-from notebook_launcher.cli.report import EVENTS_VERSION
+from notebook_launcher.cli.views.errors import EVENTS_VERSION
+from notebook_launcher.core.events import launch as events
 
 FILE = Path(__file__).parent.parent / "docs" / "events.schema.json"
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import click
 
 from notebook_launcher.cli.options import ASKED_FLAGS, scheduler_options
-from notebook_launcher.errors import LauncherError
-from notebook_launcher.opening import make_scheduler
-from notebook_launcher.plan import Ask, Here, make_plan
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.planning.plan import Ask, Here, make_plan
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
 from notebook_launcher.schedulers.base import Submission
+from notebook_launcher.session.connect import make_scheduler
 
 FOLDER = Path(__file__).parent / "golden" / "sites"
 LAPTOP = Here("laptop", has_slurm=False)

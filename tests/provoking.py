@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from notebook_launcher.errors import LauncherError
+from notebook_launcher.core.errors import LauncherError
 from tests.cluster import PracticeCluster
 from tests.conftest import Session, fetch, wait_until
 

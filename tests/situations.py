@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from notebook_launcher import errors
+from notebook_launcher.core import errors
 from tests import situations_table
 from tests.conftest import PROFILE
 from tests.provoking import (

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.bill import Facts, make_bill
-from notebook_launcher.flags import BY_NAME
-from notebook_launcher.request import GPU_FLAGS, MEMORY_FLAGS, Request, parse_walltime
-from notebook_launcher.samples import GpuSample, Sample
+from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS, Request, parse_walltime
+from notebook_launcher.core.sbatch_options import BY_NAME
+from notebook_launcher.core.usage_samples import GpuSample, Sample
 from notebook_launcher.schedulers.base import Accounted, JobRef, State
-from notebook_launcher.session import SessionRecord
+from notebook_launcher.session.record import SessionRecord
+from notebook_launcher.usage.bill import Facts, make_bill
 
 Flags = dict[str, str | None]
 BEGAN = datetime(2026, 11, 21, 1, 45, tzinfo=timezone.utc)

@@ -23,10 +23,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher import asked
-from notebook_launcher.answer import Answer
+from notebook_launcher.core.command_result import Answer
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.jobs import shared_queries as asked
 
 SCRIPT = Path(__file__).parent.parent / "jobscripts" / "asked.sh"
 BASH = os.environ.get("NBL_TEST_BASH", "bash")

@@ -26,27 +26,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from notebook_launcher import (
-    attend,
-    attendance,
-    ending,
-    events,
-    launch,
-    mending,
-    opening,
-    pace,
-    passage,
-    queueing,
-    sessions,
-    state,
-    tunnel,
-    verdict,
-    watch,
-)
-from notebook_launcher.answer import Answer
+from notebook_launcher import launch, sessions
 from notebook_launcher.cli.signals import signals
-from notebook_launcher.cli.views import BaseView, JsonView
-from notebook_launcher.errors import (
+from notebook_launcher.cli.views.text_view import BaseView, JsonView
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import (
     AuthenticationFailed,
     CancelFailed,
     ConnectionFailed,
@@ -73,14 +58,26 @@ from notebook_launcher.errors import (
     SubmitUncertain,
     WalltimeRefused,
 )
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts, Kind
+from notebook_launcher.core.request import Request, merge_flags
 from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward, Prompts
-from notebook_launcher.interrupts import HungUp, Interrupt, Interrupts, Kind
-from notebook_launcher.plan import Place, Plan
+from notebook_launcher.jobs import cancel as ending
+from notebook_launcher.jobs import outcome as verdict
+from notebook_launcher.jobs import polling as pace
+from notebook_launcher.jobs import submit as queueing
+from notebook_launcher.jobs import watcher as watch
+from notebook_launcher.planning.plan import Place, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
-from notebook_launcher.request import Request, merge_flags
-from notebook_launcher.stage import Typed
-from notebook_launcher.tunnel import Endpoint
-from notebook_launcher.ways import Crossing
+from notebook_launcher.session import connect as opening
+from notebook_launcher.session.context import Typed
+from notebook_launcher.supervision import jupyter as attend
+from notebook_launcher.supervision import supervisor as attendance
+from notebook_launcher.tunnel import forwarding as tunnel
+from notebook_launcher.tunnel import node_connection as passage
+from notebook_launcher.tunnel import reconnect as mending
+from notebook_launcher.tunnel.forwarding import Endpoint
+from notebook_launcher.tunnel.routes import Crossing
 
 PATIENCE = 8.0  # seconds in which anything that should happen has happened; only a failing test waits so long
 SESSION_ID = "20261121-014455-abcd"  # of the session that is come back to

@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-from notebook_launcher import bench as story
-from notebook_launcher import events, ledger
-from notebook_launcher.answer import Answer
-from notebook_launcher.bench import BenchWish
-from notebook_launcher.catalogue import Catalogue, Queue, Reading, Record, join
-from notebook_launcher.cli.bench_view import report_lines
-from notebook_launcher.errors import (
+from notebook_launcher.bench import journal as ledger
+from notebook_launcher.bench import runner as story
+from notebook_launcher.bench.runner import BenchWish
+from notebook_launcher.cli.views.bench import report_lines
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import (
     AccountRefused,
     BenchIncomplete,
     ConnectionLost,
@@ -37,18 +36,20 @@ from notebook_launcher.errors import (
     SubmitUncertain,
     UsageError,
 )
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import HungUp, Interrupts
+from notebook_launcher.core.timestamps import iso
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.interrupts import HungUp, Interrupts
-from notebook_launcher.mending import CountedPrompts
-from notebook_launcher.moments import iso
-from notebook_launcher.pace import Pace
-from notebook_launcher.plan import Ask, Here, Place, Plan
+from notebook_launcher.jobs.polling import Pace
+from notebook_launcher.jobs.session_index import Catalogue, Queue, Reading, Record, join
+from notebook_launcher.planning.plan import Ask, Here, Place, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.session import Session, Site, new_session
-from notebook_launcher.stage import Stage
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.context import Stage
+from notebook_launcher.session.record import Session, Site, new_session
+from notebook_launcher.tunnel.reconnect import CountedPrompts
 from tests.test_report import record
 
 NOW = datetime.now().astimezone()

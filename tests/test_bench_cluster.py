@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from notebook_launcher.resources import folder
+from notebook_launcher.core.package_data import folder
 from tests.cluster import PracticeCluster
 from tests.conftest import PROFILE, Session, assert_nothing_left, clear, wait_until, write_profile
 

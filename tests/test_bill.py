@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher import events
-from notebook_launcher.answer import Answer
-from notebook_launcher.bill import Facts, make_bill
-from notebook_launcher.cli.receipt import rows, show_receipt, title
+from notebook_launcher.cli.views.bill import rows, show_receipt, title
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.usage_samples import GpuSample, Sample
 from notebook_launcher.profiles.models import Price
-from notebook_launcher.samples import GpuSample, Sample
 from notebook_launcher.schedulers.base import Accounted, JobRef, State
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.session import SessionRecord
-from notebook_launcher.tally import add_up, gigabytes, last_run, span
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.record import SessionRecord
+from notebook_launcher.usage.bill import Facts, make_bill
+from notebook_launcher.usage.totals import add_up, gigabytes, last_run, span
 
 SLURM = Slurm()
 RECORDED = Path(__file__).parent / "recorded"  # what alice was told on the practice cluster

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import billing
 from notebook_launcher.cli.app import run
-from notebook_launcher.samples import COLUMNS
+from notebook_launcher.core.usage_samples import COLUMNS
+from notebook_launcher.usage import bill_command as billing
 
 SESSION = "20261121-120000-k3fa"
 _ROW = (

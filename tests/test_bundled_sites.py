@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.errors import GresRefused, PartitionRefused, SubmitRefused
-from notebook_launcher.plan import Ask, make_plan
+from notebook_launcher.core.errors import GresRefused, PartitionRefused, SubmitRefused
+from notebook_launcher.jobs.submit import profile_named
+from notebook_launcher.planning.plan import Ask, make_plan
 from notebook_launcher.profiles import load_profile, store
 from notebook_launcher.profiles.layers import read_layer
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile
-from notebook_launcher.queueing import profile_named
 from tests.golden_sites import FOLDER, LAPTOP, LINES, flags_of, rendered
 
 NAMES = bundled_profiles()

@@ -19,14 +19,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.catalogue import Catalogue, Entry, Queue, choose, in_words, join, read
-from notebook_launcher.errors import SessionNotFound
+from notebook_launcher.core.errors import SessionNotFound
+from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.keys import new_keys
-from notebook_launcher.request import Request
-from notebook_launcher.resources import folder
+from notebook_launcher.jobs.session_index import Catalogue, Entry, Queue, choose, in_words, join, read
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.session import new_session, write_session
+from notebook_launcher.session.record import new_session, write_session
+from notebook_launcher.session.session_keys import new_keys
 from tests.planting import NOW, ODDITIES, ago, name_of, plant, record
 
 BASH = os.environ.get("NBL_TEST_BASH") or shutil.which("bash") or "bash"

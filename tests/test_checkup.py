@@ -16,17 +16,28 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from notebook_launcher import events
-from notebook_launcher.answer import Answer
-from notebook_launcher.checks import software
-from notebook_launcher.checks.course import check_reservations
-from notebook_launcher.checks.login import LOOK_AT_HOME
-from notebook_launcher.checks.node import judge_gpus
-from notebook_launcher.checks.queue import Told, check_accounting, check_request
-from notebook_launcher.checks.rounds import Round
-from notebook_launcher.checks.software import LOOK_AT_IMAGE, check_environment
-from notebook_launcher.checks.tethered import run_tethered
-from notebook_launcher.checkup import (
+from notebook_launcher.cli.views.checks import checked_words, show_check
+from notebook_launcher.core.check_runner import Round
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import (
+    AccountRefused,
+    ChecksFailed,
+    ConnectionLost,
+    HostCommandFailed,
+    ReservationRefused,
+)
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.request import Request
+from notebook_launcher.doctor.bounded_command import run_tethered
+from notebook_launcher.doctor.checks import software
+from notebook_launcher.doctor.checks.course import check_reservations
+from notebook_launcher.doctor.checks.login import LOOK_AT_HOME
+from notebook_launcher.doctor.checks.node import judge_gpus
+from notebook_launcher.doctor.checks.queue import Told, check_accounting, check_request
+from notebook_launcher.doctor.checks.software import LOOK_AT_IMAGE, check_environment
+from notebook_launcher.doctor.command import doctor
+from notebook_launcher.doctor.findings import (
     Finding,
     Image,
     Step,
@@ -53,21 +64,16 @@ from notebook_launcher.checkup import (
     roughly,
     sessions_on,
 )
-from notebook_launcher.cli.checks import checked_words, show_check
-from notebook_launcher.doctor import doctor
-from notebook_launcher.errors import AccountRefused, ChecksFailed, ConnectionLost, HostCommandFailed, ReservationRefused
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.interrupts import Interrupts
 from notebook_launcher.launch import session_env
-from notebook_launcher.plan import Ask, Here, Place, Plan
+from notebook_launcher.planning.plan import Ask, Here, Place, Plan
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile, Environment, Reservation
-from notebook_launcher.request import Request
+from notebook_launcher.schedulers.cluster_info import Booking, Node
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.schedulers.lsf import Lsf
-from notebook_launcher.schedulers.outlook import Booking, Node
-from notebook_launcher.schedulers.slurm_outlook import SlurmOutlook
-from notebook_launcher.session import look_at
+from notebook_launcher.schedulers.lsf.commands import Lsf
+from notebook_launcher.schedulers.slurm.cluster_info import SlurmOutlook
+from notebook_launcher.session.record import look_at
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=timezone.utc)
 

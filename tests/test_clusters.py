@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import tomlkit
 
-from notebook_launcher.errors import AccountRefused, PartitionRefused, SubmitRefused
-from notebook_launcher.plan import Ask, Here, make_plan
+from notebook_launcher.core.errors import AccountRefused, PartitionRefused, SubmitRefused
+from notebook_launcher.jobs.submit import profile_named
+from notebook_launcher.planning.plan import Ask, Here, make_plan
 from notebook_launcher.profiles import load_profile
-from notebook_launcher.profiles.keeping import changed
+from notebook_launcher.profiles.edit import changed
 from notebook_launcher.profiles.layers import plain_value
 from notebook_launcher.profiles.store import bundled_profiles
-from notebook_launcher.queueing import profile_named
 from tests.conftest import Session
 
 LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
@@ -118,7 +118,7 @@ def test_show(run: Run, config: Path) -> None:
 
 @pytest.mark.parametrize("name", bundled_profiles())
 def test_a_bundled_profile_merged_is_what_it_is(run: Run, config: Path, name: str) -> None:
-    from notebook_launcher.clusters import merged_text
+    from notebook_launcher.planning.profile_commands import merged_text
     from notebook_launcher.profiles.store import profile_layers
 
     (config / "clusters" / "again.toml").write_text(merged_text(profile_layers(name)))

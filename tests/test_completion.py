@@ -10,7 +10,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from notebook_launcher import state
+from notebook_launcher.core import local_state as state
 
 BIN = Path(sys.executable).parent
 PROFILE = """

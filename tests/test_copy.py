@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import copying, ends, events
-from notebook_launcher.copying import Copy
-from notebook_launcher.errors import ConnectionLost, CopyFailed, CopyRefused, LauncherError, UsageError
+from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused, LauncherError, UsageError
+from notebook_launcher.core.events import launch as events
 from notebook_launcher.hosts.base import ByteStream, Host
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.ssh_auth import Credentials
-from notebook_launcher.mending import CountedPrompts
-from notebook_launcher.paths import (
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.transfer import copy as copying
+from notebook_launcher.transfer import local_endpoint as ends
+from notebook_launcher.transfer.copy import Copy
+from notebook_launcher.transfer.paths import (
     Seen,
     Source,
     Words,
@@ -33,6 +34,7 @@ from notebook_launcher.paths import (
     read_words,
     stays_inside,
 )
+from notebook_launcher.tunnel.reconnect import CountedPrompts
 from tests.test_hosts import (  # noqa: F401 (fixtures)
     ENGINES,
     Server,

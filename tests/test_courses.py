@@ -27,11 +27,8 @@ import pexpect
 import pytest
 from rich.console import Console
 
-from notebook_launcher import courses, events
-from notebook_launcher.bringing import beside, bring_notebooks, decide
-from notebook_launcher.cli.views import TextView
-from notebook_launcher.courses import forget_course, take_course, update_course
-from notebook_launcher.errors import (
+from notebook_launcher.cli.views.text_view import TextView
+from notebook_launcher.core.errors import (
     AnswerMissing,
     DigestDiffers,
     FetchFailed,
@@ -40,14 +37,18 @@ from notebook_launcher.errors import (
     ReservationRefused,
     UsageError,
 )
-from notebook_launcher.fetching import fetch
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.https_fetch import fetch
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.plan import Ask, Here, make_plan
+from notebook_launcher.jobs.submit import profile_named
+from notebook_launcher.notebook.deploy import beside, bring_notebooks, decide
+from notebook_launcher.planning import courses
+from notebook_launcher.planning.courses import forget_course, take_course, update_course
+from notebook_launcher.planning.plan import Ask, Here, make_plan
 from notebook_launcher.profiles.courses import CourseFiles, kept_course, kept_courses
 from notebook_launcher.profiles.models import CourseProfile, Environment, Reservation
-from notebook_launcher.queueing import profile_named
-from notebook_launcher.session import Site
-from notebook_launcher.stage import Stage
+from notebook_launcher.session.context import Stage
+from notebook_launcher.session.record import Site
 
 pytestmark = pytest.mark.timeout(60)
 DOCUMENTED = (Path(__file__).parent.parent / "docs" / "courses.md").read_text()

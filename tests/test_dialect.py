@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.dialect import speak
-from notebook_launcher.errors import AnswerMissing, ClusterUnavailable, UsageError
+from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, UsageError
+from notebook_launcher.planning.site_translation import speak
 from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.store import checked_profile

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.errors import ConnectionFailed
-from notebook_launcher.hosts import engines
+from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.hosts import engine_choice as engines
 from notebook_launcher.hosts.base import Nobody
-from notebook_launcher.hosts.engines import Facts, Wanted, choose, gather, open_host
-from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, from_options, resolve
+from notebook_launcher.hosts.engine_choice import Facts, Wanted, choose, gather, open_host
+from notebook_launcher.hosts.ssh_config import Destination, SshSettings, from_options, resolve
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPq5Ae2nCVtEuHRBmkCqdZoEkMvZb5xVEJ2wRJ1X3Pw2"
 

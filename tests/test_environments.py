@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import events
-from notebook_launcher.environments import (
+from notebook_launcher.core.errors import EnvironmentUnknown, ProfileError, UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.request import Request
+from notebook_launcher.environments.create import (
     Creation,
     _files,
     _with_environment,
@@ -25,15 +27,13 @@ from notebook_launcher.environments import (
     list_environments,
     show_environment,
 )
-from notebook_launcher.errors import EnvironmentUnknown, ProfileError, UsageError
+from notebook_launcher.environments.images import build_recipe, definitions, last_word, pull_recipe
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.images import build_recipe, definitions, last_word, pull_recipe
-from notebook_launcher.lacking import how_to_add_jupyterlab, lacks_jupyterlab
-from notebook_launcher.plan import Ask, Place, Plan
+from notebook_launcher.planning.plan import Ask, Place, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment, load_profile
-from notebook_launcher.profiles.keeping import checked_text, keep_profile
-from notebook_launcher.request import Request
-from notebook_launcher.session import look_at
+from notebook_launcher.profiles.edit import checked_text, keep_profile
+from notebook_launcher.session.preflight import how_to_add_jupyterlab, lacks_jupyterlab
+from notebook_launcher.session.record import look_at
 from tests.cluster.shipped import REQUIREMENTS, definition_here
 
 JOBSCRIPTS = Path(__file__).parent.parent / "jobscripts"

@@ -11,10 +11,11 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from notebook_launcher import errors, events
-from notebook_launcher.cli.report import error_lines, report
-from notebook_launcher.cli.views import JsonView
-from notebook_launcher.errors import JobFailed, LauncherError
+from notebook_launcher.cli.views.errors import error_lines, report
+from notebook_launcher.cli.views.text_view import JsonView
+from notebook_launcher.core import errors
+from notebook_launcher.core.errors import JobFailed, LauncherError
+from notebook_launcher.core.events import launch as events
 from tests.event_schema import schema
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -212,7 +213,7 @@ def test_an_error_is_printed_as_the_documented_event(capsys: pytest.CaptureFixtu
 def test_every_event_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
-    from notebook_launcher.cli.views import TextView
+    from notebook_launcher.cli.views.text_view import TextView
 
     for kind in ALL_EVENTS:
         # shown by the report; with the others, when all are there; in place, in a terminal

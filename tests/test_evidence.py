@@ -8,16 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from notebook_launcher import explain
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import ConnectionLost, HostCommandFailed, LauncherError
-from notebook_launcher.evidence import SLOW, ask_together, gather
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, LauncherError
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis import explain
 from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.request import Request
+from notebook_launcher.jobs.evidence import SLOW, ask_together, gather
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.schedulers.outlook import Evidence, Limit, Partition
-from notebook_launcher.schedulers.slurm import Slurm
+from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
+from notebook_launcher.schedulers.slurm.commands import Slurm
 
 OUTLOOK = Slurm.outlook
 REQUEST = Request({"partition": "gpu", "account": "proj1", "qos": "normal", "time": "1:00:00"})

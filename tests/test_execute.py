@@ -22,8 +22,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from notebook_launcher import causes
-from notebook_launcher.errors import OutOfMemory
+from notebook_launcher.core.errors import OutOfMemory
+from notebook_launcher.diagnosis import exit_causes as causes
 from tests.test_jobscripts import JOBSCRIPTS, VENV_BIN, Job, library, permissions, read_json, wait_until
 
 # Quotes, what a shell would run, a space, and a dash at the beginning: all that may be in the name of a file.

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher import causes, explain
-from notebook_launcher.errors import (
+from notebook_launcher.core.errors import (
     ActivationFailed,
     BindMissing,
     BootFailed,
@@ -34,11 +33,13 @@ from notebook_launcher.errors import (
     Preempted,
     Revoked,
 )
-from notebook_launcher.explain import Explanation, beyond, ended, needs, pending
-from notebook_launcher.request import Request
-from notebook_launcher.resources import folder
+from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis import exit_causes as causes
+from notebook_launcher.diagnosis import explain
+from notebook_launcher.diagnosis.explain import Explanation, beyond, ended, needs, pending
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.schedulers.outlook import UNLIMITED, Evidence, Limit, Partition
+from notebook_launcher.schedulers.cluster_info import UNLIMITED, Evidence, Limit, Partition
 
 JOB = JobRef("7", "snowy")
 LOG = ["one", "two"]

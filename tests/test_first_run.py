@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import events
-from notebook_launcher.errors import AnswerMissing, ClusterUnavailable
-from notebook_launcher.first_run import settle
-from notebook_launcher.plan import Ask, Here, make_plan
+from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.planning.first_run import settle
+from notebook_launcher.planning.plan import Ask, Here, make_plan
 from notebook_launcher.profiles import load_configuration, load_profile
 from tests.conftest import Session
 

@@ -13,8 +13,8 @@ import pytest
 
 from notebook_launcher.cli import app
 from notebook_launcher.cli.options import Where
-from notebook_launcher.flags import BY_NAME, FLAGS, FULFILLED, OWN_MEANING, REFUSED, Flag, closest
-from notebook_launcher.plan import Ask
+from notebook_launcher.core.sbatch_options import BY_NAME, FLAGS, FULFILLED, OWN_MEANING, REFUSED, Flag, closest
+from notebook_launcher.planning.plan import Ask
 
 # --- the table -----------------------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from notebook_launcher.following import GrowingFile, Line, ReadEnded
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.jobs.follow import GrowingFile, Line, ReadEnded
 
 
 class Reading:

@@ -15,14 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from notebook_launcher import events, explain, occupancy, variations
 from notebook_launcher.cli.app import run
-from notebook_launcher.cli.tables import Tables
-from notebook_launcher.explain import Explanation
-from notebook_launcher.flags import as_typed
-from notebook_launcher.request import Request, merge_flags
-from notebook_launcher.rules import Rules
-from notebook_launcher.schedulers.outlook import UNLIMITED, Limit, Node, Partition, QueuedJob
+from notebook_launcher.cli.views.forecast import Tables
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.request import Request, merge_flags
+from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.diagnosis import alternatives as variations
+from notebook_launcher.diagnosis import cluster_load as occupancy
+from notebook_launcher.diagnosis import explain
+from notebook_launcher.diagnosis.explain import Explanation
+from notebook_launcher.diagnosis.start_constraints import Rules
+from notebook_launcher.schedulers.cluster_info import UNLIMITED, Limit, Node, Partition, QueuedJob
 
 RECORDED = Path(__file__).parent / "recorded" / "24.11"
 Flags = dict[str, str | None]
@@ -648,7 +651,7 @@ def test_without_a_scheduler_there_is_no_queue(
     told: Told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
-    monkeypatch.setattr("notebook_launcher.plan.shutil.which", lambda name: None)
+    monkeypatch.setattr("notebook_launcher.planning.plan.shutil.which", lambda name: None)
     code, text = told(command)
     assert code == 0
     assert "There is no queue on this machine" in text

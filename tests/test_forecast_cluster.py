@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from conftest import clear, launch, people_processes, wait_until
 
-from notebook_launcher import explain
-from notebook_launcher.answer import Answer
-from notebook_launcher.evidence import gather
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis import explain
 from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.request import Request
+from notebook_launcher.jobs.evidence import gather
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.schedulers.outlook import Limit
-from notebook_launcher.schedulers.slurm import Slurm
+from notebook_launcher.schedulers.cluster_info import Limit
+from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.cluster import PracticeCluster
 
 each_slurm = pytest.mark.each_slurm

@@ -18,19 +18,29 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from notebook_launcher import events, state
-from notebook_launcher.cli import browser, held, notifying, views
-from notebook_launcher.cli.held import HeldLine, fitted
-from notebook_launcher.cli.notifying import Notifier, command_for, in_words, worth_telling, worth_telling_at_the_end
-from notebook_launcher.cli.sessions import _ports_and_session
-from notebook_launcher.cli.views import JsonView, TextView
-from notebook_launcher.errors import CancelFailed, Interrupted, JobTimedOut, UsageError
-from notebook_launcher.holding import Holding
-from notebook_launcher.plan import Place
+from notebook_launcher.cli.commands.forward import _ports_and_session
+from notebook_launcher.cli.views import browser
+from notebook_launcher.cli.views import notifications as notifying
+from notebook_launcher.cli.views import status_line as held
+from notebook_launcher.cli.views import text_view as views
+from notebook_launcher.cli.views.notifications import (
+    Notifier,
+    command_for,
+    in_words,
+    worth_telling,
+    worth_telling_at_the_end,
+)
+from notebook_launcher.cli.views.status_line import HeldLine, fitted
+from notebook_launcher.cli.views.text_view import JsonView, TextView
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.errors import CancelFailed, Interrupted, JobTimedOut, UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.usage_samples import GpuSample, Sample
+from notebook_launcher.planning.plan import Place
 from notebook_launcher.profiles import ClusterProfile
-from notebook_launcher.samples import GpuSample, Sample
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
-from notebook_launcher.session import Session, SessionRecord
+from notebook_launcher.session.record import Session, SessionRecord
+from notebook_launcher.supervision.attached_status import Holding
 
 THERE = timezone(timedelta(hours=1))
 BEGAN = datetime(2026, 11, 21, 12, 0, tzinfo=THERE)

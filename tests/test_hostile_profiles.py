@@ -18,12 +18,12 @@ import pytest
 import tomlkit
 from pydantic import BaseModel
 
-from notebook_launcher import events
-from notebook_launcher.errors import LauncherError, ProfileError
+from notebook_launcher.core.errors import LauncherError, ProfileError
+from notebook_launcher.core.events import launch as events
 from notebook_launcher.launch import dry_run
-from notebook_launcher.plan import Ask, Here, make_plan
+from notebook_launcher.planning.plan import Ask, Here, make_plan
 from notebook_launcher.profiles.courses import courses_folder
-from notebook_launcher.profiles.keeping import write_private
+from notebook_launcher.profiles.edit import write_private
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
 from notebook_launcher.profiles.store import own_path
 

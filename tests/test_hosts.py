@@ -26,7 +26,7 @@ import pytest
 from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
 from paramiko.server import InteractiveQuery
 
-from notebook_launcher.errors import (
+from notebook_launcher.core.errors import (
     AuthenticationFailed,
     ConnectionFailed,
     ConnectionLost,
@@ -36,10 +36,10 @@ from notebook_launcher.errors import (
 )
 from notebook_launcher.hosts.base import ByteStream, Host, Onward
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.openssh import OpenSshHost
-from notebook_launcher.hosts.paramiko import ParamikoHost
-from notebook_launcher.hosts.ssh_auth import Credentials
-from notebook_launcher.hosts.ssh_settings import Destination
+from notebook_launcher.hosts.openssh.host import OpenSshHost
+from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.ssh_config import Destination
 
 pytestmark = pytest.mark.timeout(30)
 

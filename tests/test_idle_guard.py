@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from notebook_launcher.samples import COLUMNS
+from notebook_launcher.core.usage_samples import COLUMNS
 from tests.browsing import CHROMIUM, FLAGS, new_notebook, run_cell
 from tests.cluster import PracticeCluster
 from tests.conftest import Session, assert_nothing_left

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.errors import HostCommandFailed
+from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.keys import SessionKeys, join_keys, new_keys
+from notebook_launcher.session.session_keys import SessionKeys, join_keys, new_keys
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="these tests need OpenSSH's ssh-keygen")
 

@@ -8,8 +8,8 @@ from datetime import datetime, timezone
 import pytest
 from rich.console import Console
 
-from notebook_launcher import events
-from notebook_launcher.cli.listing import Listing, left, state_in_words
+from notebook_launcher.cli.views.session_list import Listing, left, state_in_words
+from notebook_launcher.core.events import launch as events
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 END = events.Listed("login", 1, 1, 0, (), NOW.isoformat())

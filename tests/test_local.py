@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError, SubmitRefused, UsageError
-from notebook_launcher.request import Request
-from notebook_launcher.resources import folder
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import LauncherError, SubmitRefused, UsageError
+from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
 from notebook_launcher.schedulers.local import HONOURED, Local
 

@@ -30,21 +30,21 @@ from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL
 from paramiko.server import InteractiveQuery
 from rich.console import Console
 
-from notebook_launcher import events
-from notebook_launcher.answer import Answer
-from notebook_launcher.cli import report
 from notebook_launcher.cli.prompts import TerminalPrompts
-from notebook_launcher.cli.views import BaseView, JsonView, TextView, make_view
-from notebook_launcher.errors import JobFailed, LauncherError, SubmitRefused, SubmitUncertain
-from notebook_launcher.hosts import ssh_mux
+from notebook_launcher.cli.views import errors as report
+from notebook_launcher.cli.views.text_view import BaseView, JsonView, TextView, make_view
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import JobFailed, LauncherError, SubmitRefused, SubmitUncertain
+from notebook_launcher.core.events import launch as events
 from notebook_launcher.hosts.base import OUTPUT_BEGINS, Host
-from notebook_launcher.hosts.openssh import OpenSshHost
-from notebook_launcher.hosts.paramiko import ParamikoHost
-from notebook_launcher.hosts.ssh_auth import Credentials
-from notebook_launcher.hosts.ssh_settings import Destination, SshSettings
+from notebook_launcher.hosts.openssh import mux as ssh_mux
+from notebook_launcher.hosts.openssh.host import OpenSshHost
+from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.ssh_config import Destination, SshSettings
 from notebook_launcher.schedulers.base import JobRef, State
-from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.session import look_at
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.record import look_at
 from tests.cluster.layout import NOISE
 from tests.test_hosts import (
     ENGINES,

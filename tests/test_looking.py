@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from notebook_launcher import events
-from notebook_launcher.cli import graphs
 from notebook_launcher.cli.app import run
-from notebook_launcher.cli.graphs import BLOCKS, LETTERS, graph
-from notebook_launcher.cli.views import TextView
-from notebook_launcher.samples import COLUMNS
+from notebook_launcher.cli.views import usage_graphs as graphs
+from notebook_launcher.cli.views.text_view import TextView
+from notebook_launcher.cli.views.usage_graphs import BLOCKS, LETTERS, graph
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.usage_samples import COLUMNS
 from tests.conftest import plain
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)

@@ -13,14 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher import errors, resources
-from notebook_launcher.answer import Answer
-from notebook_launcher.explain import pending
-from notebook_launcher.plan import Ask, Here, find_place
-from notebook_launcher.request import Request
+from notebook_launcher.core import errors
+from notebook_launcher.core import package_data as resources
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis.explain import pending
+from notebook_launcher.planning.plan import Ask, Here, find_place
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
-from notebook_launcher.schedulers.lsf import Lsf
-from notebook_launcher.session import job_in
+from notebook_launcher.schedulers.lsf.commands import Lsf
+from notebook_launcher.session.record import job_in
 
 LSF = Lsf()
 RECORDED = Path(__file__).parent / "recorded" / "lsf"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from notebook_launcher.flags import FLAGS, OWN_MEANING
+from notebook_launcher.core.sbatch_options import FLAGS, OWN_MEANING
 from tests.cluster import PracticeCluster
 from tests.conftest import Session, assert_nothing_left, fetch, wait_until
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.errors import UsageError
-from notebook_launcher.matrix import MOST, Combination, beside, check_size, find, parse, with_parameters
+from notebook_launcher.bench.matrix import MOST, Combination, beside, check_size, find, parse, with_parameters
+from notebook_launcher.core.errors import UsageError
 
 
 def names(text: str) -> list[str]:

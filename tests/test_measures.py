@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from notebook_launcher.measures import amount, as_flag, asked, in_words, is_beyond, most_nodes
-from notebook_launcher.request import Request
-from notebook_launcher.schedulers.outlook import UNLIMITED, Limit
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis.requirements import amount, as_flag, asked, in_words, is_beyond, most_nodes
+from notebook_launcher.schedulers.cluster_info import UNLIMITED, Limit
 
 
 def request(**flags: str | None) -> Request:

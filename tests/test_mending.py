@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from notebook_launcher import mending
-from notebook_launcher.errors import (
+from notebook_launcher.core.errors import (
     AuthenticationFailed,
     ConnectionFailed,
     HostKeyChanged,
@@ -18,7 +17,8 @@ from notebook_launcher.errors import (
     LauncherError,
 )
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.mending import (
+from notebook_launcher.tunnel import reconnect as mending
+from notebook_launcher.tunnel.reconnect import (
     CONNECT_WITHIN,
     FIRST_PAUSE,
     LONGEST_PAUSE,

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import notebook_launcher
-from notebook_launcher.session import SESSION_ID
+from notebook_launcher.session.record import SESSION_ID
 from tests.test_hosts import Server, echo, server
 
 __all__ = ["echo", "server"]
@@ -31,7 +31,7 @@ import builtins, os, signal, socket, sys, sysconfig
 # the libraries of others, which have a half for Windows, and choose it by the platform's name
 import asyncio, click, cryptography, getpass, platformdirs, pydantic, rich.console, sshtunnel, subprocess, tempfile
 import rich.status, rich.text, tenacity, webbrowser
-from notebook_launcher.hosts.ssh_library import paramiko
+from notebook_launcher.hosts.paramiko.library import paramiko
 for name in [name for name in sys.modules if name.partition(".")[0] == "notebook_launcher"]:
     del sys.modules[name]
 
@@ -66,9 +66,9 @@ IMPORTS = """
 import importlib
 for name in sys.argv[1:]:
     importlib.import_module(name)
-from notebook_launcher.hosts.engines import gather
-from notebook_launcher.hosts.openssh import live_master
-from notebook_launcher.hosts.ssh_settings import SshSettings
+from notebook_launcher.hosts.engine_choice import gather
+from notebook_launcher.hosts.openssh.host import live_master
+from notebook_launcher.hosts.ssh_config import SshSettings
 settings = SshSettings("x", "x", "alice", options={"controlpath": ("/tmp/none",)})
 assert live_master(settings) is None
 assert not gather(settings, windows=True).has_ssh
@@ -79,9 +79,9 @@ PARAMIKO = """
 import queue, threading
 from pathlib import Path
 from notebook_launcher.hosts.base import Nobody, Onward
-from notebook_launcher.hosts.engines import open_host
-from notebook_launcher.hosts.ssh_settings import Destination
-from notebook_launcher.tunnel import Tunnel
+from notebook_launcher.hosts.engine_choice import open_host
+from notebook_launcher.hosts.ssh_config import Destination
+from notebook_launcher.tunnel.forwarding import Tunnel
 
 config, echo, port2, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 keys = Path(sys.argv[5])
@@ -151,7 +151,11 @@ def test_every_module_is_imported() -> None:
     """The engine openssh too, although only a system with control sockets chooses it: what asks for it imports it."""
     found = [module.name for module in pkgutil.walk_packages(notebook_launcher.__path__, "notebook_launcher.")]
     names = [name for name in found if not name.endswith("__main__") and "_data" not in name]
-    assert {"notebook_launcher.cli.app", "notebook_launcher.hosts.openssh", "notebook_launcher.tunnel"} <= {*names}
+    assert {
+        "notebook_launcher.cli.app",
+        "notebook_launcher.hosts.openssh.host",
+        "notebook_launcher.tunnel.forwarding",
+    } <= {*names}
     done = without_posix(IMPORTS, *names)
     assert (done.stdout, done.returncode) == ("imported\n", 0), done.stderr
 

@@ -18,8 +18,8 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-from notebook_launcher.notebooks import bundled
-from notebook_launcher.samples import COLUMNS
+from notebook_launcher.core.usage_samples import COLUMNS
+from notebook_launcher.notebook.prepare import bundled
 from tests.browsing import chromium
 from tests.cluster import PracticeCluster
 from tests.cluster.shipped import provide_image

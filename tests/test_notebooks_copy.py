@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import events, notebooks
-from notebook_launcher.errors import HostCommandFailed, NotebookInvalid, UsageError
+from notebook_launcher.core.errors import HostCommandFailed, NotebookInvalid, UsageError
+from notebook_launcher.core.events import launch as events
 from notebook_launcher.hosts.base import Nobody
-from notebook_launcher.notebooks import bundled
-from notebook_launcher.plan import Place
+from notebook_launcher.notebook import prepare as notebooks
+from notebook_launcher.notebook.examples import FOLDER, copy_notebooks, files_of
+from notebook_launcher.notebook.prepare import bundled
+from notebook_launcher.planning.plan import Place
 from notebook_launcher.profiles.models import ClusterProfile
-from notebook_launcher.providing import FOLDER, copy_notebooks, files_of
 from tests.cluster import PracticeCluster
 from tests.test_courses import View
 

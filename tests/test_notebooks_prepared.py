@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher import notebooks
-from notebook_launcher.companions import imports
-from notebook_launcher.errors import NotebookInvalid
-from notebook_launcher.notebooks import Prepared, bundled, prepare, sentence_of
-from notebook_launcher.parameters import UNKNOWN, defaults_in
-from notebook_launcher.providing import files_of
+from notebook_launcher.core.errors import NotebookInvalid
+from notebook_launcher.notebook import prepare as notebooks
+from notebook_launcher.notebook.dependencies import imports
+from notebook_launcher.notebook.examples import files_of
+from notebook_launcher.notebook.parameters import UNKNOWN, defaults_in
+from notebook_launcher.notebook.prepare import Prepared, bundled, prepare, sentence_of
 
 pytestmark = pytest.mark.timeout(120)
 PARAMETERS = """\

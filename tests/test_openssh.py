@@ -20,13 +20,14 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from notebook_launcher.errors import AuthenticationFailed, ConnectionFailed, ConnectionLost
-from notebook_launcher.hosts import askpass, ssh_master
-from notebook_launcher.hosts.askpass import Asker
-from notebook_launcher.hosts.engines import gather
-from notebook_launcher.hosts.openssh import OpenSshHost
-from notebook_launcher.hosts.ssh_auth import Credentials
-from notebook_launcher.hosts.ssh_settings import Destination, resolve
+from notebook_launcher.core.errors import AuthenticationFailed, ConnectionFailed, ConnectionLost
+from notebook_launcher.hosts.engine_choice import gather
+from notebook_launcher.hosts.openssh import askpass
+from notebook_launcher.hosts.openssh import master as ssh_master
+from notebook_launcher.hosts.openssh.askpass import Asker
+from notebook_launcher.hosts.openssh.host import OpenSshHost
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.ssh_config import Destination, resolve
 from tests.test_hosts import Server, User, accepts, asking, end_connections, no_agent, running, server, wait_until
 
 __all__ = ["asking", "no_agent", "server"]
@@ -424,9 +425,9 @@ def test_a_refused_connection_says_why(server: Server) -> None:
 OPENS = """
 import sys, time
 from notebook_launcher.hosts.base import Nobody, Onward
-from notebook_launcher.hosts.openssh import OpenSshHost
-from notebook_launcher.hosts.ssh_auth import Credentials
-from notebook_launcher.hosts.ssh_settings import Destination
+from notebook_launcher.hosts.openssh.host import OpenSshHost
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.ssh_config import Destination
 config, port, key, host_key, folder = sys.argv[1:]
 import tempfile; tempfile.tempdir = folder
 host = OpenSshHost.open(Destination("server", config_file=config), Credentials(Nobody()))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError, SchedulerMissing, SubmitRefused
-from notebook_launcher.request import Request
-from notebook_launcher.schedulers.outlook import UNLIMITED, Limit, Node, Partition, QueuedJob, WouldStart
-from notebook_launcher.schedulers.slurm import Slurm
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import LauncherError, SchedulerMissing, SubmitRefused
+from notebook_launcher.core.request import Request
+from notebook_launcher.schedulers.cluster_info import UNLIMITED, Limit, Node, Partition, QueuedJob, WouldStart
+from notebook_launcher.schedulers.slurm.commands import Slurm
 
 OUTLOOK = Slurm.outlook
 GENERATIONS = ("22.05", "24.11")

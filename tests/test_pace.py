@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.pace import HOURLY, JITTER, LONGEST, MUTE_LONGEST, NEAR, NEAR_PAUSE, QUESTION, Pace
+from notebook_launcher.jobs.polling import HOURLY, JITTER, LONGEST, MUTE_LONGEST, NEAR, NEAR_PAUSE, QUESTION, Pace
 
 
 class Clock:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.schedulers.patterns import filled_in, log_files
+from notebook_launcher.schedulers.slurm.filename_patterns import filled_in, log_files
 
 VALUES = {"j": "42", "u": "alice", "x": "lab"}
 

@@ -8,12 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.errors import ClusterUnavailable, ConnectionFailed, EnvironmentUnknown, ProfileError, UsageError
-from notebook_launcher.hosts.ssh_settings import Destination
-from notebook_launcher.plan import Ask, Here, Place, begin_note, find_place, make_plan, useless_flags_note
+from notebook_launcher.core.errors import (
+    ClusterUnavailable,
+    ConnectionFailed,
+    EnvironmentUnknown,
+    ProfileError,
+    UsageError,
+)
+from notebook_launcher.core.request import Request
+from notebook_launcher.hosts.ssh_config import Destination
+from notebook_launcher.planning.plan import Ask, Here, Place, begin_note, find_place, make_plan, useless_flags_note
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
-from notebook_launcher.request import Request
 
 LAPTOP = Here("laptop", has_slurm=False)
 LOGIN = Here("rackham3.uni.example", has_slurm=True)

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from notebook_launcher.cli.price import price_warning, price_words
-from notebook_launcher.cli.views import TextView
-from notebook_launcher.events import Priced
-from notebook_launcher.pricing import Share, cost_of, estimate, left_of, missing, read_number
+from notebook_launcher.cli.views.price import price_warning, price_words
+from notebook_launcher.cli.views.text_view import TextView
+from notebook_launcher.core.events.launch import Priced
+from notebook_launcher.core.request import Request
 from notebook_launcher.profiles.models import Budget, Price
-from notebook_launcher.request import Request
+from notebook_launcher.usage.pricing import Share, cost_of, estimate, left_of, missing, read_number
 
 FLAT = Price(unit="SBU", gpu_hour=128.0, core_hour=1.0)
 BY_TYPE = Price(unit="GPU-h", gpu_hour={"A40": 1.0, "A100": 1.84, "T4": 0.35})

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from notebook_launcher.errors import ProfileError
-from notebook_launcher.flags import FLAGS, REFUSED, Flag
-from notebook_launcher.plan import Ask, Here, make_plan
+from notebook_launcher.core.errors import ProfileError
+from notebook_launcher.core.sbatch_options import FLAGS, REFUSED, Flag
+from notebook_launcher.planning.plan import Ask, Here, make_plan
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
 from notebook_launcher.profiles.models import AccountRule, Budget, Container, Flags, GpuRule, Price, Translation
 from notebook_launcher.profiles.store import bundled_profiles, config_folder, default_flags

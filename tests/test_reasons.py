@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.schedulers import slurm_limit_reasons, slurm_reasons
+from notebook_launcher.schedulers.slurm import limit_reasons as slurm_limit_reasons
+from notebook_launcher.schedulers.slurm import pending_reasons as slurm_reasons
 
 RECORDED = Path(__file__).parent / "recorded" / "slurm_reasons.txt"
 WORDS = [line for line in RECORDED.read_text().splitlines() if not line.startswith("#")]

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher import errors
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError, SchedulerAway, SchedulerMissing, SubmitRefused, SubmitUncertain
-from notebook_launcher.schedulers.slurm import Slurm
+from notebook_launcher.core import errors
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import LauncherError, SchedulerAway, SchedulerMissing, SubmitRefused, SubmitUncertain
+from notebook_launcher.schedulers.slurm.commands import Slurm
 
 SLURM = Slurm()
 RECORDED = Path(__file__).parent / "recorded"

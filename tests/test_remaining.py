@@ -6,9 +6,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from notebook_launcher.moments import moment
-from notebook_launcher.remaining import end_of
-from notebook_launcher.request import Request
+from notebook_launcher.core.request import Request
+from notebook_launcher.core.timestamps import moment
+from notebook_launcher.jobs.time_left import end_of
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone(timedelta(hours=1)))

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher import charts, report
-from notebook_launcher.comparing import Ran, compared, fingerprints, read_recording
-from notebook_launcher.report import Report, as_csv, as_html, as_markdown, interval, make_report, seconds
+from notebook_launcher.bench import charts, report
+from notebook_launcher.bench.compare import Ran, compared, fingerprints, read_recording
+from notebook_launcher.bench.report import Report, as_csv, as_html, as_markdown, interval, make_report, seconds
 
 HOSTILE = "<script>alert(1)</script>|`x`\n$x^2$ [a](http://b) =1+1"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.errors import UsageError
-from notebook_launcher.request import (
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.request import (
     Request,
     format_walltime,
     merge_flags,

@@ -13,14 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher import events, state, transfer, wire
-from notebook_launcher import results as results_room
-from notebook_launcher.cli import run_views
-from notebook_launcher.ends import There
-from notebook_launcher.errors import ConnectionLost, CopyFailed, HostCommandFailed, Interrupted
+from notebook_launcher.cli.views import runs as run_views
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.errors import ConnectionLost, CopyFailed, HostCommandFailed, Interrupted
+from notebook_launcher.core.events import launch as events
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.paths import Item, Seen
-from notebook_launcher.wire import Reply, Wire
+from notebook_launcher.notebook import results as results_room
+from notebook_launcher.transfer import data as transfer
+from notebook_launcher.transfer import protocol as wire
+from notebook_launcher.transfer.local_endpoint import There
+from notebook_launcher.transfer.paths import Item, Seen
+from notebook_launcher.transfer.protocol import Reply, Wire
 from tests.test_run import Run
 from tests.test_run import made as _made  # a fixture
 
@@ -355,10 +358,12 @@ def test_a_size_that_is_none_is_not_believed(made: Run, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("word", ["9" * 5000, "x"])
 def test_so_it_is_in_the_answers_to_a_copy(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     there = There(LocalHost())
-    monkeypatch.setattr("notebook_launcher.ends.ask", lambda *_, **__: Reply(f"81a4\x00{word}\x00/x\x00".encode()))
+    monkeypatch.setattr(
+        "notebook_launcher.transfer.local_endpoint.ask", lambda *_, **__: Reply(f"81a4\x00{word}\x00/x\x00".encode())
+    )
     with pytest.raises(HostCommandFailed, match="cannot be read"):
         there.sizes(["/x"])
-    monkeypatch.setattr("notebook_launcher.ends.ask", lambda *_, **__: Reply(f"{word}\n".encode()))
+    monkeypatch.setattr("notebook_launcher.transfer.local_endpoint.ask", lambda *_, **__: Reply(f"{word}\n".encode()))
     with pytest.raises(HostCommandFailed, match="cannot be read"):
         there.part("/x")
 

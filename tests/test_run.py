@@ -15,13 +15,13 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from notebook_launcher import attend_run, events, launch, run, sessions
-from notebook_launcher import results as results_room
-from notebook_launcher.cli import app, run_views
-from notebook_launcher.cli.held import HeldLine
-from notebook_launcher.cli.report import json_line
-from notebook_launcher.cli.views import TextView
-from notebook_launcher.errors import (
+from notebook_launcher import launch, run, sessions
+from notebook_launcher.cli import app
+from notebook_launcher.cli.views import runs as run_views
+from notebook_launcher.cli.views.errors import json_line
+from notebook_launcher.cli.views.status_line import HeldLine
+from notebook_launcher.cli.views.text_view import TextView
+from notebook_launcher.core.errors import (
     ConnectionLost,
     CopyFailed,
     Interrupted,
@@ -31,15 +31,18 @@ from notebook_launcher.errors import (
     NotebookFailed,
     OutOfMemory,
 )
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import HungUp, Interrupts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.interrupts import HungUp, Interrupts
 from notebook_launcher.launch import Load
-from notebook_launcher.mending import CountedPrompts
-from notebook_launcher.notebooks import Prepared
-from notebook_launcher.results import MOST_FILES, fetch_results, results_folder
-from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.session import Session, SessionRecord, Site
-from notebook_launcher.stage import Stage
+from notebook_launcher.notebook import results as results_room
+from notebook_launcher.notebook.prepare import Prepared
+from notebook_launcher.notebook.results import MOST_FILES, fetch_results, results_folder
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.context import Stage
+from notebook_launcher.session.record import Session, SessionRecord, Site
+from notebook_launcher.supervision import batch as attend_run
+from notebook_launcher.tunnel.reconnect import CountedPrompts
 from tests.test_attend import PLACE, PLAN, RECORD, SESSION_ID, Story
 from tests.test_attend import story as _story  # a fixture
 from tests.test_jobscripts import wait_until
@@ -637,7 +640,7 @@ def test_who_forgets_the_cluster_is_told_of_the_profile_that_there_is(
     words: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("notebook_launcher.finding.own_profiles", lambda: ["mine"])
+    monkeypatch.setattr("notebook_launcher.jobs.lookup.own_profiles", lambda: ["mine"])
     assert app.run(words) == 40
     said = capsys.readouterr().err
     assert "There is no session on this machine." in said and "You have a profile of mine." in said

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.answer import Answer
-from notebook_launcher.catalogue import read
-from notebook_launcher.errors import HostCommandFailed
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.core.package_data import JOB_FILES, folder
+from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.jobs.session_index import read
 from notebook_launcher.profiles import Environment
-from notebook_launcher.request import Request
-from notebook_launcher.resources import JOB_FILES, folder
 from notebook_launcher.schedulers.base import JobRef
-from notebook_launcher.session import (
+from notebook_launcher.session.record import (
     SESSION_ID,
     Session,
     SessionRecord,

@@ -14,19 +14,23 @@ from pathlib import Path
 import pytest
 from conftest import wait_until
 
-from notebook_launcher import ending, events, opening, sessions, state
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import CancelFailed, Interrupted, SessionNotFound, SubmitUncertain, UsageError
+from notebook_launcher import sessions
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import CancelFailed, Interrupted, SessionNotFound, SubmitUncertain, UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.interrupts import Interrupts
-from notebook_launcher.opening import open_stage
-from notebook_launcher.plan import Place, Plan, SchedulerName
+from notebook_launcher.jobs import cancel as ending
+from notebook_launcher.planning.plan import Place, Plan, SchedulerName
 from notebook_launcher.profiles import ClusterProfile, Environment
-from notebook_launcher.request import Request
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.session import Session, new_session, write_session
-from notebook_launcher.stage import View
+from notebook_launcher.session import connect as opening
+from notebook_launcher.session.connect import open_stage
+from notebook_launcher.session.context import View
+from notebook_launcher.session.record import Session, new_session, write_session
 from tests.planting import name_of, plant
 
 HOST = LocalHost()

@@ -23,16 +23,16 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from click.testing import CliRunner
 
-from notebook_launcher import trial
-from notebook_launcher.cli import shelling
+from notebook_launcher import shell as trial
 from notebook_launcher.cli.app import run
-from notebook_launcher.cli.shelling import shell
+from notebook_launcher.cli.commands import shell as shelling
+from notebook_launcher.cli.commands.shell import shell
 from notebook_launcher.hosts import terminal
 from notebook_launcher.hosts.base import OUTPUT_BEGINS, command_line
-from notebook_launcher.plan import Plan
+from notebook_launcher.planning.plan import Plan
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.schedulers.slurm import Slurm
+from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.conftest import wait_until
 from tests.test_hosts import Server, end_connections, no_agent, server  # noqa: F401  # fixtures
 from tests.test_jobscripts import BASH, JOBSCRIPTS, LIKE_APPTAINER, Job, boxed, image, job, permissions  # noqa: F401
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.timeout(60)
 # what a story does, without the story: SIGINT and SIGTERM are noted, SIGTERM ends it
 LENDS = """
 import signal, sys, termios
-from notebook_launcher.errors import LauncherError
+from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.base import Nobody
 
@@ -50,10 +50,10 @@ kind, config, how, *command = sys.argv[1:]
 if kind == "local":
     host = LocalHost()
 else:
-    from notebook_launcher.hosts.openssh import OpenSshHost
-    from notebook_launcher.hosts.paramiko import ParamikoHost
-    from notebook_launcher.hosts.ssh_auth import Credentials
-    from notebook_launcher.hosts.ssh_settings import Destination
+    from notebook_launcher.hosts.openssh.host import OpenSshHost
+    from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+    from notebook_launcher.hosts.paramiko.login import Credentials
+    from notebook_launcher.hosts.ssh_config import Destination
     engine = {"paramiko": ParamikoHost, "openssh": OpenSshHost}[kind]
     host = engine.open(Destination("server", config_file=config), Credentials(Nobody()))
 heard = []

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.request import Request, merge_flags
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.request import Request, merge_flags
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
-from notebook_launcher.schedulers.slurm import Slurm
+from notebook_launcher.schedulers.slurm.commands import Slurm
 
 SLURM = Slurm()
 ID = "20261121-014455-k3f9"

@@ -25,12 +25,12 @@ import pytest
 from paramiko.common import AUTH_FAILED, AUTH_PARTIALLY_SUCCESSFUL, AUTH_SUCCESSFUL
 from paramiko.server import InteractiveQuery
 
-from notebook_launcher.errors import AuthenticationFailed, ConnectionFailed, HostKeyChanged, HostKeyUnknown
-from notebook_launcher.hosts import ssh_auth
+from notebook_launcher.core.errors import AuthenticationFailed, ConnectionFailed, HostKeyChanged, HostKeyUnknown
 from notebook_launcher.hosts.base import Onward
-from notebook_launcher.hosts.paramiko import ParamikoHost, connect
-from notebook_launcher.hosts.ssh_auth import Credentials
-from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, resolve
+from notebook_launcher.hosts.paramiko import login as ssh_auth
+from notebook_launcher.hosts.paramiko.connection import ParamikoHost, connect
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 
 pytestmark = pytest.mark.timeout(30)
 

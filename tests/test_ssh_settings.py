@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.errors import ConnectionFailed
-from notebook_launcher.hosts.ssh_settings import Destination, SshSettings, parse_options, resolve
+from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.hosts.ssh_config import Destination, SshSettings, parse_options, resolve
 
 # --- destinations --------------------------------------------------------------------------------------------
 

@@ -12,9 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.errors import HostKeyChanged, HostKeyUnknown
-from notebook_launcher.hosts.ssh_settings import SshSettings
-from notebook_launcher.hosts.ssh_trust import KnownKey, check_host_key, fingerprint, known_keys, preferred_algorithms
+from notebook_launcher.core.errors import HostKeyChanged, HostKeyUnknown
+from notebook_launcher.hosts.paramiko.host_keys import (
+    KnownKey,
+    check_host_key,
+    fingerprint,
+    known_keys,
+    preferred_algorithms,
+)
+from notebook_launcher.hosts.ssh_config import SshSettings
 
 KEY = paramiko.ECDSAKey.generate()
 OTHER = paramiko.ECDSAKey.generate()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.state import remember, remembered, state_folder
+from notebook_launcher.core.local_state import remember, remembered, state_folder
 
 
 @pytest.fixture(autouse=True)

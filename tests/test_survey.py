@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher import surveying
-from notebook_launcher.drafting import (
+from notebook_launcher.core.errors import ProfileError, UsageError
+from notebook_launcher.discovery import init as surveying
+from notebook_launcher.discovery.cluster_survey import read_node, read_parts, read_survey
+from notebook_launcher.discovery.findings import findings, probe_findings
+from notebook_launcher.discovery.profile_text import (
     Choice,
     Draft,
     Login,
@@ -27,13 +30,10 @@ from notebook_launcher.drafting import (
     next_step,
     profile_text,
 )
-from notebook_launcher.errors import ProfileError, UsageError
-from notebook_launcher.findings import findings, probe_findings
 from notebook_launcher.hosts.base import Nobody
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.profiles.store import checked_profile
-from notebook_launcher.survey import read_node, read_parts, read_survey
 
 RECORDED = Path(__file__).parent / "recorded" / "survey"
 SCRIPT = Path(__file__).parent.parent / "jobscripts" / "survey.sh"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from notebook_launcher.text import joined, printable
+from notebook_launcher.core.text import joined, printable
 
 PLAIN = [
     "",

@@ -28,12 +28,12 @@ import sshtunnel  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher import tunnel
-from notebook_launcher.errors import JupyterSilent
+from notebook_launcher.core.errors import JupyterSilent
 from notebook_launcher.hosts.base import ByteStream, Link
-from notebook_launcher.hosts.paramiko import ParamikoHost
-from notebook_launcher.hosts.ssh_auth import Credentials
-from notebook_launcher.tunnel import Endpoint, SameMachine, Tunnel, check_jupyter
+from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.tunnel import forwarding as tunnel
+from notebook_launcher.tunnel.forwarding import Endpoint, SameMachine, Tunnel, check_jupyter
 from tests.test_hosts import Server, User, server, wait_until
 
 __all__ = ["server"]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.events import Series
-from notebook_launcher.samples import GpuSample, Sample, read_samples
-from notebook_launcher.usage import VALUES, Used, add_rows, shrunk, used
+from notebook_launcher.core.events.launch import Series
+from notebook_launcher.core.usage_samples import GpuSample, Sample, read_samples
+from notebook_launcher.usage.series import VALUES, Used, add_rows, shrunk, used
 
 START = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 

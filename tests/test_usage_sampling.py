@@ -27,12 +27,12 @@ from typing import Any
 import psutil
 import pytest
 
+from notebook_launcher.core.package_data import job_files
+from notebook_launcher.core.usage_samples import COLUMNS, GpuSample, Sample, read_samples
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.resources import job_files
-from notebook_launcher.samples import COLUMNS, GpuSample, Sample, read_samples
+from notebook_launcher.jobs.watcher import IdleTold, Sampled, Watch
 from notebook_launcher.schedulers.base import JobRef
-from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.watch import IdleTold, Sampled, Watch
+from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.cluster import PracticeCluster
 from tests.conftest import clear, wait_until
 from tests.test_jobscripts import STAND_IN, Job

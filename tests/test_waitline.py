@@ -10,11 +10,11 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from rich.console import Console
 
-from notebook_launcher import events
-from notebook_launcher.cli import waitline
-from notebook_launcher.cli.times import ago, clock, stopwatch
-from notebook_launcher.cli.views import TextView, make_view
-from notebook_launcher.cli.waitline import WaitingLine, is_news, waiting_parts
+from notebook_launcher.cli.views import pending_line as waitline
+from notebook_launcher.cli.views.clock import ago, clock, stopwatch
+from notebook_launcher.cli.views.pending_line import WaitingLine, is_news, waiting_parts
+from notebook_launcher.cli.views.text_view import TextView, make_view
+from notebook_launcher.core.events import launch as events
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
 WAITING = events.Waiting("7", "PENDING", "Priority", "12 jobs are ahead in partition gpu")

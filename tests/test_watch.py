@@ -17,17 +17,17 @@ from typing import Any
 
 import pytest
 
-from notebook_launcher import watch
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import ConnectionLost, HostCommandFailed
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
+from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward, Runs
-from notebook_launcher.pace import BURST, LONGEST, QUESTION, Pace
-from notebook_launcher.request import Request
+from notebook_launcher.jobs import watcher as watch
+from notebook_launcher.jobs.polling import BURST, LONGEST, QUESTION, Pace
+from notebook_launcher.jobs.watcher import IdleTold, NoAnswer, Sampled, SchedulerMute, StatusChanged, Watch, WatchBroke
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
+from notebook_launcher.schedulers.cluster_info import Evidence, Outlook
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.schedulers.outlook import Evidence, Outlook
-from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.watch import IdleTold, NoAnswer, Sampled, SchedulerMute, StatusChanged, Watch, WatchBroke
+from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.cluster import PracticeCluster
 from tests.conftest import Session
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher import state, ways
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import (
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import (
     AuthenticationFailed,
     ConnectionFailed,
     ConnectionLost,
@@ -30,12 +30,13 @@ from notebook_launcher.errors import (
 )
 from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.keys import SessionKeys
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.schedulers.slurm import Slurm
-from notebook_launcher.session import Session, SessionRecord
-from notebook_launcher.ways import Crossing, Node, find_way, may_need_sshd
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.record import Session, SessionRecord
+from notebook_launcher.session.session_keys import SessionKeys
+from notebook_launcher.tunnel import routes as ways
+from notebook_launcher.tunnel.routes import Crossing, Node, find_way, may_need_sshd
 
 RECORD = {"id": "20261121-014455-abcd", "created": "2026-11-21T01:44:55Z", "scheduler": "slurm", "flags": {}, "log": ""}
 DIRECTORY = "/home/alice/.notebook-launcher/sessions/20261121-014455-abcd"

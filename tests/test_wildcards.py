@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.wildcards import meant_by
+from notebook_launcher.core.glob_match import meant_by
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     code: list[int] = []
     atexit.register(_leave, code)  # the first that is registered is the last that is called
-    from notebook_launcher.cli import report  # noqa: F401 - with this it can answer Ctrl-C
     from notebook_launcher.cli.app import run
+    from notebook_launcher.cli.views import errors as report  # noqa: F401 - with this it can answer Ctrl-C
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code.append(run(sys.argv[1:] if argv is None else argv))

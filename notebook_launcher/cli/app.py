@@ -11,25 +11,22 @@ import click
 from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
-from notebook_launcher.cli import (
-    asking,
-    benching,
-    billing,
-    checkup,
-    clusters,
-    completing,
-    copying,
-    courses,
-    environments,
-    images,
-    initialising,
-    looking,
-    notebooks,
-    running,
-    sessions,
-    shelling,
-)
-from notebook_launcher.cli.completing import TYPED, TakesEnvironment
+from notebook_launcher.cli import completion as completing
+from notebook_launcher.cli import run_options as running
+from notebook_launcher.cli.commands import bench as benching
+from notebook_launcher.cli.commands import bill as billing
+from notebook_launcher.cli.commands import clusters, notebooks
+from notebook_launcher.cli.commands import copy as copying
+from notebook_launcher.cli.commands import course as courses
+from notebook_launcher.cli.commands import doctor as checkup
+from notebook_launcher.cli.commands import env as environments
+from notebook_launcher.cli.commands import forward as sessions
+from notebook_launcher.cli.commands import image as images
+from notebook_launcher.cli.commands import init as initialising
+from notebook_launcher.cli.commands import queue as asking
+from notebook_launcher.cli.commands import shell as shelling
+from notebook_launcher.cli.commands import usage as looking
+from notebook_launcher.cli.completion import TYPED, TakesEnvironment
 from notebook_launcher.cli.options import (
     ASKED_FLAGS,
     WITH_VALUE,
@@ -40,18 +37,18 @@ from notebook_launcher.cli.options import (
     scheduler_options,
     way_options,
 )
-from notebook_launcher.errors import LauncherError, UsageError
-from notebook_launcher.flags import FLAGS, closest
+from notebook_launcher.core.errors import LauncherError, UsageError
+from notebook_launcher.core.sbatch_options import FLAGS, closest
 
 if TYPE_CHECKING:
-    from notebook_launcher.plan import Ask
+    from notebook_launcher.planning.plan import Ask
 
 REPORT_TO = "the project's issue tracker"
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are shown here and nowhere else."""
-    from notebook_launcher.cli.report import report
+    from notebook_launcher.cli.views.errors import report
 
     before, after = _split(_command_first(argv))
     try:
@@ -99,7 +96,7 @@ _OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": T
 
 def _in_two_words(argv: Sequence[str]) -> str:
     """Return how a parameter is typed; where the last word is ``NAME=VALUE``, that one."""
-    from notebook_launcher.parameters import in_two_words
+    from notebook_launcher.notebook.parameters import in_two_words
 
     last = argv[-1].removeprefix("-p") if argv else ""
     return in_two_words(last) or "for example: -p EPOCHS 1"
@@ -181,7 +178,7 @@ def _our_bug(error: Exception) -> LauncherError:
     import tempfile
     import traceback
 
-    from notebook_launcher.errors import OurBug
+    from notebook_launcher.core.errors import OurBug
 
     descriptor, path = tempfile.mkstemp(prefix="launch-notebook-", suffix=".txt")  # readable by its owner alone
     with os.fdopen(descriptor, "w", encoding="utf-8") as details:
@@ -195,7 +192,7 @@ def _our_bug(error: Exception) -> LauncherError:
 
 
 def _interrupted() -> LauncherError:
-    from notebook_launcher.errors import Interrupted
+    from notebook_launcher.core.errors import Interrupted
 
     return Interrupted("Interrupted.", why="Nothing was queued.")
 
@@ -304,7 +301,7 @@ def launch(
     forwards: tuple[int, ...],
 ) -> int:
     """Start a session: queue a job with JupyterLab in it, open the tunnel, print the address, hold it."""
-    from notebook_launcher.plan import Ask
+    from notebook_launcher.planning.plan import Ask
 
     ask = Ask(
         ctx.obj[ASKED_FLAGS],
@@ -329,8 +326,8 @@ def launch(
 
 def _launch(ask: Ask, where: Where, *, dry_run: bool, **shown: bool) -> int:
     from notebook_launcher import launch as stories
-    from notebook_launcher.first_run import settle
-    from notebook_launcher.plan import Here, make_plan
+    from notebook_launcher.planning.first_run import settle
+    from notebook_launcher.planning.plan import Here, make_plan
 
     here = Here.look()
     with played(where, **shown) as (view, prompts, interrupts):

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.cli.completing import complete_cluster, complete_course, complete_session
-from notebook_launcher.errors import UsageError
-from notebook_launcher.flags import FLAGS, Flag
+from notebook_launcher.cli.completion import complete_cluster, complete_course, complete_session
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.sbatch_options import FLAGS, Flag
 
 if TYPE_CHECKING:
     from notebook_launcher.cli.prompts import TerminalPrompts
-    from notebook_launcher.cli.views import BaseView
-    from notebook_launcher.interrupts import Interrupts
-    from notebook_launcher.plan import Place, Plan
+    from notebook_launcher.cli.views.text_view import BaseView
+    from notebook_launcher.core.interrupts import Interrupts
+    from notebook_launcher.planning.plan import Place, Plan
     from notebook_launcher.profiles.courses import CourseFiles
 
 ENGINES = ("auto", "paramiko", "openssh")
@@ -43,7 +43,7 @@ class Where:
 
     def place(self, stream: str | None = None) -> Place:
         """Return the place that is meant. Raises ``ProfileError`` or ``UsageError``."""
-        from notebook_launcher.plan import Ask, Here, find_place
+        from notebook_launcher.planning.plan import Ask, Here, find_place
 
         ask = Ask(cluster=self.cluster, host=self.host, ssh_config=self.ssh_config, engine=self.engine, stream=stream,
                   course=self.course)  # fmt: skip
@@ -98,7 +98,7 @@ def _with_course_kept(where: Where, *, look_only: bool) -> Where:
     """
     if where.course is None or where.host:
         return where
-    from notebook_launcher.courses import is_kept_name, read_course, take_course
+    from notebook_launcher.planning.courses import is_kept_name, read_course, take_course
 
     if is_kept_name(where.course):
         return where
@@ -205,7 +205,7 @@ def scheduler_options(
 
 def plan_without_gpus(where: Where, flags: Mapping[str, str | None]) -> Plan:
     """Return the plan of a job in which something is made that needs no GPU."""
-    from notebook_launcher.plan import Ask, Here, make_plan
+    from notebook_launcher.planning.plan import Ask, Here, make_plan
 
     asked = {**flags, "gpus": "0"}
     return make_plan(
@@ -230,7 +230,7 @@ def played(
     """
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.signals import signals
-    from notebook_launcher.cli.views import make_view
+    from notebook_launcher.cli.views.text_view import make_view
 
     view = make_view(as_json=where.as_json, open_browser=open_browser, verbose=verbose, notify=notify,
                      notes_apart=notes_apart, notes_are_results=notes_are_results)  # fmt: skip

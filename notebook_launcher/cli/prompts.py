@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 
-from notebook_launcher.cli.views import BaseView
-from notebook_launcher.text import printable
+from notebook_launcher.cli.views.text_view import BaseView
+from notebook_launcher.core.text import printable
 
 _ANSWERS = {"yes": True, "no": False, "n": False}
 _ASKED = 3  # times at most

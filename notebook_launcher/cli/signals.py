@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-from notebook_launcher.cli.views import BaseView
-from notebook_launcher.interrupts import HungUp, Interrupts
+from notebook_launcher.cli.views.text_view import BaseView
+from notebook_launcher.core.interrupts import HungUp, Interrupts
 
 
 @contextlib.contextmanager

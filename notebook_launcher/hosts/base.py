@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import ConnectionFailed, ConnectionLost, HostCommandFailed, UsageError
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import ConnectionFailed, ConnectionLost, HostCommandFailed, UsageError
 
 RUN_TIMEOUT = 90.0  # seconds; a slow login node with a long profile script answers well within
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller

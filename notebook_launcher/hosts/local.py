@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import HostCommandFailed
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.base import (
     RUN_TIMEOUT,
     ByteStream,
@@ -29,7 +29,7 @@ from notebook_launcher.hosts.base import (
 )
 
 if TYPE_CHECKING:
-    from notebook_launcher.hosts.ssh_auth import Credentials
+    from notebook_launcher.hosts.paramiko.login import Credentials
 
 
 class LocalHost(Host):
@@ -108,9 +108,9 @@ class LocalHost(Host):
         """Connect to a server from here, by paramiko."""
         if onward is None:
             return HostLink(self)
-        from notebook_launcher.hosts.paramiko import link_onward
-        from notebook_launcher.hosts.ssh_auth import Credentials
-        from notebook_launcher.hosts.ssh_settings import Destination, resolve
+        from notebook_launcher.hosts.paramiko.connection import link_onward
+        from notebook_launcher.hosts.paramiko.login import Credentials
+        from notebook_launcher.hosts.ssh_config import Destination, resolve
 
         if self._credentials is None:
             self._credentials = Credentials(self._prompts or Nobody())

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from notebook_launcher.errors import UsageError
+from notebook_launcher.core.errors import UsageError
 from notebook_launcher.hosts.base import OUTPUT_BEGINS
 
 LOOK_EVERY = 0.5  # seconds after which it is asked whether to go on

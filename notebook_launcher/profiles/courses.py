@@ -15,12 +15,12 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from notebook_launcher.errors import LauncherError, ProfileError
-from notebook_launcher.profiles.keeping import keep_choice
+from notebook_launcher.core.errors import LauncherError, ProfileError
+from notebook_launcher.core.request import merge_flags
+from notebook_launcher.profiles.edit import keep_choice
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration, validated
-from notebook_launcher.request import merge_flags
 
 _FILE = "course.toml"  # the course's own file, whatever it was called where it came from
 _SOURCE = "source.json"

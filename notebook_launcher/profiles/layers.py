@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from notebook_launcher.errors import ProfileError
+from notebook_launcher.core.errors import ProfileError
 
 if sys.version_info >= (3, 11):
     import tomllib

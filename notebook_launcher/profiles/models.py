@@ -19,9 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from notebook_launcher.errors import UsageError
-from notebook_launcher.expressions import TooSlow, search
-from notebook_launcher.request import parse_idle, parse_walltime
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.request import parse_idle, parse_walltime
+from notebook_launcher.core.safe_regex import TooSlow, search
 
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # controls, marks of format such as zero widths, ends of lines
 

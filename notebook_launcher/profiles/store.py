@@ -13,11 +13,11 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from notebook_launcher.errors import ProfileError, UsageError
-from notebook_launcher.flags import BY_NAME, REFUSED, closest
+from notebook_launcher.core.errors import ProfileError, UsageError
+from notebook_launcher.core.request import parse_walltime
+from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import ClusterProfile, FlagValue
-from notebook_launcher.request import parse_walltime
 
 Model = TypeVar("Model", bound=BaseModel)
 

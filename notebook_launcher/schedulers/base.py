@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError
-from notebook_launcher.request import Request
-from notebook_launcher.schedulers.outlook import Outlook
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.request import Request
+from notebook_launcher.schedulers.cluster_info import Outlook
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from notebook_launcher.answer import Answer
-from notebook_launcher.errors import LauncherError, SubmitRefused, UsageError
-from notebook_launcher.request import Request, parse_begin
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import LauncherError, SubmitRefused, UsageError
+from notebook_launcher.core.request import Request, parse_begin
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
 
 HONOURED = frozenset({"time", "begin", "job-name", "output"})

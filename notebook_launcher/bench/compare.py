@@ -1,0 +1,408 @@
+"""What runs have recorded (JSON Lines of ``notebooks/timing.py``), read and compared. Pure: texts in, data out.
+
+Nothing that stands in a record is trusted: it was made by a notebook, which may be anybody's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from notebook_launcher.core.text import printable
+
+CONFIDENCE = 0.95
+_RESAMPLES = 2000
+FEWEST = 6  # times for a bootstrap: of fewer it only repeats what little it was given, and looks surer than it is
+_SHORTEST, _LONGEST_TIME = 1e-18, 1e18  # seconds; what lies outside was not measured, and its quotients may overflow
+_MOST_TIMES = 400  # of one result that are resampled; of more, as many, evenly spread
+_LONGEST = 120  # characters of a name
+_NOT_TELLING = frozenset({"job", "job_id", "host", "node"})  # of a fingerprint: different in every run
+
+UNSYNCHRONISED = "not synchronised: the clock may have stopped before the device had done its work"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement that a run has recorded. Times in seconds for one call; ``low`` and ``high``: of the median.
+
+    ``confidence`` is how sure that interval was to be, ``covered`` how sure it is, ``narrow`` whether it is as narrow
+    as was asked for; ``None``: not told. ``work``: units of ``unit`` in one call, ``throughput``: of these in a second.
+    ``fingerprint``: what it ran on, flat.
+    """
+
+    name: str
+    median: float
+    low: float | None = None
+    high: float | None = None
+    times: tuple[float, ...] = ()
+    confidence: float | None = None
+    covered: float | None = None
+    narrow: bool | None = None
+    work: float | None = None
+    unit: str = ""
+    throughput: float | None = None
+    synchronised: bool = False
+    warmup: int | None = None
+    device: str = ""
+    device_kind: str = ""
+    parameters: tuple[tuple[str, str], ...] = ()
+    recorded: str = ""
+    fingerprint: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The results of one run, and how many lines of its file were damaged."""
+
+    results: tuple[Result, ...] = ()
+    damaged: int = 0
+
+
+def read_recording(text: str) -> Recording:
+    """Read a file of JSON Lines; lines that are no measurement are counted, and nothing else comes of them."""
+    results, damaged = [], 0
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        try:
+            results.append(_result(json.loads(line)))
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            damaged += 1
+    return Recording(tuple(results), damaged)
+
+
+def _result(data: object) -> Result:
+    """Raises ``ValueError``, ``TypeError`` or ``KeyError`` for what is no measurement."""
+    if not isinstance(data, dict):
+        raise TypeError
+    told, times = data.get("device"), data.get("times")
+    device = told if isinstance(told, dict) else {}
+    median, seconds = _time(data["median"]), tuple(map(_time, times)) if isinstance(times, list) else ()
+    low, high = (None if data.get(end) is None else _time(data[end]) for end in ("low", "high"))
+    if low is None or high is None or len(seconds) < 2 or not low <= median <= high:
+        low = high = None  # of a single time nothing tells how much it varies
+    return Result(
+        name=_text(data["name"]) or "a measurement without a name",
+        median=median,
+        low=low,
+        high=high,
+        times=seconds,
+        confidence=_share(data.get("confidence")),
+        covered=_share(data.get("covered")),
+        narrow=data["narrow"] if isinstance(data.get("narrow"), bool) else None,
+        work=_maybe(data.get("work")),
+        unit=_text(data.get("unit") or ""),
+        throughput=_maybe(data.get("throughput")),
+        synchronised=data.get("synchronised") is True,
+        warmup=data["warmup"] if type(data.get("warmup")) is int else None,
+        device=_text(device.get("name") or ""),
+        device_kind=_text(device.get("kind") or ""),
+        parameters=tuple(sorted(_flat(data.get("parameters")).items())),
+        recorded=_text(data.get("recorded") or ""),
+        fingerprint=_flat(data.get("fingerprint")),
+    )
+
+
+def _positive(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+        raise ValueError
+    return float(value)
+
+
+def _time(value: object) -> float:
+    seconds = _positive(value)
+    if not _SHORTEST <= seconds <= _LONGEST_TIME:
+        raise ValueError
+    return seconds
+
+
+def _share(value: object) -> float | None:
+    """Return a probability; ``None`` for anything else."""
+    is_one = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+    return float(value) if is_one else None  # type: ignore[arg-type]
+
+
+def _maybe(value: object) -> float | None:
+    return None if value is None else _positive(value)
+
+
+def _text(value: object) -> str:
+    """Return a short text on one line, without anything that would act on whoever shows it."""
+    text = " ".join(printable(str(value)).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _flat(data: object, before: str = "", depth: int = 3) -> dict[str, str]:
+    """Return a mapping with texts, ``library.torch`` for what lies deeper; nothing for what is no mapping."""
+    found: dict[str, str] = {}
+    for key, value in list(data.items())[:200] if isinstance(data, dict) else ():
+        name = _text(f"{before}{key}")
+        if isinstance(value, dict) and depth:
+            found |= _flat(value, f"{name}.", depth - 1)
+        elif value is not None and value != "":
+            found[name] = _text(", ".join(map(str, value)) if isinstance(value, list) else value)
+    return found
+
+
+# --- compared -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One combination as a report needs it: its name, what it is varied by, and what it has recorded.
+
+    ``state``: done, failed, running, waiting. ``why``: how it failed, in a sentence. ``queued``: seconds in the queue.
+    ``image``: the digest of its container image. ``shown``: its name without what all combinations share.
+    """
+
+    name: str
+    values: tuple[tuple[str, str], ...]
+    state: str
+    recording: Recording = Recording()
+    why: str = ""
+    queued: float | None = None
+    image: str = ""
+    session: str = ""
+    job: str = ""
+    shown: str = ""
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times as quick as ``against``; ``low`` and ``high``: its interval, ``None`` where there is none."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+    against: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One result of one combination. ``label``: which result it is; the same in all combinations that have it.
+
+    ``speedup``: ``None`` where it is the baseline, or is not compared; then ``note`` says why.
+    """
+
+    ran: Ran
+    label: str
+    result: Result
+    speedup: Speedup | None = None
+    baseline: bool = False
+    note: str = ""
+
+
+def shared_by_all(runs: Sequence[Ran]) -> list[tuple[str, str]]:
+    """Return the axes that have one value only, with that value; none where there is one combination."""
+    if len(runs) < 2:
+        return []
+    return [pair for pair in runs[0].values if all(pair in ran.values for ran in runs)]
+
+
+def with_shown_names(runs: Sequence[Ran]) -> list[Ran]:
+    """Return the combinations with names that tell them apart, and tell no more."""
+    shared = {name for name, _ in shared_by_all(runs)}
+    return [replace(ran, shown=_without(ran, shared)) for ran in runs]
+
+
+def _without(ran: Ran, shared: set[str]) -> str:
+    # as it stands in the name, where a value may be in quotes
+    parts = {name: f"{name}={value}" for name, value in ran.values}
+    return " ".join(part for name, part in parts.items() if name not in shared) or ran.name
+
+
+def compared(runs: Sequence[Ran], baseline: str = "") -> list[Row]:
+    """Return a row for each result, in the runs' order, compared with the baseline among those of the same label.
+
+    ``baseline``: a combination's name; otherwise, or where it has no such result, it is the first one that has. Results
+    that were not synchronised are compared with nothing. Those with different work are not compared with each other,
+    but with the first of the same work. What is to be doubted of a result itself is said in its note as well.
+    """
+    of_runs = _of_runs(runs)
+    varied = {name for ran in runs for name, _ in ran.values} | of_runs
+    rows = [Row(ran, label, result) for ran in runs for label, result in _labelled(ran.recording.results, varied, runs)]
+    ordered = sorted(rows, key=lambda row: row.ran.name != baseline)
+    first: dict[tuple[str, float | None, str], Row] = {}
+    main: dict[str, Row] = {}
+    for row in ordered:
+        if row.result.synchronised:
+            first.setdefault((row.label, row.result.work, row.result.unit), row)
+            main.setdefault(row.label, row)
+    return [_with_notes(_compared(row, first, main), of_runs) for row in rows]
+
+
+def _of_runs(runs: Sequence[Ran]) -> set[str]:
+    """Return the parameters that are one and the same in all of a run, and others in other runs.
+
+    They come of what the matrix varies (threads, of cores): they do not tell one result from another.
+    """
+    found: dict[str, list[set[str]]] = {}
+    for ran in runs:
+        values: dict[str, set[str]] = {}
+        for name, value in (pair for result in ran.recording.results for pair in result.parameters):
+            values.setdefault(name, set()).add(value)
+        for name, some in values.items():
+            found.setdefault(name, []).append(some)
+    varied = {name for ran in runs for name, _ in ran.values}
+    return {
+        name
+        for name, sets in found.items()
+        if name not in varied and all(len(one) == 1 for one in sets) and len(set.union(*sets)) > 1
+    }
+
+
+def _with_notes(row: Row, of_runs: set[str]) -> Row:
+    said = ", ".join(f"{name}={value}" for name, value in row.result.parameters if name in of_runs)
+    told = (row.note, *_doubts(row.result), _other_cores(row), said)
+    return replace(row, note="; ".join(filter(None, told)))
+
+
+def _other_cores(row: Row) -> str:
+    had = cores_instead(row)
+    words = "core was" if had == "1" else "cores were"
+    return had and f"warning: {had} {words} allotted, not the {dict(row.ran.values)['cores']} of its name"
+
+
+def cores_instead(row: Row) -> str:
+    """Return how many cores a result had where these are not those of the axis; "" where they are, or nobody told."""
+    asked, had = dict(row.ran.values).get("cores"), row.result.fingerprint.get("cores_allotted", "")
+    return had if asked and had.isdecimal() and had.isascii() and int(had) != int(asked) else ""
+
+
+def _doubts(result: Result) -> list[str]:
+    """Return what an interval does not keep of what it seems to promise."""
+    if len(result.times) == 1:
+        return ["measured once: how much it varies is not known"]
+    if result.low is None:
+        return []
+    if result.covered is not None and result.confidence is not None and result.covered < result.confidence:
+        return [f"few repeats: its interval is {100 * result.covered:.3g} % sure, not {100 * result.confidence:.3g} %"]
+    return ["its interval is wider than was asked for"] if result.narrow is False else []
+
+
+def _compared(row: Row, first: Mapping[tuple[str, float | None, str], Row], main: Mapping[str, Row]) -> Row:
+    result = row.result
+    if not result.synchronised:
+        return replace(row, note=UNSYNCHRONISED)
+    against, chief = first[row.label, result.work, result.unit], main[row.label]
+    note = ""
+    if against is not chief:
+        with_what = (
+            "a baseline of its own" if against is row else f"compared with “{against.ran.shown or against.ran.name}”"
+        )
+        note = f"other work than the baseline ({_work(result)}, not {_work(chief.result)}): {with_what}"
+    if against is row:
+        return replace(row, baseline=True, note=note)
+    return replace(row, speedup=speedup(against.result, result, against.ran.name), note=note)
+
+
+def _work(result: Result) -> str:
+    return "work not told" if result.work is None else f"{result.work:g} {result.unit}".strip()
+
+
+def _labelled(results: Sequence[Result], varied: set[str], runs: Sequence[Ran]) -> list[tuple[str, Result]]:
+    """Return each result with what tells it from the others of its run, and nothing that the matrix varies."""
+    several = _several_devices(runs, varied)
+    counts: dict[str, int] = {}
+    found = []
+    for result in results:
+        label = _base_label(result, varied)
+        if label in several and result.device_kind:
+            label = f"{label} on {result.device_kind}"
+        counts[label] = counts.get(label, 0) + 1
+        found.append((label if counts[label] == 1 else f"{label}, again ({counts[label]})", result))
+    return found
+
+
+def _base_label(result: Result, varied: set[str]) -> str:
+    said = ", ".join(f"{name}={value}" for name, value in result.parameters if name not in varied)
+    return f"{result.name} ({said})" if said else result.name
+
+
+def _several_devices(runs: Sequence[Ran], varied: set[str]) -> set[str]:
+    """Return the labels that one and the same run has for several kinds of device."""
+    found = set()
+    for ran in runs:
+        kinds: dict[str, set[str]] = {}
+        for result in ran.recording.results:
+            kinds.setdefault(_base_label(result, varied), set()).add(result.device_kind)
+        found |= {label for label, some in kinds.items() if len(some) > 1}
+    return found
+
+
+def speedup(before: Result, now: Result, against: str) -> Speedup:
+    """Return how many times as quick a result is as another one, by the medians, with the interval of that.
+
+    It is a bootstrap; below ``FEWEST`` times it reaches as far as the extremes of both do, and of a single time there
+    is none. The same times give the same interval, each time.
+    """
+    ratio = before.median / now.median
+    fewest = min(len(before.times), len(now.times))
+    if fewest < 2:
+        return Speedup(ratio, None, None, against)
+    if fewest < FEWEST:
+        low, high = min(before.times) / max(now.times), max(before.times) / min(now.times)
+        return Speedup(ratio, min(low, ratio), max(high, ratio), against)
+    chance = random.Random(7)  # noqa: S311 (no secret)
+    one, other = _some(before.times), _some(now.times)
+    ratios = sorted(
+        median(chance.choices(one, k=len(one))) / median(chance.choices(other, k=len(other))) for _ in range(_RESAMPLES)
+    )
+    outside = round((1 - CONFIDENCE) / 2 * _RESAMPLES)
+    return Speedup(ratio, min(ratios[outside], ratio), max(ratios[-1 - outside], ratio), against)
+
+
+def _some(times: Sequence[float]) -> list[float]:
+    step = max(1.0, len(times) / _MOST_TIMES)
+    return [times[int(place * step)] for place in range(min(len(times), _MOST_TIMES))]
+
+
+# --- what they ran on ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """What all results ran on (``same``), and where it differs: a column for each name, a row for each combination."""
+
+    same: tuple[tuple[str, str], ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def fingerprints(runs: Sequence[Ran]) -> Fingerprints:
+    """Return the fingerprints of all that has results: what is the same, and what differs, by combination."""
+    by_run = {
+        ran.shown or ran.name: _of_run(ran)
+        for ran in runs
+        if any(result.fingerprint for result in ran.recording.results)
+    }
+    names = list(dict.fromkeys(name for told in by_run.values() for name in told if not _is_ours_alone(name)))
+    same: list[str] = []
+    differing: list[str] = []
+    for name in names:
+        values = {told.get(name, "–") for told in by_run.values()}
+        (same if len(values) == 1 else differing).append(name)
+    first = next(iter(by_run.values()), {})
+    return Fingerprints(
+        tuple((name, first[name]) for name in same),
+        tuple(differing),
+        tuple((run, tuple(told.get(name, "–") for name in differing)) for run, told in by_run.items() if differing),
+    )
+
+
+def _of_run(ran: Ran) -> dict[str, str]:
+    """Return a run's fingerprint; where its results differ in it, both values stand there."""
+    found: dict[str, list[str]] = {}
+    for result in ran.recording.results:
+        for name, value in result.fingerprint.items():
+            if value not in found.setdefault(name, []):
+                found[name].append(value)
+    return {name: " / ".join(values) for name, values in found.items()}
+
+
+def _is_ours_alone(name: str) -> bool:
+    return name.rpartition(".")[2] in _NOT_TELLING

@@ -1,0 +1,97 @@
+"""The command ``bench``."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from notebook_launcher.cli.commands.notebooks import complete_notebook
+from notebook_launcher.cli.completion import TakesEnvironment
+from notebook_launcher.cli.options import WORDS, Where, place_options, played, scheduler_options
+from notebook_launcher.cli.run_options import asked, environment_options, output_folder, parameter_option, the_notebook
+
+TYPED_WORDS = "notebook_launcher.bench_words"  # key in click's meta: the words after the command's name
+
+
+class _Bench(TakesEnvironment):
+    """Remembers how it was typed, for the report."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[TYPED_WORDS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Bench, short_help="Run a notebook in every combination, and compare.")
+@place_options
+@click.option("--matrix", default="", metavar="TEXT", help='What is varied: "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1".')
+@click.option("--at-once", type=int, default=4, metavar="N", help="Jobs in the queue at the same time (4).")
+@click.option("--output", metavar="DIR", help="The bench's folder; else ./bench-NAME.")
+@parameter_option
+@click.option("--with", "companions", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
+              help="A file or folder that goes with the notebook (repeatable).")  # fmt: skip
+@click.option("--baseline", default="", metavar="TEXT", help='What is compared with: "cores=1 gpus=0"; else the first.')
+@click.option("--retry-failed", is_flag=True, help="Run those once more that have failed.")
+@click.option("--fresh", is_flag=True, help="Begin anew; results that are there are moved aside.")
+@click.option("--yes", "-y", "sure", is_flag=True, help="Also more than 100 combinations.")
+@environment_options
+@functools.partial(scheduler_options, without="poy", without_names=("output",))
+@click.argument("names", nargs=-1, metavar="[NOTEBOOK]", shell_complete=complete_notebook)
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    /,
+    names: tuple[str, ...],
+    *,
+    where: Where,
+    matrix: str,
+    at_once: int,
+    output: str | None,
+    pairs: tuple[tuple[str, str], ...],
+    companions: tuple[Path, ...],
+    baseline: str,
+    retry_failed: bool,
+    fresh: bool,
+    sure: bool,
+    **software: Any,
+) -> int:
+    """Run a notebook once for each combination of a matrix, as batch jobs, and make one report of what they measured.
+
+    \b
+      launch-notebook bench --matrix "env=tf-gpu,tf-mkl cores=1,4,8 gpus=0,1 EPOCHS=1" -t 0:20:00
+      launch-notebook bench mine.ipynb --matrix "cores=1,2,4" --output tuesday
+
+    An axis is env (environments of the profile), cores, gpus (0, 1, a100:1), a long flag of sbatch (mem=8G,16G), or a
+    parameter of the notebook. Without a notebook it is beginner-tensorflow. The same command goes on where it was
+    stopped: nothing is run twice.
+    """  # \b is click's mark for lines to be left alone
+    from notebook_launcher.bench.runner import NOTEBOOK, BenchWish
+    from notebook_launcher.bench.runner import bench as story
+    from notebook_launcher.planning.plan import Here
+
+    words = ctx.obj[WORDS]
+    typed = [*ctx.meta[TYPED_WORDS], *(["--", *words] if words else [])]
+    notebook = the_notebook(names or (NOTEBOOK,), pairs, "bench")
+    folder = output_folder(output)
+    wish = BenchWish(matrix, notebook, pairs, companions, at_once, folder, baseline, retry_failed, fresh, sure,
+                     without_user(typed))  # fmt: skip
+    ask = asked(ctx, where, **software)
+    with played(where) as (view, prompts, interrupts):
+        story(ask, Here.look(), wish, view, prompts, interrupts)
+    return view.exit_code
+
+
+def without_user(words: list[str]) -> str:
+    """Return the words as they can be typed, but without whose account it is: a report is shown to others."""
+    shown = []
+    for before, word in zip(["", *words], words, strict=False):
+        is_host = before == "--host" or word.startswith("--host=")
+        shown.append(re.sub(r"^(--host=)?[^@]*@", r"\1", word) if is_host else word)
+    return shlex.join(shown)
+
+
+COMMANDS: tuple[click.Command, ...] = (bench,)

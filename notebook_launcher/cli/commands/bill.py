@@ -1,0 +1,22 @@
+"""The command ``bill``: what a session that is over asked for and used."""
+
+from __future__ import annotations
+
+import click
+
+from notebook_launcher.cli.options import Where, place_options, played, session_argument
+
+
+@click.command(short_help="Show what an ended session asked for, and used.")
+@place_options
+@session_argument
+def bill(session: str, *, where: Where) -> int:
+    """Show what a session that is over asked for and used (its name, its beginning, or nothing for the last one)."""
+    from notebook_launcher.usage import bill_command as billing
+
+    with played(where) as (view, prompts, interrupts):
+        billing.bill(where.place(), session, view, prompts, interrupts)
+    return view.exit_code
+
+
+COMMANDS = (bill,)

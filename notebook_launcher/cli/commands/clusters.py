@@ -1,0 +1,128 @@
+"""The command ``clusters``: the profiles that there are, one of them, one's own words on it, the usual one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from notebook_launcher.cli.completion import complete_cluster
+from notebook_launcher.cli.options import Where, played
+from notebook_launcher.core.errors import UsageError
+
+_JSON = "clusters.json"  # key in click's meta: whether --json stood before the command
+
+
+def _json(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")(command)
+
+
+def _where(ctx: click.Context, as_json: bool) -> Where:
+    return Where(as_json=as_json or ctx.meta.get(_JSON, False))
+
+
+def _name(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.argument("name", shell_complete=complete_cluster)(command)
+
+
+@click.group(invoke_without_command=True, short_help="List, show, choose and change cluster profiles.")
+@_json
+@click.pass_context
+def clusters(ctx: click.Context, *, as_json: bool) -> int:
+    """List the clusters that are known by name; show a profile, make it the usual one, put your own words on it.
+
+    \b
+      launch-notebook clusters                           list them
+      launch-notebook clusters show NAME --merged        what one comes to, and from where
+      launch-notebook clusters edit NAME --account proj1
+      launch-notebook clusters use NAME                  meant from now on without --cluster
+    """  # \b is click's mark for lines to be left alone
+    ctx.meta[_JSON] = as_json
+    return _list(Where(as_json=as_json)) if ctx.invoked_subcommand is None else 0
+
+
+def _list(where: Where) -> int:
+    from notebook_launcher.planning.profile_commands import list_clusters
+
+    with played(where) as (view, _prompts, _interrupts):
+        view.show(list_clusters())
+    return view.exit_code
+
+
+@clusters.command("list", short_help="List them (what clusters does by itself).")
+@_json
+@click.pass_context
+def list_(ctx: click.Context, *, as_json: bool) -> int:
+    """List the clusters that are known by name, and the courses that were taken."""
+    return _list(_where(ctx, as_json))
+
+
+@clusters.command(short_help="Show a profile as TOML.")
+@_json
+@_name
+@click.option("--merged", is_flag=True, help="What its files come to; behind each key stands where it comes from.")
+@click.pass_context
+def show(ctx: click.Context, name: str, *, merged: bool, as_json: bool) -> int:
+    """Show the files that a profile is made of, with their comments; the last one goes first."""
+    from notebook_launcher.planning.profile_commands import show_profile
+
+    with played(_where(ctx, as_json)) as (view, _prompts, _interrupts):
+        show_profile(name, view, merged=merged)
+    return view.exit_code
+
+
+@clusters.command(short_help="Take a cluster as the one that is meant without --cluster.")
+@_json
+@_name
+@click.pass_context
+def use(ctx: click.Context, name: str, *, as_json: bool) -> int:
+    """Take a cluster as the one that is meant without --cluster; here means this machine."""
+    from notebook_launcher.planning.profile_commands import use_cluster
+
+    with played(_where(ctx, as_json)) as (view, _prompts, _interrupts):
+        use_cluster(name, view)
+    return view.exit_code
+
+
+@clusters.command(short_help="Put your own words on a profile.")
+@_json
+@_name
+@click.option("--host", metavar="[USER@]LOGIN", help="The login node.")
+@click.option("--user", metavar="NAME", help="Your name there.")
+@click.option("--account", "-A", metavar="NAME", help="The account (project) that pays.")
+@click.option("--partition", "-p", metavar="NAME", help="The partition.")
+@click.option("--set", "others", multiple=True, metavar="KEY=VALUE",
+              help="Any key, dotted: defaults.gpus=1. Nothing behind = takes it away (repeatable).")  # fmt: skip
+@click.pass_context
+def edit(ctx: click.Context, name: str, *, host: str | None, user: str | None, account: str | None,
+         partition: str | None, others: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
+    """Put your own words on a profile: in your editor, or by options without one. The profile itself stays.
+
+    They stand in clusters/NAME.toml in your configuration folder. A file with a mistake is never taken.
+    """
+    from notebook_launcher.planning.profile_commands import change_profile, edit_profile
+
+    said = ((("host",), host), (("user",), user), (("defaults", "account"), account),
+            (("defaults", "partition"), partition))  # fmt: skip
+    values = {place: value or None for place, value in said if value is not None} | dict(map(_setting, others))
+    with played(_where(ctx, as_json)) as (view, prompts, _interrupts):
+        if values:
+            change_profile(name, values, view)
+        else:
+            edit_profile(name, view, prompts)
+    return view.exit_code
+
+
+def _setting(text: str) -> tuple[tuple[str, ...], Any]:
+    """Return the place and the value of ``KEY=VALUE``: TOML where it is some, else a text; "" takes the key away."""
+    from notebook_launcher.profiles.layers import key_parts, plain_value
+
+    key, equals, value = text.partition("=")
+    place = key_parts(key.strip())
+    if not equals or not place:
+        raise UsageError(f"--set {text} sets nothing.", mend="for example: --set idle_stop=30m --set defaults.gpus=1")
+    return place, plain_value(value.strip())
+
+
+COMMANDS: tuple[click.Command, ...] = (clusters,)

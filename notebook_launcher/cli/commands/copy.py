@@ -1,0 +1,32 @@
+"""The command ``copy``: files to and from the cluster."""
+
+from __future__ import annotations
+
+import click
+
+from notebook_launcher.cli.options import Where, place_options, played
+
+
+@click.command(short_help="Copy files and folders to or from the cluster.")
+@place_options
+@click.option("--force", is_flag=True, help="Replace files that are there already and differ.")
+@click.argument("paths", nargs=-1, metavar="SOURCE... DESTINATION", type=click.Path(readable=False))
+def copy(paths: tuple[str, ...], *, where: Where, force: bool) -> int:
+    """Copy files and folders to or from the cluster; its paths begin with login: and at your home there.
+
+    \b
+      launch-notebook copy data.csv login:course/
+      launch-notebook copy login:results .
+
+    A copy that was cut goes on when the same command is typed again. Nothing is overwritten without --force.
+    """  # \b is click's mark for lines to be left alone
+    from notebook_launcher.transfer import copy as copying
+    from notebook_launcher.transfer.paths import read_words
+
+    words = read_words(paths)
+    with played(where) as (view, prompts, interrupts):
+        copying.copy(where.place(), words, view, prompts, interrupts, force=force)
+    return view.exit_code
+
+
+COMMANDS: tuple[click.Command, ...] = (copy,)

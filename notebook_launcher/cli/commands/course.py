@@ -1,0 +1,93 @@
+"""The commands on courses that were taken: list them, show one, take it anew, forget it; and a course's digest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from notebook_launcher.cli.completion import complete_kept_course
+
+if TYPE_CHECKING:
+    from notebook_launcher.cli.prompts import TerminalPrompts
+    from notebook_launcher.cli.views.text_view import BaseView
+
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
+_name = click.argument("name", shell_complete=complete_kept_course)
+
+
+@contextlib.contextmanager
+def _played(as_json: bool) -> Iterator[tuple[BaseView, TerminalPrompts]]:
+    from notebook_launcher.cli.options import Where, played
+
+    with played(Where(as_json=as_json)) as (view, prompts, _):
+        yield view, prompts
+
+
+@click.group("course", short_help="Courses you have taken: list, show, update, forget.")
+def course() -> None:
+    """Courses that you have taken. One is taken by naming it: launch-notebook --course FILE_OR_URL."""
+
+
+@course.command("list")
+@_json
+def list_(*, as_json: bool) -> int:
+    """List the courses that you have taken."""
+    from notebook_launcher.planning import courses
+
+    with _played(as_json) as (view, _):
+        courses.list_courses(view)
+    return view.exit_code
+
+
+@course.command()
+@_json
+@_name
+def show(name: str, *, as_json: bool) -> int:
+    """Show what a course decides, and where it comes from."""
+    from notebook_launcher.planning import courses
+
+    with _played(as_json) as (view, _):
+        courses.show_course(name, view)
+    return view.exit_code
+
+
+@course.command()
+@_json
+@_name
+def update(name: str, *, as_json: bool) -> int:
+    """Take a course again from where it came from; where it has changed, you see how."""
+    from notebook_launcher.planning import courses
+
+    with _played(as_json) as (view, prompts):
+        courses.update_course(name, view, prompts)
+    return view.exit_code
+
+
+@course.command()
+@_json
+@_name
+def forget(name: str, *, as_json: bool) -> int:
+    """Forget a course. Notebooks that it has brought to the cluster stay there."""
+    from notebook_launcher.planning import courses
+
+    with _played(as_json) as (view, _):
+        courses.forget_course(name, view)
+    return view.exit_code
+
+
+@course.command()
+@click.argument("file", type=click.Path())
+def digest(file: str) -> int:
+    """Print the digest of a course file with all that belongs to it, for the address: URL#sha256=DIGEST."""
+    from notebook_launcher.planning import courses
+
+    with _played(False) as (view, _):
+        click.echo(courses.digest_of(file, view))
+    return view.exit_code
+
+
+COMMANDS = (course,)

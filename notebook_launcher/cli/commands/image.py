@@ -1,0 +1,135 @@
+"""The commands ``image build`` and ``image pull``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from notebook_launcher.cli.options import (
+    ASKED_FLAGS,
+    Where,
+    place_options,
+    plan_without_gpus,
+    played,
+    scheduler_options,
+)
+from notebook_launcher.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from notebook_launcher.environments.images import Machine, Recipe
+    from notebook_launcher.planning.plan import Plan
+    from notebook_launcher.profiles import ClusterProfile
+
+
+@click.group(short_help="Build or pull a container image on the cluster.")
+def image() -> None:
+    """Make a container image: in a job without GPUs, which is queued for it and ends with it.
+
+    An image takes minutes of all that a machine has, and some gigabytes of room; login nodes are not meant for that.
+    """
+
+
+def _making(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that both have."""
+    for option in (
+        place_options,
+        click.option("--to", "-o", "output", metavar="IMAGE", help="Where the image goes; else to image_dir."),
+        click.option("--force", is_flag=True, help="Replace an image that is there already."),
+        click.option("--login", is_flag=True, help="On the login node, without a job: where nodes have no internet."),
+        click.option("--here", is_flag=True, help="On this machine."),
+        functools.partial(scheduler_options, without="o"),
+    ):
+        command = option(command)
+    return command
+
+
+@image.command(short_help="Build an image from a definition file.")
+@_making
+@click.argument("name", required=False, metavar="[NAME|FILE.def]")
+@click.pass_context
+def build(ctx: click.Context, /, name: str | None, *, where: Where, **how: Any) -> int:
+    """Build an image from a definition file: one that comes along, one of yours, or an environment's.
+
+    \b
+      launch-notebook image build tensorflow
+      launch-notebook image build ./mine.def -o /proj/course/mine.sif -t 0:30:00
+      launch-notebook image build jupyterlab --here
+
+    These come along: jupyterlab, torch, torch-cpu, tensorflow, tensorflow-cpu.
+    """  # \b is click's mark for lines to be left alone
+    from notebook_launcher.environments.images import build_recipe
+
+    return _make(ctx, where, lambda profile: build_recipe(name, profile), **how)
+
+
+@image.command(short_help="Pull an image from a registry.")
+@_making
+@click.argument("source", required=False, metavar="SOURCE|ENVIRONMENT")
+@click.pass_context
+def pull(ctx: click.Context, /, source: str | None, *, where: Where, **how: Any) -> int:
+    """Pull an image from a registry, and make one file of it.
+
+    \b
+      launch-notebook image pull docker://NAME:TAG
+      launch-notebook image pull tf-gpu        from where the profile says
+    """  # \b is click's mark for lines to be left alone
+    from notebook_launcher.environments.images import pull_recipe
+
+    return _make(ctx, where, lambda profile: pull_recipe(source, profile), **how)
+
+
+def _make(
+    ctx: click.Context,
+    where: Where,
+    recipe_for: Callable[[ClusterProfile], Recipe],
+    *,
+    output: str | None,
+    force: bool,
+    login: bool,
+    here: bool,
+) -> int:
+    import dataclasses
+
+    from notebook_launcher.environments.images import make_image
+
+    if login and here:
+        raise UsageError("--login and --here exclude each other.")
+    place = where.place()
+    recipe = recipe_for(place.profile)
+    machine: Machine = "here" if here else "login" if login else place.profile.container.build
+    if output:
+        recipe = dataclasses.replace(recipe, image=output)
+    elif here:
+        recipe = dataclasses.replace(recipe, image=recipe.image.rpartition("/")[2])
+    plan = _plan(where, machine, ctx.obj[ASKED_FLAGS])
+    with played(where) as (view, prompts, interrupts):
+        make_image(plan, recipe, machine, view, prompts, interrupts, force=force)
+    return view.exit_code
+
+
+def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Plan:
+    """Return the plan of the job, or of none: then nothing is asked of a scheduler."""
+    from notebook_launcher.core.request import Request
+    from notebook_launcher.planning.plan import Place, Plan
+    from notebook_launcher.profiles import ClusterProfile, Environment
+
+    asked = Request(flags)
+    if asked.gpus:
+        raise UsageError("An image is made without GPUs.", why="No build uses one, and others wait for it.")
+    if machine == "job":
+        return plan_without_gpus(where, flags)
+    if flags:
+        raise UsageError(
+            "There is no job that flags of the scheduler could be for.",
+            why=f"The image is made on {'this machine' if machine == 'here' else 'the login node'}.",
+        )
+    place = Place(ClusterProfile(), None, None, "local") if machine == "here" else where.place()
+    return Plan(place, Request({}), None, Environment(), None)
+
+
+COMMANDS: tuple[click.Command, ...] = (image,)

@@ -1,0 +1,92 @@
+"""What a shell is offered on TAB: names that this machine knows. Nothing is contacted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from notebook_launcher.core.errors import UsageError
+
+SHELLS = ("bash", "zsh", "fish")
+TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one that is completed
+
+
+def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the sessions that were seen last, the newest first; behind two dashes, environments."""
+    from notebook_launcher.core.local_state import seen_sessions
+
+    if isinstance(ctx.command, TakesEnvironment) and "--" in ctx.meta.get(TYPED, ()):
+        return _environments(ctx.params, incomplete)
+    return [CompletionItem(name, help=about) for name, about in seen_sessions() if name.startswith(incomplete)]
+
+
+def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the cluster profiles that there are."""
+    from notebook_launcher.profiles.store import profile_names
+
+    return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
+
+
+def complete_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the courses that were taken, or else files."""
+    return complete_kept_course(_ctx, _parameter, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def complete_kept_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the courses that were taken."""
+    from notebook_launcher.profiles.courses import kept_courses
+
+    return [CompletionItem(name) for name in kept_courses() if name.startswith(incomplete)]
+
+
+class TakesEnvironment(click.Command):
+    """A command that takes an environment after two dashes."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the options; behind the two dashes the profile's environments."""
+        if "--" in ctx.meta.get(TYPED, ()):
+            return _environments(ctx.params, incomplete)
+        return super().shell_complete(ctx, incomplete)
+
+
+def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionItem]:
+    from notebook_launcher.core.errors import LauncherError
+    from notebook_launcher.planning.plan import Ask, Here, place_so_far
+
+    try:
+        ask = Ask(cluster=typed.get("cluster"), host=typed.get("host"), course=typed.get("course"))
+        environments = place_so_far(ask, Here.look()).profile.environments
+    except LauncherError:  # a launch will say what is wrong
+        return []
+    return [
+        CompletionItem(name, help=environment.description)
+        for name, environment in environments.items()
+        if name.startswith(incomplete)
+    ]
+
+
+@click.command(short_help="Print what makes TAB complete in your shell.")
+@click.argument("shell", type=click.Choice(SHELLS), default="bash")
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> int:
+    """Print what makes TAB complete commands, flags, sessions, profiles and environments in your shell.
+
+    \b
+      bash:  eval "$(launch-notebook completion bash)"            in ~/.bashrc
+      zsh:   eval "$(launch-notebook completion zsh)"             in ~/.zshrc
+      fish:  launch-notebook completion fish | source             in ~/.config/fish/config.fish
+    """  # \b is click's mark for lines to be left alone
+    root = ctx.find_root()
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise UsageError(f"There is no completion for {shell}.")
+    program = root.info_name or "launch-notebook"
+    source = kind(root.command, {}, program, f"_{program.replace('-', '_').upper()}_COMPLETE").source()
+    click.echo(source)
+    return 0
+
+
+COMMANDS = (completion,)

@@ -1,0 +1,96 @@
+"""How a bench is shown: some lines that update in place in a terminal, a line for each step elsewhere."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from notebook_launcher.cli.views.clock import stopwatch
+from notebook_launcher.cli.views.errors import elapsed
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+MOST_LINES = 6  # of combinations that run, in the live view
+
+
+class BenchView:
+    """Shows one bench on a console. ``aside``: for steps where nothing can update in place."""
+
+    def __init__(self, console: Console, aside: Console) -> None:
+        self._console, self._aside = console, aside
+        self._live: Live | None = None
+        self._step: events.BenchStep | None = None
+        self._since: dict[str, float] = {}  # when each was first seen to run
+
+    def show(self, event: events.BenchStep | events.BenchReported) -> None:
+        """Show where it stands, or where the report is."""
+        if isinstance(event, events.BenchReported):
+            self.stop()
+            for line in report_lines(event):
+                self._print(self._console, line)
+            return
+        now = elapsed()
+        self._step = event
+        self._since = {name: self._since.get(name, now) for name in event.running}
+        in_place = self._console.is_terminal and not self._console.is_dumb_terminal
+        if not in_place or _lasts(event):
+            self.stop()
+            self._print(self._aside, event.what if in_place else f"{event.what} ({counts(event)})")
+        if in_place and (event.waiting or event.running):
+            self._update()
+
+    def stop(self) -> None:
+        """Take the live lines away; they come again with the next step."""
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def _update(self) -> None:
+        from rich.live import Live
+
+        if self._live is None:
+            self._live = Live(console=self._console, get_renderable=self._lines, refresh_per_second=2, transient=True)
+            self._live.start()
+        self._live.refresh()
+
+    def _lines(self) -> Text:
+        from rich.text import Text
+
+        step = self._step
+        if step is None:
+            return Text("")
+        lines = [f"{stopwatch(elapsed())}  {counts(step)}"]
+        lines += [f"  {name}  {stopwatch(elapsed() - self._since[name])}" for name in step.running[:MOST_LINES]]
+        if len(step.running) > MOST_LINES:
+            lines.append(f"  and {len(step.running) - MOST_LINES} more")
+        lines += [] if _lasts(step) else [f"  {step.what}"]
+        return Text(printable("\n".join(lines)), no_wrap=True, overflow="ellipsis")
+
+    def _print(self, console: Console, text: str) -> None:
+        soft = not console.is_terminal
+        console.print(printable(text), soft_wrap=soft, highlight=False, markup=False)
+
+
+def counts(step: events.BenchStep) -> str:
+    """Return how many combinations stand where: ``4 of 12 done, 1 failed, 4 run, 3 wait``."""
+    total = len(step.waiting) + len(step.running) + len(step.done) + len(step.failed)
+    parts = [f"{len(step.done)} of {total} done"]
+    parts += [f"{len(step.failed)} failed"] if step.failed else []
+    parts += [f"{len(step.running)} run"] if step.running else []
+    parts += [f"{len(step.waiting)} wait"] if step.waiting else []
+    return ", ".join(parts)
+
+
+def _lasts(step: events.BenchStep) -> bool:
+    """Whether a step is worth a line that stays: what failed."""
+    return " failed: " in step.what
+
+
+def report_lines(event: events.BenchReported) -> list[str]:
+    """Return where the report is, and what is in it."""
+    results = {0: "no results, and tells why", 1: "one result"}.get(event.rows, f"{event.rows} results")
+    return [f"The report has {results}:", *(f"  {path}" for path in (event.html, event.markdown, event.csv))]

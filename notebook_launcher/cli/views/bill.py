@@ -1,0 +1,97 @@
+"""The bill as a terminal shows it: a line for each thing that was used, and what to type next time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from notebook_launcher.cli.views.forecast import counted
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.request import format_walltime
+from notebook_launcher.core.text import printable
+from notebook_launcher.usage.totals import gigabytes, span
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def show_receipt(console: Console, bill: events.Bill) -> None:
+    """Print a bill: in a terminal folded within its column, elsewhere each row on one line."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(
+        printable(title(bill)), style="bold", highlight=False, markup=False, soft_wrap=not console.is_terminal
+    )
+    if not console.is_terminal:
+        for label, text in rows(bill):
+            console.print(f"  {label:<11}{printable(text)}", highlight=False, markup=False, soft_wrap=True)
+        return
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in rows(bill):
+        style = {"next time": "bold", "because": "dim", "measured": "dim"}.get(label, "")
+        table.add_row(label, Text(printable(text), style=style))
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+
+
+def title(bill: events.Bill) -> str:
+    """Return which session it is, and how long it was there."""
+    where = f" on {bill.node}" if bill.node else ""
+    limit = f" of {format_walltime(timedelta(seconds=bill.walltime))}" if bill.walltime else ""
+    return f"Session {bill.session}{where}: {span(bill.wall or 0)}{limit}"
+
+
+def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
+    """Yield a name and a text for everything that is known."""
+    if bill.cpu_used is not None and bill.wall:
+        yield "CPU", _cpu(bill, bill.cpu_used, bill.wall)
+    elif bill.cores:
+        yield "CPU", f"{counted(bill.cores, 'core')}; how much of that was used is not told"
+    if bill.memory_peak is not None:
+        of = f" of {gigabytes(bill.memory_asked)}" if bill.memory_asked else ""
+        yield "memory", f"{gigabytes(bill.memory_peak)}{of} GiB at most"
+    if bill.gpus or bill.gpu_percent is not None:
+        yield "GPU", _gpu(bill)
+    elif bill.energy:
+        yield "energy", f"{_amount(bill.energy)} Wh (all of the {bill.energy_of})"
+    if bill.cost is not None:
+        yield "cost", f"{_amount(bill.cost)} {bill.unit}"
+    yield "measured", bill.measured
+    if bill.advice:
+        yield "next time", " ".join(flags for flags, _ in bill.advice)
+        yield "because", "; ".join(why for _, why in bill.advice)
+
+
+def _cpu(bill: events.Bill, used: float, wall: int) -> str:
+    """Return how many cores were busy, and why Slurm's CPUTime is another, far larger number."""
+    of = f" of {counted(bill.cores, 'core')}" if bill.cores else " cores"
+    text = (
+        f"{used / wall:.2f}{of} busy: {span(used)} of CPU time"
+        if used / wall < 0.1
+        else (f"{used / wall:.1f}{of} busy: {span(used)} of CPU time")
+    )
+    if bill.cpu_reserved:
+        text += f" (Slurm's CPUTime says {span(bill.cpu_reserved)}: that is time × cores, not use)"
+    return text
+
+
+def _gpu(bill: events.Bill) -> str:
+    kind = bill.gpu_type or ("GPU" if bill.gpus == 1 else "GPUs")
+    parts = []
+    if bill.gpu_percent is not None:
+        parts.append(f"busy {bill.gpu_percent:.0f} % of the time")
+    if bill.gpu_memory_peak is not None:
+        of = f" of {gigabytes(bill.gpu_memory_total)}" if bill.gpu_memory_total else ""
+        parts.append(f"{gigabytes(bill.gpu_memory_peak)}{of} GiB at most")
+    if bill.energy:
+        parts.append(f"{_amount(bill.energy)} Wh" + (" (all of the node)" if bill.energy_of == "node" else ""))
+    count = f"{bill.gpus} {kind}" if bill.gpus else kind
+    return f"{count}: {', '.join(parts) or 'its use was not told'}"
+
+
+def _amount(number: float) -> str:
+    return f"{number:.0f}" if number >= 100 else f"{number:.1f}" if number >= 1 else f"{number:.2f}"

@@ -1,0 +1,80 @@
+"""What is shown of checks: a line or two for each, with a mark that says the same without colour, and a last word."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_MARKS = {"ok": "✓", "fault": "✗", "warning": "!", "unknown": "?", "skipped": "–"}
+_PLAIN_MARKS = {"ok": "ok", "fault": "XX", "warning": "!!", "unknown": "??", "skipped": "--"}  # where there is no ✓
+_STYLES = {"ok": "green", "fault": "bold red", "warning": "yellow", "unknown": "yellow", "skipped": "dim"}
+_NAME = 18  # columns for the name of a check, so that what was found stands in one column
+_LEAST = 30  # columns for what was found; a narrower terminal folds by itself
+
+
+def show_check(console: Console, event: events.Checked) -> None:
+    """Print one check: its mark, its name, what was found, and below that the mend."""
+    from rich.text import Text
+
+    mark = _mark(console, event.result)
+    name = printable(event.check)
+    if len(name) > _NAME and console.is_terminal:  # a line of its own
+        console.print(Text(f"{mark} {name}", style=_STYLES.get(event.result, "")), soft_wrap=True, highlight=False)
+        mark = name = " "
+    head = f"{mark} {name:<{_NAME}}  "
+    found = _folded(console, printable(event.found), len(head))
+    mend = _folded(console, f"→ {printable(event.mend)}", len(head)) if event.mend else []
+    style = _STYLES.get(event.result, "")
+    for number, line in enumerate(found or [""]):
+        text = Text()
+        text.append(head if number == 0 else " " * len(head), style=style)
+        text.append(line, style="" if event.result in ("ok", "unknown") else style.replace("bold ", ""))
+        console.print(text, soft_wrap=True, highlight=False)
+    for line in mend:
+        console.print(Text(" " * len(head) + line), soft_wrap=True, highlight=False)
+
+
+def checked_words(event: events.CheckedAll) -> str:
+    """Return the last word; what comes of a fault is told as the error that it is."""
+    said = [f"{event.passed} checks passed"]
+    for names, what in (
+        (event.faults, "failed"),
+        (event.warnings, "to be looked at"),
+        (event.unknown, "not found out"),
+        (event.skipped, "left out"),
+    ):
+        if names:
+            said.append(f"{what}: {', '.join(names)}")
+    summary = f"{'; '.join(said)}."
+    if event.faults:
+        return printable(summary)
+    is_open = _STOPS & {*event.warnings, *event.unknown}
+    return printable(f"{'No fault was found' if is_open else 'Nothing is in the way of a launch'}. {summary}")
+
+
+# without these nothing starts: as long as one of them is not well, nothing is promised
+_STOPS = frozenset({"image", "image digest", "environment", "JupyterLab"})
+
+
+def _mark(console: Console, result: str) -> str:
+    try:
+        "✓✗–→".encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return _PLAIN_MARKS.get(result, "??")
+    return _MARKS.get(result, "?")
+
+
+def _folded(console: Console, text: str, indent: int) -> list[str]:
+    """Fold between words where a person reads; a program gets one line."""
+    lines = text.split("\n")
+    if not console.is_terminal:
+        return [" ".join(line.strip() for line in lines)]
+    width = max(_LEAST, console.width - indent)
+    return [part for line in lines for part in textwrap.wrap(line, width, break_long_words=False,
+                                                            break_on_hyphens=False)]  # fmt: skip

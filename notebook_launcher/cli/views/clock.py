@@ -1,0 +1,46 @@
+"""Times as people say them, on the clock of the machine that they sit at."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from notebook_launcher.core import timestamps as moments
+
+
+def moment(text: str | None) -> datetime | None:
+    """Return a time in ISO with its zone; ``None`` for what is no such time."""
+    at = moments.moment(text)
+    return at if at and at.tzinfo else None
+
+
+def clock(at: datetime, now: datetime) -> str:
+    """Return a time as short as it can be understood at ``now``: ``14:20``, ``Mon 14:20``, ``2026-12-01 14:20``.
+
+    Both have a zone; the answer is on the clock of ``now``.
+    """
+    at = at.astimezone(now.tzinfo)
+    if at.date() == now.date():
+        return f"{at:%H:%M}"
+    if timedelta(0) < at.date() - now.date() < timedelta(days=7):
+        return f"{at:%a %H:%M}"
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def ago(since: datetime, now: datetime) -> str:
+    """Return how long ago something was: ``40 s ago``, ``2 min ago``, ``3 h ago``."""
+    return f"{_rough((now - since).total_seconds())} ago"
+
+
+def _rough(seconds: float) -> str:
+    if seconds < 60:
+        return f"{max(0, int(seconds))} s"
+    if seconds < 2 * 3600:
+        return f"{int(seconds // 60)} min"
+    return f"{int(seconds // 3600)} h"
+
+
+def stopwatch(seconds: float) -> str:
+    """Return a time that has passed as a stopwatch shows it: ``0:07``, ``12:30``, ``3:05:00``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

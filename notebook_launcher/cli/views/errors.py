@@ -1,0 +1,91 @@
+"""An error as the user sees it: a sentence, the evidence, what to type next, and the end of the log."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+import textwrap
+import time
+from datetime import datetime, timezone
+
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.events.launch import Event, Problem
+from notebook_launcher.core.text import finite, printable
+
+EVENTS_VERSION = 1  # of the schema of --json: it changes when a field changes its meaning or goes away
+
+_BEGAN = time.monotonic()  # imported as soon as the command begins to run
+
+
+def elapsed() -> float:
+    """Return the seconds since the command began to run."""
+    return time.monotonic() - _BEGAN
+
+
+def json_line(event: Event) -> str:
+    """Return an event as one line of ``--json``."""
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    head = {"event": event.name, "version": EVENTS_VERSION, "time": now, "elapsed": round(elapsed(), 3)}
+    return json.dumps(finite({**head, **event.data()}), allow_nan=False)
+
+
+def report(error: LauncherError, *, as_json: bool) -> int:
+    """Show an error (on stderr, or as an event on stdout) and return its exit code."""
+    try:
+        _show(error, as_json=as_json)
+    except OSError:  # who read us, or the terminal, has gone
+        sys.stdout = sys.stderr = io.StringIO()  # or the interpreter would try once more, and complain
+    return error.exit_code
+
+
+def _show(error: LauncherError, *, as_json: bool) -> None:
+    if as_json:
+        problem = Problem(error.kind, error.what, error.why, error.mend, error.log, error.exit_code)
+        print(json_line(problem), flush=True)
+    elif sys.stderr.isatty():
+        _in_colour(error)
+    else:
+        sys.stderr.write("".join(f"{line}\n" for line in error_lines(error)))
+
+
+def error_lines(error: LauncherError) -> list[str]:
+    """Return the error as lines of plain text."""
+    lines = [f"launch-notebook: {error.what}"]
+    if error.why:
+        lines.append(f"  {error.why}")
+    if error.log:
+        lines.append("  The end of the job's log:")
+        lines += [f"  | {line}" for line in error.log]
+    if error.mend:
+        lines.append(f"  → {error.mend}")
+    return [printable(line).replace("\n", "\n  ") for line in lines]
+
+
+def _in_colour(error: LauncherError) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, emoji=False)
+    for line in error_lines(error):
+        style = "bold red" if line.startswith("launch-notebook") else "dim" if line.startswith("  |") else ""
+        for part in _folded(line, console.width):
+            console.print(Text(part, style=style), soft_wrap=True)
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """Fold between words, and no command that fits a line; a word that is longer is folded by the terminal alone."""
+    below = "  | " if line.startswith("  |") else "    " if line.startswith("  →") else "  "
+    whole = _COMMAND.sub(lambda found: found[0].replace(" ", _FIXED) if len(found[0]) < width - 4 else found[0], line)
+    parts = [
+        part
+        for number, one in enumerate(whole.split("\n"))
+        for part in textwrap.wrap(one, width, subsequent_indent=below if number == 0 else "  ", break_long_words=False,
+                                  break_on_hyphens=False, replace_whitespace=False) or [""]
+    ]  # fmt: skip
+    return [part.replace(_FIXED, " ") for part in parts]
+
+
+_COMMAND = re.compile(r"launch-notebook( [^\s;,:()]+)+")
+_FIXED = "\ue000"  # a blank at which nothing is folded; no text has this character

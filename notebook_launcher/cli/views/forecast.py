@@ -1,0 +1,194 @@
+"""What is shown of a forecast and of the queue: a sentence, and tables that fit a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from notebook_launcher.cli.views.clock import clock, moment
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.request import format_walltime, parse_walltime
+from notebook_launcher.core.text import printable
+from notebook_launcher.usage.totals import span
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_UNFOLDED = 1000  # columns; what a program reads is not folded
+
+Tabled: TypeAlias = events.Forecast | events.Variation | events.Compared | events.Queue
+
+
+class Tables:
+    """Prints forecasts and queues; variations are kept until all are there."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._variations: list[events.Variation] = []
+        self._can_start = True
+
+    def show(self, event: Tabled, now: datetime) -> None:
+        """Print one event. ``now`` has the reader's zone."""
+        if isinstance(event, events.Forecast):
+            self._forecast(event, now)
+        elif isinstance(event, events.Variation):
+            self._variations.append(event)
+        elif isinstance(event, events.Compared):
+            self._compared(event, now)
+        else:
+            self._queue(event)
+
+    # --- when ---
+
+    def _forecast(self, event: events.Forecast, now: datetime) -> None:
+        self._can_start = not event.what
+        if event.what:
+            self._line(event.what, "bold red")
+            for line in filter(None, (event.why, f"→ {event.mend}" if event.mend else "")):
+                self._line(f"  {line}")
+        else:
+            start = start_of(event.start, event.seconds, now, " your time" if _is_elsewhere(event.start, now) else "")
+            text = f"{start}{_place(event)}, with {event.flags}"
+            if event.held_up:
+                self._line(event.held_up, "bold yellow")
+                self._line(f"Without that: {text}")
+            else:
+                self._line(text[0].upper() + text[1:], "bold green")
+        if event.note:
+            self._line(event.note, "yellow")
+
+    def _compared(self, event: events.Compared, now: datetime) -> None:
+        sooner = [other for other in self._variations if other.sooner]
+        if sooner:
+            title = "Sooner" if self._can_start else "This would start"
+            self._line(f"\n{title}{' (your time)' if _is_elsewhere(event.as_of, now) else ''}:")
+            notes = list(dict.fromkeys(other.note for other in sooner if other.note))
+            marks = {note: " " + "*" * count for count, note in enumerate(notes, 1)} | {"": ""}
+            rows = [
+                (start_of(other.start, other.seconds, now), other.flags, _where(other) + marks[other.note])
+                for other in sooner
+            ]
+            self._table(("", "", ""), rows, indent=2)
+            for note in notes:
+                self._line(f" {marks[note]} {note}")
+        for title, others in (
+            ("No sooner", [other for other in self._variations if not other.sooner and not other.what]),
+            ("Not possible", [other for other in self._variations if other.what]),
+        ):
+            if others:
+                self._line(f"{title}: {'; '.join(other.flags for other in others)}")
+        if event.text:
+            self._line(f"\n{event.text}" if self._variations else event.text, "dim")
+        self._variations.clear()
+
+    # --- queue ---
+
+    def _queue(self, event: events.Queue) -> None:
+        rows = [row for partition in event.partitions for row in _partition_rows(partition)]
+        headings = ("Partition", "Limit", "", "Free", "Busy", "Out", "Waiting", "GPUs asked")
+        self._table(headings, rows, numbers=range(3, 8))
+        gpus = [f"{_kind(load)} {_told(load.free)} of {_all(load)} free" for load in event.gpus]
+        self._line(f"\nGPUs in all: {', '.join(gpus)}." if gpus else "")
+        self._line(_waiting(event))
+
+    # --- both ---
+
+    def _line(self, text: str, style: str = "") -> None:
+        folded = self._console.is_terminal  # at words; what a program reads stays one line
+        self._console.print(printable(text), style=style, soft_wrap=not folded, highlight=False, markup=False)
+
+    def _table(
+        self, headings: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0, numbers: Iterable[int] = ()
+    ) -> None:
+        from rich.padding import Padding
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=any(headings), pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for place, heading in enumerate(headings):
+            table.add_column(heading, justify="right" if place in numbers else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        width = self._console.width
+        if not self._console.is_terminal:
+            self._console.width = _UNFOLDED
+        self._console.print(Padding(table, (0, 0, 0, indent), expand=False))
+        self._console.width = width
+
+
+def start_of(start: str | None, seconds: int | None, now: datetime, whose: str = "") -> str:
+    """Return when something starts: ``now``, or ``≈ 14:20 (in 1 h 12 min)`` on the reader's clock.
+
+    ``whose``: what is said behind the time about the clock that it is on.
+    """
+    if not start or not seconds:
+        return "now"
+    at = moment(start)
+    return f"≈ {clock(at, now) if at else printable(start)}{whose} (in {span(max(seconds, 60))})"
+
+
+def _is_elsewhere(time: str | None, now: datetime) -> bool:
+    """Whether the cluster's clock shows another hour than the reader's."""
+    at = moment(time)
+    return at is not None and at.utcoffset() != at.astimezone(now.tzinfo).utcoffset()
+
+
+def _place(event: events.Forecast) -> str:
+    nodes = f" on {event.nodes}" if event.nodes else ""
+    return f"{nodes} in partition {event.partition}" if event.partition else nodes
+
+
+def _where(event: events.Variation) -> str:
+    return f"{event.partition} ({event.nodes})" if event.partition and event.nodes else event.partition or ""
+
+
+def _walltime(text: str) -> str:
+    try:
+        return format_walltime(parse_walltime(text))
+    except UsageError:  # in words of the scheduler's own
+        return text
+
+
+def _partition_rows(partition: events.PartitionLoad) -> list[tuple[str, ...]]:
+    """Return a row for each kind of GPU, and one for cores where nodes have none."""
+    state = "closed" if partition.up is False else "default" if partition.default else ""
+    name = f"{partition.name} ({state})" if state else partition.name
+    limit = _walltime(partition.walltime) if partition.walltime else ""
+    has_cores = _all(partition.cores) != "0" or not partition.gpus
+    loads = [*partition.gpus, *([partition.cores] if has_cores else [])]
+    rows: list[tuple[str, ...]] = []
+    for load in loads:
+        first = (name, limit) if not rows else ("", "")
+        last = (_told(partition.waiting), _told(partition.waiting_gpus)) if not rows else ("", "")
+        rows.append((*first, _kind(load), _told(load.free), _told(load.busy), str(load.out), *last))
+    return rows
+
+
+def _kind(load: events.Load) -> str:
+    return load.type or "GPU"
+
+
+def _told(count: int | None) -> str:
+    return "?" if count is None else str(count)
+
+
+def _all(load: events.Load) -> str:
+    return "?" if load.free is None or load.busy is None else str(load.free + load.busy + load.out)
+
+
+def _waiting(event: events.Queue) -> str:
+    if event.waiting is None or event.yours is None:
+        return "The scheduler does not tell what waits."
+    if event.hidden:
+        return f"Waiting: {counted(event.yours, 'job')} of yours. Other people's jobs are hidden from you here."
+    if not event.waiting:
+        return "Nothing waits."
+    gpus = f" ({counted(event.waiting_gpus, 'GPU')} asked for)" if event.waiting_gpus else ""
+    return f"Waiting: {counted(event.waiting, 'job')}{gpus}, {event.yours or 'none'} of them yours."
+
+
+def counted(count: int, name: str) -> str:
+    """Return a number of things in words: ``1 job``, ``2 jobs``."""
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"

@@ -1,0 +1,140 @@
+"""The desktop's own notifications (``--notify``), by whatever this machine has for that; a terminal's bell and word.
+
+What is told is data for those programs, never an option or a piece of a script; and never an address with a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+
+from notebook_launcher.core.errors import CancelFailed, Interrupted, LauncherError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.text import printable
+
+TITLE = "launch-notebook"
+GONE_WITHIN = 3.0  # seconds that a program may take, once we want to end ourselves
+_LONGEST = 300  # characters of a text
+
+_OSASCRIPT = (
+    "on run argv",
+    "display notification (item 2 of argv) with title (item 1 of argv)",
+    "end run",
+)
+# PowerShell's own identity, because a program that is not installed has none; the texts come by the environment
+_POWERSHELL = """
+$null = [Windows.UI.Notifications.ToastNotificationManager, Windows.UI.Notifications, ContentType = WindowsRuntime]
+$kind = [Windows.UI.Notifications.ToastTemplateType]::ToastText02
+$toast = [Windows.UI.Notifications.ToastNotificationManager]::GetTemplateContent($kind)
+$lines = $toast.GetElementsByTagName('text')
+$null = $lines.Item(0).AppendChild($toast.CreateTextNode($env:NBL_TITLE))
+$null = $lines.Item(1).AppendChild($toast.CreateTextNode($env:NBL_TEXT))
+$id = '{1AC14E77-02E7-4E5D-B744-2EB1AE5198B7}\\WindowsPowerShell\\v1.0\\powershell.exe'
+$notification = [Windows.UI.Notifications.ToastNotification]::new($toast)
+[Windows.UI.Notifications.ToastNotificationManager]::CreateToastNotifier($id).Show($notification)
+"""
+
+
+def worth_telling(event: events.Event) -> str | None:
+    """Return what the desktop is told of an event, ``None``: nothing."""
+    if isinstance(event, events.Ready):
+        return f"JupyterLab is ready on {event.node}."
+    if isinstance(event, events.TimeLeft):
+        return f"{in_words(event.seconds_left)} left: job {event.job} ends then."
+    if isinstance(event, events.Idle):
+        return event.text
+    if isinstance(event, events.Ended) and event.by_itself:
+        return event.text
+    return None
+
+
+def worth_telling_at_the_end(error: BaseException | None) -> str | None:
+    """Return what the desktop is told of an error that ends everything; nothing of what the user did."""
+    if isinstance(error, LauncherError) and not isinstance(error, Interrupted | CancelFailed):
+        return error.what
+    return None
+
+
+def in_words(seconds: int) -> str:
+    """Return a time left as people say it: ``15 minutes``, ``1 minute``, ``40 seconds``."""
+    if seconds < 50:
+        return f"{seconds} seconds"
+    minutes = round(seconds / 60)
+    return f"{minutes} minute{'' if minutes == 1 else 's'}"
+
+
+class Notifier:
+    """Tells the desktop. ``say``: where nothing here can, that is said once, in a sentence.
+
+    ``write``: writes to the terminal, ``None``: there is none. Many terminals show such a word as a notification.
+    """
+
+    def __init__(self, say: Callable[[str], None], write: Callable[[str], None] | None) -> None:
+        self._say, self._write = say, write
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._said = False
+
+    def tell(self, text: str) -> None:
+        """Tell something, and wait for nothing."""
+        text = " ".join(printable(text).split())[:_LONGEST]
+        command = command_for(sys.platform, text)
+        if command is None or not self._run(*command):
+            self._tell_terminal(text)
+
+    def close(self) -> None:
+        """Wait a moment for what is being told, and no longer."""
+        while self._running:
+            program = self._running.pop()
+            try:
+                program.wait(GONE_WITHIN)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                program.wait()
+
+    def _run(self, argv: list[str], env: Mapping[str, str]) -> bool:
+        self._running = [program for program in self._running if program.poll() is None]
+        nothing = subprocess.DEVNULL
+        with contextlib.suppress(OSError):
+            self._running.append(
+                subprocess.Popen(
+                    argv,
+                    env={**os.environ, **env},
+                    stdin=nothing,
+                    stdout=nothing,
+                    stderr=nothing,
+                    start_new_session=True,  # our Ctrl-C is not for it
+                )
+            )
+            return True
+        return False
+
+    def _tell_terminal(self, text: str) -> None:
+        if self._write is not None:
+            self._write(f"\x1b]9;{TITLE}: {text}\x07")
+        if not self._said:
+            self._said = True
+            instead = "; the terminal is told instead" if self._write is not None else ""
+            self._say(f"This machine has no {_NAMES.get(sys.platform, 'notify-send')} for notifications{instead}.")
+
+
+_NAMES = {"darwin": "osascript", "win32": "powershell"}
+
+
+def command_for(platform: str, text: str) -> tuple[list[str], dict[str, str]] | None:
+    """Return the command that shows a notification, and what its environment has besides; ``None``: there is none."""
+    program = shutil.which(_NAMES.get(platform, "notify-send"))
+    if program is None:
+        return None
+    if platform == "darwin":
+        lines = [word for line in _OSASCRIPT for word in ("-e", line)]
+        return [program, *lines, TITLE, text], {}
+    if platform == "win32":
+        words = ["-NoProfile", "-NonInteractive", "-WindowStyle", "Hidden", "-Command", _POWERSHELL]
+        return [program, *words], {"NBL_TITLE": TITLE, "NBL_TEXT": text}
+    # many notification servers read the text as markup
+    return [program, f"--app-name={TITLE}", "--", TITLE, html.escape(text, quote=False)], {}

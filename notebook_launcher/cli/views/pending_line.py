@@ -1,0 +1,70 @@
+"""The waiting line: what it says, and when that is worth a line of its own where nothing can update in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from notebook_launcher.cli.views.clock import ago, clock, moment, stopwatch
+from notebook_launcher.cli.views.errors import elapsed
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.text import Text
+
+_FRESH = timedelta(minutes=1)  # how old an estimate may be without that being said
+_MOVED = timedelta(minutes=2)  # by how much an estimate has to move to be told again where every line stays
+
+
+def waiting_parts(event: events.Waiting, now: datetime) -> list[str]:
+    """Return what there is to say of a job that waits, the most important first. ``now`` has a zone."""
+    if event.explanation.startswith(("waits ", "is ")):
+        parts = [f"job {event.job} {event.explanation}"]
+    else:
+        verb = "is suspended" if event.state == "SUSPENDED" else "waits"
+        parts = [f"job {event.job} {verb}: {event.explanation}"]
+    if event.estimate:
+        parts.append(_estimate(event, now))
+    if event.action:
+        parts.append(f"→ {event.action}")
+    return parts
+
+
+def _estimate(event: events.Waiting, now: datetime) -> str:
+    at = moment(event.estimate)
+    if at is None:
+        return f"≈ {event.estimate}"
+    text = f"≈ {clock(at, now)}" if at > now - _FRESH else f"it was expected to start at {clock(at, now)}"
+    read = moment(event.as_of) or now
+    return f"{text}, as of {ago(read, now)}" if now - read >= _FRESH else text
+
+
+def is_news(event: events.Waiting, last: events.Waiting | None, now: datetime) -> bool:
+    """Whether an event says something that the last one did not; an estimate that shifts a little is no news."""
+    if last is None or (event.state, event.explanation, event.action) != (last.state, last.explanation, last.action):
+        return True
+    at, before = moment(event.estimate), moment(last.estimate)
+    if at is None or before is None:
+        return event.estimate != last.estimate
+    return abs(at - before) >= max(_MOVED, abs(at - now) / 10)
+
+
+class WaitingLine:
+    """One line with the time elapsed; where it does not fit the terminal, a line for each part."""
+
+    def __init__(self, parts: Callable[[], list[str]]) -> None:
+        self._parts = parts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        stamp = f"{stopwatch(elapsed())}  "
+        parts = [printable(part) for part in self._parts()]
+        line = stamp + "; ".join(parts)
+        if len(line) <= options.max_width:
+            yield Text(line, no_wrap=True)
+        else:
+            yield Text(stamp + "\n".join(parts), overflow="fold")

@@ -1,0 +1,204 @@
+"""The line that stands below the address while a session is held: time left and use, above the place where one types.
+
+Updating in place and typing do not go together on one line: what the terminal echoes would be drawn over, and ENTER
+moves the cursor. So the line is drawn one above the cursor, and redrawn without a movement that a key could disturb.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from notebook_launcher.cli.views.clock import stopwatch
+from notebook_launcher.cli.views.runs import cell_parts
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from notebook_launcher.core.usage_samples import GpuSample
+
+STALE = 60.0  # seconds after which a sample is not shown as the present
+SOON, SOONER = 900, 300  # seconds from which on the time left is yellow, and red
+_MANY = 4  # GPUs; of more only the mean is shown
+
+_SAVE, _RESTORE = "\x1b7", "\x1b8"
+_UP, _START, _ERASE_LINE, _ERASE_BELOW = "\x1b[1A", "\x1b[1G", "\x1b[2K", "\x1b[0J"
+
+
+def time_left(seconds: float | None) -> str:
+    """Return the time left in words: ``1:42:10 left``; nothing where there is no limit."""
+    if seconds is None:
+        return ""
+    return f"{stopwatch(seconds)} left" if seconds > 0 else "the time is over"
+
+
+def use_parts(event: events.Holding) -> list[str]:
+    """Return what a sample tells, the most important first."""
+    parts = [*_gpu_parts(event.gpus)]
+    if event.cpu_cores is not None:
+        parts.append(f"CPU {event.cpu_cores:.1f} cores")
+    if event.memory_mib is not None:
+        parts.append(f"memory {_gb(event.memory_mib)} GiB")
+    return parts
+
+
+def _gpu_parts(gpus: Sequence[GpuSample]) -> list[str]:
+    told = [gpu.percent for gpu in gpus if gpu.percent is not None]
+    if not gpus:
+        return []
+    if len(gpus) > _MANY:
+        return [f"{len(gpus)} GPUs {sum(told) / len(told):.0f} %"] if told else []
+    shown = " ".join("?" if gpu.percent is None else f"{gpu.percent:.0f} %" for gpu in gpus)
+    parts = [f"{'GPU' if len(gpus) == 1 else 'GPUs'} {shown}"] if told else []
+    used, most = gpus[0].memory_mib, gpus[0].memory_total_mib
+    if len(gpus) == 1 and used is not None and most is not None:
+        parts.append(f"{_gb(used)} of {most / 1024:.0f} GiB")
+    return parts
+
+
+def _gb(mib: float) -> str:
+    return f"{mib / 1024:.1f}"
+
+
+def fitted(parts: Sequence[str], width: int) -> str:
+    """Join what fits into ``width`` columns; the first part is cut off where it must be."""
+    line = ""
+    for part in filter(None, parts):
+        longer = f"{line} · {part}" if line else part
+        if len(longer) > width:
+            break
+        line = longer
+    first = next(filter(None, parts), "")
+    return line or (f"{first[: width - 1]}…" if first else "")
+
+
+class HeldLine:
+    """Draws the line in a terminal, each second. ``hide`` before anything else is printed, ``show`` afterwards.
+
+    ``clock``: seconds that go on while a laptop sleeps.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
+        self._console, self._clock = console, clock
+        self._event: events.Holding | None = None
+        self._cell: events.CellRuns | None = None
+        self._cell_at = 0.0
+        self._told_at = self._sampled_at = 0.0
+        self._sampled: str | None = None
+        self._trouble = ""
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._visible = False
+        self._drawn = ""
+        self._thread: threading.Thread | None = None
+
+    def tell(self, event: events.Holding) -> None:
+        """Take what is known now."""
+        with self._lock:
+            self._event, self._told_at = event, self._clock()
+            if event.sampled != self._sampled:
+                self._sampled, self._sampled_at = event.sampled, self._told_at
+        self._redraw()
+
+    def runs(self, event: events.CellRuns) -> None:
+        """Take how far a notebook is, which is said first."""
+        with self._lock:
+            self._cell, self._cell_at = event, self._clock()
+        self._redraw()
+
+    def trouble(self, text: str) -> None:
+        """Say first what is wrong; "": nothing is any more."""
+        with self._lock:
+            self._trouble = text
+        self._redraw()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What is left of the walltime; ``None``: no limit, or not known."""
+        if self._event is None or self._event.seconds_left is None:
+            return None
+        return max(0.0, self._event.seconds_left - (self._clock() - self._told_at))
+
+    def text(self, width: int) -> str:
+        """Return the line as it is now."""
+        cell = cell_parts(self._cell, self._clock() - self._cell_at) if self._cell else []
+        parts = [self._trouble, *cell, time_left(self.seconds_left)]
+        if self._event is not None and self._sampled and self._clock() - self._sampled_at <= STALE:
+            parts += use_parts(self._event)
+        return printable(fitted(parts, width)).replace("\n", " ")
+
+    def show(self) -> None:
+        """Draw the line, and keep it up to date, unless there is nothing to say."""
+        with self._lock:
+            if self._visible or self._over.is_set() or not self.text(79):
+                return
+            self._drawn = self._styled()
+            self._write(f"{self._drawn}\n")
+            self._visible = True
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._keep_up_to_date, name="held line", daemon=True)
+            self._thread.start()
+
+    def hide(self) -> None:
+        """Take the line away, with what stands where one types, and leave the cursor where it began."""
+        with self._lock:
+            if self._visible:
+                self._visible = False
+                self._write(f"{_UP}{_START}{_ERASE_BELOW}")
+
+    def typed(self) -> None:
+        """A line was typed, which has moved the cursor: draw anew in the same place, without what was typed."""
+        with self._lock:
+            if self._visible:
+                self._write(_UP)
+                self.hide()
+                self.show()
+
+    def close(self) -> None:
+        """Take it away for good."""
+        self._over.set()
+        self.hide()
+
+    def abandon(self) -> None:
+        """There is no terminal any more: write nothing from now on, without waiting for what is being written."""
+        self._over.set()
+        self._visible = False
+
+    def _keep_up_to_date(self) -> None:
+        while not self._over.wait(1.0 - self._clock() % 1.0):
+            self._redraw()
+
+    def _redraw(self) -> None:
+        with self._lock:
+            if not self._visible:
+                return
+            styled = self._styled()
+            if styled != self._drawn:
+                self._drawn = styled
+                self._write(f"{_SAVE}{_UP}{_START}{_ERASE_LINE}{styled}{_RESTORE}")
+
+    def _styled(self) -> str:
+        from rich.text import Text
+
+        line = Text(self.text(self._console.width - 1), style="dim")
+        left = self.seconds_left
+        if self._trouble:
+            line.stylize("not dim yellow", 0, len(self._trouble))
+        if left is not None and left <= SOON and (start := line.plain.find(time_left(left))) >= 0:
+            line.stylize(
+                "not dim bold red" if left <= SOONER else "not dim yellow", start, start + len(time_left(left))
+            )
+        with self._console.capture() as drawn:
+            self._console.print(line, end="", no_wrap=True, overflow="crop", highlight=False)
+        return drawn.get()
+
+    def _write(self, text: str) -> None:
+        try:
+            self._console.file.write(text)
+            self._console.file.flush()
+        except (OSError, ValueError):  # the terminal is gone; a signal tells so as well
+            self.abandon()

@@ -1,0 +1,299 @@
+"""How a session is and what it used, as small graphs of block characters; and the lines of its log."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeAlias
+
+from notebook_launcher.cli.views.clock import clock, moment
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.text import printable
+from notebook_launcher.jobs.session_index import how_far
+from notebook_launcher.usage.series import shrunk
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions
+    from rich.live import Live
+    from rich.text import Text
+
+BLOCKS, LETTERS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
+PIPE_COLUMNS = 60  # of a graph where nobody tells a width
+TALLEST = 4  # rows of a graph
+REPORT_ROWS = 3  # of each graph of a whole session: a report may be longer than the terminal
+_NUMBERS = 6  # columns of a number
+
+_PROGRAMS = {"jupyterlab": "JupyterLab", "shell": "a shell"}
+_STATES = {
+    "waiting": "waits",
+    "starting": "starts",
+    "running": "runs",
+    "suspended": "is suspended",
+    "ending": "is ending",
+    "ended": "has ended",
+    "gone": "is gone",
+    "unknown": "may run",
+}
+_STATE_STYLES = {
+    "running": "bold green",
+    "starting": "bold green",
+    "waiting": "bold yellow",
+    "suspended": "bold yellow",
+}
+_UNIT_STYLES = {"%": "green", "GiB": "cyan", "W": "yellow", "cores": "magenta"}
+
+Looked: TypeAlias = events.Status | events.Logged | events.Drawn
+
+
+class Looks:
+    """Shows a session, in a terminal in place: the next look at it is drawn over the last one."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._has_shown = False
+
+    def show(self, event: Looked) -> None:
+        """Show one event."""
+        if isinstance(event, events.Logged):
+            _print_line(event.text)
+        elif isinstance(event, events.Drawn):
+            self.pause()
+            self._console.print(printable(event.text), soft_wrap=True, highlight=False, markup=False)
+        elif self._console.is_terminal:
+            self._draw(event)
+        elif self._has_shown:
+            self._print([_one_line(event, _now())])
+        else:
+            self._has_shown = True
+            self._print(_Picture(event, _encodes_blocks(self._console)).lines(_now()))
+
+    def pause(self) -> None:
+        """Leave what is drawn where it stands: something else is to be shown."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self, event: events.Status) -> None:
+        from rich.live import Live
+
+        picture = _Picture(event, _encodes_blocks(self._console))
+        if event.whole:  # may be longer than the terminal, and comes once
+            self._console.print(picture)
+        elif self._live is None:
+            self._live = Live(picture, console=self._console, refresh_per_second=1)
+            self._live.start(refresh=True)
+        else:
+            self._live.update(picture, refresh=True)
+
+    def _print(self, lines: Sequence[tuple[str, str]]) -> None:
+        for text, _ in lines:
+            self._console.print(text.rstrip(), soft_wrap=True, highlight=False, markup=False)
+
+
+def _print_line(text: str) -> None:
+    """Print a line of a log: as it is for a program, fit to be shown on a terminal."""
+    if sys.stdout.isatty():
+        text = printable(text.rstrip("\r").rpartition("\r")[2])  # a progress bar: what is seen of it last
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _one(text: str) -> str:
+    """Return text fit to be shown, on one line."""
+    return printable(text).replace("\n", " ")
+
+
+def _hanging(text: Text, console: Console, width: int) -> list[Text]:
+    """Fold text between words; what does not fit the first line stands below what it says."""
+    indent = len(_SUBJECT.match(text.plain)[0])  # type: ignore[index]
+    first = text.wrap(console, width, overflow="fold")[0]
+    rest = text.plain[len(first) :].lstrip()
+    below = text[len(text) - len(rest) :].wrap(console, width - indent, overflow="fold")
+    for line in below:
+        line.pad_left(indent)
+    return [first, *(below if rest else ())]
+
+
+#: what is before the first word of a fact, and its name
+_SUBJECT = re.compile(r"(  (asked for |log +|directory )?)?")
+
+
+def _encodes_blocks(console: Console) -> bool:
+    try:
+        BLOCKS.encode(console.encoding)
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def _now() -> datetime:
+    return datetime.now().astimezone()
+
+
+def _one_line(event: events.Status, now: datetime) -> tuple[str, str]:
+    """Return what is new where every line stays."""
+    used = [f"{one.label} {_number(one.now, one.unit)} {one.unit}" for one in event.series if one.now is not None]
+    return _one(f"{now:%H:%M:%S}  {event.seen.state}  {', '.join(used)}"), ""
+
+
+class _Picture:
+    """A session's facts, a graph for each thing that it uses, and what should be known of it.
+
+    ``blocks``: whether the terminal can show block characters. The time left runs on while it is shown.
+    """
+
+    def __init__(self, event: events.Status, blocks: bool) -> None:
+        self._event, self._blocks = event, blocks
+        self._drawn_at = time.monotonic()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        from rich.text import Text
+
+        event, width = self._event, options.max_width
+        facts = [
+            line for text, style in self._facts(_now()) for line in _hanging(Text(text, style=style), console, width)
+        ]
+        notes = [line for text in self._notes() for line in Text(text, style="yellow").wrap(console, width)]
+        rows = REPORT_ROWS
+        if not event.whole:
+            left = console.size.height - 1 - len(facts) - len(notes) - 3  # a blank line, the heading, the times
+            rows = max(1, min(TALLEST, left // max(1, len(event.series))))
+        yield from facts
+        for text, style in self._graphs(width, rows, _now()):
+            head, _, numbers = text.partition("\t")
+            yield Text(head, style=style, no_wrap=True, overflow="crop").append(numbers, style="default")
+        yield from notes
+
+    def lines(self, now: datetime) -> list[tuple[str, str]]:
+        """Return it as lines for a program: nothing folded, the same at any width."""
+        columns = self._label_width + 1 + PIPE_COLUMNS + self._numbers_width
+        graphs = [(text.replace("\t", ""), style) for text, style in self._graphs(columns, 1, now)]
+        return [*self._facts(now), *graphs, *((text, "") for text in self._notes())]
+
+    # --- facts
+
+    def _facts(self, now: datetime) -> Iterator[tuple[str, str]]:
+        event, seen = self._event, self._event.seen
+        yield _one(self._headline(now)), _STATE_STYLES.get(seen.state, "bold")
+        about = [f"job {seen.job}{f' on {seen.cluster}' if seen.cluster else ''}" if seen.job else "no job is noted"]
+        what = seen.purpose or seen.notebook or _PROGRAMS.get(seen.program, seen.program)
+        about += [word for word in (seen.environment, what, how_far(seen)) if word]
+        created = moment(seen.created)
+        source = f" from {seen.launched_from}" if seen.launched_from else ""
+        about += [f"launched{source} at {clock(created, now)}"] if created else []
+        yield _one(f"  {', '.join(about)}"), ""
+        yield _one(f"  asked for {event.flags}"), "dim"
+        if event.idle_stop:
+            yield f"  it ends by itself after {_duration(event.idle_stop)} without use", "dim"
+        yield _one(f"  log       {event.log}"), "dim"
+        if not event.log.startswith(f"{seen.directory}/"):
+            yield _one(f"  directory {seen.directory}"), "dim"
+
+    def _headline(self, now: datetime) -> str:
+        seen = self._event.seen
+        text = f"Session {seen.session} {_STATES.get(seen.state, seen.state)}"
+        if seen.node and seen.state not in ("ended", "gone"):
+            text += f" on {seen.node}"
+        if seen.state in ("running", "starting", "suspended") and seen.seconds_left is not None:
+            ends = moment(seen.ends)
+            left = max(0, seen.seconds_left - int(time.monotonic() - self._drawn_at))
+            text += f"; {_duration(left)} left{f' (until {clock(ends, now)})' if ends else ''}"
+        return f"{text}: {seen.about}" if seen.about else text
+
+    def _notes(self) -> list[str]:
+        event = self._event
+        runs = event.seen.state in ("starting", "running")
+        nothing = ["  No samples of what it uses are there yet."] if runs and not event.series else []
+        return [*nothing, *(f"  {_one(note)}" for note in event.notes)]
+
+    # --- graphs
+
+    @property
+    def _label_width(self) -> int:
+        return max((len(one.label) for one in self._event.series), default=0) + 2
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        is_over = self._event.seen.state in ("ended", "gone")
+        return ("mean", "peak", "of") if is_over else ("now", "mean", "peak", "of")
+
+    @property
+    def _numbers_width(self) -> int:
+        return _NUMBERS * len(self._columns) + len(" cores")
+
+    def _graphs(self, width: int, rows: int, now: datetime) -> Iterator[tuple[str, str]]:
+        """Yield the lines of the graphs; a tab stands before what is not of the graph's colour."""
+        event, label = self._event, self._label_width
+        columns = max(8, width - label - 1 - self._numbers_width)
+        if not event.series:
+            return
+        yield "", ""
+        yield " " * (label + 1 + columns) + "".join(name.rjust(_NUMBERS) for name in self._columns), "dim"
+        for one in event.series:
+            is_low = (one.peak or 0.0) <= _top(one) / rows  # the rows above the first would be empty
+            lines = graph(shrunk(one.values, columns), _top(one), 1 if is_low else rows, blocks=self._blocks)
+            for place, line in enumerate(lines):
+                is_last = place == len(lines) - 1
+                name = f"  {_one(one.label)}" if is_last else ""
+                numbers = self._numbers(one) if is_last else ""
+                yield f"{name.ljust(label)} {line.ljust(columns)}\t{numbers}", _UNIT_STYLES.get(one.unit, "")
+        drawn = min(columns, max(len(one.values) for one in event.series))
+        yield " " * (label + 1) + self._times(drawn, now), "dim"
+
+    def _numbers(self, one: events.Series) -> str:
+        told = {"now": one.now, "mean": one.mean, "peak": one.peak, "of": one.most}
+        return "".join(_number(told[name], one.unit).rjust(_NUMBERS) for name in self._columns) + f" {_one(one.unit)}"
+
+    def _times(self, columns: int, now: datetime) -> str:
+        since, until = moment(self._event.since), moment(self._event.until)
+        if since is None or until is None:
+            return ""
+        first, last = clock(since, now), clock(until, now)
+        if len(first) + len(last) + 1 > columns:
+            return f"{first} to {last}" if first != last else first
+        return first + last.rjust(columns - len(first))
+
+
+def graph(values: Sequence[float | None], top: float, rows: int, *, blocks: bool = True) -> list[str]:
+    """Return values as ``rows`` lines, the highest first; 0 is the lowest character, and ``None`` a gap.
+
+    ``top``: the value that fills all of the height.
+    """
+    levels = BLOCKS if blocks else LETTERS
+    steps = [_steps(value, top, rows * len(levels)) for value in values]
+    lines = []
+    for row in reversed(range(rows)):
+        heights = (min(step - row * len(levels), len(levels)) for step in steps)
+        lines.append("".join(levels[height - 1] if height > 0 else " " for height in heights))
+    return lines
+
+
+def _steps(value: float | None, top: float, most: int) -> int:
+    if value is None:
+        return 0
+    return max(1, min(most, round(value / top * most))) if top > 0 else 1
+
+
+def _top(one: events.Series) -> float:
+    """Return what the height stands for: all that there is, or the most that was seen."""
+    return max(one.most or 0.0, one.peak or 0.0)
+
+
+def _number(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    if unit in ("%", "W") or value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _duration(seconds: int) -> str:
+    minutes = seconds // 60
+    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    if days:
+        return f"{days} {'day' if days == 1 else 'days'} {hours} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds} s"

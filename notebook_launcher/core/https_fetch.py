@@ -1,0 +1,126 @@
+"""Small files from the web: over https, of a limited size, within a limited time."""
+
+from __future__ import annotations
+
+import http.client
+import queue
+import threading
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import IO
+from urllib.parse import urlsplit
+
+from notebook_launcher import __version__
+from notebook_launcher.core.errors import FetchFailed, UsageError
+
+WITHIN = 30.0  # seconds for one file, however slowly it drips
+_SILENT_FOR = 10.0  # seconds for which a server may say nothing
+_PIECE = 64 * 1024  # bytes
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file: its content, and the address at which it was found in the end."""
+
+    content: bytes
+    url: str
+
+
+def check_address(url: str, *, plain: bool = False) -> None:
+    """Raise ``UsageError`` for an address that nothing is fetched from. ``plain``: whether http will do."""
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise UsageError("A name or a password stands in the address.",
+                         why="Everybody on this machine can read the arguments of a command.",
+                         mend="take an address that needs none, or fetch the file and name it")  # fmt: skip
+    if not parts.hostname or any(character <= " " or character > "~" for character in url):
+        raise UsageError(f"“{url}” is not an address.", mend="for example: https://www.uni.example/course.toml")
+    if parts.scheme != "https" and not (plain and parts.scheme == "http"):
+        raise UsageError(
+            f"Nothing is fetched from “{url}” as it stands.",
+            why="On its way over plain http a file can be changed by others.",
+            mend="take the address that begins with https://, or add the digest: ADDRESS#sha256=…",
+        )
+
+
+def fetch(url: str, at_most: int, *, plain: bool = False, within: float = WITHIN) -> Fetched:
+    """Return a file of at most so many bytes. Raises ``FetchFailed``, and ``UsageError`` as ``check_address``.
+
+    Redirections lead to https only. ``within``: seconds for all of it.
+    """
+    check_address(url, plain=plain)
+    done: queue.SimpleQueue[Fetched | Exception] = queue.SimpleQueue()
+    stop = threading.Event()
+
+    def run() -> None:
+        try:
+            done.put(_fetched(url, at_most, stop))
+        except Exception as error:
+            done.put(error)
+
+    # on a thread, because a name that is looked up and a header that drips know no time limit
+    threading.Thread(target=run, name="fetch", daemon=True).start()
+    try:
+        result = done.get(timeout=within)
+    except queue.Empty:
+        result = FetchFailed(f"{url} did not come within {within:.0f} s.", mend="try again, or from another network")
+    finally:
+        stop.set()
+    if isinstance(result, Fetched):
+        return result
+    raise _in_words(url, result) from None
+
+
+def _fetched(url: str, at_most: int, stop: threading.Event) -> Fetched:
+    opener = urllib.request.build_opener(_OnlyToHttps())
+    request = urllib.request.Request(url, headers={"User-Agent": f"launch-notebook/{__version__}"})  # noqa: S310
+    with opener.open(request, timeout=_SILENT_FOR) as answer:
+        content = b""
+        while not stop.is_set() and (data := answer.read1(_PIECE)):
+            content += data
+            if len(content) > at_most:
+                raise FetchFailed(f"{url} is larger than {at_most // 1024} KiB.", mend="is that the right file?")
+        length = answer.headers.get("Content-Length")
+        if length is not None and length.isdecimal() and len(content) < int(length):
+            raise FetchFailed(f"{url} ended early.", mend="try again")
+        return Fetched(content, answer.geturl())
+
+
+class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
+    max_redirections = 5
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # Python 3.10 knows none
+
+    def redirect_request(
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        """Follow a redirection to https, and no other."""
+        if urlsplit(newurl).scheme != "https":
+            raise FetchFailed(f"{req.full_url} leads on to {newurl}, which is not https.",
+                              mend="ask who gave you the address for the right one")  # fmt: skip
+        return super().redirect_request(req, fp, 307 if code == 308 else code, msg, headers, newurl)
+
+
+def _in_words(url: str, error: Exception) -> Exception:
+    """Return what the user should know of a failure."""
+    if isinstance(error, FetchFailed):
+        return error
+    mend = "is the address right? does a browser show it?"
+    if isinstance(error, urllib.error.HTTPError):
+        return FetchFailed(
+            f"{url} could not be fetched.", why=f"The server says: {error.code} {error.reason}", mend=mend
+        )
+    if isinstance(error, urllib.error.URLError):
+        why = str(error.reason)
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            mend = "nothing was taken; if your institution has certificates of its own, SSL_CERT_FILE names their file"
+        return FetchFailed(f"{url} could not be fetched.", why=why, mend=mend)
+    if isinstance(error, OSError | http.client.HTTPException | ValueError):
+        return FetchFailed(f"{url} could not be fetched.", why=f"{type(error).__name__}: {error}", mend=mend)
+    return error

@@ -1,0 +1,274 @@
+"""What the user asked of the scheduler: flags by their long names, and what they mean.
+
+A request is data: the profile's defaults with the user's flags on top. The flags keep the words of ``sbatch``'s manual,
+because those are the words that users and site documentation use; the properties say in scheduler-neutral
+terms what other schedulers need. Nothing here runs or asks anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from notebook_launcher.core.errors import UsageError
+
+DEFAULT_WALLTIME = "0:59:00"
+
+# Flags that say the same thing in different words: one from the user replaces all of the profile's.
+GPU_FLAGS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"})
+MEMORY_FLAGS = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
+_SAME = (MEMORY_FLAGS, frozenset({"requeue", "no-requeue"}), frozenset({"exclusive", "oversubscribe"}))
+# Flags that say more about the GPUs asked for, and are refused where none are.
+_GPU_DETAILS = frozenset({"cpus-per-gpu", "gpu-bind", "gpu-freq", "mem-per-gpu", "ntasks-per-gpu"})
+
+_DURATIONS = (  # the six forms that sbatch's manual gives for --time, in its order
+    re.compile(r"(?P<minutes>[0-9]{1,7})"),
+    re.compile(r"(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
+    re.compile(r"(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
+)
+_UNLIMITED = frozenset({"unlimited", "infinite", "-1"})
+_CLOCK = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?\s*(?P<half>am|pm)?", re.I | re.A)
+_NOW_PLUS = re.compile(r"now\+(?P<count>\d{1,9})(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?", re.I | re.A)
+_NAMED_CLOCKS = {"midnight": (0, 0), "noon": (12, 0), "elevenses": (11, 0), "fika": (15, 0), "teatime": (16, 0)}
+
+
+def parse_walltime(text: str) -> timedelta | None:
+    """Return the walltime of one of the forms of ``sbatch --time``, ``None`` for no limit.
+
+    Raises ``UsageError`` for anything else, and for zero, which Slurm reads as "no limit" and no user means.
+    """
+    value = text.strip().lower()
+    if value in _UNLIMITED:
+        return None
+    for form in _DURATIONS:
+        if match := form.fullmatch(value):
+            walltime = timedelta(**{unit: int(count) for unit, count in match.groupdict().items()})
+            if walltime > timedelta(0):
+                return walltime
+            break
+    raise UsageError(
+        f"“{text}” is not a walltime.",
+        why="A walltime is minutes, minutes:seconds, hours:minutes:seconds or days-hours[:minutes[:seconds]], over 0.",
+        mend="for example: -t 2:00:00 for two hours, -t 30 for thirty minutes",
+    )
+
+
+def parse_idle(text: str) -> int:
+    """Return the seconds of a time without use: ``30m``, ``2h``, ``90s`` or a walltime's forms; 0 for ``0``: never.
+
+    Raises ``UsageError`` for anything else, and for less than a minute, in which nobody can answer a warning.
+    """
+    value = text.strip().lower()
+    match = re.fullmatch(r"([0-9]{1,6})\s*(s|sec|m|min|h)", value)
+    if value in ("0", "never", "off") or (match and int(match[1]) == 0):
+        return 0
+    try:
+        if match:
+            seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
+        else:
+            walltime = parse_walltime(value)
+            seconds = int(walltime.total_seconds()) if walltime else 0
+    except UsageError:
+        seconds = -1
+    if seconds and seconds < 60:
+        raise UsageError(
+            f"“{text}” is not a time without use.", why="It is a minute at least.", mend="for example: --idle-stop 30m"
+        )
+    return seconds
+
+
+def format_walltime(walltime: timedelta | None) -> str:
+    """Return a walltime as people say it: ``59 minutes``, ``2 hours``, ``1 day 3 hours``, ``no limit``."""
+    if walltime is None:
+        return "no limit"
+    seconds = int(walltime.total_seconds())
+    counts = [
+        (seconds // 86400, "day"),
+        (seconds % 86400 // 3600, "hour"),
+        (seconds % 3600 // 60, "minute"),
+        (seconds % 60, "second"),
+    ]
+    return " ".join(f"{n} {unit}{'' if n == 1 else 's'}" for n, unit in counts if n)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """When the job may start. ``at`` is ``None`` where only the scheduler can tell (its own words pass through)."""
+
+    text: str
+    at: datetime | None
+    tomorrow: bool = False
+
+
+def parse_begin(text: str, now: datetime) -> Begin:
+    """Read ``--begin`` as sbatch's manual defines it; ``now`` is the cluster's clock.
+
+    A bare clock time that has passed today means tomorrow (the manual's rule), which ``tomorrow`` tells. Forms that
+    only the scheduler resolves (``MMDDYY`` dates and the like) give ``at=None``. Raises ``UsageError`` for a clock time
+    that does not exist.
+    """
+    value = text.strip()
+    clock = _clock_of(value)
+    if clock is not None:
+        at = now.replace(hour=clock[0], minute=clock[1], second=clock[2], microsecond=0)
+        past = at <= now
+        return Begin(text, at + timedelta(days=1) if past else at, tomorrow=past)
+    if match := _NOW_PLUS.fullmatch(value):
+        unit = (match["unit"] or "seconds").lower().rstrip("s") + "s"
+        try:
+            return Begin(text, now + timedelta(**{unit: int(match["count"])}))
+        except OverflowError:  # beyond the year 9999
+            return Begin(text, None)
+    if value.lower() == "now":
+        return Begin(text, now)
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        return Begin(text, None)
+    return Begin(text, at if at.tzinfo else at.replace(tzinfo=now.tzinfo))
+
+
+def _clock_of(value: str) -> tuple[int, int, int] | None:
+    if value.lower() in _NAMED_CLOCKS:
+        return (*_NAMED_CLOCKS[value.lower()], 0)
+    match = _CLOCK.fullmatch(value)
+    if match is None:
+        return None
+    hour, minute, second = int(match["hour"]), int(match["minute"]), int(match["second"] or 0)
+    if match["half"] and 1 <= hour <= 12:
+        hour = hour % 12 + (12 if match["half"].lower() == "pm" else 0)
+    if hour > 23 or minute > 59 or second > 59:
+        raise UsageError(f"“{value}” is not a time of day.", mend="for example: -b 15:00")
+    return hour, minute, second
+
+
+def parse_gres(text: str) -> list[tuple[str, int]]:
+    """Split a GRES list into names and counts: ``gpu:t4:2,scratch`` → ``[("gpu:t4", 2), ("scratch", 1)]``."""
+    items = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        head, separator, last = item.rpartition(":")
+        is_count = bool(separator) and re.fullmatch(r"\d+[kKmMgGtT]?", last) is not None
+        count = int(re.sub(r"\D", "", last)) if is_count else 1
+        items.append((head if is_count else item, count))
+    return items
+
+
+def _is_gpu(gres_name: str) -> bool:
+    return re.fullmatch(r"(gres[/:])?gpu(:.*)?", gres_name) is not None
+
+
+def gpu_items(flag: str, value: str) -> list[tuple[str | None, int]] | None:
+    """Return the GPUs that this flag asks for, by type and count, ``None`` where it does not speak of GPUs.
+
+    A type is ``None`` where any will do: ``--gres=gpu:t4:1,gpu:2`` → ``[("t4", 1), (None, 2)]``.
+    """
+    if flag == "gres" and value.strip().lower() == "none":
+        return []  # sbatch's own word for none at all
+    if flag in ("gres", "tres-per-task"):
+        items = [item for item in parse_gres(value.replace("gres/", "").replace("=", ":")) if _is_gpu(item[0])]
+        return [(name.partition(":")[2] or None, count) for name, count in items] or None
+    if flag in GPU_FLAGS:
+        # --gpus=4, --gpus=t4:2 and --gpus=t4:1,a100:1 are all legal
+        return [(kind, count) for kind, count in map(_typed_count, value.split(",")) if kind != ""]
+    return None
+
+
+def gpus_in(flag: str, value: str) -> int | None:
+    """Return how many GPUs this flag asks for, ``None`` where it does not speak of GPUs."""
+    items = gpu_items(flag, value)
+    return None if items is None else sum(count for _, count in items)
+
+
+def _typed_count(part: str) -> tuple[str | None, int]:
+    kind, _, count = part.strip().rpartition(":")
+    return (kind or None, int(count)) if count.isdecimal() else (part.strip(), 1)
+
+
+def merge_flags(defaults: Mapping[str, str | None], asked: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Put the user's flags over the profile's defaults and return one set of flags.
+
+    A flag of the user replaces the same flag of the profile, and all that say the same in other words: any
+    GPU flag replaces every default GPU request, any memory flag the default memory. Asking for zero GPUs
+    (``--gpus 0``, ``--gres=gpu:t4:0``) removes the request, because several sites refuse a count of zero;
+    GRES that are no GPUs stay.
+    """
+    merged: dict[str, str | None] = dict(defaults)
+    for family in _SAME:
+        if family & asked.keys():
+            _drop(merged, family)
+    if any(gpus_in(flag, value or "") is not None for flag, value in asked.items()):
+        for flag in GPU_FLAGS & merged.keys():
+            _remove_gpus(merged, flag)
+        if all(gpus_in(flag, value or "") in (None, 0) for flag, value in asked.items()):
+            _drop(merged, _GPU_DETAILS)
+    merged.update(asked)
+    for flag in sorted(GPU_FLAGS & merged.keys()):
+        if gpus_in(flag, merged[flag] or "") == 0:
+            _remove_gpus(merged, flag)
+    if merged.get("time") is None:
+        merged["time"] = DEFAULT_WALLTIME
+    return merged
+
+
+def _drop(flags: dict[str, str | None], names: Iterable[str]) -> None:
+    for name in names:
+        flags.pop(name, None)
+
+
+def _remove_gpus(flags: dict[str, str | None], flag: str) -> None:
+    if flag not in ("gres", "tres-per-task"):
+        flags.pop(flag)
+        return
+    kept = [item for item in (flags[flag] or "").split(",") if item and not _is_gpu(item.replace("=", ":").strip())]
+    if kept:
+        flags[flag] = ",".join(kept)
+    else:
+        flags.pop(flag)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: ``flags`` by long name (``None``: a flag without a value), checked when it is made.
+
+    Raises ``UsageError`` for a walltime that is none.
+    """
+
+    flags: Mapping[str, str | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        parse_walltime(self._time)
+
+    @property
+    def _time(self) -> str:
+        time = self.flags.get("time")
+        return DEFAULT_WALLTIME if time is None else time
+
+    @property
+    def walltime(self) -> timedelta | None:
+        """How long the job may run; ``None``: no limit."""
+        return parse_walltime(self._time)
+
+    @property
+    def begin(self) -> str | None:
+        """When it may start, in the user's words."""
+        return self.flags.get("begin")
+
+    @property
+    def job_name(self) -> str | None:
+        """The job's name, where the user gave one."""
+        return self.flags.get("job-name")
+
+    @property
+    def clusters(self) -> str | None:
+        """The other cluster of a federation or multi-cluster Slurm (``-M``), if one was named."""
+        return self.flags.get("clusters")
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs are asked for, in the largest of the words used; 0 without any."""
+        return max((gpus_in(flag, value or "") or 0 for flag, value in self.flags.items()), default=0)

@@ -1,0 +1,227 @@
+"""What else could be asked for, so that it starts sooner: shorter, another GPU, another partition. Pure.
+
+Each variation costs the scheduler a test, so there are few. None is longer or bigger than what was asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import chain, zip_longest
+
+from notebook_launcher.core.request import GPU_FLAGS, Request, merge_flags, parse_gres
+from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.diagnosis.partition_fit import may_use
+from notebook_launcher.diagnosis.requirements import as_flag, least_nodes
+from notebook_launcher.schedulers.cluster_info import UNLIMITED, Node, Partition
+
+MOST = 8  # with the request itself
+
+Changes = dict[str, str | None]
+
+_ROUND = tuple(timedelta(minutes=n) for n in (10, 15, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200))
+_LONG_ENOUGH = timedelta(days=2)  # what an unlimited walltime is shortened from
+_OF_ONE_NODE = GPU_FLAGS - {"gpus"}  # flags whose count, or more, has to be found on one node
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A request, and the flags that make it of the one asked for, as they are typed; of that itself all its flags."""
+
+    request: Request
+    flags: str
+
+
+def of(
+    request: Request,
+    partitions: Sequence[Partition] | None,
+    nodes: Sequence[Node] | None,
+    account: str | None,
+    qos: str | None = None,
+    possible: Callable[[Request], bool] = lambda _: True,
+) -> list[Variation]:
+    """Return the request itself and up to seven sensible changes of it, the most promising of each kind first.
+
+    ``partitions`` and ``nodes``: ``None`` where they are not known; nothing is then guessed about them. ``account`` and
+    ``qos``: what the request counts on, ``None``: not known. ``possible``: says no to what can never start.
+    """
+    cluster = _Cluster(request, partitions or (), nodes or (), account, qos)
+    kinds = (_shorter(cluster), _other_gpus(cluster), _other_partitions(cluster), _quick_trial(cluster))
+    found = [Variation(request, as_typed(request.flags))]
+    for changes in chain.from_iterable(zip_longest(*kinds, fillvalue={})):
+        changed = Request(merge_flags(request.flags, changes))
+        if all(changed != other.request for other in found) and possible(changed):
+            found.append(Variation(changed, as_typed(changes)))
+    return found[:MOST]
+
+
+# --- what is asked for, and where --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Gpus:
+    """The GPUs asked for, where one flag says it all: ``type`` is empty where any will do."""
+
+    flag: str
+    type: str
+    count: int
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    """The request before what is there."""
+
+    request: Request
+    partitions: Sequence[Partition]
+    nodes: Sequence[Node]
+    account: str | None
+    qos: str | None
+
+    @property
+    def own(self) -> list[Partition]:
+        """The partitions asked for, or the default one."""
+        asked = (self.request.flags.get("partition") or "").split(",")
+        named = [partition for partition in self.partitions if partition.name in asked]
+        return named if asked != [""] else [partition for partition in self.partitions if partition.is_default]
+
+    @property
+    def others(self) -> list[Partition]:
+        """The other partitions in which the request may be put, the best first.
+
+        Last are those where jobs may have to make room for others, and before them those that may be closed to the
+        user. A reservation and named nodes belong to the partitions they are in.
+        """
+        own = self.own
+        if not own or self.request.flags.keys() & {"reservation", "nodelist"}:
+            return []
+        fitting = [partition for partition in self.partitions if partition not in own and self._allows(partition)]
+        return sorted(fitting, key=lambda partition: (partition.preemptible, not self._is_open(partition)))
+
+    def usable(self, partition: Partition) -> list[Node]:
+        """Return the partition's nodes that are in service."""
+        return [node for node in self.nodes if node.partition == partition.name and node.available]
+
+    def _allows(self, partition: Partition) -> bool:
+        asked = least_nodes(self.request)
+        return (
+            partition.is_up is not False
+            and (not partition.whole_nodes or "exclusive" in self.request.flags)
+            and (partition.max_nodes is None or asked <= partition.max_nodes)
+            and (partition.min_nodes is None or asked >= partition.min_nodes)
+            and may_use(self.account, partition.accounts, partition.denied_accounts)
+            and may_use(self.qos, partition.qos, partition.denied_qos)
+        )
+
+    def _is_open(self, partition: Partition) -> bool:
+        """Whether nothing that was not read keeps the user out."""
+        account = partition.accounts is None or self.account is not None
+        qos = partition.qos is None or self.qos is not None
+        return account and qos and partition.groups is None
+
+
+def _gpus(request: Request) -> _Gpus | None:
+    """Return the GPUs asked for; ``None`` where there are none, or several flags or types."""
+    asked = []
+    for flag in sorted(GPU_FLAGS & request.flags.keys()):
+        for name, count in _gpu_items(flag, request.flags[flag] or ""):
+            asked.append(_Gpus(flag, name.partition(":")[2], count))
+    return asked[0] if len(asked) == 1 else None
+
+
+def _gpu_items(flag: str, value: str) -> list[tuple[str, int]]:
+    if flag in ("gres", "tres-per-task"):
+        items = parse_gres(value.replace("gres/", "").replace("=", ":"))
+        return [(name, count) for name, count in items if re.fullmatch(r"gpu(:.*)?", name)]
+    # --gpus=2 has no name, --gpus=t4:2 has that of the type
+    return parse_gres(",".join(f"gpu:{part.strip()}" for part in value.split(",")))
+
+
+def _of_type(cluster: _Cluster, gpus: _Gpus, kind: str) -> Changes:
+    """Return the change to as many GPUs of another type."""
+    value = cluster.request.flags[gpus.flag] or ""
+    if gpus.flag in ("gres", "tres-per-task"):
+        return {gpus.flag: re.sub(rf"(gpu[:=/]){re.escape(gpus.type)}(?=[:=,]|$)", rf"\g<1>{kind}", value, count=1)}
+    return {gpus.flag: f"{kind}:{gpus.count}"}
+
+
+def _types(nodes: Sequence[Node]) -> list[str]:
+    return sorted({kind for node in nodes for kind in node.gpus if kind})
+
+
+def _has(nodes: Sequence[Node], gpus: _Gpus, kind: str) -> bool:
+    """Whether there are as many GPUs of a type (``""``: of any), in use or not."""
+    counts = [sum(n for name, n in node.gpus.items() if kind in ("", name)) for node in nodes]
+    return (max(counts, default=0) if gpus.flag in _OF_ONE_NODE else sum(counts)) >= gpus.count
+
+
+# --- kinds of changes --------------------------------------------------------------------------------------------
+
+
+def _shorter(cluster: _Cluster) -> Iterator[Changes]:
+    """The partition's limit where more was asked for; then about half, and about a quarter of it."""
+    if "time-min" in cluster.request.flags:  # says itself how short it may be
+        return
+    limits = [partition.walltime for partition in cluster.own if partition.walltime is not None]
+    limit = max(limits, default=UNLIMITED)
+    asked = cluster.request.walltime or UNLIMITED
+    longest = min(asked, limit)
+    if longest < asked:
+        yield {"time": as_flag(longest)}
+    base = _LONG_ENOUGH if longest == UNLIMITED else longest
+    for part in (2, 4):
+        below = [walltime for walltime in _ROUND if walltime * part <= base]
+        if below:
+            yield {"time": as_flag(below[-1])}
+
+
+def _other_gpus(cluster: _Cluster) -> Iterator[Changes]:
+    """As many GPUs of another type, where one was named; in other partitions for types that are only there."""
+    gpus = _gpus(cluster.request)
+    if gpus is None or not gpus.type:
+        return
+    seen = {gpus.type}
+    for partition in (*cluster.own, *_long_enough(cluster)):
+        move: Changes = {} if partition in cluster.own else {"partition": partition.name}
+        nodes = cluster.usable(partition)
+        for kind in _types(nodes):
+            if kind not in seen and _has(nodes, gpus, kind):
+                seen.add(kind)
+                yield {**move, **_of_type(cluster, gpus, kind)}
+
+
+def _long_enough(cluster: _Cluster) -> list[Partition]:
+    walltime = cluster.request.walltime or UNLIMITED
+    return [partition for partition in cluster.others if partition.walltime is None or walltime <= partition.walltime]
+
+
+def _other_partitions(cluster: _Cluster) -> Iterator[Changes]:
+    """Another partition for the same request; one with GPUs on every node only where GPUs are asked for."""
+    gpus = _gpus(cluster.request)
+    for partition in _long_enough(cluster):
+        nodes = cluster.usable(partition)
+        if cluster.request.gpus:
+            fits = gpus is not None and _has(nodes, gpus, gpus.type)
+        else:
+            fits = not cluster.nodes or any(not node.gpus for node in nodes)
+        if fits:
+            yield {"partition": partition.name}
+
+
+def _quick_trial(cluster: _Cluster) -> Iterator[Changes]:
+    """What a quick trial needs: no GPU, and no longer than in the partition for the shortest jobs."""
+    gpus: Changes = {"gpus": "0"} if cluster.request.gpus else {}
+    places = [
+        partition
+        for partition in (*cluster.own, *cluster.others)
+        if any(not node.gpus for node in cluster.usable(partition))
+    ]
+    if not places:
+        return
+    place = min(places, key=lambda partition: (partition.walltime or UNLIMITED, partition.preemptible))
+    move: Changes = {} if place in cluster.own else {"partition": place.name}
+    limit = place.walltime or UNLIMITED
+    time: Changes = {"time": as_flag(limit)} if (cluster.request.walltime or UNLIMITED) > limit else {}
+    if move or gpus:
+        yield {**time, **move, **gpus}

@@ -1,0 +1,240 @@
+"""Causes of a job's end: what the job script, the scheduler's codes and a log's last words stand for. Pure tables."""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from notebook_launcher.core.errors import (
+    ActivationFailed,
+    BindMissing,
+    BootFailed,
+    ContainerFailed,
+    DeadlinePassed,
+    HomeUnusable,
+    ImageUnusable,
+    JobCancelled,
+    JobFailed,
+    JobTimedOut,
+    JupyterCrashed,
+    JupyterMissing,
+    JupyterSlow,
+    LauncherError,
+    ModuleFailed,
+    NodeFailed,
+    NotebookFailed,
+    OutOfMemory,
+    Preempted,
+    Revoked,
+)
+from notebook_launcher.schedulers.base import State
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause: the error for it, what to do, and what happened (after “Job 7 …”), where that is always the same."""
+
+    kind: type[LauncherError]
+    mend: str
+    what: str = ""
+
+
+#: causes after which the scheduler may know better: a signal came from it, a crash was a lack of memory
+ASK_THE_SCHEDULER = frozenset({None, "stopped", "jupyter-failed", "container-failed", "kernel-died"})
+#: causes that are only where it showed; the log may name the real one
+MAYBE_IN_THE_LOG = frozenset({"jupyter-failed", "container-failed", "jupyter-silent", "activate-failed", "kernel-died"})
+#: the exit code with which the job script says that it cannot write into its session's directory
+EXIT_UNUSABLE = 73
+
+_ROOM = "make room in your home folder (quota -s), or name another place with session_root in the profile"
+_MEMORY = "ask for more with --mem"
+_AGAIN = "start again"
+#: what to do where nothing better is known
+LOG = "the last lines of its log tell more"
+_TO_START = (
+    "is the folder of its log there on the compute nodes, and may you write into it? -o and session_root name others"
+)
+
+#: by the cause in ``exit.json``, see docs/job-script.md; the script says itself what happened
+BY_SCRIPT: dict[str, Cause] = {
+    "finished": Cause(JobFailed, LOG),
+    "jupyter-missing": Cause(
+        JupyterMissing,
+        "name a container (-- /path/image.sif), a module (--module NAME) or a conda environment (--conda NAME) that "
+        "has JupyterLab",
+    ),
+    "jupyter-failed": Cause(JupyterCrashed, LOG),
+    "notebook-failed": Cause(
+        NotebookFailed, "the traceback is in the notebook that came back, below that cell; mend it, and run it again"
+    ),
+    "kernel-died": Cause(
+        NotebookFailed, "where memory was short, ask for more with --mem; else the end of the log may tell what crashed"
+    ),
+    "jupyter-silent": Cause(
+        JupyterSlow, "its log tells how far it came; start_timeout in the profile gives a slow start more time"
+    ),
+    "image-missing": Cause(ImageUnusable, "check the name after --, or `container` and `image_dir` in the profile"),
+    "image-unreadable": Cause(ImageUnusable, "ask its owner to let you read it"),
+    "image-differs": Cause(
+        ImageUnusable,
+        "take the image that the profile or the course means, or change `digest` there: `env show` tells both",
+    ),
+    "bind-missing": Cause(BindMissing, "check `bind` in the profile's environment"),
+    "container-command-missing": Cause(ContainerFailed, "is there a module for it? name it with --module"),
+    "container-failed": Cause(ContainerFailed, LOG),
+    "module-failed": Cause(ModuleFailed, "the names are listed by `module avail` on the login node"),
+    "module-command-missing": Cause(
+        ModuleFailed, "leave the modules out, or ask the cluster's support how batch jobs load them"
+    ),
+    "conda-missing": Cause(ActivationFailed, "the names are listed by: conda env list"),
+    "venv-missing": Cause(ActivationFailed, "check the path after --venv or --uv"),
+    "activate-failed": Cause(ActivationFailed, "check `activate` in the profile's environment"),
+    "session-unusable": Cause(HomeUnusable, _ROOM),
+}
+
+#: by the state that the scheduler gives, where that says more than the job's own word
+BY_STATE: dict[State, Cause] = {
+    State.OUT_OF_MEMORY: Cause(OutOfMemory, _MEMORY, "needed more memory than it had asked for"),
+    State.NODE_FAIL: Cause(NodeFailed, _AGAIN, "ended because its node failed"),
+    State.PREEMPTED: Cause(
+        Preempted, "start again, or use another partition or QOS", "had to make room for a job that goes first"
+    ),
+    State.BOOT_FAIL: Cause(BootFailed, _AGAIN, "did not start because its node failed to boot"),
+    State.DEADLINE: Cause(DeadlinePassed, "leave out --deadline", "could not be done before its deadline"),
+    State.REVOKED: Cause(Revoked, "see: squeue --me --clusters=all", "was moved to another cluster"),
+    State.TIMEOUT: Cause(JobTimedOut, "ask for more with -t next time", "reached its walltime"),
+}
+
+#: by the reason that Slurm gives for a job that has failed
+BY_REASON: dict[str, Cause] = {
+    "OutOfMemory": BY_STATE[State.OUT_OF_MEMORY],
+    "SystemFailure": Cause(BootFailed, _AGAIN, "failed because of Slurm, a file system or the network"),
+    "InactiveLimit": Cause(JobFailed, _AGAIN, "was ended because it did nothing for too long"),
+    # 22.05 says so of every job that was killed; a failed start is only one way to that
+    "JobLaunchFailure": Cause(JobFailed, _TO_START, "was killed, or could not be started"),
+}
+
+#: the cause of an end that is no failure whoever was there: what the job says of it is all there is to say
+IDLE = "idle"
+
+UNUSABLE = Cause(HomeUnusable, _ROOM, "could not write into its session's directory")
+#: Slurm's way to say that it could not open the job's output: not a signal that anything sends
+NO_OUTPUT_SIGNAL = 53
+NO_OUTPUT = Cause(
+    BootFailed, _TO_START, "could not be started: Slurm could not open the file for its output on the node"
+)
+
+
+# --- codes and signals ---------------------------------------------------------------------------------------------
+
+_SIGNALS = {
+    signals.SIGTERM: "it was asked to end",
+    signals.SIGINT: "it was interrupted",
+    signals.SIGABRT: "it gave up by itself",
+    signals.SIGSEGV: "it crashed",
+    9: "it was killed, perhaps for want of memory",
+    7: "a bus error, perhaps because a disk is full",
+    24: "it used more CPU time than is allowed",
+    25: "a file became larger than is allowed",
+}
+_CODES = {126: "something that should run may not be executed", 127: "a command was not found"}
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name where this system has one, else its number."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+def of_signal(number: int) -> str:
+    """Return what a signal stands for; nothing where it tells no more than its name."""
+    return _SIGNALS.get(number, "")
+
+
+def of_code(code: int) -> str:
+    """Return what an exit code stands for, as a shell sets it; nothing where it tells no more than a failure.
+
+    Slurm takes 128 off the codes above it, so that a shell's 137 is told as 9.
+    """
+    if code in _CODES:
+        return _CODES[code]
+    if code > 128:
+        return of_signal(code - 128)
+    meaning = of_signal(code) if code not in (signals.SIGHUP, signals.SIGINT) else ""
+    return f"if it stands for {code + 128}, {meaning}" if meaning else ""
+
+
+# --- a log's last words --------------------------------------------------------------------------------------------
+
+_LAST_LINES = 10  # what stands before them may be of an earlier run
+# What Slurm's step daemon writes into a job's log.
+_MEMORY_SHORT: tuple[tuple[str, Cause], ...] = (
+    (r"oom[-_]kill|out-of-memory handler|exceeded (job |step )?memory limit", BY_STATE[State.OUT_OF_MEMORY]),
+)
+_STEP_DAEMON: tuple[tuple[str, Cause], ...] = (
+    *_MEMORY_SHORT,
+    (r"CANCELLED AT .* DUE TO TIME LIMIT", BY_STATE[State.TIMEOUT]),
+    (r"CANCELLED AT .* DUE TO PREEMPTION", BY_STATE[State.PREEMPTED]),
+    (r"CANCELLED AT .* DUE TO NODE FAILURE", BY_STATE[State.NODE_FAIL]),
+    (r"CANCELLED AT \S+ (\*\*\*|DUE to SIGNAL)", Cause(JobCancelled, "start again when you like", "was cancelled")),
+)
+# What programs write before they end.
+_PROGRAMS: tuple[tuple[str, Cause], ...] = (
+    (r"No space left on device", Cause(HomeUnusable, _ROOM, "failed because a disk is full")),
+    (r"Disk quota exceeded", Cause(HomeUnusable, _ROOM, "failed because a disk quota is used up")),
+    (
+        r"Read-only file system",
+        Cause(HomeUnusable, "ask the cluster's support", "failed because a file system is read-only on its node"),
+    ),
+    (
+        r"CUDA out of memory|CUDA error: out of memory|CUDA_ERROR_OUT_OF_MEMORY",
+        Cause(
+            OutOfMemory,
+            "ask for a GPU with more memory, or use less of it at once",
+            "failed because the GPU's memory was used up",
+        ),
+    ),
+    (
+        r"oom[-_]kill|Out of memory: Killed|\bMemoryError\b|std::bad_alloc|Cannot allocate memory",
+        Cause(OutOfMemory, _MEMORY, "failed because its memory was used up"),
+    ),
+)
+
+
+def behind(log: Sequence[str]) -> tuple[Cause, str] | None:
+    """Return the cause that the log's last words name, with the line."""
+    return of_memory(log) or _last(_PROGRAMS, log)
+
+
+def of_memory(log: Sequence[str]) -> tuple[Cause, str] | None:
+    """Return the line with which Slurm's step daemon says that memory was short."""
+    return _last(_MEMORY_SHORT, _by_step_daemon(log))
+
+
+def of_step_daemon(log: Sequence[str]) -> tuple[Cause, str] | None:
+    """Return what Slurm's step daemon last wrote into the log, with its line, where that names a cause."""
+    return _last(_STEP_DAEMON, _by_step_daemon(log))
+
+
+def _by_step_daemon(log: Sequence[str]) -> list[str]:
+    return [line for line in log if re.match(r"\s*slurmstepd", line)]
+
+
+def _last(table: Sequence[tuple[str, Cause]], lines: Sequence[str]) -> tuple[Cause, str] | None:
+    for line in reversed(lines[-_LAST_LINES:]):
+        for pattern, cause in table:
+            if re.search(pattern, line, re.I):
+                return cause, line.strip()
+    return None
+
+
+def of_script(log: Sequence[str]) -> str:
+    """Return the sentence that the job script left in the log where it could not write anywhere else."""
+    for line in reversed(log):
+        if match := re.match(r"\s*notebook-launcher: (.*session directory.*)", line, re.I):
+            return match[1].strip()
+    return ""

@@ -1,0 +1,447 @@
+"""Why a job waits and why it died, in words. Pure: evidence in, sentences out; what was not read is not guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from notebook_launcher.core.errors import JobCancelled, JobFailed, JobLost, JobTimedOut, LauncherError
+from notebook_launcher.core.request import Request, format_walltime
+from notebook_launcher.diagnosis import exit_causes as causes
+from notebook_launcher.diagnosis import partition_fit as fitting
+from notebook_launcher.diagnosis.exit_causes import Cause
+from notebook_launcher.diagnosis.requirements import amount, asked, in_words, is_beyond
+from notebook_launcher.schedulers.base import JobRef, JobStatus, State
+from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
+from notebook_launcher.schedulers.slurm import limit_reasons as slurm_limit_reasons
+from notebook_launcher.schedulers.slurm import pending_reasons as slurm_reasons
+from notebook_launcher.schedulers.slurm.limit_reasons import RESOURCES, LimitReason
+from notebook_launcher.schedulers.slurm.pending_reasons import Meaning, Topic
+
+#: what is worth reading of what does not concern one's own job alone
+Worth = Literal["partitions", "limits", "ahead"]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a job waits: a summary, what can be done (may be empty), and whether waiting can never end."""
+
+    summary: str
+    action: str = ""
+    never: bool = False
+
+
+# --- why it waits --------------------------------------------------------------------------------------------------
+
+_NOTHING_KNOWN = Evidence()
+_WORTH: dict[Topic, frozenset[Worth]] = {
+    "queue": frozenset({"ahead"}),
+    "partition": frozenset({"partitions"}),
+    "limit": frozenset({"limits"}),
+    # what the scheduler says only when these are over
+    "later": frozenset({"partitions", "limits"}),
+    "": frozenset(),
+}
+_LIMITED_BY = {"account": "account", "qos": "QOS"}
+# What Slurm itself calls the first QOS (sacctmgr's manual), which is hardly ever given rights of its own.
+_ORDINARY_QOS = "normal"
+# Reasons that are about one of the things that a partition allows; the others may be about any.
+_CHECKS: dict[str, tuple[Callable[[Request, Partition], fitting.Obstacle | None], ...]] = {
+    "partitiontimelimit": (fitting.too_long,),
+    "partitionnodelimit": (fitting.wrong_size,),
+    "accountnotallowed": (fitting.closed_to,),
+    "qosnotallowed": (fitting.closed_to,),
+    "partitionconfig": (fitting.closed_to, fitting.too_long, fitting.wrong_size),
+}
+
+
+def needs(reason: str | None) -> frozenset[Worth]:
+    """Return what is worth reading to explain a reason."""
+    meaning = _read(reason)
+    return _WORTH[meaning.topic] if meaning else frozenset()
+
+
+def pending(reason: str | None, evidence: Evidence | None = None, *, job: str = "JOB") -> Explanation:
+    """Return why a job waits, from the scheduler's reason; one that is not known is given in its own word.
+
+    ``evidence``: what else was read; what is missing there is said to be unknown where it matters. ``job``: its id, for
+    the commands that are told. Where several partitions were asked for, a reason speaks of one of them.
+    """
+    meaning = _read(reason)
+    if meaning is None:
+        return Explanation(f"the scheduler says “{reason}”")
+    known = evidence or _NOTHING_KNOWN
+    if meaning.limit is not None:
+        told = _limit(meaning, meaning.limit, known)
+    elif meaning.topic == "partition":
+        told = _partition(meaning, known)
+    elif meaning.topic == "queue":
+        told = Explanation(_queue(meaning, known, asked_for_more=evidence is not None), meaning.action)
+    else:
+        told = Explanation(meaning.summary, meaning.action, meaning.never)
+    return Explanation(told.summary, told.action.replace("JOB", job), told.never)
+
+
+def _read(reason: str | None) -> Meaning | None:
+    return slurm_reasons.read(reason if reason and reason.strip() else "None")
+
+
+def beyond(request: Request, evidence: Evidence) -> Explanation | None:
+    """Return why a request seems never to start, judged from the evidence alone; ``None`` where little speaks for it.
+
+    A QOS may lift what a partition allows (sacctmgr's manual: PartitionTimeLimit and others), and of several partitions
+    each may have limits of its own.
+    """
+    is_ordinary = request.flags.get("qos") in (None, _ORDINARY_QOS)
+    known = Evidence(request, evidence.partition, evidence.partitions, evidence.limits, evidence.ahead)
+    if is_ordinary and (obstacles := _obstacles(known, (fitting.too_long, fitting.wrong_size))):
+        return _blocked(obstacles, known)
+    if len(fitting.names(known)) > 1:
+        return None
+    too_much = next((limit for limit in known.limits or () if is_beyond(request, limit)), None)
+    return _too_much(request, too_much) if too_much else None
+
+
+# --- the queue
+
+
+def _queue(meaning: Meaning, known: Evidence, *, asked_for_more: bool) -> str:
+    """Say how many are ahead, where that was told."""
+    named = fitting.names(known) if known.partition else ()
+    where = f" in partition{'s' if len(named) > 1 else ''} {' and '.join(named)}" if named else ""
+    ahead = known.ahead
+    if ahead is None:
+        unknown = asked_for_more and meaning.word == "priority"
+        return f"{meaning.summary} (how many is not known)" if unknown else meaning.summary
+    if ahead == 0:
+        return f"first in line{where}, {meaning.summary}" if meaning.word == "resources" else meaning.summary
+    jobs = f"{ahead} job{' is' if ahead == 1 else 's are'} ahead{where}"
+    return jobs if meaning.word == "priority" else f"{meaning.summary}, {jobs}"
+
+
+# --- partitions
+
+
+def _partition(meaning: Meaning, known: Evidence) -> Explanation:
+    """Name the partition and what it allows, where that was read."""
+    if obstacles := _obstacles(known, _CHECKS.get(meaning.word, ())):
+        return _blocked(obstacles, known)
+    several = len(fitting.names(known)) > 1
+    summary, action = meaning.summary, _with_others(meaning.action, known)
+    too_long = meaning.word == "partitiontimelimit"
+    if too_long and known.partitions is None:
+        summary += " (how long that is was not read)"
+        action += "; it is listed by: sinfo -o '%P %l'"
+    # where the walltime is no longer than what was read, one of the two has just been changed
+    is_contradicted = too_long and known.request is not None and fitting.places(known) is not None
+    # where it has no nodes now, they may come when they are needed
+    is_empty = meaning.word == "partitionconfig" and any(place.nodes == 0 for place in fitting.places(known) or ())
+    if several:
+        summary = f"one of its partitions does not take it: {summary}"
+    elif named := fitting.names(known):
+        for words in ("the partition", "this partition"):
+            summary = summary.replace(words, f"partition {named[0]}")
+    return Explanation(summary, action, meaning.never and not several and not is_contradicted and not is_empty)
+
+
+def _obstacles(
+    known: Evidence, checks: Sequence[Callable[[Request, Partition], fitting.Obstacle | None]]
+) -> list[fitting.Obstacle]:
+    """Return what keeps the request out of each of its partitions; nothing where one may take it."""
+    partitions = fitting.places(known)
+    if known.request is None or not partitions:
+        return []
+    # what the longest one says comes first: it is the easiest to go by
+    found = []
+    for partition in sorted(partitions, key=lambda one: one.walltime or timedelta(0), reverse=True):
+        obstacle = next(filter(None, (check(known.request, partition) for check in checks)), None)
+        if obstacle is None:
+            return []
+        found.append(obstacle)
+    return found
+
+
+def _blocked(obstacles: Sequence[fitting.Obstacle], known: Evidence) -> Explanation:
+    allowed: dict[str, list[str]] = {}
+    for obstacle in obstacles:
+        allowed.setdefault(obstacle.asks, []).append(obstacle.allows)
+    summary = "; ".join(f"{asks} {' and '.join(allows)}" for asks, allows in allowed.items())
+    instead = obstacles[0].instead
+    return Explanation(
+        summary, _with_others(f"try {instead}" if instead.startswith("-") else instead, known), never=True
+    )
+
+
+def _with_others(action: str, known: Evidence) -> str:
+    """Add the partitions that would take the request."""
+    others = " or ".join(f"-p {name}" for name in fitting.elsewhere(known))
+    if not others:
+        return action
+    return f"{action}, {'for example' if '-p' in action else 'or'} {others}"
+
+
+# --- limits
+
+
+def _limit(meaning: Meaning, reason: LimitReason, known: Evidence) -> Explanation:
+    """Name the limit and how much of it is in use, where that was read."""
+    several = len(fitting.names(known)) > 1
+    never = meaning.never and not several
+    account = known.request.flags.get("account") if known.request else None
+    meant = [limit for limit in known.limits or () if _is_meant(limit, reason)]
+    if not meant:
+        told = "was not read" if known.limits is None else "was not told"
+        if known.limits is None and (unknown := _whose_is_unknown(known.request)):
+            told += f": which {unknown} the job has was not told"
+        depends = reason.per not in ("job", "node") and meaning.action.startswith("it starts")
+        unless = ", unless it is over that limit by itself" if depends else ""
+        shown = f"the limit is shown by: {slurm_limit_reasons.command(reason, account)}"
+        summary = f"{meaning.summary} (how large the limit is {told})"
+        return Explanation(summary, f"{meaning.action}{unless}; {shown}", never)
+    request = known.request
+    if request is not None:
+        if (too_much := next((limit for limit in meant if is_beyond(request, limit)), None)) and not several:
+            return _too_much(request, too_much)
+        meant = [limit for limit in meant if _is_reached(request, limit)] or meant
+    return Explanation("; ".join(map(_told, meant[:2])), meaning.action, False)
+
+
+def _whose_is_unknown(request: Request | None) -> str:
+    """Return which of account and QOS, on which the limits depend, is not known of a job."""
+    return " and ".join(
+        word for flag, word in _LIMITED_BY.items() if request is not None and not request.flags.get(flag)
+    )
+
+
+def _is_meant(limit: Limit, reason: LimitReason) -> bool:
+    """Whether a limit is one that the reason may speak of; of GRES it does not say which."""
+    if (limit.of.lower().startswith("account")) != (reason.by == "account") or limit.per != reason.per:
+        return False
+    running, minutes = limit.on.startswith("running "), limit.on.endswith(" minutes")
+    measure = "running minutes" if running else "minutes" if minutes else "amount"
+    name, begins = limit.on.removeprefix("running ").removesuffix(" minutes"), RESOURCES[reason.resource].tres
+    is_named = name.startswith(begins) if begins.endswith("/") else name == begins
+    return measure == reason.measure and is_named and not reason.least
+
+
+def _is_reached(request: Request, limit: Limit) -> bool:
+    wanted, allowed = asked(request, limit.on), amount(limit.on, limit.value)
+    used = amount(limit.on, limit.used) if limit.used is not None else None
+    return None not in (wanted, allowed, used) and (used or 0) + (wanted or 0) > (allowed or 0)
+
+
+def _told(limit: Limit) -> str:
+    whose = {"group": "for all together"}.get(limit.per, f"per {limit.per}")
+    allowed = f"{limit.of} allows at most {in_words(limit.on, limit.value)} {whose}"
+    if limit.per in ("job", "node"):
+        return allowed
+    verb = "used" if limit.on.endswith(" minutes") and not limit.on.startswith("running ") else "in use"
+    return (
+        f"{allowed}, {limit.used} {verb}" if limit.used is not None else f"{allowed}, how much is {verb} is not known"
+    )
+
+
+def _too_much(request: Request, limit: Limit) -> Explanation:
+    """Say that no other job's end will help."""
+    other = "another account: -A" if limit.of.lower().startswith("account") else "another QOS: -q"
+    if limit.on == "walltime":
+        why = f"its walltime of {format_walltime(request.walltime)} is longer than {limit.of} allows ({limit.value})"
+        return Explanation(why, f"try -t {limit.value}", never=True)
+    if limit.on == "jobs":
+        return Explanation(f"{limit.of} lets no job start at all", other, never=True)
+    wanted = asked(request, limit.on) or 0
+    much = _in_mebibytes(wanted) if limit.on == "mem" else f"{wanted:.0f}"
+    together = limit.per == "group" and limit.of.lower().startswith("account")
+    may = f"may use {limit.value} at a time" if together else f"allows {limit.value} {_share(limit)}"
+    return Explanation(
+        f"it asks for {in_words(limit.on, much)}, and {limit.of} {may}", _less(limit) or other, never=True
+    )
+
+
+def _share(limit: Limit) -> str:
+    return "at a time for all together" if limit.per == "group" else f"per {limit.per}"
+
+
+def _in_mebibytes(size: float) -> str:
+    return f"{size / 1024:g}G" if size % 1024 == 0 else f"{size:.0f}M"
+
+
+def _less(limit: Limit) -> str:
+    """Return what to type to ask for what the limit allows, where it allows any."""
+    if not (amount(limit.on, limit.value) or 0):
+        return ""
+    kind = limit.on.partition("gres/gpu")[2].removeprefix(":")
+    if limit.on.startswith("gres/gpu"):
+        return f"try --gpus {f'{kind}:' if kind else ''}{limit.value}"
+    flags = {"cpu": f"try fewer cores: {limit.value} in all (-n times -c)", "mem": f"try --mem {limit.value}"}
+    return flags.get(limit.on, f"try -N {limit.value}" if limit.on == "node" else "")
+
+
+# --- how it ended --------------------------------------------------------------------------------------------------
+
+#: causes after which the scheduler may know better: a signal came from it, a crash was a lack of memory
+ASK_THE_SCHEDULER = causes.ASK_THE_SCHEDULER
+
+
+def ended(
+    job: JobRef,
+    exit_record: Mapping[str, object] | None,
+    status: JobStatus | None,
+    log: Sequence[str],
+    *,
+    user: str = "",
+    who: str | None = None,
+    walltime: timedelta | None = None,
+    output: str = "",
+    program: str = "jupyterlab",
+) -> LauncherError:
+    """Return the error that tells how a job ended, from its own word, the scheduler's and its log.
+
+    The job's own word counts more, except that ``stopped`` (it was sent a signal) is explained by the scheduler; where
+    neither names a cause, the log may. ``user``: who asks. ``who``: the name of who cancelled it, ``None`` where that
+    is not known. ``walltime``: how long it was allowed to run. ``output``: where its output should go.
+    ``program``: what it was for, as in the session's record.
+    """
+    end = _End(job, exit_record or {}, status, log, user, who, walltime, output, program)
+    for explained in (end.by_state, end.by_its_own_word, end.cancelled, end.by_the_log, end.failed, end.by_a_signal):
+        if (error := explained()) is not None:
+            return error
+    return JobLost(
+        f"Job {job} is gone, and left no word why.",
+        why="Neither the scheduler nor the session's directory knows how it ended.",
+        mend=f"see: sacct -j {job.id}",
+        log=log,
+    )
+
+
+@dataclass(frozen=True)
+class _End:
+    """All that is known of a job's end; each method returns the error if it can tell the cause."""
+
+    job: JobRef
+    record: Mapping[str, object]
+    status: JobStatus | None
+    log: Sequence[str]
+    user: str
+    who: str | None
+    walltime: timedelta | None
+    output: str
+    program: str
+
+    @property
+    def _state(self) -> State:
+        return self.status.state if self.status else State.UNKNOWN
+
+    @property
+    def _cause(self) -> str:
+        return str(self.record.get("cause") or "")
+
+    @property
+    def _message(self) -> str:
+        return str(self.record.get("message") or "")
+
+    def _error(self, cause: Cause, *, why: str = "", lines: int = 0) -> LauncherError:
+        """``lines``: how many of the log's last ones tell something; 0: all that were read."""
+        what = f"Job {self.job} {cause.what}{self._which(cause)}."
+        return cause.kind(what, why=why, mend=cause.mend, log=self.log[-lines:])
+
+    def _which(self, cause: Cause) -> str:
+        """Return what else is known of it: the walltime that was reached, the file that could not be opened."""
+        if cause.kind is JobTimedOut and self.walltime is not None:
+            return f" of {format_walltime(self.walltime)}"
+        return f" ({self.output})" if cause is causes.NO_OUTPUT and self.output else ""
+
+    def by_state(self) -> LauncherError | None:
+        """By a state that says more than the job itself can know."""
+        cause = causes.BY_STATE.get(self._state)
+        return self._error(cause, lines=5) if cause else None
+
+    def by_its_own_word(self) -> LauncherError | None:
+        """By the job script, which has written down why; the log may tell the cause behind that."""
+        if self._cause in ("", "stopped"):
+            return None
+        cause = causes.BY_SCRIPT.get(self._cause, Cause(JobFailed, causes.LOG))
+        what = f"Job {self.job}: {self._message}" if self._message else f"Job {self.job} failed ({self._cause})."
+        code = self.record.get("exit_code")
+        why = causes.of_code(code) if isinstance(code, int) and self._cause == "jupyter-failed" else ""
+        why = f"Exit code {code}: {why}." if why else ""
+        behind = causes.behind(self.log) if self._cause in causes.MAYBE_IN_THE_LOG else None
+        if behind is not None:
+            cause, why = behind[0], f"The log says “{behind[1]}”."
+        return cause.kind(what, why=why, mend=cause.mend, log=self.log)
+
+    def cancelled(self) -> LauncherError | None:
+        """By somebody, by name where that is known; a lack of memory may look the same."""
+        if self._state is not State.CANCELLED:
+            return None
+        if shortage := causes.of_memory(self.log):
+            return self._error(shortage[0], why=f"The log says “{shortage[1]}”.")
+        by, mend = self._by()
+        error = JobCancelled(f"Job {self.job} was cancelled{by}.", mend=mend, log=self.log[-5:])
+        error.by_user = bool(self.who) and self.who == self.user
+        return error
+
+    def _by(self) -> tuple[str, str]:
+        """Return by whom it was cancelled, and what to do then."""
+        told = self.status.by if self.status else None
+        name = self.who or ("root" if told == "0" else f"user {told}" if told else None)
+        again = "start again when you like"
+        if name is None:
+            reason = slurm_reasons.read(self.status.reason) if self.status and self.status.reason else None
+            if reason is not None and reason.never:
+                return f" by the scheduler: {reason.summary}", reason.action
+            return ", by whom is not known", again
+        if name == self.user:
+            return f" by you ({name}), from elsewhere", again
+        if name == "root":
+            return " by root: an operator", "ask the cluster's support why, before you start again"
+        return f" by {name}", again
+
+    def by_the_log(self) -> LauncherError | None:
+        """By the last words in its log, where the scheduler says no more than that it failed, or nothing."""
+        if self._state is State.COMPLETED:
+            return None
+        found = causes.behind(self.log)
+        if found is None and self._state is not State.FAILED:  # else it may be the word on an earlier run
+            found = causes.of_step_daemon(self.log)
+        return self._error(found[0], why=f"The log says “{found[1]}”.") if found else None
+
+    def failed(self) -> LauncherError | None:
+        """By the scheduler's exit code, signal and reason."""
+        if self._state is State.COMPLETED:
+            before = "the notebook was run" if self.program == "notebook" else "JupyterLab could be used"
+            return self._error(Cause(JobFailed, causes.LOG, f"ended by itself before {before}"))
+        if self._state is not State.FAILED or self.status is None:
+            return None
+        sentence, code, number = causes.of_script(self.log), self.status.exit_code, self._signal()
+        if code == causes.EXIT_UNUSABLE or sentence:
+            why = sentence or "It ended with exit code 73, which its script keeps for that."
+            return self._error(causes.UNUSABLE, why=why)
+        if number == causes.NO_OUTPUT_SIGNAL:
+            return self._error(causes.NO_OUTPUT)
+        if number:
+            what, meaning = f"failed (signal {causes.signal_name(number)})", causes.of_signal(number)
+        elif code:
+            what, meaning = f"failed with exit code {code}", causes.of_code(code)
+        elif cause := causes.BY_REASON.get((self.status.reason or "").partition(":")[0]):
+            return self._error(cause)
+        else:
+            what, meaning = "failed", ""
+        why = f"{meaning[0].upper()}{meaning[1:]}." if meaning else ""
+        return self._error(Cause(JobFailed, causes.LOG, what), why=why)
+
+    def _signal(self) -> int | None:
+        """Return the signal that ended it: of the history, or of squeue's reason ``RaisedSignal:9(Killed)``."""
+        if self.status is None or self.status.signal:
+            return self.status.signal if self.status else None
+        match = re.match(r"RaisedSignal:(\d{1,3})", self.status.reason or "", re.A)
+        return int(match[1]) if match else None
+
+    def by_a_signal(self) -> LauncherError | None:
+        """By the job's own word that it was sent a signal, where nobody knows from whom."""
+        if self._cause != "stopped":
+            return None
+        return JobCancelled(f"Job {self.job} was stopped from outside.", why=self._message, log=self.log)

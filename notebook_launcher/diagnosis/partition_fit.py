@@ -1,0 +1,118 @@
+"""What a partition allows of a request, and where else it may be put. Pure: what was not told forbids nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from notebook_launcher.core.request import Request, format_walltime
+from notebook_launcher.diagnosis.requirements import as_flag, least_nodes, least_walltime, most_nodes
+from notebook_launcher.schedulers.cluster_info import UNLIMITED, Evidence, Partition
+
+MOST_OTHERS = 2  # of several partitions that would do, so many are named
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Why a partition does not take a request: what it asks, what the partition allows; and what to type instead."""
+
+    asks: str
+    allows: str
+    instead: str
+
+    @property
+    def why(self) -> str:
+        """Both in one sentence."""
+        return f"{self.asks} {self.allows}"
+
+
+def names(evidence: Evidence) -> tuple[str, ...]:
+    """Return the partitions in which the job may start, by the scheduler or else as asked for; none where unknown."""
+    asked = evidence.request.flags.get("partition") if evidence.request else None
+    found = [name.strip() for name in (evidence.partition or asked or "").split(",")]
+    if not any(found):
+        found = [partition.name for partition in evidence.partitions or () if partition.is_default]
+    return tuple(name for name in found if name)
+
+
+def places(evidence: Evidence) -> tuple[Partition, ...] | None:
+    """Return what is known of these partitions; ``None`` where not all of them are known."""
+    known = {partition.name: partition for partition in evidence.partitions or ()}
+    wanted = names(evidence)
+    return tuple(known[name] for name in wanted) if wanted and known.keys() >= set(wanted) else None
+
+
+def too_long(request: Request, partition: Partition) -> Obstacle | None:
+    """Return what to say where the request's walltime is longer than the partition allows."""
+    walltime = least_walltime(request)
+    if walltime is None or partition.walltime is None or walltime <= partition.walltime:
+        return None
+    allowed = as_flag(partition.walltime)
+    if walltime == UNLIMITED:
+        return Obstacle(
+            "its walltime has no limit, and", f"partition {partition.name} allows {allowed}", f"-t {allowed}"
+        )
+    asks = f"its walltime of {format_walltime(walltime)} is longer than"
+    return Obstacle(asks, f"partition {partition.name} allows ({allowed})", f"-t {allowed}")
+
+
+def wrong_size(request: Request, partition: Partition) -> Obstacle | None:
+    """Return what to say where the partition does not take jobs of as many, or as few, nodes."""
+    least, most, name = least_nodes(request), most_nodes(request), f"partition {partition.name}"
+    asks = f"it asks for {least} node{'' if least == 1 else 's'}, and"
+    if partition.max_nodes is not None and least > partition.max_nodes:
+        return Obstacle(asks, f"{name} allows {partition.max_nodes} at most", f"-N {partition.max_nodes}")
+    # none at all tells nothing: nodes may come when they are needed
+    if partition.nodes and least > partition.nodes:
+        return Obstacle(asks, f"{name} has {partition.nodes}", f"-N {partition.nodes}")
+    if partition.min_nodes is not None and most is not None and most < partition.min_nodes:
+        asks = f"it asks for {most} node{'' if most == 1 else 's'} at most, and"
+        return Obstacle(asks, f"{name} is for {partition.min_nodes} or more", f"-N {partition.min_nodes}")
+    return None
+
+
+def closed_to(request: Request, partition: Partition) -> Obstacle | None:
+    """Return what to say where the request's account or QOS may not use the partition.
+
+    An account that inherits its right from the one above it looks as if it had none (slurm.conf's manual), so this
+    explains what the scheduler says, and proves nothing.
+    """
+    account, qos = request.flags.get("account"), request.flags.get("qos")
+    if not may_use(account, partition.accounts, partition.denied_accounts):
+        return Obstacle(f"account {account} may not use", f"partition {partition.name}", "another account: -A")
+    if not may_use(qos, partition.qos, partition.denied_qos):
+        return Obstacle(f"QOS {qos} may not be used in", f"partition {partition.name}", "another QOS: -q")
+    return None
+
+
+def may_use(own: str | None, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
+    """Return whether an account or a QOS may, or might: what is not known excludes nothing."""
+    return not own or (own not in denied and (allowed is None or own in allowed))
+
+
+def elsewhere(evidence: Evidence) -> Sequence[str]:
+    """Return other partitions that are up, long and large enough, and open to the request's account and QOS.
+
+    None where that depends on what is not known here: on GPUs, features, or named nodes.
+    """
+    request = evidence.request
+    if request is None or request.gpus or request.flags.keys() & {"constraint", "nodelist", "reservation", "gres"}:
+        return ()
+    own = names(evidence)
+    found = [
+        partition.name
+        for partition in evidence.partitions or ()
+        if partition.name not in own and partition.is_up and _takes(partition, request)
+    ]
+    return found[:MOST_OTHERS]
+
+
+def _takes(partition: Partition, request: Request) -> bool:
+    if partition.walltime is None or partition.groups is not None or partition.nodes == 0:
+        return False
+    account, qos = request.flags.get("account"), request.flags.get("qos")
+    if account is None and (partition.accounts is not None or partition.denied_accounts):
+        return False
+    if qos is None and (partition.qos is not None or partition.denied_qos):
+        return False
+    return not any(check(request, partition) for check in (too_long, wrong_size, closed_to))

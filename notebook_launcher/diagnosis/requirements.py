@@ -1,0 +1,193 @@
+"""What a request asks for at least, in the units in which limits are told, and both in words. Pure.
+
+At least, because a scheduler may count more: whole nodes, hardware threads, a partition's defaults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.request import GPU_FLAGS, Request, parse_gres, parse_walltime
+from notebook_launcher.schedulers.cluster_info import UNLIMITED, Limit
+
+_MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+_THOUSANDS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_GPU = re.compile(r"gres/gpu(?::(?P<type>.+))?")
+_PER_NODE = frozenset({"gres", "gpus-per-node"})
+_PER_TASK = frozenset({"gpus-per-task", "tres-per-task"})
+
+
+# --- what is asked for ---------------------------------------------------------------------------------------------
+
+
+def asked(request: Request, on: str) -> float | None:
+    """Return how much of something a request asks for at least; ``None`` where that cannot be told.
+
+    ``on`` as in ``Limit.on``. Memory in MiB, the walltime in seconds, the rest by count.
+    """
+    if match := _GPU.fullmatch(on):
+        return _gpus(request, match["type"])
+    if on == "cpu":
+        return _cores(request)
+    if on == "mem":
+        return _memory(request)
+    if on == "node":
+        return least_nodes(request)
+    if on == "jobs":
+        return 1
+    if on == "walltime":
+        walltime = least_walltime(request)
+        return walltime.total_seconds() if walltime is not None else None
+    return None
+
+
+def least_walltime(request: Request) -> timedelta | None:
+    """Return the shortest walltime that the request is content with; ``UNLIMITED`` where it asks for no limit."""
+    minimum = request.flags.get("time-min")
+    if not minimum:
+        return request.walltime or UNLIMITED
+    try:
+        return parse_walltime(minimum) or UNLIMITED
+    except UsageError:
+        return None
+
+
+def least_nodes(request: Request) -> int:
+    """Return the smallest number of nodes that the request is content with: of ``2-4``, 2.
+
+    sbatch itself lowers the number of nodes to that of tasks, where that is named and smaller.
+    """
+    text = request.flags.get("nodes") or ""
+    if re.search(r"[a-zA-Z]", text):  # 1k
+        return 1
+    least = max(1, min(_numbers(text), default=1))
+    return max(1, min(least, _count(request, "ntasks") or least))
+
+
+def most_nodes(request: Request) -> int | None:
+    """Return the largest number of nodes that the request allows; ``None`` where it says nothing of it."""
+    match = re.fullmatch(r"\s*(?:\d{1,9}-)?(\d{1,9})\s*", request.flags.get("nodes") or "", re.A)
+    return int(match[1]) if match else None
+
+
+def _numbers(text: str) -> Iterator[int]:
+    return (int(number) for number in re.findall(r"\d{1,9}", text, re.A))
+
+
+def _count(request: Request, flag: str) -> int | None:
+    text = request.flags.get(flag) or ""
+    return int(text) if re.fullmatch(r"\d{1,9}", text, re.A) else None
+
+
+def _tasks(request: Request) -> int:
+    per_node = _count(request, "ntasks-per-node") or 1
+    return _count(request, "ntasks") or per_node * least_nodes(request)
+
+
+def _cores(request: Request) -> int | None:
+    if "overcommit" in request.flags:  # several tasks on one core
+        return None
+    return max(_tasks(request) * (_count(request, "cpus-per-task") or 1), least_nodes(request))
+
+
+def _gpus(request: Request, kind: str | None) -> int | None:
+    """Return how many GPUs, of one type where ``kind`` names it; of a type the request may say nothing."""
+    counts = [_gpus_in(request, flag, kind) for flag in GPU_FLAGS & request.flags.keys()]
+    if kind is not None and not any(counts):
+        return None
+    return max(counts, default=0)
+
+
+def _gpus_in(request: Request, flag: str, kind: str | None) -> int:
+    text = (request.flags[flag] or "").replace("gres/", "").replace("=", ":")
+    if flag not in ("gres", "tres-per-task"):  # --gpus=4, --gpus=t4:2
+        text = ",".join(f"gpu:{part.strip()}" for part in text.split(",") if part.strip())
+    items = [(name.split(":"), count) for name, count in parse_gres(text)]
+    wanted = sum(n for name, n in items if name[0] == "gpu" and (kind is None or name[1:] == [kind]))
+    times = least_nodes(request) if flag in _PER_NODE else _tasks(request) if flag in _PER_TASK else 1
+    return wanted * times
+
+
+def _memory(request: Request) -> float | None:
+    flags = request.flags
+    if size := amount("mem", flags.get("mem") or ""):
+        return size * least_nodes(request)
+    if size := amount("mem", flags.get("mem-per-cpu") or ""):
+        cores = _cores(request)
+        return size * cores if cores is not None else None
+    if size := amount("mem", flags.get("mem-per-gpu") or ""):
+        return size * (_gpus(request, None) or 0)
+    return None
+
+
+# --- what is allowed -----------------------------------------------------------------------------------------------
+
+
+def amount(on: str, text: str) -> float | None:
+    """Read a limit's value as the scheduler writes it, in the unit of ``asked``; ``None`` for what is none."""
+    if on == "walltime":
+        try:
+            walltime = parse_walltime(text)
+        except UsageError:
+            return None
+        return walltime.total_seconds() if walltime else None
+    match = re.fullmatch(r"\s*(\d{1,15})(?:\.\d+)?([KMGTP]?)[BNCbnc]?\s*", text.upper(), re.A)
+    units = _MEBIBYTES if on == "mem" else _THOUSANDS
+    return int(match[1]) * units[match[2]] if match else None
+
+
+def is_beyond(request: Request, limit: Limit) -> bool:
+    """Whether the request by itself asks for more than a limit allows, so that no other job's end will help.
+
+    Only where both are known, and the limit is on what is held at one time: what is used up in the course of time
+    may come back.
+    """
+    if limit.on == "walltime" and limit.per != "job":
+        return False
+    if limit.per == "node":  # on how many nodes it will be is the scheduler's choice
+        return False
+    wanted, allowed = asked(request, limit.on), amount(limit.on, limit.value)
+    return wanted is not None and allowed is not None and wanted > allowed
+
+
+# --- in words ------------------------------------------------------------------------------------------------------
+
+
+def as_flag(walltime: timedelta) -> str:
+    """Return a walltime as it is typed: ``1:00:00``, ``2-00:00:00``."""
+    seconds = int(walltime.total_seconds())
+    days, hours, minutes = seconds // 86400, seconds % 86400 // 3600, seconds % 3600 // 60
+    clock = f"{minutes:02}:{seconds % 60:02}"
+    return f"{days}-{hours:02}:{clock}" if days else f"{hours}:{clock}"
+
+
+def in_words(on: str, value: str) -> str:
+    """Return an amount as people say it: ``2 GPUs``, ``5G of memory``, ``600 CPU minutes``."""
+    if on == "walltime":
+        return f"a walltime of {value}"
+    running = on.startswith("running ")
+    name, minutes, _ = on.removeprefix("running ").partition(" minutes")
+    if minutes:
+        return f"{value} {_noun(name, False)} minutes{' ahead in running jobs' if running else ''}"
+    if on == "mem":
+        return f"{value} of memory"
+    return f"{value} {_noun(on, value != '1')}"
+
+
+def _noun(on: str, many: bool) -> str:
+    ending = "s" if many else ""
+    if match := _GPU.fullmatch(on):
+        return f"GPU{ending} of type {match['type']}" if match["type"] else f"GPU{ending}"
+    kind, _, name = on.partition("/")
+    if kind == "gres":
+        return f"{name} (GRES)"
+    if kind == "license":
+        return f"licence{ending} of {name}" if name else f"licence{ending}"
+    known = {"cpu": "CPU", "node": "node", "jobs": "job", "submitted jobs": "job", "billing": "billing unit"}
+    if on in known:
+        waiting = ", waiting and running," if on == "submitted jobs" else ""
+        return f"{known[on]}{ending}{waiting}"
+    return {"mem": "memory"}.get(on, on)

@@ -1,0 +1,66 @@
+"""What a scheduler's test leaves out when it tells a start: what partitions allow, and limits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis import explain
+from notebook_launcher.diagnosis.partition_fit import may_use
+from notebook_launcher.diagnosis.requirements import amount, asked, in_words
+from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
+
+_FOR = {"user": "for you", "account": "for your account", "group": "for all who share it"}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules as far as they were told.
+
+    ``limits``: returns those that a request counts on, ``None`` where they were not told. ``account`` and ``qos``: what
+    is meant where a request names none.
+    """
+
+    partitions: Sequence[Partition] | None
+    limits: Callable[[Request], Sequence[Limit] | None]
+    account: str | None = None
+    qos: str | None = None
+
+    def never(self, request: Request, partition: str | None) -> explain.Explanation | None:
+        """Return why a request can never start in a partition (``None``: the one it names), by what was read."""
+        return explain.beyond(request, Evidence(request, partition, self.partitions, self.limits(request)))
+
+    def held_up(self, request: Request, partition: str | None) -> str:
+        """Return a sentence on what keeps a request waiting for longer than a test says; empty where nothing does."""
+        return self._closed(request, partition) or self._used_up(request)
+
+    def may_be_preempted(self, partition: str | None) -> bool:
+        """Return whether jobs in a partition may have to make room for others."""
+        return any(known.preemptible for known in self.partitions or () if known.name == partition)
+
+    def _closed(self, request: Request, partition: str | None) -> str:
+        """Say so where the partition is closed to all, or to this account (unless it has its right from one above it,
+        which slurm.conf's manual allows) or QOS."""
+        name = partition or request.flags.get("partition")
+        account, qos = request.flags.get("account") or self.account, request.flags.get("qos") or self.qos
+        for place in (place for place in self.partitions or () if place.name == name):
+            if place.is_up is False:
+                return f"Partition {name} is closed at the moment: it waits until that is opened."
+            if not may_use(account, place.accounts, place.denied_accounts):
+                who = f"Account {account} may not use partition {name}"
+                return f"{who}: unless an account above it may, it never starts."
+            if not may_use(qos, place.qos, place.denied_qos):
+                return f"QOS {qos} may not be used in partition {name}: it never starts so."
+        return ""
+
+    def _used_up(self, request: Request) -> str:
+        for limit in self.limits(request) or ():
+            wanted, allowed = asked(request, limit.on), amount(limit.on, limit.value)
+            used = amount(limit.on, limit.used) if limit.used is not None else None
+            if limit.on == "walltime" or not wanted or allowed is None or used is None or used + wanted <= allowed:
+                continue
+            whose, are = _FOR.get(limit.per, ""), "is" if limit.used == "1" else "are"
+            allows = f"{limit.of} allows {in_words(limit.on, limit.value)} {whose}"
+            return f"{allows[0].upper()}{allows[1:]}, and {limit.used} {are} in use: it waits until that is less."
+        return ""

@@ -1,0 +1,434 @@
+"""What a cluster tells of itself: the parts that ``survey.sh`` printed, read as data. Pure.
+
+All of it is foreign text. What becomes a value has the form of one, or is left out; what could not be read is ``None``,
+which is not the same as none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.request import parse_walltime
+from notebook_launcher.core.text import printable
+from notebook_launcher.schedulers.slurm.cluster_info import SlurmOutlook
+from notebook_launcher.schedulers.slurm.limits import pairs
+
+# what a partition, an account, a cluster or a type of GPU may be called: Slurm allows more, and no site uses it
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,127}")
+_MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/-]{0,127}")
+_GPUS = re.compile(r"(?:^|,)gpu(?::(?P<type>[^:,()=]+))?:(?P<count>\d{1,4})(?=,|$)", re.A)
+_SAID = 200  # characters of what a command said
+
+#: the commands behind the parts, as a user would type them
+COMMANDS = {
+    "machine": "uname -m",
+    "hostname": "hostname",
+    "groups": "id",
+    "version": "sinfo --version",
+    "sinfo": "sinfo",
+    "partitions": "scontrol show partition",
+    "config": "scontrol show config",
+    "associations": "sacctmgr show assoc",
+    "default_account": "sacctmgr show user",
+    "clusters": "sacctmgr show clusters",
+    "runtimes": "command -v",
+    "pyxis": "srun --help",
+    "jupyter": "command -v jupyter-lab",
+    "module_system": "module --version",
+    "modules": "module avail",
+    "all_modules": "module spider",
+    "home": "stat -f ~",
+    "quota": "quota -s",
+    "gpus": "nvidia-smi -L",
+}
+
+#: commands that run images, and what a profile calls them
+RUNTIMES = {
+    "apptainer": "apptainer",
+    "singularity": "singularity",
+    "ch-run": "charliecloud",
+    "podman": "podman",
+    "podman-hpc": "podman-hpc",
+    "enroot": "enroot",
+    "shifter": "shifter",
+}
+# of the programs with "quota" in their names those that come with every system; they tell a user nothing
+_ADMINISTRATORS = frozenset(
+    {
+        "quotacheck",
+        "quotaon",
+        "quotaoff",
+        "quotastats",
+        "quotasync",
+        "quota_nld",
+        "repquota",
+        "edquota",
+        "setquota",
+        "warnquota",
+        "xqmstats",
+        "xfs_quota",
+        "convertquota",
+        "rpc.rquotad",
+        "nfsquota",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one command told. ``code``: its exit code; ``None`` where it was not begun, or did not come to its end."""
+
+    name: str
+    code: int | None = None
+    lines: tuple[str, ...] = ()
+    said: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it told what it was asked."""
+        return self.code == 0
+
+    @property
+    def why_not(self) -> str:
+        """Why it told nothing, in words."""
+        command = COMMANDS.get(self.name, self.name)
+        if self.code is None:
+            return f"{command}: there was no time left for it"
+        if self.code in (124, 137):  # timeout's own code, and that of one that had to be killed
+            return f"{command} took too long"
+        if self.code == 127:
+            return f"there is no {command.split()[0]}"
+        said = one_line(self.said or " ".join(self.lines))
+        return f"{command} said: {said}" if said else f"{command} ended with exit code {self.code}"
+
+
+def read_parts(text: str) -> dict[str, Part]:
+    """Return what ``survey.sh`` printed, by part; nothing where it was not that script that answered."""
+    # the script ends its lines by \n; what else splitlines() takes for an end may stand in what a command printed
+    lines = iter(text.split("\n"))
+    parts: dict[str, list[str]] = {}
+    if "survey 1" not in (line.strip() for line in lines):
+        return {}
+    name = ""
+    for line in lines:
+        if line.startswith("part "):
+            name = line.removeprefix("part ").strip()
+            parts[name] = []
+        elif name:
+            parts[name].append(" ".join(line.splitlines()))
+    return {name: _part(name, lines) for name, lines in parts.items()}
+
+
+def _part(name: str, lines: Sequence[str]) -> Part:
+    codes = [int(line[5:]) for line in lines if re.fullmatch(r"code \d{1,3}", line, re.A)]
+    return Part(
+        name,
+        codes[-1] if codes else None,
+        tuple(line[1:] for line in lines if line.startswith("|")),
+        "\n".join(line[1:] for line in lines if line.startswith("!")).strip(),
+    )
+
+
+def one_line(text: str, most: int = _SAID) -> str:
+    """Return foreign text as one line that can stand in a comment or on a terminal."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def is_name(text: str) -> bool:
+    """Whether a partition, an account or the like is called so."""
+    return _NAME.fullmatch(text) is not None
+
+
+# --- what there is ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PartitionSeen:
+    """One partition. ``gpus``: of one node, by type (``""`` where none is named); ``gpu_nodes``: how many have any.
+
+    ``longest`` and ``usual``: the walltime that is allowed, and that without ``--time``, as sbatch takes them; ``None``
+    without a limit, or where it was not told. ``accounts`` and ``groups``: those allowed, ``None``: all.
+    """
+
+    name: str
+    is_default: bool = False
+    is_up: bool | None = None
+    longest: str | None = None
+    usual: str | None = None
+    memory: str | None = None
+    nodes: int = 0
+    gpu_nodes: int = 0
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+    accounts: frozenset[str] | None = None
+    denied_accounts: frozenset[str] = frozenset()
+    groups: frozenset[str] | None = None
+    preemptible: bool = False
+
+    @property
+    def only_gpus(self) -> bool:
+        """Whether every node there has GPUs: it was made for them."""
+        return bool(self.gpus) and self.gpu_nodes == self.nodes
+
+
+@dataclass(frozen=True)
+class Software:
+    """What there is on one machine. ``runtimes``: commands for images, in a profile's words, the best first.
+
+    ``modules``: those that may bring Jupyter and what is used with it; ``hidden``: those that need others first.
+    """
+
+    machine: str | None = None
+    runtimes: tuple[str, ...] = ()
+    has_jupyter: bool = False
+    module_system: str | None = None
+    modules: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a login node told on a day. ``None``: not read; ``parts`` tell why.
+
+    ``cluster``: Slurm's name for it; ``other``: whether it is another one than the login node's own, as with ``-M``.
+    ``strange``: names that are none, left out.
+    """
+
+    day: date
+    parts: Mapping[str, Part]
+    other: bool = False
+    hostname: str | None = None
+    version: str | None = None
+    cluster: str | None = None
+    partitions: tuple[PartitionSeen, ...] | None = None
+    accounts: tuple[str, ...] | None = None
+    default_account: str | None = None
+    clusters: tuple[str, ...] | None = None
+    groups: frozenset[str] = frozenset()
+    has_lsf: bool = False
+    software: Software = Software()
+    home: str | None = None
+    quota: tuple[str, ...] = ()
+    quota_candidates: tuple[str, ...] = ()
+    strange: int = 0
+
+    def why_not(self, *names: str) -> str:
+        """Why the first of these parts that failed told nothing."""
+        failed = [part.why_not for name in names if not (part := self.part(name)).ok]
+        return failed[0] if failed else f"{COMMANDS.get(names[0], names[0])} told nothing"
+
+    def part(self, name: str) -> Part:
+        """Return a part, an empty one where it did not come to it."""
+        return self.parts.get(name, Part(name))
+
+
+def read_survey(text: str, day: date, other: str | None = None) -> Survey:
+    """Return what ``survey.sh login`` told. ``other``: the other cluster that it was asked for, if any."""
+    parts = read_parts(text)
+    read = Survey(day, parts, other=other is not None)
+    config = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in _lines(read, "config"))}
+    cluster = other or _first_name([config.get("ClusterName", "")])
+    accounts, default, strange = _accounts(read, cluster)
+    partitions, also_strange = _partitions(read)
+    clusters = read.part("clusters")
+    quota, candidates = _quota(read)
+    return replace(
+        read,
+        hostname=_hostname(read),
+        version=_version(read),
+        cluster=cluster,
+        partitions=partitions,
+        accounts=accounts,
+        default_account=default,
+        clusters=tuple(_names(line.partition("|")[0] for line in clusters.lines)) if clusters.ok else None,
+        groups=frozenset(" ".join(_lines(read, "groups")).split()),
+        has_lsf=read.part("lsf").ok and bool(read.part("lsf").lines),
+        software=_software(parts),
+        home=_first_line(_lines(read, "home")),
+        quota=quota,
+        quota_candidates=candidates,
+        strange=strange + also_strange,
+    )
+
+
+def read_node(text: str) -> Software | None:
+    """Return what ``survey.sh node`` told, ``None`` for no answer."""
+    parts = read_parts(text)
+    return _software(parts) if parts else None
+
+
+def _lines(survey: Survey, name: str) -> tuple[str, ...]:
+    part = survey.part(name)
+    return part.lines if part.ok else ()
+
+
+def _first_line(lines: Iterable[str]) -> str | None:
+    return next((text for line in lines if (text := one_line(line))), None)
+
+
+def _first_name(lines: Iterable[str]) -> str | None:
+    return next(iter(_names(lines)), None)
+
+
+def _hostname(survey: Survey) -> str | None:
+    """Return the login node's own name, in full where that is told."""
+    name, full = _first_name(_lines(survey, "hostname")), _first_name(_lines(survey, "hostname_f"))
+    return full if name and full and full.startswith(f"{name.partition('.')[0]}.") else name
+
+
+def _names(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(word for line in words if is_name(word := line.strip())))
+
+
+def _version(survey: Survey) -> str | None:
+    match = re.search(r"\b(\d{2}\.\d{2}[\w.-]{0,16})", " ".join(_lines(survey, "version")), re.A)
+    return match[1] if match else None
+
+
+# --- accounts ---------------------------------------------------------------------------------------------------
+
+
+def _accounts(survey: Survey, cluster: str | None) -> tuple[tuple[str, ...] | None, str | None, int]:
+    """Return the user's accounts on this cluster, the one that is meant without ``-A``, and how many are no names."""
+    if not survey.part("associations").ok:
+        return None, None, 0
+    rows = [line.split("|") for line in _lines(survey, "associations") if line.count("|") == 4]
+    names = [row[1] for row in rows if cluster in (None, row[0])]
+    accounts = tuple(_names(names))
+    default = _first_name(_lines(survey, "default_account"))
+    strange = len({name for name in names if name.strip()} - set(accounts))
+    return accounts, default if default in accounts else None, strange
+
+
+# --- partitions --------------------------------------------------------------------------------------------------
+
+
+def _partitions(survey: Survey) -> tuple[tuple[PartitionSeen, ...] | None, int]:
+    """Return the partitions as both commands tell of them, and how many are called as none can be."""
+    seen: dict[str, PartitionSeen] = {}
+    strange: set[str] = set()
+    for line in _lines(survey, "sinfo"):
+        fields = line.split("|")
+        if len(fields) == 10 and is_name(fields[0]):
+            seen[fields[0]] = _with_nodes(seen.get(fields[0]) or PartitionSeen(fields[0]), fields)
+        elif len(fields) == 10:
+            strange.add(fields[0])
+    told = Answer(0, "\n".join(_lines(survey, "partitions")))
+    times = {record.get("PartitionName"): record for record in map(pairs, told.stdout.splitlines())}
+    for partition in SlurmOutlook().read_partitions(told) or ():
+        if not is_name(partition.name):
+            strange.add(partition.name)
+            continue
+        record = times.get(partition.name, {})
+        before = seen.get(partition.name) or PartitionSeen(partition.name, nodes=partition.nodes or 0)
+        seen[partition.name] = replace(
+            before,
+            is_default=partition.is_default,
+            is_up=partition.is_up,
+            longest=_walltime(record.get("MaxTime", "")) or before.longest,
+            usual=_walltime(record.get("DefaultTime", "")),
+            memory=next(
+                (
+                    f"{key}={record[key]}"
+                    for key in ("DefMemPerCPU", "DefMemPerNode")
+                    if record.get(key, "").isdecimal()
+                ),
+                None,
+            ),
+            accounts=partition.accounts,
+            denied_accounts=partition.denied_accounts,
+            groups=partition.groups,
+            preemptible=partition.preemptible,
+        )
+    return tuple(seen.values()) or None, len(strange)
+
+
+def _with_nodes(partition: PartitionSeen, fields: Sequence[str]) -> PartitionSeen:
+    """Add a line of sinfo, which stands for nodes that have the same."""
+    _, marked, state, longest, count, _, gres, features, _, _ = fields
+    nodes = int(count) if re.fullmatch(r"\d{1,6}", count, re.A) else 0
+    gpus = _gpus(gres)
+    return replace(
+        partition,
+        is_default=partition.is_default or marked.endswith("*"),
+        is_up=state == "up",
+        longest=_walltime(longest),
+        nodes=partition.nodes + nodes,
+        gpu_nodes=partition.gpu_nodes + (nodes if gpus else 0),
+        gpus={kind: max(number, partition.gpus.get(kind, 0)) for kind, number in {**partition.gpus, **gpus}.items()},
+        features=tuple(dict.fromkeys((*partition.features, *_names(features.split(","))))),
+    )
+
+
+def _gpus(gres: str) -> dict[str, int]:
+    """Return GPUs by type; a type may stand there several times, once for each socket."""
+    counts: dict[str, int] = {}
+    for match in _GPUS.finditer(re.sub(r"\([^)]*\)", "", gres)):
+        kind = match["type"] or ""
+        if int(match["count"]) and (not kind or is_name(kind)):
+            counts[kind] = counts.get(kind, 0) + int(match["count"])
+    return counts
+
+
+def _walltime(text: str) -> str | None:
+    try:
+        return text if parse_walltime(text) else None
+    except (UsageError, OverflowError):
+        return None
+
+
+# --- software ----------------------------------------------------------------------------------------------------
+
+
+def _software(parts: Mapping[str, Part]) -> Software:
+    def lines(name: str) -> tuple[str, ...]:
+        part = parts.get(name, Part(name))
+        return part.lines if part.ok else ()
+
+    found = [path.rpartition("/")[2] for path in lines("runtimes")]
+    runtimes = [RUNTIMES[name] for name in RUNTIMES if name in found]
+    if lines("pyxis"):
+        runtimes.append("pyxis")
+    has_modules = "module_system" in parts and parts["module_system"].ok
+    modules = _modules(lines("modules")) if has_modules else ()
+    system = _first_line(line for line in lines("module_system") if line.strip()) if has_modules else None
+    return Software(
+        machine=_first_name(lines("machine")),
+        runtimes=tuple(runtimes),
+        has_jupyter=bool(lines("jupyter")),
+        module_system=system or ("module" if has_modules else None),
+        modules=modules,
+        hidden=tuple(name for name in _modules(lines("all_modules")) if has_modules and name not in modules),
+        gpus=tuple(dict.fromkeys(_gpu_names(lines("gpus")))),
+    )
+
+
+def _modules(lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the modules of ``module -t avail``; ``name/`` stands for all versions, ``name(default)`` for itself."""
+    names = (re.sub(r"\s*[(<][^)>]*[)>]\s*$", "", line.strip()) for line in lines)
+    return tuple(dict.fromkeys(name for name in names if _MODULE.fullmatch(name) and not name.endswith("/")))
+
+
+def _gpu_names(lines: Iterable[str]) -> Iterable[str]:
+    for line in lines:
+        if match := re.match(r"GPU \d+: (.+?) \(UUID", line):
+            yield one_line(match[1], 60)
+
+
+def _quota(survey: Survey) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the command that surely tells a quota, and other programs that may be for it."""
+    paths = _lines(survey, "quota_commands")
+    names = _names(path.rpartition("/")[2] for path in paths)
+    others = tuple(name for name in names if name not in _ADMINISTRATORS and name not in ("quota", "lfs"))
+    if survey.part("quota").ok and any(line.strip() for line in survey.part("quota").lines):
+        return ("quota", "-s"), others
+    if "lfs" in names and _first_line(_lines(survey, "home")) == "lustre":
+        return ("lfs", "quota", "-h", "~"), others
+    return (), others

@@ -1,0 +1,366 @@
+"""The story of ``init``: log in, read what an unknown cluster tells of itself, and keep a profile that says so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Literal
+
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.errors import (
+    ConnectionLost,
+    HostCommandFailed,
+    HostKeyChanged,
+    Interrupted,
+    LauncherError,
+    ProfileError,
+    SchedulerAway,
+    SchedulerMissing,
+    UsageError,
+)
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
+from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.request import Request
+from notebook_launcher.discovery.cluster_survey import Software, Survey, is_name, read_node, read_survey
+from notebook_launcher.discovery.findings import accepted, findings, probe_findings
+from notebook_launcher.discovery.profile_text import (
+    COMMON,
+    Choice,
+    Draft,
+    Login,
+    Probed,
+    Spelling,
+    choose_account,
+    choose_gpu_partition,
+    choose_partition,
+    next_step,
+    profile_text,
+    sample_flags,
+)
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.ssh_config import Destination
+from notebook_launcher.jobs.cancel import end_after, end_job
+from notebook_launcher.jobs.evidence import ask
+from notebook_launcher.launch import queue_session, submitted
+from notebook_launcher.planning.plan import Place, Plan
+from notebook_launcher.profiles.layers import parse_layer
+from notebook_launcher.profiles.models import ClusterProfile, Environment
+from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder
+from notebook_launcher.session.connect import open_stage
+from notebook_launcher.session.context import Access, Stage, View, job_of
+from notebook_launcher.session.record import Session, json_object
+from notebook_launcher.supervision.until_started import await_start
+from notebook_launcher.tunnel.routes import MEMORY, STREAMS, Crossing, Node
+
+READ_WITHIN = 90.0  # seconds for all that is read at once; the script itself begins nothing new after 70
+_ASKED = 3  # times at most
+
+Probing = Literal["ask", "no", "cpu", "gpu"]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user wants to have read. ``login``: the login node, ``None``: this machine. ``cluster``: as with ``-M``.
+
+    ``probe``: whether a short job may find out what only a job can. ``command``: as it was typed, for the profile.
+    """
+
+    login: str | None
+    name: str | None = None
+    force: bool = False
+    probe: Probing = "ask"
+    cluster: str | None = None
+    ssh_config: str | None = None
+    engine: str | None = None
+    command: str = "launch-notebook init"
+
+
+def initialise(wish: Wish, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+    """Read a cluster, write a profile of it, and with a probe complete that.
+
+    Raises ``UsageError`` or ``ProfileError`` where there is such a profile already, what opening the host raises, and
+    ``SchedulerMissing``. What the probe raises leaves the profile as it was without one.
+    """
+    place = _place(wish)
+    if wish.cluster and not is_name(wish.cluster):
+        raise UsageError(f"“{wish.cluster}” is not the name of a cluster.")
+    path = _path(wish, place)
+    with _room_for(path, wish, prompts), open_stage(place, view, prompts, interrupts) as stage:
+        draft = _read(wish, path.stem, stage)
+        profile = _keep(draft, path)
+        view.show(events.Kept(f"the profile “{path.stem}”", str(path)))
+        kind = _probing(wish, draft, prompts)
+        if wish.probe in ("cpu", "gpu") and not kind:
+            view.show(events.Noted("No job was queued: it is done with Slurm only, and its sinfo did not answer here."))
+        if kind:
+            draft = replace(draft, probed=_probe(draft, profile, stage, with_gpu=kind == "gpu"))
+            _keep(draft, path)
+            view.show(events.Kept("what the job found out", str(path)))
+    view.show(events.Noted(next_step(draft)))
+
+
+# --- the file ----------------------------------------------------------------------------------------------------
+
+
+def _place(wish: Wish) -> Place:
+    profile = ClusterProfile().model_copy(update={"engine": wish.engine} if wish.engine else {})
+    destination = Destination.parse(wish.login, config_file=wish.ssh_config) if wish.login else None
+    return Place(profile, None, destination, "slurm", wish.login, wish.ssh_config, wish.engine)
+
+
+def _path(wish: Wish, place: Place) -> Path:
+    """Return where the profile will be. Raises ``UsageError`` for what cannot be a name."""
+    name = wish.name or name_for(place.destination.host if place.destination else socket.gethostname())
+    if not is_name(name) or name[0] in "_":
+        raise UsageError(
+            f"“{name}” cannot be the name of a profile.",
+            why="It is the name of a file as well.",
+            mend="name it: --name mine",
+        )
+    return config_folder() / "clusters" / f"{name}.toml"
+
+
+def name_for(host: str) -> str:
+    """Return what a cluster is called by its login node's name: the first word that is not every login node's."""
+    if host.replace(".", "").isdecimal() or ":" in host:
+        return "cluster"
+    words = host.split(".")
+    first = [word for word in words[:-1] if word.rstrip("0123456789").lower() not in COMMON]
+    return (first or words)[0].lower()
+
+
+@contextlib.contextmanager
+def _room_for(path: Path, wish: Wish, prompts: Prompts) -> Iterator[None]:
+    """See to it that the user wants a profile of that name, before they are asked for a password."""
+    if wish.force:
+        yield
+        return
+    if path.exists():
+        question, there = (
+            f"There is a profile {path} already. Replace it (the old one is kept)?",
+            f"There is a profile {path} already.",
+        )
+    elif path.stem in bundled_profiles():
+        there = f"A profile “{path.stem}” comes with launch-notebook: --cluster {path.stem}."
+        question = f"{there} Write one of your own in its place?"
+    else:
+        yield
+        return
+    answer = prompts.confirm(question) if getattr(prompts, "asks", False) else None
+    if answer is None:
+        raise ProfileError(
+            there,
+            why="Nothing was read or written.",
+            mend="replace it with --force, or give the new one another name: --name NAME",
+        )
+    if not answer:
+        raise Interrupted("Nothing was written.", mend="give the new profile another name: --name NAME")
+    yield
+
+
+def _keep(draft: Draft, path: Path) -> ClusterProfile:
+    """Write the profile, after reading it as a launch would; one that is there keeps a name of its own."""
+    text = profile_text(draft)
+    profile = checked_profile([parse_layer(text.encode(), str(path))])
+    beside: Path | None = None
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.")
+        beside = Path(name)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        if path.exists() and draft.probed is None:
+            path.rename(_old_name(path, draft.survey.day))
+        beside.replace(path)
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be written.", why=error.strerror or str(error)) from None
+    finally:
+        if beside:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+    return profile
+
+
+def _old_name(path: Path, day: date) -> Path:
+    names = (path.with_name(f"{path.name}.old-{day}{more}") for more in ("", *(f"-{n}" for n in range(2, 1000))))
+    return next(name for name in names if not name.exists())
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def _read(wish: Wish, name: str, stage: Stage) -> Draft:
+    """Read the cluster in one round trip, choose with the user what is not clear, and have the scheduler check it."""
+    stage.view.show(events.Asking(f"reading what {stage.host.label} tells of its cluster"))
+    survey = _survey(stage, wish.cluster)
+    account = chosen("account", choose_account(survey), stage.prompts)
+    draft = Draft(
+        name,
+        _login(stage, survey),
+        wish.command,
+        survey,
+        account,
+        chosen("partition", choose_partition(survey, account.value), stage.prompts),
+        chosen("partition for GPUs", choose_gpu_partition(survey, account.value), stage.prompts),
+    )
+    for check in findings(draft):
+        stage.view.show(check)
+    return _checked_by_scheduler(draft, stage) if survey.version and survey.partitions else draft
+
+
+def _survey(stage: Stage, cluster: str | None) -> Survey:
+    words = ["bash", "-s", "--", "login", *([cluster] if cluster else [])]
+    answer = stage.host.run(words, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
+    survey = read_survey(answer.stdout, stage.clock().date(), cluster)
+    if not survey.parts:
+        raise HostCommandFailed(f"{stage.host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
+    if survey.part("version").code == 127 and not survey.has_lsf:
+        raise SchedulerMissing(
+            f"There is neither Slurm nor LSF on {stage.host.label}.",
+            why=f"A login shell {'there' if stage.place.destination else 'here'} finds no sinfo and no bsub.",
+            mend="is it the right machine, or does a module bring them? Without a scheduler: launch-notebook --host …",
+        )
+    return survey
+
+
+def _script() -> bytes:
+    return (folder("jobscripts") / "survey.sh").read_bytes()
+
+
+def _login(stage: Stage, survey: Survey) -> Login:
+    place, there = stage.place, stage.place.destination
+    if there is None:
+        named = survey.part("hostname_f")
+        return Login(next((name for name in named.lines if named.ok and is_name(name)), survey.hostname or "localhost"))
+    return Login(there.host, there.user, there.port, place.ssh_config, place.engine)
+
+
+def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
+    """Let the user choose where nothing else does; ENTER leaves it open."""
+    if choice.value or len(choice.candidates) < 2 or not getattr(prompts, "asks", False):
+        return choice
+    question = f"Which {what} ({', '.join(choice.candidates[:12])})? ENTER leaves it open: "
+    for _ in range(_ASKED):
+        answer = (prompts.secret(question, echo=True) or "").strip()
+        if not answer or answer in choice.candidates:
+            break
+        question = f"There is no {what} {answer}. One of {', '.join(choice.candidates[:12])}, or ENTER: "
+    return choice.taken(answer) if answer in choice.candidates else choice
+
+
+def _checked_by_scheduler(draft: Draft, stage: Stage) -> Draft:
+    """Have Slurm judge a short job as the profile asks for it, with a GPU in each spelling until one is taken."""
+    said, refused = _judged(stage, sample_flags(draft))
+    stage.view.show(accepted("a job without GPUs", None, said, refused))
+    if not draft.gpu_partition.value and not draft.gpu_partition.candidates:
+        return draft
+    first = Spelling()
+    for spelling in (first, Spelling("gres")):
+        said, refused = _judged(stage, sample_flags(draft, spelling))
+        if not said:
+            stage.view.show(accepted("a job with a GPU", spelling, "", refused=False))
+            return replace(draft, spelling=replace(spelling, confirmed=True))
+        first = first if first.said else replace(first, said=said)
+    stage.view.show(accepted("a job with a GPU", first, first.said, refused))
+    return replace(draft, spelling=first)
+
+
+def _judged(stage: Stage, flags: dict[str, str | None]) -> tuple[str, bool]:
+    """Return what Slurm says against a job, nothing where it would start, and whether it was refused."""
+    outlook = stage.scheduler.outlook
+    if outlook is None:
+        return "there is nobody to ask", False
+    word = outlook.read_would_start(ask(stage.host, outlook.would_start(Request(flags))))
+    if word.refusal is not None:
+        return word.refusal.what, not isinstance(word.refusal, SchedulerAway)
+    return ("", False) if word.start else (word.said or "no answer", False)
+
+
+# --- with a job --------------------------------------------------------------------------------------------------
+
+
+def _probing(wish: Wish, draft: Draft, prompts: Prompts) -> Literal["cpu", "gpu"] | None:
+    if wish.probe in ("cpu", "gpu") and draft.survey.version:
+        return wish.probe
+    if wish.probe == "no" or not draft.survey.version or not getattr(prompts, "asks", False):
+        return None
+    question = "Queue a job of 5 minutes, to see a compute node and the way there?"
+    return "cpu" if prompts.confirm(question) else None
+
+
+def _probe(draft: Draft, profile: ClusterProfile, stage: Stage, *, with_gpu: bool) -> Probed:
+    """Queue the smallest job, find a way to its node, look around there, and end it. Raises a ``LauncherError``."""
+    place = replace(stage.place, profile=profile, cluster=draft.name)
+    flags = sample_flags(draft, draft.spelling if with_gpu else None)
+    plan = Plan(place, Request(flags), None, Environment(), None)
+    stage = replace(stage, place=place)
+    session, access = queue_session(plan, stage, program="shell", purpose="init --probe")
+    await_start(stage, session, submitted(plan, stage, session))
+    try:
+        probed = _look_around(stage, session, access)
+    except BaseException as error:
+        if isinstance(error, Exception):
+            end_after(stage, session, error)
+        else:
+            end_job(stage, session)
+        raise
+    end_job(stage, session)
+    for check in probe_findings(probed, draft):
+        stage.view.show(check)
+    return probed
+
+
+def _look_around(stage: Stage, session: Session, access: Access) -> Probed:
+    started = json_object(stage.host.read_file(f"{session.directory}/started.json") or b"")
+    crossing = Crossing(stage.host, stage.scheduler, session, job_of(session), Node.from_started(started), access.keys)
+    stage.view.show(events.Asking(f"looking for a way to {crossing.node}"))
+    stream, closed = _open_stream(crossing, stage.place.name)
+    _end_if_interrupted(stage)
+    stage.view.show(events.Asking(f"looking at what there is on {crossing.node}"))
+    software = _software(stage, session)
+    _end_if_interrupted(stage)
+    return Probed(str(crossing.node), stream, closed, software)
+
+
+def _open_stream(crossing: Crossing, about: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return the first way to the node that is open without asking the user anything, and those that are not."""
+    closed: list[str] = []
+    for name, way in STREAMS.items():
+        try:
+            way(crossing, False).close()
+        except (ConnectionLost, HostKeyChanged):
+            raise
+        except (LauncherError, OSError):
+            closed.append(name)
+        else:
+            state.remember(MEMORY, about, name)
+            return name, tuple(closed)
+    return None, tuple(name for name in closed if name != "job-sshd")  # a job for a terminal starts no such server
+
+
+def _software(stage: Stage, session: Session) -> Software | None:
+    step = stage.scheduler.step(job_of(session), ["bash", "-s", "--", "node"])
+    if step is None:
+        return None
+    try:
+        answer = stage.host.run(step, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
+    except HostCommandFailed:
+        return None
+    return read_node(answer.stdout)
+
+
+def _end_if_interrupted(stage: Stage) -> None:
+    """Act on what the user has done meanwhile; interrupts raise nothing any more once there is a job."""
+    while not stage.interrupts.inbox.empty():
+        item = stage.interrupts.inbox.get()
+        if isinstance(item, Interrupt):
+            if item.kind == "leave":
+                raise HungUp
+            raise Interrupted("Interrupted.", why="The profile was written without what a job would have told.")

@@ -1,0 +1,38 @@
+"""A command on the login node that may run for long: it ends there when its time is up here, or we are gone."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import threading
+
+from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
+from notebook_launcher.hosts.base import Host, on_a_lifeline
+
+_MARK = "--launch-notebook--"  # what stands before it is a start-up file's
+_MARKED = f'echo; echo {_MARK}; "$@" 2>&1; printf "\\n{_MARK} %d\\n" "$?"'
+_MOST = 2000  # lines that are kept, the last ones
+
+
+class TooSlow(HostCommandFailed):
+    """It did not come to its end in time, and was ended."""
+
+
+def run_tethered(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:
+    """Run a command by a login shell; return its exit code, and what it printed, errors included, by lines.
+
+    ``within``: seconds. Raises ``TooSlow``, or ``ConnectionLost``. On every way out, by Ctrl-C too, the command has
+    been ended with all that it has started.
+    """
+    lines: collections.deque[str] = collections.deque(maxlen=_MOST)
+    over = threading.Event()
+    command = on_a_lifeline(["bash", "-lc", _MARKED, "bash", *argv])
+    with contextlib.closing(host.stream(command, lines.append, lambda _reason: over.set())):
+        if not over.wait(within):
+            raise TooSlow(f"{argv[0]} was not done within {within:.0f} s on {host.label}.")
+    if not host.alive:
+        raise ConnectionLost(f"The connection to {host.label} is lost.")
+    told = [line.rstrip("\r\n") for line in lines]
+    code = told[-1].removeprefix(f"{_MARK} ") if told else ""
+    begin = told.index(_MARK) + 1 if _MARK in told else 0
+    return (int(code), told[begin:-1]) if code.isdecimal() else (255, told[begin:])

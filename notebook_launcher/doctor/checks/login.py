@@ -1,0 +1,209 @@
+"""This machine, the way to the login node, and what is there of the user's: files, clock, shell."""
+
+from __future__ import annotations
+
+import socket
+import time
+from datetime import datetime
+from pathlib import Path
+
+from notebook_launcher.core.check_runner import Round
+from notebook_launcher.core.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    HostCommandFailed,
+    HostKeyChanged,
+    HostKeyUnknown,
+    LauncherError,
+)
+from notebook_launcher.doctor.findings import (
+    Finding,
+    Home,
+    fault,
+    judge_clock,
+    judge_home,
+    judge_keys,
+    judge_login_shell,
+    judge_quota,
+    judge_root,
+    judge_ssh_files,
+    of_error,
+    ok,
+    read_home,
+)
+from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.planning.plan import Place
+from notebook_launcher.session.connect import open_host
+from notebook_launcher.session.record import Site, look_at
+
+LOGIN_NODE, HOST_KEY, AUTHENTICATION, HOME, ROOT = "login node", "host key", "login", "home", "session folder"
+IN = (LOGIN_NODE, HOST_KEY, AUTHENTICATION)  # what everything on the login node builds on
+_KEYS = (HostKeyChanged, HostKeyUnknown)
+WITHIN = 30.0  # seconds for one look at the login node; a file server that hangs answers nothing
+
+# Lines of a word and a value. What is tried is removed at once. POSIX sh, read from standard input.
+LOOK_AT_HOME = r"""
+disk() { df -Pk -- "$1" 2>/dev/null | awk 'NR == 2 { print $2, $4 }'; }
+try() (  # others may write in that folder as well: a name that nobody can foresee, and a file for us alone
+  umask 077
+  if said=$(mktemp -- "$1/.launch-notebook-checks.XXXXXX" 2>&1); then
+    file=$said
+    trap 'rm -f -- "$file"' EXIT
+    trap exit HUP INT TERM
+    if said=$( (head -c 65536 /dev/zero | cat >"$file") 2>&1 ); then said=ok; fi
+  fi
+  printf '%s\n' "${said:-no reason was given}" | tail -n 1
+)
+root=$1
+cd / || exit
+printf 'shell %s\numask %s\n' "${SHELL##*/}" "$(umask)"
+for path in "$HOME" "$HOME/.ssh" "$HOME/.ssh/authorized_keys"; do
+  [ -e "$path" ] && printf 'mode %s %s\n' "$(ls -ldn -- "$path" | cut -c 1-10)" "$path"
+done
+printf 'home-path %s\nhome-disk %s\nhome-write %s\n' "$HOME" "$(disk "$HOME")" "$(try "$HOME")"
+above=$root
+while [ ! -d "$above" ] && [ "$above" != "${above%/*}" ]; do above=${above%/*}; done
+[ "$above" = "$root" ] && printf 'root-mode %s\n' "$(ls -ldn -- "$root" | cut -c 1-10)"
+printf 'root-path %s\nroot-disk %s\nroot-write %s\n' "$root" "$(disk "${above:-/}")" "$(try "${above:-/}")"
+"""
+
+
+def check_this_machine(round_: Round, place: Place) -> None:
+    """Check what is needed here: an SSH engine, keys that nobody else reads, a port for the browser."""
+    if place.destination is not None:
+        round_.check("ssh here", lambda: _engine(place))
+        round_.check("keys here", lambda: _keys(place), needs=["ssh here"])
+    round_.check("local port", _local_port)
+
+
+def _engine(place: Place) -> Finding:
+    from notebook_launcher.hosts.engine_choice import choose, gather
+    from notebook_launcher.hosts.ssh_config import resolve
+
+    assert place.destination is not None  # noqa: S101  # the caller has looked
+    settings, wanted = resolve(place.destination), place.profile.engine
+    return ok(str(choose(settings, wanted, gather(settings, wanted))))
+
+
+def _keys(place: Place) -> Finding | None:
+    import sys
+
+    from notebook_launcher.hosts.ssh_config import resolve
+
+    if sys.platform == "win32" or place.destination is None:  # there such modes say nothing
+        return None
+    files = [file for file in resolve(place.destination).identity_files if file.is_file()]
+    return judge_keys({_from_home(file): file.stat().st_mode & 0o777 for file in files})
+
+
+def _from_home(path: Path) -> str:
+    try:
+        return f"~/{path.relative_to(Path.home())}"
+    except ValueError:
+        return str(path)
+
+
+def _local_port() -> Finding:
+    try:
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            server.listen(1)
+    except OSError as error:
+        return fault(
+            f"No port of 127.0.0.1 can be opened here: {error}.", "is there a firewall program that forbids it?"
+        )
+    return ok("127.0.0.1 takes connections for the browser")
+
+
+# --- logging in ------------------------------------------------------------------------------------------------
+
+
+def log_in(round_: Round, place: Place, prompts: Prompts) -> Host | None:
+    """Log in, and tell by which step it failed, if it did; ``None`` then."""
+    if place.destination is None:
+        round_.tell(LOGIN_NODE, ok("this machine: no connection is needed"))
+        return open_host(place, round_.view, prompts)
+    if round_.is_skipped(LOGIN_NODE, ["ssh here"]):
+        _skip_the_rest(round_, 1)
+        return None
+    try:
+        host = open_host(place, round_.view, prompts)
+    except (ConnectionFailed, HostKeyChanged, HostKeyUnknown, AuthenticationFailed) as error:
+        _failed(round_, 0 if isinstance(error, ConnectionFailed) else 2 - isinstance(error, _KEYS), error)
+        return None
+    for step in range(3):
+        _told_of(round_, step, host.label, host.entered_by)
+    return host
+
+
+def _failed(round_: Round, step: int, error: LauncherError) -> None:
+    for before in range(step):
+        _told_of(round_, before, "", "")
+    round_.tell(IN[step], of_error(error))
+    _skip_the_rest(round_, step + 1)
+
+
+def _told_of(round_: Round, step: int, label: str, how: str) -> None:
+    answers = f"{label} answers" if label else "it answers"
+    round_.tell(IN[step], ok((answers, "as known_hosts has it", f"by {how}" if how else "ssh lets us in")[step]))
+
+
+def _skip_the_rest(round_: Round, first: int) -> None:
+    for name in IN[first:]:
+        round_.skip(name, f"not checked: it needs {IN[max(0, first - 1)]}")
+
+
+# --- what is there ---------------------------------------------------------------------------------------------
+
+
+def check_there(round_: Round, host: Host, place: Place) -> tuple[Site, str] | None:
+    """Check what is there of the user; return the ``Site`` and the folder for sessions, ``None`` without commands."""
+    site = _site(round_, host)
+    if site is None:
+        return None
+    root = site.expand(place.profile.session_root)
+    if host.remote:
+        round_.check("clock", lambda: judge_clock(site.now, datetime.now(site.now.tzinfo)))
+    told = _look(round_, host, root)
+    round_.check("login shell", lambda: _login_shell(host, told.shell), doing="starting a login shell there")
+    if host.remote:
+        round_.check("ssh files there", lambda: judge_ssh_files(told.modes or {}), needs=["commands there"])
+    round_.check(HOME, lambda: judge_home(told.home), needs=["commands there"])
+    # of a home that is full, or cannot be written, it is told once
+    needs = ["commands there", *([HOME] if root.startswith(f"{site.home}/") else [])]
+    round_.check(ROOT, lambda: judge_root(told.root), needs=needs)
+    if command := place.profile.quota_command:
+        round_.check("quota", lambda: _quota(host, site, command), doing=f"asking {command[0]}")
+    return site, root
+
+
+def _site(round_: Round, host: Host) -> Site | None:
+    try:
+        return look_at(host)
+    except LauncherError as error:
+        round_.tell("commands there", of_error(error))
+        return None
+
+
+def _look(round_: Round, host: Host, root: str) -> Home:
+    try:
+        answer = host.run(["sh", "-s", "--", root], stdin=LOOK_AT_HOME.encode(), timeout=WITHIN)
+    except HostCommandFailed as error:
+        error.why = "Does a file server hang, or the home?"
+        round_.tell("commands there", of_error(error))
+        return read_home("")
+    return read_home(answer.stdout)
+
+
+def _login_shell(host: Host, shell: str) -> Finding:
+    """Start one twice: how long that takes, and what it prints by itself."""
+    began = time.monotonic()
+    host.run(["true"], login_shell=True, timeout=WITHIN)
+    seconds = time.monotonic() - began
+    said = host.run(["bash", "-l", "-c", ":"], timeout=WITHIN)
+    return judge_login_shell(shell, [*said.stdout.splitlines(), *said.stderr.splitlines()], seconds)
+
+
+def _quota(host: Host, site: Site, command: tuple[str, ...]) -> Finding:
+    answer = host.run([site.expand(word) for word in command], login_shell=True, timeout=WITHIN)
+    return judge_quota(command, answer.exit_code, answer.stdout or answer.stderr)

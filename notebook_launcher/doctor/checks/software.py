@@ -1,0 +1,215 @@
+"""The image and the environment, as far as they can be seen from the login node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator
+
+from notebook_launcher.core.check_runner import Round
+from notebook_launcher.core.errors import HostCommandFailed, LauncherError
+from notebook_launcher.core.package_data import folder
+from notebook_launcher.diagnosis import exit_causes as causes
+from notebook_launcher.doctor.bounded_command import TooSlow, run_tethered
+from notebook_launcher.doctor.checks.login import HOME, ROOT
+from notebook_launcher.doctor.findings import (
+    Finding,
+    fault,
+    judge_for_others,
+    judge_image,
+    ok,
+    read_image,
+    unknown,
+    warning,
+)
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.session.record import Site
+
+IMAGE, ENVIRONMENT, JUPYTERLAB, DIGEST = "image", "environment", "JupyterLab", "image digest"
+WITHIN = 30.0  # seconds for a look at the way to an image
+ENTER_WITHIN = 90.0  # seconds for modules, the first entry into an image, and an activation
+DIGEST_WITHIN = 180.0  # seconds for the digest of an image of many gigabytes
+# The folder of a checkup that is over, and those of checkups that were killed: an hour old, they are nobody's any more.
+_REMOVE = (
+    'rm -rf -- "$1"; find "${1%/*}/" -maxdepth 1 -type d -name ".checkup-*" -mmin +60 -exec rm -rf -- {} + 2>/dev/null'
+)
+
+_SCRIPTS = ("lib.sh", "containers.sh", "checkup.sh")
+# what names a file; other commands keep their images in a store of their own, by names as of a registry
+_BY_FILE = (None, "apptainer", "singularity", "charliecloud", "enroot")
+
+# POSIX sh, read from standard input. Each step: whether we get further, mode, owner, group, path.
+LOOK_AT_IMAGE = r"""
+path=$1
+case $path in /*) ;; *) path=$PWD/$path ;; esac
+step() {
+  answer=$1 place=$2
+  set -f
+  set -- $(ls -ldL -- "$place" 2>/dev/null)
+  printf 'step %s %s %s %s %s\n' "$answer" "${1:--}" "${3:--}" "${4:--}" "$place"
+}
+here='' rest=$path
+while [ -n "$rest" ]; do
+  rest=${rest#/}
+  part=${rest%%/*}
+  rest=${rest#"$part"}
+  [ -n "$part" ] || continue
+  here=$here/$part
+  [ -e "$here" ] || { echo 'kind missing'; ls -- "${here%/*}/" 2>/dev/null | head -n 500 | sed 's/^/beside /'; exit; }
+  if [ -n "${rest#/}" ]; then
+    [ -x "$here" ] || { step no "$here"; exit; }
+    step yes "$here"
+  fi
+done
+step yes "$here"
+if [ ! -r "$here" ]; then
+  echo 'kind unreadable'
+elif [ -d "$here" ]; then
+  echo 'kind folder'
+else
+  set -- $(ls -ldL -- "$here")
+  echo "bytes $5"
+  case $(head -c 41 -- "$here" | tr -d '\000') in
+    *SIF_MAGIC) echo 'kind sif' ;;
+    hsqs*) echo 'kind squashfs' ;;
+    *) echo 'kind other' ;;
+  esac
+fi
+"""
+
+
+def check_image(round_: Round, host: Host, plan: Plan, site: Site, *, for_others: bool) -> None:
+    """Check the way to the image, and the image; ``for_others``: whether a whole course can read it."""
+    if plan.container is None:
+        return
+    command = plan.environment.container_command
+    if "://" in plan.container or command not in _BY_FILE:
+        round_.tell(IMAGE, unknown(f"{plan.container} is found by {command or 'the container command'} on the node."))
+        return
+    path = site.expand(plan.container)
+    text = ""
+
+    def look() -> Finding:
+        nonlocal text
+        text = host.run(["sh", "-s", "--", path], stdin=LOOK_AT_IMAGE.encode(), timeout=WITHIN).stdout
+        return judge_image(read_image(path, text))
+
+    well = round_.check(IMAGE, look, doing="looking for the image")
+    if well and for_others:
+        round_.check("image for all", lambda: judge_for_others(read_image(path, text)))
+    if digest := plan.environment.digest:
+        round_.check(DIGEST, lambda: _digest(host, path, digest), needs=[IMAGE], doing=f"reading all of {path}")
+
+
+def _digest(host: Host, path: str, wanted: str) -> Finding:
+    code, lines = run_tethered(host, ["sha256sum", "--", path], DIGEST_WITHIN)
+    said = " ".join(lines).strip()
+    found = "sha256:" + said.partition(" ")[0].lstrip("\\")
+    if code != 0:
+        return unknown(f"The digest could not be taken: {said}")
+    if found != wanted:
+        return fault(f"{path} is not the image that is meant: its digest is {found}, and not {wanted}.",
+                     "take the image that the profile or the course means, or change `digest` there")  # fmt: skip
+    return ok(f"it is the one that is meant: {wanted[:19]}…")
+
+
+# --- the environment -------------------------------------------------------------------------------------------
+
+
+def check_environment(
+    round_: Round, host: Host, plan: Plan, root: str, session_env: Callable[[], str], *, node_tells: bool
+) -> None:
+    """Look for JupyterLab as a job would, on the login node; what only differs there is no fault.
+
+    ``node_tells``: whether a compute node will be looked at as well, whose word counts for more.
+    """
+    if plan.place.profile.node_arch:
+        what = (
+            f"The nodes are {plan.place.profile.node_arch}, and the login node is not: it cannot try what runs there."
+        )
+        round_.tell(ENVIRONMENT, unknown(what))
+        return
+    needs = [HOME, ROOT, IMAGE, DIGEST]
+    if round_.is_skipped(ENVIRONMENT, needs):
+        return
+    name = plan.environment_name or "the plain environment"
+    found: list[tuple[str, Finding]] = []
+
+    def look() -> Finding:
+        try:
+            passed, cause, sentence = _look(host, root, session_env())
+        except TooSlow:
+            what = f"{name} was not ready within {ENTER_WITHIN:.0f} s on the login node; it was ended."
+            return warning(what, "is it slow, or does it ask for something? Try its lines by hand there"
+                           + ("" if node_tells else "; a node tells more: launch-notebook doctor --node"))  # fmt: skip
+        found.extend(_judged(plan, name, passed, cause, sentence, node_tells=node_tells))
+        return found[0][1]
+
+    round_.check(ENVIRONMENT, look, doing=f"trying {name} on the login node")
+    for other, finding in found[1:]:
+        round_.tell(other, finding)
+
+
+def _judged(
+    plan: Plan, name: str, passed: list[str], cause: str, sentence: str, *, node_tells: bool
+) -> list[tuple[str, Finding]]:
+    """Return the findings on the environment, and on JupyterLab in it where it came to that."""
+    where = "on the login node" if plan.place.destination or plan.place.scheduler != "local" else "here"
+    if cause in ("container-command-missing", "bind-missing", "not-tried"):
+        return [(ENVIRONMENT, unknown(f"{name} was not entered {where}: {sentence}"))]
+    bad = warning if node_tells or _is_absent(cause) else fault
+    mend = causes.BY_SCRIPT[cause].mend if cause in causes.BY_SCRIPT else causes.LOG
+    if cause and cause != "jupyter-missing":
+        return [(ENVIRONMENT, bad(f"{name}: {sentence}", mend))]
+    how = ", ".join(filter(None, (
+        f"modules {' '.join(plan.environment.modules)}" if plan.environment.modules else "",
+        plan.container or "",
+        f"conda {plan.environment.conda}" if plan.environment.conda else "",
+        f"venv {plan.environment.venv}" if plan.environment.venv else "",
+        f"uv {plan.environment.uv}" if plan.environment.uv else "",
+    )))  # fmt: skip
+    findings = [(ENVIRONMENT, ok(f"{name} can be entered {where}" + (f": {how}" if how else "")))]
+    if not cause:
+        return [*findings, (JUPYTERLAB, ok("it is in it"))]
+    if plan.environment.is_plain and not plan.container:  # the login node's own programs are not those of the nodes
+        return [*findings, (JUPYTERLAB, unknown(f"There is none {where}; the nodes may have one.", mend))]
+    place = f"the image {plan.container}" if plan.container else f"the environment {name}"
+    return [*findings, (JUPYTERLAB, bad(f"There is no JupyterLab in {place}.", mend))]
+
+
+def _is_absent(cause: str) -> bool:
+    """Whether a login node may lack what the compute nodes have."""
+    return cause == "module-command-missing"
+
+
+def _look(host: Host, root: str, session_env: str) -> tuple[list[str], str, str]:
+    """Return the steps that went well, and the cause and the sentence of the first that did not."""
+    name = f".checkup-{os.getpid()}-{secrets.token_hex(4)}"
+    scripts = {script: (folder("jobscripts") / script).read_bytes() for script in _SCRIPTS}
+    with _folder(host, f"{root}/{name}", {**scripts, "session.env": session_env.encode()}) as directory:
+        code, lines = run_tethered(host, ["bash", f"{directory}/checkup.sh", directory], ENTER_WITHIN)
+    passed = [line.partition(" ")[2] for line in lines if line.startswith("passed ")]
+    failed = next((line for line in lines if line.startswith("failed ")), "")
+    _, cause, sentence = (*failed.split(" ", 2), "", "", "")[:3]
+    errors = [line.removeprefix("said ") for line in lines if line.startswith("said ")]
+    said = [line for line in errors if line.strip() and "notebook-launcher:" not in line]
+    if "see the job's log" in sentence:
+        sentence = sentence.partition(": see the job's log")[0] + (f": {said[-1].strip()}" if said else ".")
+    elif cause == "container-failed" and said:
+        sentence += f" {said[-1].strip()}"
+    if not failed and "jupyterlab" not in passed:
+        raise HostCommandFailed("What came of it was not told.", why=(said or [f"exit code {code}"])[-1])
+    return passed, cause, sentence
+
+
+@contextlib.contextmanager
+def _folder(host: Host, path: str, files: dict[str, bytes]) -> Iterator[str]:
+    """Make a folder with files, for this user alone, and remove it again."""
+    try:
+        host.write_files(path, files)
+        yield path
+    finally:
+        with contextlib.suppress(LauncherError):
+            host.run(["sh", "-c", _REMOVE, "remove", path], timeout=WITHIN)

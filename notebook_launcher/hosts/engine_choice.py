@@ -1,0 +1,190 @@
+"""Which SSH engine leads to a login node: paramiko, or the system's ``ssh`` where only that can."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
+
+Wanted = Literal["auto", "paramiko", "openssh"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What this machine has that decides. ``None`` and ``False``: not there, or nothing to look for.
+
+    ``has_ssh``: an ``ssh`` that can share a connection. ``live_master``: the control socket of a master connection that
+    the user has. ``ticket``: Kerberos knows the user. ``hardware_key``: a key file whose key is in a FIDO device.
+    ``only_authority``: known_hosts vouches for the server by a certificate authority, and knows no key of it.
+    """
+
+    has_ssh: bool = True
+    live_master: str | None = None
+    ticket: bool = False
+    hardware_key: Path | None = None
+    only_authority: bool = False
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The engine that was taken, and why, in words for the user."""
+
+    engine: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.reason}"
+
+
+# Settings that only OpenSSH follows. Those of GSSAPI are not among them: Debian and Red Hat switch it on for everybody.
+_ONLY_OPENSSH = {
+    "pkcs11provider": "the ssh configuration names a smart card (PKCS11Provider {})",
+    "proxyusefdpass": "the ssh configuration says ProxyUseFdpass {}",
+    "knownhostscommand": "the ssh configuration gets host keys from a command (KnownHostsCommand {})",
+    "hostbasedauthentication": "the ssh configuration says HostbasedAuthentication {}",
+    "verifyhostkeydns": "the ssh configuration says VerifyHostKeyDNS {}",
+}
+_OFF = ("", "no", "none", "false", "ask")
+
+
+def choose(settings: SshSettings, wanted: Wanted, facts: Facts) -> Choice:
+    """Return the engine for a destination. Raises ``ConnectionFailed`` where the wanted one is not there.
+
+    ``auto`` takes paramiko, which is quick and the same on every platform, unless the effective configuration needs
+    what only OpenSSH has.
+    """
+    if not settings.user:
+        raise ConnectionFailed(
+            f"Your name on {settings.hostname} is not known, and this machine has none for you.",
+            mend=f"name it: --host you@{settings.hostname}   or: launch-notebook clusters edit NAME --user …",
+        )
+    if wanted == "openssh" and not facts.has_ssh:
+        raise ConnectionFailed(
+            "There is no ssh program here that can share a connection.",
+            mend="install OpenSSH's client (on Windows it cannot do this), or take the engine paramiko",
+        )
+    if wanted != "auto":
+        return Choice(wanted, "asked for")
+    if not facts.has_ssh:
+        return Choice("paramiko", "there is no ssh program here that can share a connection")
+    reason = _needs_openssh(settings, facts)
+    if reason:
+        return Choice("openssh", reason)
+    return Choice("paramiko", "the ssh configuration asks for nothing that only OpenSSH has")
+
+
+def _needs_openssh(settings: SshSettings, facts: Facts) -> str:
+    if facts.live_master:
+        return f"a live master connection is there ({_from_home(facts.live_master)})"
+    if facts.ticket:
+        return "there is a Kerberos ticket, and the ssh configuration says GSSAPIAuthentication yes"
+    if facts.hardware_key:
+        return f"the key {_from_home(str(facts.hardware_key))} is in a security key"
+    for name, reason in _ONLY_OPENSSH.items():
+        value = _value(settings, name)
+        if value.lower() not in _OFF:
+            return reason.format(value)
+    if facts.only_authority:
+        return f"known_hosts knows {settings.known_as} by a certificate authority alone"
+    return ""
+
+
+def _value(settings: SshSettings, name: str) -> str:
+    return settings.options.get(name, ("",))[0]
+
+
+def _from_home(path: str) -> str:
+    home = f"{Path.home()}/"
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+
+
+# --- the facts ---------------------------------------------------------------------------------------------------
+
+
+def gather(settings: SshSettings, wanted: Wanted = "auto", *, windows: bool = sys.platform == "win32") -> Facts:
+    """Look at this machine, only for what can matter."""
+    if windows or not shutil.which("ssh"):  # Windows' ssh has no master connections
+        return Facts(has_ssh=False)
+    if wanted != "auto":
+        return Facts()
+    from notebook_launcher.hosts.openssh.host import live_master
+
+    return Facts(
+        live_master=live_master(settings),
+        ticket=_value(settings, "gssapiauthentication") == "yes" and _succeeds(["klist", "-s"]),
+        hardware_key=next(filter(_is_in_hardware, settings.identity_files), None),
+        only_authority=_only_authority(settings),
+    )
+
+
+def _succeeds(command: list[str]) -> bool:
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=5)
+        return done.returncode == 0
+    return False
+
+
+def _is_in_hardware(key: Path) -> bool:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        public = key.with_name(f"{key.name}.pub").read_text(encoding="utf-8")
+        return key.exists() and public.startswith(("sk-ssh-", "sk-ecdsa-"))
+    return False
+
+
+def _only_authority(settings: SshSettings) -> bool:
+    """Whether a ``@cert-authority`` line names the server and no line with a key of its own does.
+
+    ``ssh-keygen`` is asked which lines name it, because it alone reads every way to write that.
+    """
+    files = [file for file in (*settings.user_known_hosts, *settings.system_known_hosts) if file.is_file()]
+    if not any(_has_authority(file) for file in files):
+        return False
+    markers = {marker for file in files for marker in _markers(file, settings.known_as)}
+    return "@cert-authority" in markers and "" not in markers
+
+
+def _has_authority(file: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return b"@cert-authority" in file.read_bytes()
+    return False
+
+
+def _markers(file: Path, name: str) -> set[str]:
+    """Return the markers of the lines in a known_hosts file that name a server; the empty one for a plain line."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        command = ["ssh-keygen", "-F", name, "-f", str(file)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=5)
+        lines = [line for line in done.stdout.splitlines() if line and not line.startswith("#")]
+        return {line.split()[0] if line.startswith("@") else "" for line in lines}
+    return set()
+
+
+def open_host(destination: Destination, prompts: Prompts, wanted: Wanted = "auto") -> tuple[Host, Choice]:
+    """Open a login node by the engine that fits, and tell which that is and why.
+
+    Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
+    """
+    from notebook_launcher.hosts.paramiko.login import Credentials
+
+    settings = resolve(destination)
+    choice = choose(settings, wanted, gather(settings, wanted))
+    return _opener(choice.engine)(destination, Credentials(prompts)), choice
+
+
+def _opener(engine: str) -> Callable[..., Host]:
+    if engine == "openssh":
+        from notebook_launcher.hosts.openssh.host import OpenSshHost
+
+        return OpenSshHost.open
+    from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+
+    return ParamikoHost.open

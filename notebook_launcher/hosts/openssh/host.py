@@ -1,0 +1,414 @@
+"""A login node over SSH by the system's ``ssh``: one master process, whose control socket carries everything.
+
+For logins that only OpenSSH knows (Kerberos, security keys, smart cards, a connection that stands already). A master
+logs in once; every command and connection is a request on its control socket. There is none on Windows: nothing here
+may be needed to import this file there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import shlex
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import ConnectionFailed, HostCommandFailed
+from notebook_launcher.hosts.base import (
+    OUTPUT_BEGINS,
+    RUN_TIMEOUT,
+    ByteStream,
+    HostLink,
+    LineStream,
+    Link,
+    Nobody,
+    OnEnd,
+    OnLine,
+    Onward,
+    Prompts,
+    RemoteHost,
+    command_line,
+    on_a_lifeline,
+    relay_command,
+)
+from notebook_launcher.hosts.openssh.master import Folder, OwnMaster, as_options, log_in, ssh_program
+from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
+from notebook_launcher.hosts.terminal import LOOK_EVERY, pass_on, run_in_terminal
+
+SSH_FAILED = 255  # the exit code of an ssh whose connection broke, and of some programs
+
+
+def live_master(settings: SshSettings) -> str | None:
+    """Return the control socket of a master that the user has, where one answers on it."""
+    path = settings.options.get("controlpath", ("none",))[0]
+    if path == "none" or not hasattr(socket, "AF_UNIX"):
+        return None
+    try:
+        Master(path).close()
+    except OSError:
+        return None
+    return path
+
+
+def _users_master(settings: SshSettings) -> Master | None:
+    """Return the user's own master where it leads somewhere: one whose network has died still answers here."""
+    path = live_master(settings)
+    with contextlib.suppress(OSError):
+        if path:
+            master = Master(path)
+            with contextlib.closing(master.session("true", settings.connect_timeout)) as probe:
+                probe.settimeout(settings.connect_timeout)
+                while probe.recv(4096):
+                    pass
+            return master
+    return None
+
+
+def _open_master(destination: Destination, settings: SshSettings, prompts: Prompts, memory: dict[str, str]) -> Master:
+    users = _users_master(settings)
+    if users is not None:
+        return users
+    options = ["-F", str(Path(destination.config_file).expanduser())] if destination.config_file else []
+    options += ["-l", destination.user] if destination.user else []
+    options += ["-p", str(destination.port)] if destination.port else []
+    values = {"ConnectTimeout": str(max(1, round(settings.connect_timeout)))}
+    if settings.strict == "no":  # an unknown key is taken; a changed one is refused, here as everywhere
+        values["StrictHostKeyChecking"] = "accept-new"
+    if settings.options.get("forkafterauthentication") == ("yes",):
+        values["ForkAfterAuthentication"] = "no"
+    return log_in(Folder(), [*options, *as_options(values)], settings, prompts, memory)
+
+
+class OpenSshHost(RemoteHost):
+    """A login node. Made connected by ``open``; everything runs over one master, the user's own where one lives."""
+
+    def __init__(
+        self,
+        master: Master,
+        destination: Destination,
+        settings: SshSettings,
+        prompts: Prompts,
+        memory: dict[str, str],
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        self.label = settings.destination
+        self._master = master
+        self._destination = destination
+        self._prompts = prompts
+        self._memory = memory  # the secrets that opened a door, for the next time
+
+    @classmethod
+    def open(cls, destination: Destination, credentials: Credentials) -> OpenSshHost:
+        """Connect and log in, or take the user's own master.
+
+        Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
+        """
+        settings, memory = resolve(destination), dict[str, str]()
+        master = _open_master(destination, settings, credentials.prompts, memory)
+        return cls(master, destination, settings, credentials.prompts, memory)
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> Answer:
+        """Run a command in a session of its own."""
+        deadline, master = time.monotonic() + timeout, self._master  # there may be another one afterwards
+        errors, masters_errors = socket.socketpair()
+        with errors:
+            with masters_errors:
+                channel = self._execute(argv, login_shell=login_shell, errors=masters_errors.fileno())
+            try:
+                output, said, code = channel.communicate(stdin, errors, deadline)
+            except TimeoutError:
+                raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+            finally:
+                channel.close()
+        if code is None and not master.answers():
+            raise self._lost()
+        text = output.decode(errors="replace").partition(f"{OUTPUT_BEGINS}\n")[2]
+        return Answer(-1 if code is None else code, text, said.decode(errors="replace"))
+
+    def _execute(self, argv: Sequence[str], *, login_shell: bool, errors: int | None = None) -> Channel:
+        try:
+            command = command_line(argv, login_shell=login_shell)
+            return self._master.session(command, self.settings.connect_timeout, errors)
+        except OSError as error:
+            if self._master.answers():
+                raise HostCommandFailed(f"{self.label} runs no command for us.", why=str(error)) from None
+            raise self._lost() from None
+
+    def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
+        """Follow a command in a session of its own."""
+        return _SessionStream(self._execute(argv, login_shell=False), on_line, on_end)
+
+    def terminal(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Lend the user's terminal to an ``ssh`` that runs over the master."""
+        master = self._master
+        if not master.answers():
+            raise self._lost()
+        command = command_line(argv, login_shell=login_shell, marked=False)
+        client = _client(master, "-tt", "-e", "none", "-o", "LogLevel=ERROR")
+        code = run_in_terminal([*client, "--", "login", command], until)
+        if code == SSH_FAILED and not master.answers():
+            raise self._lost()
+        return code
+
+    def pass_through(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Run a command in a session of its own, and pass on what it says."""
+        master = self._master
+        channel = self._execute(on_a_lifeline(argv), login_shell=login_shell, errors=2)
+        with contextlib.closing(channel):
+            channel.settimeout(LOOK_EVERY)
+            cut_off = pass_on(channel.recv, until)
+            if cut_off is not None:
+                return cut_off
+            code = channel.exit_code(5.0)
+            if code is None and not master.answers():
+                raise self._lost()
+            return SSH_FAILED if code is None else code
+
+    def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
+        return self._master.connect(address, timeout)
+
+    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
+        return self._execute(argv, login_shell=login_shell)
+
+    def link(self, onward: Onward | None = None) -> Link:
+        """Make a second master through this one, or lend this one."""
+        if onward is None:
+            return HostLink(self)
+        try:
+            return _OpenSshLink(self._log_in_onward(onward))
+        except ConnectionFailed:
+            refusal = self._master.last_refusal() if onward.address else ""
+            if onward.address is None or not refusal:
+                raise
+            if PROHIBITED not in refusal:
+                what = f"{self.label} makes no connection to {onward.name}."
+                raise ConnectionFailed(what, why=refusal) from None
+        relay = dataclasses.replace(onward, address=None, command=tuple(relay_command(onward.address)))
+        return _OpenSshLink(self._log_in_onward(relay))
+
+    def _log_in_onward(self, onward: Onward) -> OwnMaster:
+        folder, options, settings = _way_onward(self._master, self.settings, onward, self.label)
+        prompts = self._prompts if onward.key is None else Nobody()
+        here = self.settings.host_key_alias or self.settings.hostname  # as ssh names it in its questions
+        return log_in(
+            folder, options, settings, prompts, self._memory, asking=onward.asking, like=self.label, like_host=here
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether the master is there; it leaves when its connection breaks."""
+        return self._master.answers()
+
+    def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
+        """Start one more master, and end the old one where it is ours."""
+        self.settings = resolve(self._destination)
+        settings = dataclasses.replace(self.settings, connect_timeout=min(timeout, self.settings.connect_timeout))
+        new = _open_master(self._destination, settings, self._prompts, self._memory)
+        if not replace():
+            new.close()
+            return False
+        old, self._master = self._master, new
+        old.close()
+        return True
+
+    def close(self) -> None:
+        """End the master where it is ours, and with it all that runs over it."""
+        self._master.close()
+
+
+class _SessionStream(LineStream):
+    def __init__(self, channel: Channel, on_line: OnLine, on_end: OnEnd) -> None:
+        self._channel = channel
+        self._closed = False
+        threading.Thread(target=self._follow, args=(on_line, on_end), name="watch", daemon=True).start()
+
+    def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
+        reason = "closed"
+        begun = False
+        try:
+            for line in self._channel.lines():
+                if self._closed:
+                    return
+                if begun:
+                    on_line(line)
+                begun = begun or line.endswith(OUTPUT_BEGINS)  # before it: what the shell's start-up files say
+            self._channel.check_end()
+        except OSError as error:
+            reason = str(error)
+        if not self._closed:
+            on_end(reason)
+
+    def send(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._channel.sendall((line + "\n").encode())
+
+    def close(self) -> None:
+        self._closed = True
+        self._channel.close()
+
+
+# --- onward ------------------------------------------------------------------------------------------------------
+
+# What of the way to the login node holds behind it as well; ssh -G names them all.
+_SAME_BEHIND = (
+    "certificatefile",
+    "identityagent",
+    "pkcs11provider",
+    "securitykeyprovider",
+    "pubkeyacceptedalgorithms",
+    "gssapiauthentication",
+    "gssapidelegatecredentials",
+    "hostbasedauthentication",
+)
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
+# `read` takes byte for byte from a pipe, so that nothing of what follows is lost
+_FROM_THE_MARK: Final = f"""\
+{{
+LC_ALL=C
+while IFS= read -r line; do
+  case $line in *{OUTPUT_BEGINS}) exec cat ;; esac
+done
+exit 1
+}}"""
+
+
+def _way_onward(
+    through: Master, settings: SshSettings, onward: Onward, label: str
+) -> tuple[Folder, list[str], SshSettings]:
+    """Return with what to log in at a server behind the one that a master leads to. Raises ``ConnectionFailed``."""
+    if not _PLAIN_NAME.fullmatch(onward.name):
+        raise ConnectionFailed(f"“{onward.name}” does not name a server.")
+    settings = dataclasses.replace(
+        settings,
+        destination=onward.name,
+        hostname=onward.name,
+        port=22,
+        host_key_alias=onward.name,
+        batch=settings.batch or onward.key is not None,
+    )
+    if not through.answers():
+        raise ConnectionFailed(f"{label} makes no connection to {onward.name}.", why="the connection to it is lost")
+    folder = Folder()
+    way = shlex.join(_way(through, onward))
+    # a command's output begins with what shells say, which an ssh client takes for a server that talks nonsense
+    text = f"exec {way}" if onward.address is not None else f"{way} | {_FROM_THE_MARK}"
+    proxy = folder.write("proxy", f"#!/bin/sh\n{text}\n", 0o700)
+    options = [
+        *("-F", "none", "-l", settings.user),
+        *as_options(
+            {
+                "ProxyCommand": str(proxy),
+                "HostKeyAlias": onward.name,
+                "UpdateHostKeys": "no",
+                "BatchMode": "yes" if settings.batch else "no",
+                "ConnectTimeout": str(max(1, round(settings.connect_timeout))),
+            }
+        ),
+        *_trusted(folder, settings, onward),
+        *_identities(folder, settings, onward),
+    ]
+    return folder, options, settings
+
+
+def _client(master: Master, *flags: str) -> list[str]:
+    """Return the words of an ``ssh`` that asks a master."""
+    # without its master ssh would make a connection of its own: the command that fails is in its place
+    control = as_options(
+        {
+            "ControlPath": master.path.replace("%", "%%"),
+            "ControlMaster": "no",
+            "ProxyCommand": "false",
+            "BatchMode": "yes",
+        }
+    )
+    return [ssh_program(), "-F", "none", *flags, *control]
+
+
+def _way(through: Master, onward: Onward) -> list[str]:
+    """Return the command whose input and output lead to a server."""
+    client = _client(through, "-T")
+    if onward.address is None:
+        return [*client, "--", "login", command_line(onward.command, login_shell=True)]
+    host, port = onward.address
+    return [*client, "-W", f"[{host}]:{port}" if ":" in host else f"{host}:{port}", "--", "login"]
+
+
+def _trusted(folder: Folder, settings: SshSettings, onward: Onward) -> list[str]:
+    """Return options that say which host keys the server may show."""
+    if onward.host_keys:
+        lines = "".join(f"{onward.name} {' '.join(key.split()[:2])}\n" for key in onward.host_keys)
+        known_hosts = folder.write("known_hosts", lines)
+        return as_options(
+            {
+                "UserKnownHostsFile": str(known_hosts),
+                "GlobalKnownHostsFile": "none",
+                "StrictHostKeyChecking": "yes",
+            }
+        )
+    strict = {"no": "accept-new"}.get(settings.strict, settings.strict)
+    return as_options(
+        {
+            "UserKnownHostsFile": _quoted(settings.user_known_hosts),
+            "GlobalKnownHostsFile": _quoted(settings.system_known_hosts),
+            "StrictHostKeyChecking": strict,
+        }
+    )
+
+
+def _quoted(paths: Sequence[Path]) -> str:
+    return " ".join(f'"{_literally(path)}"' for path in paths) or "none"
+
+
+def _literally(path: Path) -> str:
+    return str(path).replace("%", "%%")
+
+
+def _identities(folder: Folder, settings: SshSettings, onward: Onward) -> list[str]:
+    """Return options that say with what we get in: the key for this server, or all that opened the login node."""
+    if onward.key is not None:
+        text = onward.key if onward.key.endswith("\n") else f"{onward.key}\n"
+        return as_options(
+            {
+                "IdentityFile": str(folder.write("key", text)),
+                "IdentitiesOnly": "yes",
+                "IdentityAgent": "none",
+                "PreferredAuthentications": "publickey",
+            }
+        )
+    files = [word for path in settings.identity_files for word in ("-o", f"IdentityFile={_literally(path)}")]
+    same = [
+        word for name in _SAME_BEHIND for value in settings.options.get(name, ()) for word in ("-o", f"{name}={value}")
+    ]
+    return [*files, *same, *as_options({"IdentitiesOnly": "yes" if settings.identities_only else "no"})]
+
+
+class _OpenSshLink(Link):
+    """A master of its own."""
+
+    def __init__(self, master: OwnMaster) -> None:
+        self._master = master
+
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        return self._master.connect(address, timeout)
+
+    @property
+    def alive(self) -> bool:
+        return self._master.answers()
+
+    def close(self) -> None:
+        self._master.close()

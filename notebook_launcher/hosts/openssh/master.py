@@ -1,0 +1,289 @@
+"""An ``ssh`` that we start to be a master: it logs in, asks what it has to, and ends with us, however we end."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.openssh import askpass
+from notebook_launcher.hosts.openssh.messages import DEBUG, NOT_OPENED, explained
+from notebook_launcher.hosts.openssh.mux import Master
+from notebook_launcher.hosts.ssh_config import SshSettings
+
+ALIVE_EVERY, ALIVE_TRIES = 5, 3  # seconds, times: a dead network is noticed after 15 s
+PATIENCE_FOR_ANSWERS = 130.0  # seconds without a sign while logging in; servers themselves give up after 120
+
+_PREFIX = "nl-ssh-"
+_STALE = 60.0  # seconds after which a folder that nobody holds is one that was left behind
+_LONGEST = 60  # characters; a socket's path may have about 100, and ssh adds 17 to it for a moment
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._/+-]+")  # nothing that ssh or a shell would read as more than a name
+
+
+class Folder:
+    """A folder of ours alone (0700) for sockets. Whoever holds the lock in it lives; the others' are swept away."""
+
+    def __init__(self) -> None:
+        import fcntl
+
+        base = _base_for_sockets()
+        _sweep(base)
+        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        self._lock = (self.path / "lock").open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def write(self, name: str, text: str, mode: int = 0o600) -> Path:
+        """Write a file that only we can read, and return its path."""
+        path = self.path / name
+        path.touch(mode)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; may be called twice."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._lock.close()
+
+
+def _base_for_sockets() -> Path:
+    """Return a folder whose name is short and plain, and from which programs may be run. Raises ``ConnectionFailed``.
+
+    The one for temporary files, where it is such a folder.
+    """
+    for folder in (tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/var/tmp"):  # noqa: S108
+        with contextlib.suppress(OSError):
+            runs_programs = not os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0)
+            if len(folder) <= _LONGEST and _PLAIN_PATH.fullmatch(folder) and runs_programs:
+                return Path(folder)
+    raise ConnectionFailed(
+        "There is no folder for the sockets of ssh.", mend="set TMPDIR to a folder with a short, plain name"
+    )
+
+
+def _sweep(base: Path) -> None:
+    """Remove the folders of launchers that were killed together with what cleans up after them."""
+    import fcntl
+
+    for folder in base.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            about = folder.lstat()
+            if about.st_uid != os.getuid() or folder.is_symlink() or time.time() - about.st_mtime < _STALE:
+                continue
+            with (folder / "lock").open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where somebody holds it
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+# A master must end with us, also when we are killed. Its parent is this script, whose standard input is a pipe from us:
+# it ends when we do, whatever way. Then everything in its process group is ended, and the folder removed. What the
+# shell itself would say goes nowhere: nobody is left to read it, and that would end it before it is done.
+_GUARD: Final = """\
+folder=$1; shift
+exec 3<&0
+"$@" </dev/null 3<&- & master=$!
+exec 2>/dev/null
+{ read -r _ <&3; kill "$master"; sleep 2; kill -KILL "$master"; } & exec 3<&-
+wait "$master"; code=$?
+trap '' TERM; kill 0
+rm -rf -- "$folder"
+exit "$code"
+"""
+
+
+class OwnMaster(Master):
+    """A master that we have started, and that ends with us."""
+
+    def __init__(self, login: _Login) -> None:
+        self._login = login
+        super().__init__(login.socket_path)
+
+    def last_refusal(self) -> str:
+        """Return what it said last about a connection that was refused, and forget it."""
+        return self._login.take(NOT_OPENED)
+
+    def close(self) -> None:
+        """End it, and all that runs over it; may be called twice."""
+        super().close()
+        self._login.end()
+
+
+class _Login:
+    """An ``ssh`` that logs in, to be a master: the process with its folder, and what it says."""
+
+    def __init__(self, folder: Folder, options: Sequence[str], host: str) -> None:
+        self.folder = folder
+        self.socket_path = str(folder.path / "ctl")
+        # debug1: that alone tells which keys were tried, and the host key that was shown
+        ours = {
+            "LogLevel": "DEBUG1",
+            "ControlMaster": "yes",
+            "ControlPersist": "no",
+            "ControlPath": self.socket_path,
+            "ServerAliveInterval": str(ALIVE_EVERY),
+            "ServerAliveCountMax": str(ALIVE_TRIES),
+            "ClearAllForwardings": "yes",
+            "ForwardX11": "no",
+            "ForwardAgent": "no",
+            "PermitLocalCommand": "no",
+        }
+        command = [ssh_program(), "-N", "-T", *as_options(ours), *options, "--", host]
+        askpass_program = folder.write(
+            "askpass",
+            "#!/bin/sh\nexec "
+            + shlex.join([sys.executable, "-I", "-S", askpass.__file__, f"{folder.path}/ask"])
+            + ' "$@"',
+            0o700,
+        )
+        environment = {
+            **os.environ,
+            "SSH_ASKPASS": str(askpass_program),
+            "SSH_ASKPASS_REQUIRE": "force",
+            # before OpenSSH 8.4 it was the display, and no terminal, that made ssh use it
+            "DISPLAY": os.environ.get("DISPLAY") or ":0",
+        }
+        # a session of its own: Ctrl-C in our terminal must not cut the way that ends the job
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "launch-notebook", str(folder.path), *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        self.said: collections.deque[str] = collections.deque(maxlen=1000)
+        self.last = time.monotonic()
+        self.authenticating = False
+        self._around: list[str] = []
+        self._listening = threading.Thread(target=self._listen, name="ssh", daemon=True)
+        self._listening.start()
+
+    def _listen(self) -> None:
+        errors: IO[bytes] = self._guard.stderr  # type: ignore[assignment]
+        with errors:
+            for line in errors:
+                words = line.decode(errors="replace").rstrip()
+                self.said.append(words)
+                self.last = time.monotonic()
+                self.authenticating |= b"SERVICE_ACCEPT" in line
+                if b"debug1: Next authentication method" in line:
+                    self._around = []
+                elif not DEBUG.match(words):
+                    self._around.append(words)
+
+    def around(self) -> list[str]:
+        """Return (once) what the server has said with the question that it asks now."""
+        said, self._around = self._around, []
+        return said
+
+    def take(self, pattern: re.Pattern[str]) -> str:
+        """Return (once) what matched last in what was said."""
+        time.sleep(0.02)  # it answers us before it says why
+        for line in reversed(list(self.said)):
+            found = pattern.search(line)
+            if found:
+                with contextlib.suppress(ValueError):
+                    self.said.remove(line)
+                return found[1]
+        return ""
+
+    def wait(self, asker: askpass.Asker, connect_timeout: float) -> bool:
+        """Wait until the master listens; return whether it does. A network that is silent is not waited for long."""
+        while not Path(self.socket_path).exists():
+            if self._guard.poll() is not None or asker.declined:
+                self._listening.join(1)  # a second: a jump's own master may keep the other end open
+                return False
+            patience = PATIENCE_FOR_ANSWERS if self.authenticating else 2 * connect_timeout
+            if not asker.busy and time.monotonic() - max(self.last, asker.last) > patience:
+                self.said.append("it does not answer")
+                return False
+            time.sleep(0.005)
+        return True
+
+    def interrupt(self) -> None:
+        """End the process at once; the rest is ``end``'s."""
+        if self._guard.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._guard.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        """End the process with all that it has started, and remove the folder; may be called twice."""
+        with contextlib.suppress(OSError):
+            self._guard.stdin.close()  # type: ignore[union-attr]
+        try:
+            self._guard.wait(3)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._guard.pid, signal.SIGKILL)
+            self._guard.wait()
+        self.folder.remove()
+
+
+def ssh_program() -> str:
+    """Return the path of the system's ``ssh``. Raises ``ConnectionFailed`` where there is none."""
+    found = shutil.which("ssh")
+    if not found:
+        raise ConnectionFailed(
+            "There is no ssh program on this machine.", mend="install OpenSSH's client, or take the other SSH engine"
+        )
+    return found
+
+
+def as_options(values: dict[str, str]) -> list[str]:
+    """Return settings as words of ssh's command line."""
+    return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
+
+
+def log_in(
+    folder: Folder,
+    options: Sequence[str],
+    settings: SshSettings,
+    prompts: Prompts,
+    memory: dict[str, str],
+    *,
+    asking: bool = True,
+    like: str = "",
+    like_host: str = "",
+) -> OwnMaster:
+    """Start a master and return it once it stands. Raises what opening a host raises; nothing is then left."""
+    login = asker = None
+    try:
+        asker = askpass.Asker(
+            str(folder.path / "ask"),
+            prompts,
+            memory,
+            settings.destination,
+            like=like,
+            like_host=like_host,
+            asking=asking,
+            on_declined=lambda: login.interrupt() if login else None,
+            around=lambda: login.around() if login else [],
+        )
+        login = _Login(folder, options, settings.destination.rpartition("@")[2])
+        if not login.wait(asker, settings.connect_timeout):
+            raise explained(settings, list(login.said), asker.declined)
+        asker.remember()
+        return OwnMaster(login)
+    except BaseException as error:
+        if login:
+            login.end()
+        folder.remove()
+        if isinstance(error, OSError):
+            raise ConnectionFailed(f"No connection to {settings.destination} was made.", why=str(error)) from None
+        raise
+    finally:
+        if asker:
+            asker.close()

@@ -1,0 +1,214 @@
+"""Host keys as OpenSSH treats them: known, unknown (asked for) or changed (refused, naming the file and line)."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fnmatch
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from notebook_launcher.core.errors import HostKeyChanged, HostKeyUnknown
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.ssh_config import SshSettings
+
+if TYPE_CHECKING:
+    import paramiko
+
+# The kinds of host keys that we can check.
+_KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+# The signature algorithms that they are offered with where that is not the kind's own name, the strongest first.
+_ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+
+
+@dataclass(frozen=True)
+class KnownKey:
+    """One line of a known_hosts file that speaks of a server. ``encoded``: the key in base64.
+
+    ``bare``: it does so without the port that the server has. Then its key is believed, and another key is no change.
+    """
+
+    file: Path
+    line: int
+    marker: str
+    kind: str
+    encoded: str
+    bare: bool = False
+
+
+def known_keys(settings: SshSettings) -> list[KnownKey]:
+    """Return every known key of a server, from the user's files and then the system's; unreadable files have none.
+
+    Where there is none for ``[host]:port``, those of the bare name are returned, as OpenSSH looks for them.
+    """
+    files = (*settings.user_known_hosts, *settings.system_known_hosts)
+    found = [key for file in files for key in _keys_in(file, settings.known_as)]
+    bare = settings.host_key_alias or settings.hostname
+    if bare != settings.known_as and all(key.marker for key in found):
+        found += [dataclasses.replace(key, bare=True) for file in files for key in _keys_in(file, bare)]
+    return found
+
+
+def vouched_keys(lines: Iterable[str]) -> list[KnownKey]:
+    """Return the keys of ``type base64`` lines; damaged ones have none."""
+    pairs = [line.split()[:2] for line in lines if len(line.split()) >= 2]
+    return [KnownKey(Path(), 0, "", kind, encoded) for kind, encoded in pairs]
+
+
+def _keys_in(file: Path, name: str) -> Iterator[KnownKey]:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        # a host certificate's authority is no host key; paramiko cannot check such certificates
+        if len(words) >= 3 and not words[0].startswith("#") and marker in ("", "@revoked") and _names(words[0], name):
+            yield KnownKey(file, number, marker, words[1], words[2])
+
+
+def _names(patterns: str, name: str) -> bool:
+    """Tell whether a known_hosts host field (plain, patterns, negations or hashed) names this server."""
+    if patterns.startswith("|1|"):
+        import paramiko
+
+        try:
+            return paramiko.HostKeys.hash_host(name.lower(), patterns) == patterns
+        except Exception:  # a damaged line is no match; paramiko raises binascii and assertion errors alike
+            return False
+    matched = False
+    for pattern in patterns.lower().split(","):
+        # brackets are literal in known_hosts ("[host]:port"), and a class of characters in fnmatch
+        if fnmatch.fnmatchcase(name.lower(), pattern.lstrip("!").replace("[", "[[]")):
+            if pattern.startswith("!"):
+                return False
+            matched = True
+    return matched
+
+
+def preferred_algorithms(known: Iterable[KnownKey], offered: Iterable[str]) -> tuple[str, ...]:
+    """Order the host key algorithms so that the server shows a key that we know, as OpenSSH does."""
+    kinds = {a for key in known if not key.marker for a in _ALGORITHMS.get(key.kind, (key.kind,))}
+    return tuple(sorted(offered, key=lambda algorithm: algorithm not in kinds))
+
+
+def restrict(options: paramiko.transport.SecurityOptions, settings: SshSettings, known: Iterable[KnownKey]) -> None:
+    """Use the algorithms that the configuration names, in its order, as far as there are any that we know."""
+
+    def named(option: str, ours: Sequence[str]) -> tuple[str, ...]:
+        names = settings.options.get(option, ("",))[0]
+        # "+name" and the like, which ``ssh -G`` has worked out, change a list that is not ours
+        chosen = [] if names[:1] in ("+", "-", "^") else [name for name in names.split(",") if name in ours]
+        return tuple(dict.fromkeys(chosen)) or tuple(ours)
+
+    options.ciphers = named("ciphers", options.ciphers)
+    options.digests = named("macs", options.digests)
+    options.kex = named("kexalgorithms", options.kex)
+    options.key_types = preferred_algorithms(known, named("hostkeyalgorithms", options.key_types))
+
+
+def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, vouched: Iterable[str] = ()) -> None:
+    """Accept the key that a server shows, or raise.
+
+    ``vouched``: keys (``type base64``) that somebody trusted says the server has; for a compute node that is the
+    job itself, over the checked connection to the login node. It counts more than a known_hosts file, where another
+    cluster's ``node1`` may stand. Raises ``HostKeyChanged`` where another key is known, ``HostKeyUnknown`` where none
+    is and the user did not agree.
+    """
+    encoded = key.get_base64()
+    known = known_keys(settings)
+    for entry in known:
+        if entry.marker == "@revoked" and entry.encoded == encoded:
+            raise HostKeyChanged(
+                f"The host key of {settings.known_as} is revoked.", why=f"{entry.file}, line {entry.line}"
+            )
+    vouchers = vouched_keys(vouched)
+    if vouchers:
+        _check_vouched(settings, key, vouchers)
+    elif not any(entry.encoded == encoded for entry in known):
+        _check_not_changed(settings, key, known)
+        _ask(settings, key, prompts)
+
+
+def _check_vouched(settings: SshSettings, key: paramiko.PKey, vouchers: Iterable[KnownKey]) -> None:
+    # of another kind as well: who may choose the kind could otherwise choose one that nobody vouches for
+    if all((one.kind, one.encoded) != (key.get_name(), key.get_base64()) for one in vouchers):
+        raise _changed(
+            settings,
+            key,
+            "The job that runs there reports another key.",
+            "Something stands between the login node and the compute node; tell the cluster's support.",
+        )
+
+
+def _check_not_changed(settings: SshSettings, key: paramiko.PKey, known: Iterable[KnownKey]) -> None:
+    # a key of another kind as well: the server was asked for the kind that is known, and does not have it any more
+    others = [entry for entry in known if entry.kind in _KINDS and not entry.marker and not entry.bare]
+    other = next((entry for entry in others if entry.kind == key.get_name()), others[0] if others else None)
+    if other is not None:
+        raise _changed(
+            settings,
+            key,
+            f"{other.file}, line {other.line} has another {other.kind} key for it."
+            if other.kind == key.get_name()
+            else f"{other.file}, line {other.line} has an {other.kind} key for it, which it does not show.",
+            f"If the server was really set up anew, remove that line: ssh-keygen -R '{settings.known_as}'",
+        )
+
+
+def _changed(settings: SshSettings, key: paramiko.PKey, why: str, mend: str) -> HostKeyChanged:
+    return HostKeyChanged(
+        f"The host key of {settings.known_as} is not the one that is known: somebody may be listening in. "
+        "Nothing was sent.",
+        why=f"{why} It shows {key.get_name()} {fingerprint(key)}.",
+        mend=mend,
+    )
+
+
+def _ask(settings: SshSettings, key: paramiko.PKey, prompts: Prompts) -> None:
+    shown = f"{key.get_name()} {fingerprint(key)}"
+    accepts = settings.strict in ("no", "accept-new")
+    may_ask = settings.strict == "ask" and not settings.batch
+    if accepts or (
+        may_ask
+        and prompts.confirm(f"The host key of {settings.known_as} is not known yet.\n  {shown}\nIs it the right one?")
+    ):
+        _remember(settings, key)
+        return
+    raise HostKeyUnknown(
+        f"The host key of {settings.known_as} is not known.",
+        why=f"It shows {shown}.",
+        mend=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
+    )
+
+
+def _remember(settings: SshSettings, key: paramiko.PKey) -> None:
+    if not settings.user_known_hosts or set("@?*#|'\"\\") & set(settings.known_as):
+        return  # a name that known_hosts would read as something else
+    file = settings.user_known_hosts[0]
+    with contextlib.suppress(OSError):  # then it is asked again next time, as OpenSSH does
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ends_open = file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
+        line = f"{_written(settings)} {key.get_name()} {key.get_base64()}\n"
+        with file.open("a", encoding="utf-8") as known_hosts:
+            known_hosts.write(("\n" if ends_open else "") + line)
+
+
+def _written(settings: SshSettings) -> str:
+    if not settings.hash_known_hosts:
+        return settings.known_as
+    import paramiko
+
+    return paramiko.HostKeys.hash_host(settings.known_as.lower())
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """Return the fingerprint as OpenSSH prints it: ``SHA256:…``."""
+    import base64
+    import hashlib
+
+    digest = base64.b64encode(hashlib.sha256(key.asbytes()).digest()).decode().rstrip("=")
+    return f"SHA256:{digest}"

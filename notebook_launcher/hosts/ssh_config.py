@@ -1,0 +1,324 @@
+"""What the user's ssh configuration says about a destination, as data.
+
+Where an ``ssh`` exists, ``ssh -G`` is asked, because it alone knows the whole language (``Include``, ``Match``,
+tokens). Elsewhere paramiko's reader stands in, which knows ``Host`` and ``Match``; we follow plain ``Include`` lines
+for it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import glob
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from notebook_launcher.core.errors import ConnectionFailed
+
+_USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+_USUAL_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+_DEEPEST = 16  # files that include each other, as many as OpenSSH follows
+# What OpenSSH refuses in names from the command line, because a ProxyCommand hands them to a shell.
+_NOT_IN_USERS = frozenset("'`\";&<>|(){}")
+_NOT_IN_HOSTS = _NOT_IN_USERS | frozenset("$\\[]")
+_SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the user wants to go, in their words: ``[user@]host``, perhaps a port and a configuration file."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+    config_file: str | None = None
+
+    @classmethod
+    def parse(cls, text: str, **others: str | int | None) -> Destination:
+        """Read ``[user@]host[:port]``, with ``ssh://`` before it or an IPv6 address in brackets.
+
+        Raises ``ConnectionFailed`` for what cannot be a host.
+        """
+        user, at, rest = text.removeprefix("ssh://").rpartition("@")
+        host, port = _host_and_port(rest.removesuffix("/") if text.startswith("ssh://") else rest)
+        user = str(others.get("user") or user)
+        if (
+            not _is_name(host, _NOT_IN_HOSTS)
+            or ((at or user) and not _is_name(user, _NOT_IN_USERS))
+            or (port is not None and not (len(port) < 6 and port.isdecimal() and 0 < int(port) < 65536))
+        ):
+            raise ConnectionFailed(
+                f"“{text}” does not name a login node.", mend="for example: --host alice@login.example.org"
+            )
+        given = {key: value for key, value in others.items() if value is not None}
+        settings = {"user": user or None, "port": int(port) if port else None} | given
+        return cls(host, **settings)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}" if self.user else self.host
+
+
+def _host_and_port(text: str) -> tuple[str, str | None]:
+    """Take ``host:port`` apart; an address with colons has a port only behind brackets."""
+    bracketed = re.fullmatch(r"\[([^\[\]]*)\](?::(.*))?", text)
+    if bracketed:
+        return bracketed[1], bracketed[2]
+    name, colon, port = text.rpartition(":")
+    return (name, port) if colon and port.isdecimal() and ":" not in name else (text, None)
+
+
+def _is_name(name: str, forbidden: frozenset[str]) -> bool:
+    return (
+        bool(name)
+        and not name.startswith("-")
+        and not any(c.isspace() or not c.isprintable() or c in forbidden for c in name)
+    )
+
+
+#: whose secrets they are: user, machine, port and the way there (``localhost`` behind a jump is another machine)
+Account = tuple[str, ...]
+_METHODS = ("publickey", "keyboard-interactive", "password")  # the order that OpenSSH has
+
+
+@dataclass(frozen=True)
+class SshSettings:
+    """The effective settings for one destination. Paths are absolute; of lists, the first comes first.
+
+    ``identity_agent``: the agent's socket, ``none`` for no agent, ``None`` for the environment's. ``methods``: the ways
+    to log in that may be tried. ``password_prompts``: how often a secret may be asked for. ``shares_secrets_with``: the
+    account whose secrets are given here as well; a compute node has those of its login node.
+    """
+
+    destination: str
+    hostname: str
+    user: str
+    port: int = 22
+    identity_files: tuple[Path, ...] = ()
+    identities_only: bool = False
+    user_known_hosts: tuple[Path, ...] = ()
+    system_known_hosts: tuple[Path, ...] = ()
+    host_key_alias: str | None = None
+    strict: str = "ask"  # yes, accept-new, no or ask
+    proxy_jump: tuple[str, ...] = ()
+    proxy_command: str | None = None
+    batch: bool = False
+    connect_timeout: float = 30.0
+    connection_attempts: int = 1
+    address_family: str = "any"  # any, inet or inet6
+    bind_address: str | None = None
+    certificate_files: tuple[Path, ...] = ()
+    identity_agent: str | None = None
+    methods: tuple[str, ...] = _METHODS
+    password_prompts: int = 3
+    hash_known_hosts: bool = False
+    shares_secrets_with: Account | None = None
+    config_file: str | None = None
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def account(self) -> Account:
+        """What secrets are kept for, and given to."""
+        way = (*self.proxy_jump, self.proxy_command or "")
+        return self.shares_secrets_with or (self.user, self.hostname.lower(), str(self.port), *way)
+
+    @property
+    def known_as(self) -> str:
+        """The name under which known_hosts files list the server."""
+        name = self.host_key_alias or self.hostname
+        return name if self.port == 22 or self.host_key_alias else f"[{name}]:{self.port}"
+
+
+def user_here() -> str | None:
+    """Return the user's name on this machine; ``None`` where it knows only a number, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (
+        KeyError,
+        OSError,
+        ImportError,
+    ):  # KeyError: until Python 3.13; ImportError: Windows, with none in its place
+        return None
+
+
+def resolve(destination: Destination) -> SshSettings:
+    """Return the effective settings for a destination. Raises ``ConnectionFailed`` for a broken configuration."""
+    ssh = shutil.which("ssh")
+    # ssh refuses to work for a user without a name
+    options = _ask_ssh(ssh, destination) if ssh and user_here() else _read_config(destination)
+    return from_options(destination, options)
+
+
+def _ask_ssh(ssh: str, destination: Destination) -> dict[str, list[str]]:
+    command = [ssh, "-G"]
+    if destination.config_file:
+        command += ["-F", str(Path(destination.config_file).expanduser())]
+    if destination.user:
+        command += ["-l", destination.user]
+    if destination.port:
+        command += ["-p", str(destination.port)]
+    command += ["--", destination.host]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    except subprocess.TimeoutExpired:  # a Match exec, or CanonicalizeHostname, in a network that is down
+        raise ConnectionFailed(f"The ssh configuration for {destination} is not told by ssh -G within 30 s.") from None
+    if done.returncode != 0:
+        raise ConnectionFailed(f"The ssh configuration for {destination} cannot be read.", why=done.stderr.strip())
+    return parse_options(done.stdout.splitlines())
+
+
+def parse_options(lines: Iterable[str]) -> dict[str, list[str]]:
+    """Read the ``key value`` lines that ``ssh -G`` prints; keys in lower case, each with all of its values."""
+    options: dict[str, list[str]] = {}
+    for line in lines:
+        key, _, value = line.strip().partition(" ")
+        if key:
+            options.setdefault(key.lower(), []).append(value.strip())
+    return options
+
+
+def _read_config(destination: Destination) -> dict[str, list[str]]:
+    import paramiko
+
+    path = Path(destination.config_file or "~/.ssh/config").expanduser()
+    if not path.exists() and not destination.config_file:
+        return {}
+    try:
+        text = _with_includes(path)
+        found = paramiko.SSHConfig.from_text(text).lookup(destination.host)
+    except (paramiko.SSHException, OSError) as error:
+        raise ConnectionFailed(f"{path} cannot be read.", why=str(error)) from None
+    except KeyError as error:  # paramiko asks for the user's name on this machine, as for %u
+        raise ConnectionFailed(f"{path} cannot be read.", why=f"You have no name on this machine: {error.args[0]}",
+                               mend="give yourself one: export USER=you") from None  # fmt: skip
+    return {key: value if isinstance(value, list) else [str(value)] for key, value in found.items()}
+
+
+def _with_includes(path: Path, depth: int = 0) -> str:
+    """Return a configuration with the files that it includes, which paramiko's reader leaves out without a word.
+
+    Raises ``ConnectionFailed`` for what only OpenSSH can do: an ``Include`` below a ``Host`` or ``Match``.
+    """
+    lines: list[str] = []
+    below = ""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        key, _, value = line.strip().replace("=", " ", 1).partition(" ")
+        if key.lower() in ("host", "match"):
+            below = line.strip()
+        if key.lower() != "include":
+            lines.append(line)
+        elif below or depth == _DEEPEST:
+            raise ConnectionFailed(
+                f"{path} cannot be read without an ssh program.",
+                why=f"“{line.strip()}” stands below “{below}”." if below else "Files include each other.",
+                mend="install OpenSSH's client, or move the Include to the top of the file",
+            )
+        else:
+            for pattern in shlex.split(value.replace("\\", "/")):
+                found = Path("~/.ssh").expanduser() / Path(pattern).expanduser()
+                for file in sorted(glob.glob(str(found))):  # noqa: PTH207  # the pattern is absolute
+                    lines += [_with_includes(Path(file), depth + 1), "Host *"]  # what follows is for every host again
+    return "\n".join(lines)
+
+
+def from_options(destination: Destination, options: dict[str, list[str]]) -> SshSettings:
+    """Make settings of ``key → values``; what the user said on our command line wins."""
+
+    def first(key: str, default: str = "") -> str:
+        return options.get(key, [default])[0]
+
+    def paths(key: str, usual: Iterable[str]) -> tuple[Path, ...]:
+        # a blank within a path is kept: Windows' folders of users have them, and ``ssh -G`` quotes nothing
+        words = re.split(r"\s+(?=[/~]|[A-Za-z]:[/\\]|none$)", " ".join(options.get(key, [])).strip())
+        words = [word.strip('"') for word in words if word] or list(usual)
+        return tuple(Path(word).expanduser() for word in words if word.lower() != "none")
+
+    hostname = first("hostname", destination.host)
+    user = destination.user or first("user") or user_here() or ""
+    port = destination.port or _port(first("port", "22"))
+    alias = first("hostkeyalias") or None
+    # there are settings in which ``ssh -G`` leaves the tokens as they are
+    tokens = {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": hostname,
+        "k": alias or destination.host,
+        "L": socket.gethostname().partition(".")[0],
+        "l": socket.gethostname(),
+        "n": destination.host,
+        "p": str(port),
+        "r": user,
+        "u": user_here() or "",
+    }
+
+    def expanded(value: str) -> str:
+        return re.sub(r"%(.)", lambda found: tokens.get(found[1], found[0]), value)
+
+    def files(key: str) -> tuple[Path, ...]:
+        values = options.get(key, [])
+        return tuple(Path(expanded(value)).expanduser() for value in values if value.lower() != "none")
+
+    jump, command = first("proxyjump", "none"), first("proxycommand", "none")
+    timeout, strict = first("connecttimeout", "none"), first("stricthostkeychecking", "ask")
+    return SshSettings(
+        destination=str(destination),
+        hostname=hostname,
+        user=user,
+        port=port,
+        identity_files=files("identityfile") if "identityfile" in options else _usual_keys(),
+        identities_only=first("identitiesonly", "no") == "yes",
+        user_known_hosts=paths("userknownhostsfile", _USUAL_KNOWN_HOSTS),
+        system_known_hosts=paths("globalknownhostsfile", _SYSTEM_KNOWN_HOSTS),
+        host_key_alias=alias,
+        strict={"true": "yes", "false": "no", "off": "no"}.get(strict, strict),
+        proxy_jump=() if jump == "none" else tuple(hop.strip() for hop in jump.split(",")),
+        proxy_command=None if command == "none" else command,
+        batch=first("batchmode", "no") == "yes",
+        connect_timeout=float(timeout) if timeout.isdecimal() and timeout != "0" else 30.0,
+        connection_attempts=_count(first("connectionattempts"), 1),
+        address_family=first("addressfamily", "any"),
+        bind_address=first("bindaddress") or None,
+        certificate_files=files("certificatefile"),
+        identity_agent=_agent(first("identityagent"), expanded),
+        methods=_methods(first),
+        password_prompts=_count(first("numberofpasswordprompts"), 3),
+        hash_known_hosts=first("hashknownhosts", "no") == "yes",
+        config_file=destination.config_file,
+        options={key: tuple(values) for key, values in options.items()},
+    )
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ConnectionFailed("The ssh configuration cannot be read.", why=f"“{text}” is not a port.")
+    return int(text)
+
+
+def _usual_keys() -> tuple[Path, ...]:
+    return tuple(Path("~/.ssh").expanduser() / name for name in _USUAL_KEYS)
+
+
+def _count(text: str, default: int) -> int:
+    return int(text) if text.isdecimal() and int(text) else default
+
+
+def _agent(value: str, expanded: Callable[[str], str]) -> str | None:
+    if value in ("", "SSH_AUTH_SOCK"):
+        return None
+    if value.startswith("$"):  # ``ssh -G`` leaves it; OpenSSH uses no agent where the variable is not set
+        return os.environ.get(value[1:].strip("{}")) or "none"
+    return value if value.lower() == "none" else str(Path(expanded(value)).expanduser())
+
+
+def _methods(first: Callable[[str, str], str]) -> tuple[str, ...]:
+    """Return the methods that we know, in the user's order, without those that are switched off."""
+    order = first("preferredauthentications", ",".join(_METHODS)).split(",")
+    questions = first("kbdinteractiveauthentication", first("challengeresponseauthentication", "yes"))
+    switches = (first("pubkeyauthentication", "yes"), questions, first("passwordauthentication", "yes"))
+    on = {method for method, switch in zip(_METHODS, switches, strict=True) if switch not in ("no", "false")}
+    return tuple(method for method in order if method in on)

@@ -1,0 +1,258 @@
+"""Following a session from outside: files on the cluster that grow, and its state, until it ends or the user goes.
+
+Everything comes over one connection, which is mended where it breaks; what was read is not read again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import HungUp, Interrupt
+from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
+from notebook_launcher.jobs.polling import Pace
+from notebook_launcher.jobs.watcher import LAST_CHANCE, FileAppeared, StatusChanged, Watch, WatchBroke
+from notebook_launcher.session.context import Stage, job_of
+from notebook_launcher.session.record import Session
+from notebook_launcher.tunnel.reconnect import GivenUp, Mended, Mending
+
+TICK = 1.0  # seconds
+PATIENCE = 3600.0  # seconds for which a lost connection is tried again
+AGAIN_AFTER = 5.0  # seconds until a stream that broke by itself is begun anew: some login nodes end what runs for long
+QUIET = 1.5  # seconds after the session's end in which the last lines come: another machine wrote them
+WORD_WITHIN = 20.0  # seconds after the job's own last word in which the scheduler says whether it waits again
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a file, without its end."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ReadEnded:
+    """No more lines will come of a file, with a reason."""
+
+    of: GrowingFile
+    reason: str
+
+
+class GrowingFile:
+    """A file on the cluster, line by line into an inbox.
+
+    ``first``: the number of the line to begin with; negative: so many lines before the end, where lines do not count
+    that match ``noise``, for ``grep -E`` and Python. ``follow``: go on with what is written later, also where the file
+    is not there yet.
+    """
+
+    def __init__(
+        self, path: str, first: int, inbox: queue.SimpleQueue[object], *, follow: bool, noise: str = ""
+    ) -> None:
+        self.path, self._first, self._inbox, self._follow, self._noise = path, first, inbox, follow, noise
+        self._numbered = False
+        self._stream: LineStream | None = None
+
+    def start(self, host: Host) -> None:
+        """Begin, or go on where it was left. Raises ``ConnectionLost``."""
+        self.close()
+        self._numbered = False
+        words = [self.path, str(self._first), "follow" if self._follow else "", self._noise]
+        self._stream = host.stream(["bash", "-c", _READ, "read-lines", *words], self._read, self._ended)
+
+    def close(self) -> None:
+        """Stop; may be called twice."""
+        if self._stream:
+            self._stream.close()
+            self._stream = None
+
+    def _read(self, line: str) -> None:
+        if self._numbered:
+            self._first += 1
+            self._inbox.put(Line(self.path, line))
+        elif re.fullmatch(r"\d+", line):
+            self._first, self._numbered = int(line), True
+
+    def _ended(self, reason: str) -> None:
+        self._inbox.put(ReadEnded(self, reason))
+
+
+# First the number of the line that comes first, so that a reading that breaks goes on at the right place. Where lines
+# are gone that were read, as in the log of a requeued job, that is the first one; the last may not have an end and so
+# not be counted. It ends with its standard input, so a lost connection leaves no tail behind. On one line: csh, as a
+# login shell, cannot quote more.
+_READ = (
+    '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; from=$2; '
+    'if [ $from -lt 0 ] && [ -n "$4" ]; then '
+    'from=$(LC_ALL=C grep -anvE -e "$4" -- "$1" 2>/dev/null | tail -n $2 | head -n 1 | cut -d: -f1); '
+    "from=${from:-$((have + 1))}; elif [ $from -lt 0 ]; then from=$((have + from + 1)); "
+    "elif [ $from -gt $((have + 2)) ]; then from=1; fi; if [ $from -lt 1 ]; then from=1; fi; echo $from; "
+    'if [ "$3" != follow ]; then exec tail -n +$from -- "$1" 2>/dev/null; fi; '
+    'tail -n +$from -F -- "$1" 2>/dev/null & cat >/dev/null; kill $! 2>/dev/null'
+)
+
+
+def read_lines(stage: Stage, paths: Sequence[str], first: int, noise: str = "") -> Iterator[Line]:
+    """Yield the lines of files as they are now, one file after the other, until the user interrupts.
+
+    ``first``, ``noise``: see ``GrowingFile``.
+    """
+    inbox = stage.interrupts.inbox
+    for path in paths:
+        file = GrowingFile(path, first, inbox, follow=False, noise=noise)
+        file.start(stage.host)
+        with contextlib.closing(file):
+            try:
+                while not isinstance(item := inbox.get(timeout=RUN_TIMEOUT), ReadEnded):
+                    if isinstance(item, Interrupt):
+                        _obey(item)
+                        return
+                    if isinstance(item, Line):
+                        yield item
+            except queue.Empty:
+                raise HostCommandFailed(f"{path} cannot be read on {stage.host.label}: it says nothing.") from None
+        if not stage.host.alive:
+            raise ConnectionLost(f"The connection to {stage.host.label} is lost.", why=item.reason)
+
+
+def _obey(interrupt: Interrupt) -> None:
+    if interrupt.kind == "leave":
+        raise HungUp
+
+
+class Following:
+    """Files of a session as they grow, and what becomes of it.
+
+    ``files``: paths, each with the number of the line to begin with; ``noise``: see ``GrowingFile``.
+    """
+
+    def __init__(self, stage: Stage, session: Session, files: Sequence[tuple[str, int]], noise: str = "") -> None:
+        self._stage, self._session, self._job = stage, session, job_of(session)
+        self._inbox = stage.interrupts.inbox
+        self._files = [GrowingFile(path, first, self._inbox, follow=True, noise=noise) for path, first in files]
+        self._watch = self._new_watch()
+        self._mending: Mending | None = None
+        self._lost_at: float | None = None
+        self._begin_at: float | None = 0.0  # when all streams are to be begun (anew)
+        self._over_at: float | None = None
+        self.ended = False
+
+    def items(self) -> Iterator[Line | FileAppeared | StatusChanged | None]:
+        """Yield lines and news as they come, ``None`` about once a second, until the session's end or an interrupt.
+
+        Raises ``ConnectionLost`` where the connection could not be made anew.
+        """
+        try:
+            while self._over_at is None or time.monotonic() < self._over_at:
+                self._look_around()
+                item = self._next()
+                if isinstance(item, Interrupt):
+                    _obey(item)
+                    return
+                self._take(item)
+                if item is None or isinstance(item, Line | FileAppeared | StatusChanged):
+                    yield item
+            self.ended = True
+        finally:
+            self._close()
+
+    def _next(self) -> object:
+        with contextlib.suppress(queue.Empty):
+            return self._inbox.get(timeout=TICK / 4 if self._over_at else TICK)
+        return None
+
+    def _take(self, item: object) -> None:
+        if isinstance(item, FileAppeared):
+            self._file_appeared(item)
+        elif isinstance(item, StatusChanged):
+            self._status_changed(item)
+        elif isinstance(item, Line):
+            if self._over_at:
+                self._over_at = max(self._over_at, time.monotonic() + QUIET / 3)
+        elif isinstance(item, WatchBroke | ReadEnded):
+            self._broke(item)
+        elif isinstance(item, Mended):
+            self._mending, self._begin_at = None, 0.0
+        elif isinstance(item, GivenUp):
+            raise ConnectionLost(
+                f"The connection to {self._stage.host.label} could not be made anew.", why=item.error.what
+            ) from item.error
+
+    # --- its end
+
+    def _file_appeared(self, item: FileAppeared) -> None:
+        if item.name == "exit":
+            self._watch.ask_soon()
+            may_go_on = item.data.get("cause") == "stopped"  # also said by a job that is put back into the queue
+            self._over_at = time.monotonic() + (WORD_WITHIN if may_go_on else QUIET)
+        elif item.name == "started":
+            self._over_at = None
+
+    def _status_changed(self, item: StatusChanged) -> None:
+        if item.status is None or item.status.state.ended:
+            self._over_at = time.monotonic() + QUIET
+        elif item.status.state.waits:
+            if self._over_at is not None:
+                self._stage.view.show(events.Noted(f"Job {self._job} was put back into the queue."))
+            self._over_at = None
+
+    # --- its connection
+
+    def _look_around(self) -> None:
+        if self._mending is None and self._watch.silent_for > LAST_CHANCE and self._begin_at is None:
+            self._lost(f"nothing was heard for {self._watch.silent_for:.0f} s")
+        if self._begin_at is not None and time.monotonic() >= self._begin_at:
+            self._begin_at = None
+            try:
+                self._begin()
+            except ConnectionLost as error:
+                self._lost(error.what)
+
+    def _begin(self) -> None:
+        self._watch.close()
+        self._watch = self._new_watch(self._watch.pace)
+        self._watch.start()
+        for file in self._files:
+            file.start(self._stage.host)
+        if self._lost_at is not None:
+            seconds, self._lost_at = time.monotonic() - self._lost_at, None
+            self._stage.view.show(events.Reconnected(self._job.id, round(seconds, 1)))
+
+    def _new_watch(self, pace: Pace | None = None) -> Watch:
+        stage, directory = self._stage, self._session.directory
+        return Watch(stage.host, stage.scheduler, self._job, directory, self._inbox, pace=pace)
+
+    def _broke(self, item: WatchBroke | ReadEnded) -> None:
+        is_ours = item.watch is self._watch if isinstance(item, WatchBroke) else item.of in self._files
+        if not is_ours or self._mending is not None or self._begin_at is not None or self._over_at is not None:
+            return
+        if self._stage.host.alive and not (isinstance(item, WatchBroke) and item.connection):
+            self._begin_at = time.monotonic() + AGAIN_AFTER
+        else:
+            self._lost(item.reason)
+
+    def _lost(self, reason: str) -> None:
+        self._lost_at = time.monotonic()
+        self._stage.view.show(events.Disconnected(self._job.id, reason))
+        self._mending = Mending(
+            self._stage.host,
+            self._stage.prompts,
+            self._inbox,
+            deadline=time.monotonic() + PATIENCE,
+            pause=0.0,
+            is_lost=lambda: True,
+        )
+
+    def _close(self) -> None:
+        if self._mending:
+            self._mending.stop()
+        self._watch.close()
+        for file in self._files:
+            file.close()

@@ -1,0 +1,82 @@
+"""The stories of the notebooks that come along: which there are, and copies of them for the user to work in."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from notebook_launcher.core.errors import HostCommandFailed, UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.notebook.deploy import Bundle, bring, in_home, shown_folder
+from notebook_launcher.notebook.prepare import HELPER, bundled, data_of, named, sentence_of
+from notebook_launcher.planning.plan import Place
+from notebook_launcher.session.connect import open_host
+from notebook_launcher.session.context import View
+from notebook_launcher.session.record import Site, look_at
+from notebook_launcher.tunnel.reconnect import CountedPrompts
+
+FOLDER = "~/notebooks"
+
+
+def list_notebooks(view: View) -> None:
+    """Show the notebooks that come along, each with its first sentence. Nothing is contacted."""
+    view.show(events.NotebooksListed(tuple((name, sentence_of(path)) for name, path in bundled().items())))
+
+
+def copy_notebooks(place: Place, names: Sequence[str], to: str, view: View, prompts: Prompts) -> None:
+    """Copy notebooks that come along, with what they import, to a folder; what the user has changed there stays.
+
+    ``names``: none for all of them. ``to``: on a cluster it begins at the home there, on this machine in the folder
+    that we are in. Raises ``NotebookInvalid`` for a name that is none, ``UsageError`` for what is no folder, and
+    ``HostCommandFailed`` where they cannot be written.
+    """
+    files = files_of(names)
+    _check(to)
+    with open_host(place, view, CountedPrompts(prompts)) as host:
+        site = look_at(host)
+        folder = _folder(to, host, site)
+        mark = hashlib.sha256(folder.encode()).hexdigest()[:16]  # one record for each folder
+        bundle = Bundle("the notebooks", folder, files, f"notebooks/{mark}.json", f"{site.now:%Y-%m-%d}")
+        try:
+            brought = bring(host, site, bundle, view)
+        except HostCommandFailed as error:
+            raise HostCommandFailed(
+                f"The notebooks were not copied to {shown_folder(folder, site)} on {host.label}.",
+                why=error.why or error.what,
+                mend="name another folder: --to FOLDER",
+            ) from None
+        view.show(brought)
+        if not brought.copied:
+            view.show(events.Noted(_nothing_new(brought, host)))
+
+
+def files_of(names: Sequence[str]) -> dict[str, bytes]:
+    """Return notebooks, and the Python and data files that belong to them. Raises ``NotebookInvalid`` as ``named``."""
+    there = bundled()
+    helpers = sorted(path for folder in {path.parent for path in there.values()} for path in folder.glob("*.py"))
+    wanted = [named(name) for name in names if name != HELPER] if names else list(there.values())
+    data = [file for path in wanted for file in data_of(path)]
+    return {path.name: path.read_bytes() for path in (*wanted, *helpers, *data)}
+
+
+def _check(to: str) -> None:
+    if not to or not to.isprintable():
+        raise UsageError("--to names no folder.", mend="for example: --to ~/course")
+    if re.match(r"~[^/]", to):
+        raise UsageError(f"The home of “{to[1:].partition('/')[0]}” is not looked for.", mend="write the folder's path")
+
+
+def _folder(to: str, host: Host, site: Site) -> str:
+    if host.remote or re.match(r"~(/|$)", to):
+        return in_home(to, site)
+    return str(Path(to).resolve())
+
+
+def _nothing_new(brought: events.NotebooksBrought, host: Host) -> str:
+    if brought.kept:
+        return f"Nothing new for {brought.folder} on {host.label}. Left as you have changed them: " \
+            f"{', '.join(brought.kept)}."  # fmt: skip
+    return f"The notebooks in {brought.folder} on {host.label} are the newest already."

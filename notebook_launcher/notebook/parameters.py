@@ -1,0 +1,163 @@
+"""Parameters of a notebook: what its cell for them sets, and what a value that was typed means there.
+
+Pure: nothing that stands in a notebook, or was typed, is ever run.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import keyword
+import math
+import re
+import shlex
+import unicodedata
+import warnings
+from collections.abc import Mapping, Sequence
+
+from notebook_launcher.core.errors import NotebookInvalid
+
+UNKNOWN = object()  # the default of a parameter that is computed
+Defaults = Mapping[str, object]
+
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
+_INTEGER_FOR_SURE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")  # where the notebook has a number
+_FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_FLOAT_FOR_SURE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_WORDS: dict[str, object] = {"True": True, "true": True, "False": False, "false": False, "None": None}
+_SWITCHES = {"1": True, "yes": True, "on": True, "0": False, "no": False, "off": False}
+_ODD_FLOATS = re.compile(r"[+-]?inf|nan")
+_NAME_ANYWHERE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # in any language
+_TEXT_ANYWHERE = re.compile(r"[A-Za-z0-9 _.,:;/+=@-]*")  # means itself between quotes in any language
+_LONGEST_NUMBER = 4000  # digits; Python reads 4300 from text
+
+
+def defaults_in(source: str) -> Defaults | None:
+    """Return what the cell tagged ``parameters`` sets: names, and what they are set to where that is plain to see.
+
+    ``setting("EPOCHS", 5)`` has the default 5. ``None``: what the cell sets cannot be told.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found: dict[str, object] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
+            return None
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.setdefault(node.id, UNKNOWN)
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            default = _default(statement.value)
+            found |= {target.id: default for target in targets if isinstance(target, ast.Name)}
+    return found or None
+
+
+def _default(value: ast.expr) -> object:
+    if isinstance(value, ast.Call) and len(value.args) == 2:
+        called = value.func.attr if isinstance(value.func, ast.Attribute) else getattr(value.func, "id", "")
+        if called == "setting":
+            value = value.args[1]
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return UNKNOWN
+
+
+def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, python: bool) -> dict[str, object]:
+    """Return parameters by name, as what their text means: ``True``, ``None``, a number, else text.
+
+    ``defaults``: what the notebook sets, if that is known: a name that is not among them is refused, where it has text
+    what was typed is text, and where it has a number or a switch text is refused. Raises ``NotebookInvalid``.
+    """
+    values: dict[str, object] = {}
+    for typed, text in pairs:
+        name = unicodedata.normalize("NFKC", typed)  # as Python reads it
+        if not (typed.isidentifier() if python else _NAME_ANYWHERE.fullmatch(typed)) or keyword.iskeyword(name):
+            what = f"{quoted(typed)} cannot be the name of a parameter."
+            raise NotebookInvalid(what, mend=f"a name and a value: {in_two_words(typed) or 'for example -p EPOCHS 1'}")
+        if defaults is not None and name not in defaults:
+            raise _unknown(name, defaults)
+        values[name] = _value(name, text, (defaults or {}).get(name, UNKNOWN))
+        if not python and isinstance(values[name], str) and not _TEXT_ANYWHERE.fullmatch(text):
+            raise NotebookInvalid(
+                f"The text {quoted(text)} of the parameter {name} cannot be put safely into this notebook.",
+                why="It is not in Python, and the text has more in it than letters, digits, spaces and _.,:;/+=@-",
+                mend="put it into the notebook yourself",
+            )
+    return values
+
+
+def in_two_words(typed: str) -> str:
+    """Return ``-p STEPS 3`` for ``STEPS=3``, which was typed as a name; "" for what is nothing of the kind."""
+    name, sign, value = typed.partition("=")
+    return f"-p {name} {shlex.quote(value or 'VALUE')}" if sign and name.isidentifier() and value.isprintable() else ""
+
+
+def _unknown(name: str, defaults: Defaults) -> NotebookInvalid:
+    there = ", ".join(defaults)
+    by_small = {known.lower(): known for known in defaults}
+    near = difflib.get_close_matches(name.lower(), by_small, n=1)
+    return NotebookInvalid(f"The notebook has no parameter {quoted(name)}.", why=f"There are: {there}.",
+                           mend=f"did you mean {by_small[near[0]]}?" if near else "name one of those")  # fmt: skip
+
+
+def _value(name: str, text: str, default: object) -> object:
+    if any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise NotebookInvalid(f"The value of the parameter {name} is not in UTF-8.", mend="type it in another terminal")
+    if isinstance(default, str):
+        return text
+    if isinstance(default, bool) and text.lower() in _SWITCHES:
+        return _SWITCHES[text.lower()]
+    if text in _WORDS:
+        return _WORDS[text]
+    number = _number(name, text, for_sure=isinstance(default, int | float))
+    whole = isinstance(default, int) and isinstance(number, float) and number.is_integer()
+    if number is None and isinstance(default, int | float):
+        raise _nonsense(name, text, default)
+    return text if number is None else int(number) if whole else number
+
+
+def _nonsense(name: str, text: str, default: float) -> NotebookInvalid:
+    kind, example = ("a switch", str(not default).lower()) if isinstance(default, bool) else ("a number", repr(default))
+    return NotebookInvalid(f"The parameter {name} is {kind}, and {quoted(text)} is none.",
+                           why=f"The notebook has {default!r}.", mend=f"for example: -p {name} {example}")  # fmt: skip
+
+
+def _number(name: str, text: str, *, for_sure: bool) -> int | float | None:
+    """Return a number, ``None`` for what is none. ``for_sure``: 007 is one, too, and no other name of something."""
+    if _ODD_FLOATS.fullmatch(text):
+        return float(text)
+    if len(text) > _LONGEST_NUMBER and re.fullmatch(r"[-+._0-9eE]+", text):
+        raise NotebookInvalid(f"The value of the parameter {name} is too long for a number.")
+    if (_INTEGER_FOR_SURE if for_sure else _INTEGER).fullmatch(text):
+        return int(text)
+    if not (_FLOAT_FOR_SURE if for_sure else _FLOAT).fullmatch(text):
+        return None
+    number = float(text)
+    if not math.isfinite(number):
+        raise NotebookInvalid(f"The value {text} of the parameter {name} is too large for a number.",
+                              mend="say inf where that is meant")  # fmt: skip
+    return number
+
+
+def doubts(values: Mapping[str, object], defaults: Defaults | None) -> list[str]:
+    """Return a sentence for each number that is not whole, or is one at all, where the notebook has something else."""
+    found = []
+    for name, value in values.items():
+        default = (defaults or {}).get(name)
+        if isinstance(default, bool) and isinstance(value, int | float) and not isinstance(value, bool):
+            found.append(f"The parameter {name} is the number {value!r} now, where the notebook has {default!r}.")
+        elif isinstance(default, int) and not isinstance(default, bool) and isinstance(value, float):
+            found.append(f"The parameter {name} is {value!r} now, where the notebook has the whole number {default!r}.")
+    return found
+
+
+def quoted(text: str) -> str:
+    """Return what was typed, fit for a sentence."""
+    shown = "".join(sign if sign.isprintable() else "?" for sign in text)
+    return f"“{shown[:60]}…”" if len(shown) > 60 else f"“{shown}”"

@@ -1,0 +1,381 @@
+"""Notebooks before they leave this machine: found, looked through, given parameters, with the files they import."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from notebook_launcher.core.errors import NotebookInvalid
+from notebook_launcher.core.package_data import folder as shipped
+from notebook_launcher.notebook.dependencies import LARGEST, Companions, absolute, read_file, typed_path
+from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, read_pairs
+
+LONGEST_NAME = 200  # bytes of a notebook's name: what is named after it has more in it, and 255 are the most
+HELPER = "timing.py"  # what the notebooks that come along measure with
+_ENDING = ".ipynb"
+_SEE = "the notebooks that come along: launch-notebook notebooks list"
+_OPEN_IT = "open it in JupyterLab, and save it anew"
+_INJECTED = "injected-parameters"
+_MINOR = 5  # the newest version of nbformat 4 whose every key is known here
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A notebook that is ready to be run.
+
+    ``name``: the file's, with its ending. ``content``: the notebook as UTF-8, with ``parameters`` put in and without
+    outputs. ``cells``: how many code cells have something to run, with the one for the parameters. ``companions``: what
+    has to lie beside it, by its path there. ``folder``: where it lies on this machine; ``None`` where it comes along
+    with the launcher. ``notes``: what the user should know of all this, in sentences, for ``events.Noted``. ``lent``:
+    those of the companions that are the launcher's own, and do not lie in the folder.
+    """
+
+    name: str
+    content: bytes
+    cells: int
+    parameters: Mapping[str, object]
+    companions: Mapping[str, bytes]
+    folder: Path | None
+    notes: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
+
+
+def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence[Path] = ()) -> Prepared:
+    """Return a notebook with parameters put in, and the files that go with it. Nothing of it is run.
+
+    ``path_or_name``: a file, or the name of a notebook that comes along, with its ending or without. ``pairs``: names
+    and values of parameters, as they were typed; of several for one name the last counts. ``extra``: files and folders
+    that go with it besides what it imports. Raises ``NotebookInvalid``.
+    """
+    found = find(path_or_name)
+    notebook = _read(found.path)
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    python = _language(notebook) == "python"
+    values, notes = _put_in(notebook, pairs, found.path) if pairs else ({}, [])
+    name = _name_of(found.path)
+    companions = Companions(found.path.parent, name)
+    if python:
+        companions.add_imported(code)
+    if found.comes_along:  # the user does not have the folder that it lies in
+        extra = [*data_of(found.path), *extra]
+    for path in extra:
+        companions.add_named(path)
+    lent = (HELPER,) if companions.add_lent(absolute(shipped("notebooks") / HELPER)) else ()
+    if lent:
+        notes.append(f"{HELPER} of the launcher goes with it: it is imported, and none lies beside the notebook.")
+    return Prepared(
+        name,
+        _written(notebook, found.path),
+        sum(map(_runs, notebook.cells)),
+        values,
+        companions.read(),
+        None if found.comes_along else found.path.parent,
+        (*found.notes, *notes, *companions.notes),
+        lent,
+    )
+
+
+def data_of(path: Path) -> list[Path]:
+    """Return the data files beside one of our notebooks that it names."""
+    text = path.read_text(encoding="utf-8")
+    data = [file for file in sorted(path.parent.iterdir()) if file.suffix not in (_ENDING, ".py") and file.is_file()]
+    return [file for file in data if file.name in text]
+
+
+# --- which one is meant ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """A notebook's file, absolute; ``comes_along``: it is one of the launcher's."""
+
+    path: Path
+    comes_along: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def bundled() -> Mapping[str, Path]:
+    """Return the notebooks that come along with the launcher, by their names without the ending."""
+    return {path.stem: absolute(path) for path in sorted(shipped("notebooks").glob(f"*{_ENDING}"))}
+
+
+def named(word: str) -> Path:
+    """Return a notebook that comes along, by its name. Raises ``NotebookInvalid``, with the nearest name."""
+    there = bundled()
+    name = word.removesuffix(_ENDING)
+    if name in there:
+        return there[name]
+    near = difflib.get_close_matches(name, there, n=1)
+    raise NotebookInvalid(f"No notebook {quoted(word)} comes along.", why=f"There are: {', '.join(there) or 'none'}.",
+                          mend=f"did you mean {near[0]}?" if near else "name one of those")  # fmt: skip
+
+
+def find(word: str) -> Found:
+    """Return the notebook that a path or a name means; a file of the user's goes first. Raises ``NotebookInvalid``."""
+    if not word or "\0" in word:
+        raise NotebookInvalid("No notebook is named.", mend=_SEE)
+    path = typed_path(word)
+    ours = bundled().get(word.removesuffix(_ENDING))
+    for own in (path, path.with_name(path.name + _ENDING)) if path.name else ():
+        if _is_there(own):
+            notes = (f"{own} of this folder is taken, and not the one of that name that comes along.",) if ours else ()
+            return Found(absolute(own), notes=notes)
+    if ours:
+        return Found(ours, comes_along=True)
+    if path.is_dir():
+        raise NotebookInvalid(f"{path} is a folder.", mend=_in_folder(path))
+    if path.exists():
+        raise NotebookInvalid(f"{path} is no file.", mend=_SEE)
+    raise _missing(word, path)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError) as error:
+        raise NotebookInvalid(f"{quoted(str(path))} cannot be looked at.", why=str(error)) from None
+
+
+def _in_folder(folder: Path) -> str:
+    there = _notebooks_of(folder)
+    return f"name a notebook in it: {folder / there[0]}" if there else "name a notebook"
+
+
+def _missing(word: str, path: Path) -> NotebookInvalid:
+    known = {str(path.with_name(name)) for name in _notebooks_of(path.parent)}
+    known |= set() if len(path.parts) > 1 else set(bundled())
+    near = [found for name in (word, f"{word}{_ENDING}") for found in difflib.get_close_matches(name, known, n=1)]
+    return NotebookInvalid(
+        f"There is no notebook {quoted(word)}.",
+        why="No file has that name, and no notebook that comes along.",
+        mend=f"did you mean {near[0]}?" if near else _SEE,
+    )
+
+
+def _notebooks_of(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.glob(f"*{_ENDING}"))
+    except OSError:
+        return []
+
+
+def _name_of(path: Path) -> str:
+    """Return what the notebook is called where it runs: it is a line of ``session.env``, and the result's name."""
+    if not path.name.isprintable() or "�" in path.name.encode(errors="replace").decode(errors="replace"):
+        raise NotebookInvalid(f"The name of {str(path)!a} has signs in it that a notebook's name should not have.",
+                              mend="give it another name")  # fmt: skip
+    if len(path.name.encode()) > LONGEST_NAME:
+        raise NotebookInvalid(f"The name of the notebook {quoted(path.name)} is too long.",
+                              why=f"It may have {LONGEST_NAME} bytes: its results are named after it.",
+                              mend="give it a shorter name")  # fmt: skip
+    return f"{path.name.removesuffix(_ENDING).lstrip('.-') or 'notebook'}{_ENDING}"
+
+
+# --- what it is --------------------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> Any:
+    """Return a notebook in the newest of nbformat's versions, without outputs. Raises ``NotebookInvalid``."""
+    text = _text(path)
+    data = _json_object(text, path)
+    version, minor = data.get("nbformat"), data.get("nbformat_minor", 0)
+    if type(version) is not int or type(minor) is not int:
+        raise NotebookInvalid(f"{path} is no notebook: it does not say which version of the format it has.")
+    if not 1 <= version <= 4:
+        raise NotebookInvalid(f"{path} has version {version} of the notebook format, and this launcher knows up to 4.",
+                              mend="is there a newer launch-notebook?")  # fmt: skip
+    from nbformat import ValidationError, convert, from_dict, reader, v4, validate
+    from nbformat.validator import normalize
+
+    with warnings.catch_warnings(), _quiet("nbformat", "traitlets"):
+        warnings.simplefilter("ignore")
+        try:
+            if version < 4:
+                data = convert(reader.reads(text), 4)
+            notebook: Any = v4.upgrade(from_dict(_cleaned(data)))
+            _give_ids(notebook, anew=(version, minor) < (4, 5))  # what the converters have given is drawn by lot
+            _, notebook = normalize(notebook, strip_invalid_metadata=True)
+            validate(notebook)
+        except ValidationError as error:
+            raise NotebookInvalid(f"{path} is damaged.", why=str(error).strip().partition("\n")[0][:300],
+                                  mend=_OPEN_IT) from None  # fmt: skip
+        except NotebookInvalid:
+            raise
+        except Exception as error:  # what the format's own converters stumble over in a damaged one
+            why = f"{type(error).__name__}: {error}"[:300]
+            raise NotebookInvalid(f"{path} is damaged.", why=why, mend=_OPEN_IT) from None
+    if not any(map(_runs, notebook.cells)):
+        raise NotebookInvalid(f"{path} has no code in it to run.")
+    return notebook
+
+
+def _runs(cell: Any) -> bool:
+    return cell.cell_type == "code" and bool(cell.source.strip())
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_file(path, LARGEST).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise NotebookInvalid(f"{path} is no notebook: it is no text in UTF-8.", mend=_SEE) from None
+
+
+def _json_object(text: str, path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        why = f"It is not JSON: {error}." if text.strip() else "It is empty."
+        raise NotebookInvalid(f"{path} is no notebook.", why=why, mend=_SEE) from None
+    if not isinstance(data, dict) or not ("cells" in data or "worksheets" in data):
+        raise NotebookInvalid(f"{path} is no notebook: it has no cells.", mend=_SEE)
+    return data
+
+
+def _cleaned(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a notebook of version 4 without what a run makes anew, and without what is no cell's business."""
+    metadata = _mapping(data.get("metadata"))
+    metadata.pop("widgets", None)  # the state of widgets: it belongs to outputs, and is large
+    kernel = metadata.get("kernelspec")
+    if isinstance(kernel, dict) and isinstance(kernel.get("name"), str):
+        metadata["kernelspec"] = {"display_name": kernel["name"], **kernel}
+    cells = data.get("cells")
+    if not isinstance(cells, list):
+        raise NotebookInvalid("The notebook's cells are no list.", mend=_OPEN_IT)
+    minor = min(data.get("nbformat_minor", 0), _MINOR)  # of what a later one has more, nothing is kept
+    return {"nbformat": 4, "nbformat_minor": minor, "metadata": metadata, "cells": [_cleaned_cell(c) for c in cells]}
+
+
+def _cleaned_cell(cell: Any) -> dict[str, Any]:
+    if not isinstance(cell, dict):
+        raise NotebookInvalid("A cell of the notebook is none.", mend=_OPEN_IT)
+    source = cell.get("source", "")
+    if isinstance(source, list) and all(isinstance(line, str) for line in source):
+        source = "".join(source)
+    kept = {key: cell[key] for key in ("cell_type", "id", "attachments") if key in cell}
+    clean = {**kept, "source": source, "metadata": _mapping(cell.get("metadata"))}
+    if cell.get("cell_type") != "code":
+        return clean
+    clean.pop("attachments", None)
+    return {**clean, "outputs": [], "execution_count": None}
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def _give_ids(notebook: Any, *, anew: bool = False) -> None:
+    """Give each cell an id of its own, always the same: the same notebook has the same content whenever it is sent."""
+    taken: set[str] = set()
+    for number, cell in enumerate(notebook.cells):
+        own = None if anew else cell.get("id")
+        if not isinstance(own, str) or not _ID.fullmatch(own) or own in taken:
+            own = next(name for extra in range(len(notebook.cells) + 1)
+                       if (name := f"cell-{number}" + f"-{extra}" * bool(extra)) not in taken)  # fmt: skip
+        cell["id"] = own
+        taken.add(own)
+
+
+def _language(notebook: Any) -> str:
+    """Return the language of a notebook's kernel as papermill calls it; Python where nothing is said."""
+    about, kernel = (_mapping(notebook.metadata.get(key)) for key in ("language_info", "kernelspec"))
+    language = about.get("name") or kernel.get("language")
+    if not isinstance(language, str) or language.lower() in ("python", "ipython"):
+        return "python"
+    return language
+
+
+def _written(notebook: Any, path: Path) -> bytes:
+    import nbformat
+
+    try:
+        content: str = nbformat.writes(notebook, ensure_ascii=True)
+    except (ValueError, RecursionError) as error:
+        raise NotebookInvalid(f"{path} cannot be written anew.", why=str(error)[:300], mend=_OPEN_IT) from None
+    return content.encode() + b"\n"
+
+
+# --- parameters --------------------------------------------------------------------------------------------------
+
+
+def _put_in(notebook: Any, pairs: Sequence[tuple[str, str]], path: Path) -> tuple[dict[str, object], list[str]]:
+    """Put parameters into a notebook. Returns them, and what the user should know."""
+    language = _language(notebook)
+    tagged = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
+    defaults = defaults_in(tagged[0].source) if tagged and language == "python" else None
+    values = read_pairs(pairs, defaults, python=language == "python")
+    notes = doubts(values, defaults)
+    if not tagged:
+        notes.append(f"{path.name} has no cell tagged “parameters”: they are set in a new cell before all others.")
+    _inject(notebook, values, language)
+    return values, notes
+
+
+def _inject(notebook: Any, values: Mapping[str, object], language: str) -> None:
+    """Have papermill put in the cell: behind the one tagged ``parameters``, in place of an earlier one, or first."""
+    with _quiet("papermill"):
+        from papermill.exceptions import PapermillException
+        from papermill.parameterize import parameterize_notebook
+
+        untagged = [cell for cell in notebook.cells if "tags" not in cell.metadata]
+        for cell in untagged:
+            cell.metadata["tags"] = []  # as papermill itself does
+        noted = notebook.metadata.pop("papermill", None)
+        notebook.metadata["papermill"] = {}
+        kernel = "python" if language == "python" else str(_mapping(notebook.metadata.get("kernelspec")).get("name"))
+        try:
+            made = parameterize_notebook(notebook, dict(values), kernel_name=kernel, language=language)
+        except (PapermillException, NotImplementedError):
+            raise NotebookInvalid(
+                f"Parameters cannot be put into a notebook in {quoted(language)}.",
+                why="Papermill, which does it, does not know how.",
+                mend="leave out -p, and set them in the notebook",
+            ) from None
+    del notebook.metadata["papermill"]
+    if noted is not None:
+        notebook.metadata["papermill"] = noted
+    for cell in untagged:
+        del cell.metadata["tags"]
+    notebook.cells = made.cells
+    next(cell for cell in notebook.cells if _INJECTED in cell.metadata.get("tags", ()))["id"] = _INJECTED
+    _give_ids(notebook)
+
+
+class _quiet:
+    """While it lasts these loggers say nothing on the terminal."""
+
+    def __init__(self, *names: str) -> None:
+        self._loggers = [logging.getLogger(name) for name in names]
+        self._were: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._were = [logger.disabled for logger in self._loggers]
+        for logger in self._loggers:
+            logger.disabled = True
+
+    def __exit__(self, *_: object) -> None:
+        for logger, was in zip(self._loggers, self._were, strict=True):
+            logger.disabled = was
+
+
+# --- what comes along --------------------------------------------------------------------------------------------
+
+
+def sentence_of(path: Path) -> str:
+    """Return the first sentence of a notebook's first text, its heading where there is no other; "" for none."""
+    cells = _json_object(_text(path), path).get("cells")
+    texts = (cell["source"] for cell in cells or () if isinstance(cell, dict) and cell.get("cell_type") == "markdown")
+    text = next(texts, "")
+    lines = (text if isinstance(text, str) else "".join(text)).strip().splitlines()
+    headings = [line.lstrip("# ") for line in lines if line.startswith("#")]
+    after = "\n".join(line for line in lines if not line.startswith("#")).strip()
+    paragraph = " ".join(after.partition("\n\n")[0].split())
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph).replace("**", "").replace("`", "")
+    return re.split(r"(?<=[.!?])\s", plain, maxsplit=1)[0] or (headings[0] if headings else "")

@@ -1,0 +1,304 @@
+"""The stories of the profiles: list them, show one, change one's own words on top of it, make one the usual one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from notebook_launcher.core.errors import AnswerMissing, ProfileError, UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.text import joined
+from notebook_launcher.planning.plan import THIS_MACHINE
+from notebook_launcher.planning.site_translation import refuse_if_closed
+from notebook_launcher.profiles import ClusterProfile, load_configuration, load_profile
+from notebook_launcher.profiles.courses import kept_courses
+from notebook_launcher.profiles.edit import (
+    Values,
+    changed,
+    checked_text,
+    hints,
+    keep_cluster,
+    keep_profile,
+    new_text,
+    own_text,
+    write_private,
+)
+from notebook_launcher.profiles.layers import Layer, merge, origin
+from notebook_launcher.profiles.store import bundled_profiles, own_path, own_profiles, profile_layers, profile_names
+from notebook_launcher.session.context import View
+
+
+class Questions(Protocol):
+    """Asks the user."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a terminal to ask on."""
+
+    def confirm(self, text: str) -> bool | None:
+        """Ask for yes or no; ``None`` where there is no answer."""
+
+
+def list_clusters() -> events.ClustersListed:
+    """Return all profiles, those in use first; a profile with a mistake is listed with it."""
+    chosen = load_configuration().cluster
+    seen = [_seen(name, chosen) for name in profile_names()]
+    seen.sort(key=lambda one: (one.status == "retired" or bool(one.unavailable), one.cluster))
+    return events.ClustersListed(tuple(seen), tuple(kept_courses()))
+
+
+def _seen(name: str, chosen: str | None) -> events.ClusterSeen:
+    try:
+        layers = profile_layers(name)
+        profile = load_profile(name)
+    except ProfileError as error:
+        return events.ClusterSeen(name, "yours", "wrong", "", None, "", name == chosen,
+                                  problem=f"{error.what} {error.mend}".strip())  # fmt: skip
+    whose = _origin(name, layers)
+    return events.ClusterSeen(
+        name, whose, profile.status, profile.description, profile.host, profile.scheduler, name == chosen,
+        profile.successor, profile.unavailable.why if profile.unavailable else "",
+    )  # fmt: skip
+
+
+def _origin(name: str, layers: Sequence[Layer]) -> str:
+    if name not in own_profiles():
+        return "bundled"
+    return "yours on bundled" if len(layers) > 1 and not Path(layers[0].name).is_absolute() else "yours"
+
+
+def show_profile(name: str, view: View, *, merged: bool) -> None:
+    """Show the files that a profile is made of, or with ``merged`` what they come to, with the origin of each key."""
+    layers = profile_layers(name)
+    load_profile(name)
+    if merged:
+        text = merged_text(layers)
+    elif len(layers) == 1:
+        text = layers[0].text
+    else:
+        text = "\n".join(f"# ---- {layer.name}\n{layer.text}" for layer in layers)
+    view.show(events.ProfileShown(name, tuple(layer.name for layer in layers), text))
+
+
+def merged_text(layers: Sequence[Layer]) -> str:
+    """Return what layers come to as TOML; behind each key stands the file and the line that it comes from."""
+    import tomlkit
+
+    document = tomlkit.document()
+    _fill(document, merge(layers), layers, ())
+    document.pop("base", None)
+    return tomlkit.dumps(document)
+
+
+def _fill(table: Any, data: Mapping[str, Any], layers: Sequence[Layer], place: tuple[str, ...]) -> None:
+    import tomlkit
+
+    plain = {key: value for key, value in data.items() if not _is_table(value)}
+    for key, value in plain.items():
+        item = tomlkit.item(value)
+        item.comment(origin(layers, (*place, key)))
+        table.add(key, item)
+    for key, value in data.items():
+        if key in plain:
+            continue
+        if isinstance(value, Mapping):
+            below = tomlkit.table(is_super_table=bool(value) and all(_is_table(one) for one in value.values()))
+            _fill(below, value, layers, (*place, key))
+            table[key] = below
+        else:
+            tables = tomlkit.aot()
+            for number, one in enumerate(value):
+                below = tomlkit.table()
+                _fill(below, one, layers, (*place, key, str(number)))
+                tables.append(below)
+            table[key] = tables
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping) or (
+        isinstance(value, list) and bool(value) and all(isinstance(one, Mapping) for one in value)
+    )
+
+
+def use_cluster(name: str, view: View) -> None:
+    """Make a cluster the one that is meant without ``--cluster``. Raises ``ProfileError`` where there is none.
+
+    Raises ``ClusterUnavailable`` where nothing can be launched on it.
+    """
+    if name != THIS_MACHINE:
+        profile = load_profile(name)
+        refuse_if_closed(profile)
+        if profile.status == "retired":
+            instead = f"; its successor is {profile.successor}" if profile.successor else ""
+            view.show(events.Noted(f"{name} is retired{instead}."))
+    path = keep_cluster(name)
+    what = "this machine" if name == THIS_MACHINE else f"the cluster “{name}”"
+    view.show(events.Kept(f"{what} is meant without --cluster", str(path)))
+    if course := load_configuration().course:
+        view.show(events.Noted(f"The course “{course}” goes first, and names its own cluster."))
+
+
+# --- changing one --------------------------------------------------------------------------------------------
+
+
+def change_profile(name: str, values: Values, view: View) -> None:
+    """Put values into the user's own file of a profile; ``None`` takes a key away. Raises ``ProfileError``."""
+    text = own_text(name)
+    if text is None and name not in bundled_profiles() and not values.get(("host",)):
+        load_profile(name)  # says that there is none, and which there are
+    before = new_text(name) if text is None else text
+    after = changed(before, values, str(own_path(name)))
+    with _told_without_line(name, before):
+        _refuse_if_retired(name, checked_text(name, after), values)
+        path = keep_profile(name, after)
+    told = ", ".join(f"{'.'.join(place)} = {value}" if value is not None else f"no {'.'.join(place)}"
+                     for place, value in values.items())  # fmt: skip
+    view.show(events.Kept(told, str(path)))
+
+
+#: what is read of a retired cluster's profile; all else is its successor's
+_OF_RETIRED = ("base", "description", "status", "successor", "notice", "docs", "unavailable", "translations")
+
+
+def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> None:
+    """Raise ``ProfileError`` for words that no launch would ever read."""
+    unread = [place for place, value in values.items() if value is not None and place[0] not in _OF_RETIRED]
+    if unread and profile.status == "retired" and profile.successor:
+        raise ProfileError(
+            f"{name} is retired: a launch goes to {profile.successor}, and does not read {'.'.join(unread[0])} here.",
+            mend=f"say it there: launch-notebook clusters edit {profile.successor} …   or, where {name} is still in "
+            f"use: launch-notebook clusters edit {name} --set status=active",
+        )
+
+
+@contextlib.contextmanager
+def _told_without_line(name: str, before: str) -> Iterator[None]:
+    """A mistake in what was just said stands in no file yet, so that no line can be looked at."""
+    try:
+        yield
+    except ProfileError as error:
+        checked_text(name, before)  # a mistake that was there before is told with its line
+        what = re.sub(rf"^{re.escape(str(own_path(name)))}:\d+: ", "", error.what)
+        raise ProfileError(f"Nothing was changed: {what}", why=error.why, mend=error.mend) from None
+
+
+def edit_profile(name: str, view: View, questions: Questions) -> None:
+    """Open the user's own file of a profile in their editor, until it is right or they give up.
+
+    They write in a copy: a mistake never takes the place of what was right, and nothing that was written is lost: the
+    next time the copy is opened again. Where the file itself was changed meanwhile, they decide. Raises
+    ``ProfileError``, ``UsageError`` where there is no editor or it failed, and ``AnswerMissing`` where there is no
+    terminal.
+    """
+    path = own_path(name)
+    if not questions.asks:
+        raise AnswerMissing("There is no terminal for an editor.", why=f"The file is {path}.", mend=
+                            f"launch-notebook clusters edit {name} --user … --account … --set KEY=VALUE")  # fmt: skip
+    before = _stands(name)
+    _tell_retired(name, view)
+    copy = path.parent / "unfinished" / path.name
+    began = copy.with_suffix(".began")  # the digest of what the copy was made of
+    if copy.exists() and (not began.exists() or _read(began) != _digest(_read(copy))):
+        view.show(events.Noted(f"This is what you wrote last time: {copy}"))
+        if not began.exists() or _read(began) != _digest(before):
+            _agree_to_replace(f"{path} is not what it was when you began.", path, copy, questions)
+            write_private(began, _digest(before))
+    else:
+        write_private(began, _digest(before))
+        write_private(copy, before)
+    while (problem := _edited(copy, name, before)) is not None:
+        for line in filter(None, (problem.what, problem.why, f"→ {problem.mend}" if problem.mend else "")):
+            view.show(events.Noted(line))
+        if not questions.confirm("Open the editor again?"):
+            raise ProfileError(problem.what, why=joined(problem.why, f"What you wrote is kept in {copy}"),
+                               mend=f"go on with it: launch-notebook clusters edit {name}")  # fmt: skip
+    text = _read(copy)
+    if text != before:
+        if _stands(name) != before:
+            _agree_to_replace(f"{path} was changed while you wrote.", path, copy, questions)
+        keep_profile(name, text)
+    _forget(copy)
+    if text != before:
+        view.show(events.Kept(f"your words on {name}", str(path)))
+    else:
+        view.show(events.Noted("Nothing was changed."))
+
+
+def _stands(name: str) -> str:
+    """Return the user's own file of a profile; hints, where there is none."""
+    path = own_path(name)
+    return _read(path) if path.exists() else new_text(name) + hints(load_profile(name))
+
+
+def _tell_retired(name: str, view: View) -> None:
+    with contextlib.suppress(ProfileError):  # it is to be mended
+        profile = load_profile(name)
+        if profile.status == "retired" and profile.successor:
+            instead = f"launch-notebook clusters edit {profile.successor}"
+            view.show(events.Noted(f"{name} is retired: of its file only the translations are read. Better: {instead}"))
+
+
+def _agree_to_replace(what: str, path: Path, copy: Path, questions: Questions) -> None:
+    if not questions.confirm(f"{what} Shall what you wrote take its place?"):
+        raise ProfileError(what, why=f"It stays as it is now. What you wrote is kept in {copy}",
+                           mend=f"put into {path} what you need of it, and remove it")  # fmt: skip
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _forget(copy: Path) -> None:
+    copy.unlink()
+    copy.with_suffix(".began").unlink(missing_ok=True)
+
+
+def _edited(copy: Path, name: str, before: str) -> ProfileError | None:
+    """Have the copy edited, and return what is wrong in it, if anything. Raises ``UsageError``."""
+    try:
+        done = subprocess.run([*_editor(), str(copy)], check=False)
+    except (OSError, UsageError) as error:
+        if _read(copy) == before:
+            _forget(copy)
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"The editor could not be opened: {error}", mend="name one: export EDITOR=nano") from None
+    if done.returncode != 0:
+        kept = f" What you wrote is kept in {copy}" if _read(copy) != before else ""
+        if not kept:
+            _forget(copy)
+        raise UsageError(f"The editor ended with {done.returncode}; nothing was changed.{kept}")
+    try:
+        checked_text(name, _read(copy))
+    except ProfileError as error:
+        return error
+    return None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(f"{path} cannot be read.", why=str(error)) from None
+
+
+def _editor() -> list[str]:
+    """Return the user's editor as words."""
+    for variable in ("VISUAL", "EDITOR"):
+        if said := os.environ.get(variable, "").strip():
+            try:
+                return shlex.split(said, posix=os.name != "nt")
+            except ValueError as error:
+                raise UsageError(f"${variable} is no command: {error}", mend=f"export {variable}=nano") from None
+    for name in ("sensible-editor", "nano", "vi", "notepad"):
+        if shutil.which(name):
+            return [name]
+    raise UsageError("There is no editor.", mend="name one: export EDITOR=nano")

@@ -1,0 +1,143 @@
+"""Writing what the user says for the next times: into their own file of a profile, and into the configuration.
+
+Comments and the order of what stands there stay; a file is written whole or not at all, and only its owner can read it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from notebook_launcher.core.errors import ProfileError
+from notebook_launcher.profiles.layers import Layer, parse_layer, read_layer
+from notebook_launcher.profiles.models import ClusterProfile
+from notebook_launcher.profiles.store import (
+    Configuration,
+    bundled_profiles,
+    checked_profile,
+    config_folder,
+    own_path,
+    profile_layers,
+    validated,
+)
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+#: values by their place; ``None`` takes a key away
+Values = Mapping[tuple[str, ...], Any]
+
+
+def own_text(name: str) -> str | None:
+    """Return the user's own file of a profile, ``None`` where there is none. Raises ``ProfileError``."""
+    path = own_path(name)
+    return read_layer(path).text if path.exists() else None
+
+
+def new_text(name: str) -> str:
+    """Return how the user's own file of a profile begins: on top of the bundled one of that name, if there is one."""
+    if name not in bundled_profiles():
+        return ""
+    return (
+        f"# Your own words on top of the profile {name}: what stands here goes first.\n"
+        f"# What it comes to: launch-notebook clusters show {name} --merged\n"
+        f'base = "{name}"\n'
+    )
+
+
+def hints(profile: ClusterProfile) -> str:
+    """Return comments that show where a user's own words would stand."""
+    example = profile.account.example or "…"
+    return f"""
+# user = "…"                        # your name on the login node
+# environment = "…"                 # what is meant without -- NAME
+
+# [defaults]                        # flags of the scheduler; those that you type go first
+# account = "{example}"
+# partition = "…"
+# time = "2:00:00"
+
+# [environments.mine]               # launch-notebook -- mine
+# container = "~/image.sif"
+"""
+
+
+def changed(text: str, values: Values, name: str = "the file") -> str:
+    """Return a TOML text with other values in it, and with its comments. Raises ``ProfileError`` where it is not TOML.
+
+    ``name``: what the user calls the file.
+    """
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    parse_layer(text.encode(), name)
+    try:
+        document = tomlkit.parse(text)
+        for place, value in values.items():
+            _put(document, place, value)
+        return tomlkit.dumps(document)
+    except (TOMLKitError, TypeError, ValueError) as error:
+        raise ProfileError(f"{name} cannot be changed.", why=str(error), mend="change it in an editor") from None
+
+
+def _put(document: TOMLDocument, place: Sequence[str], value: Any) -> None:
+    import tomlkit
+
+    table: Any = document
+    for part in place[:-1]:
+        if part not in table and value is None:
+            return
+        if part not in table:
+            table[part] = tomlkit.table()
+        table = table[part]
+        if not isinstance(table, dict):
+            raise ValueError(f"{part} is no table")
+    if value is None:
+        table.pop(place[-1], None)
+    else:
+        table[place[-1]] = value
+
+
+def checked_text(name: str, text: str) -> ClusterProfile:
+    """Return what a profile comes to with this text as the user's own file of it. Raises ``ProfileError``."""
+    return checked_profile(profile_layers(name, top=parse_layer(text.encode(), str(own_path(name)))))
+
+
+def keep_profile(name: str, text: str) -> Path:
+    """Write the user's own file of a profile, once it is known to be right. Raises ``ProfileError``."""
+    checked_text(name, text)
+    return write_private(own_path(name), text)
+
+
+def keep_cluster(name: str | None) -> Path:
+    """Write into the configuration which cluster is meant without ``--cluster``. Raises ``ProfileError``."""
+    return keep_choice("cluster", name)
+
+
+def keep_choice(key: str, value: str | None) -> Path:
+    """Write a key of the configuration; ``None`` takes it away. Raises ``ProfileError``."""
+    path = config_folder() / "config.toml"
+    text = changed(read_layer(path).text if path.exists() else "", {(key,): value}, str(path))
+    validated(Configuration, [Layer(str(path), parse_layer(text.encode(), str(path)).data, text)])
+    return write_private(path, text)
+
+
+def write_private(path: Path, text: str) -> Path:
+    """Write a file that its owner alone can read, whole or not at all; a link stays one. Raises ``ProfileError``."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target = path.resolve()
+        descriptor, beside = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".new")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(text)
+            Path(beside).replace(target)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ProfileError(f"{path} cannot be written.", why=error.strerror or str(error)) from None
+    return path

@@ -1,0 +1,464 @@
+"""IBM Spectrum LSF, 10.1 and newer: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
+
+Written from recordings of LSF's and openlava's commands; it has never been tried on a cluster that runs LSF.
+
+A request keeps the words of ``sbatch`` on LSF, too, in a profile as on the command line. These are understood:
+
+===========================================  ===================================================================
+``partition = "gpuv100"``                    ``-q gpuv100``; a list ``a,b`` is ``-q "a b"``
+``time = "2:00:00"``                         ``-W 2:00``, rounded up to minutes; no limit cannot be asked for
+``ntasks``, ``cpus-per-task``                ``-n`` with their product; ``cpus-per-gpu`` × GPUs in place of the latter.
+                                             ``nodes = 1`` and ``ntasks-per-node`` are understood; more nodes are not
+(always)                                     ``-R span[hosts=1]``
+``mem-per-cpu = "5G"``                       ``-R rusage[mem=5GB]``: per core, as sites count that reserve per task
+``mem = "20G"``, ``mem-per-gpu``             the same, divided by the cores, rounded up to MiB
+``gpus = 2``, ``gpus-per-node = 2``,         ``-gpu num=2:mode=exclusive_process``. A type (``a100:2``) is refused: the
+``gres = "gpu:2"``                           profile's ``[gpu.types]`` lead to a queue or a ``constraint``
+``constraint = "gpu80gb"``                   ``-R select[gpu80gb]``: LSF's own expression, without brackets
+``begin``                                    ``-b month:day:hour:minute``, on the cluster's clock
+``account``                                  ``-P``
+``reservation``                              ``-U``
+``nodelist = "n1,n2"``                       ``-m "n1 n2"``; each by its name, no ``n[1-2]``
+``job-name``, ``output``, ``error``          ``-J``, ``-o`` (``-oo`` with ``open-mode = "truncate"``), ``-e``; in names
+                                             ``%j`` is LSF's ``%J``
+``exclusive``, ``hold``, ``requeue``         ``-x``, ``-H``, ``-r``
+``mail-user``, ``mail-type``                 ``-u``, ``-B`` for BEGIN, ``-N`` for END, both for ALL; no others
+===========================================  ===================================================================
+
+Any other flag is refused by its name, before anything is queued.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import LauncherError, SubmitUncertain, UsageError
+from notebook_launcher.core.request import GPU_FLAGS, Request, parse_begin, parse_gres
+from notebook_launcher.core.sbatch_options import FULFILLED
+from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
+from notebook_launcher.schedulers.lsf import submit_errors as lsf_refusals
+
+# the reason last: it is free text, and may go on in lines of its own
+_FIELDS = (
+    *("jobid", "stat", "queue", "exec_host", "start_time", "finish_time", "proj_name", "runtimelimit"),
+    *("exit_code", "exit_reason", "pend_reason"),
+)
+_APART = "^"
+_FORMAT = f'{" ".join(_FIELDS)} delimiter="{_APART}"'
+_TO_FIND = f'jobid job_name command delimiter="{_APART}"'
+
+_SUBMITTED = re.compile(r"Job <(\d{1,12})> is submitted", re.A)
+_NO_JOBS = re.compile(r"No (?:unfinished )?job found", re.I)
+_GONE = re.compile(r"Job <\d+> is not found", re.I)
+_WAITS = re.compile(r"Please wait \.\.\.|still trying", re.I)
+
+# by the manual of bjobs, JOB STATUS. UNKWN: the node is not heard of; it may come back. ZOMBI: it will not.
+_STATES = {
+    "PEND": State.PENDING, "PSUSP": State.PENDING, "PROV": State.PENDING, "WAIT": State.PENDING,
+    "RUN": State.RUNNING, "USUSP": State.SUSPENDED, "SSUSP": State.SUSPENDED,
+    "DONE": State.COMPLETED, "EXIT": State.FAILED, "ZOMBI": State.NODE_FAIL, "UNKWN": State.UNKNOWN,
+}  # fmt: skip
+# why LSF ended a job, by the manual of bhist, TERM_*; the first that is found
+_TERMINATED = (
+    ("TERM_RUNLIMIT", State.TIMEOUT),
+    ("TERM_MEMLIMIT", State.OUT_OF_MEMORY),
+    ("TERM_PREEMPT", State.PREEMPTED),
+    ("TERM_DEADLINE", State.DEADLINE),
+    ("TERM_OWNER", State.CANCELLED),
+    ("TERM_FORCE_OWNER", State.CANCELLED),
+    ("TERM_ADMIN", State.CANCELLED),
+    ("TERM_FORCE_ADMIN", State.CANCELLED),
+    ("TERM_REMOVE_HUNG_JOB", State.NODE_FAIL),
+)
+# recorded: bkill sends SIGINT first, the end of the walltime SIGUSR2
+_KILLED, _TIME_OVER = 130, 140
+
+# of bhist's account
+_END = re.compile(
+    r"Done successfully|Exited(?: with exit code (?P<code>\d{1,3})| by signal (?P<signal>\d{1,3}))?", re.A
+)
+
+_MIB = {"K": 1 / 1024, "": 1.0, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# "Dec 28 19:56", "Jan  7 09:59 L" (L: by its run limit), with LSB_DISPLAY_YEAR "Mar 15 18:22:37 2026"
+_MOMENT = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d)(?::(\d\d))?(?: (\d{4}))?(?: [A-Z])?", re.A)
+
+
+class Lsf(Scheduler):
+    """The commands of LSF, and what their answers mean; without steps within a job, and without accounting."""
+
+    name = "lsf"
+    programs = ("bsub", "bjobs", "bkill")
+
+    def submit(self, request: Request, submission: Submission) -> list[str]:
+        """Return the ``bsub`` command. Raises ``UsageError`` for a flag that has no counterpart.
+
+        The job script and its argument are one word, which LSF gives to a shell on the node. A login shell runs it:
+        modules are there as on the login node.
+        """
+        words = _Words(request, submission).words()
+        return ["bsub", *words, shlex.join(["bash", "-l", submission.script, submission.directory])]
+
+    def read_submit(self, answer: Answer) -> JobRef:
+        """Read ``Job <7> is submitted to queue <normal>.``, around which LSF may ask for patience.
+
+        Raises ``SubmitUncertain`` as well: success without a number.
+        """
+        if answer.exit_code != 0:
+            raise self.explain_refusal(answer)
+        if match := _SUBMITTED.search(answer.stdout) or _SUBMITTED.search(answer.stderr):
+            return JobRef(match[1])
+        raise SubmitUncertain(
+            "bsub took the job, but its number could not be read.",
+            why=f"It printed: {answer.stdout.strip() or 'nothing'}",
+            mend="look with: bjobs   and end it with: bkill JOB",
+        )
+
+    def explain_refusal(self, answer: Answer) -> LauncherError:
+        """Return the error for what bsub answered, in its words and in ours."""
+        return lsf_refusals.explain(answer)
+
+    def query(self, jobs: Sequence[JobRef]) -> list[str]:
+        """Return ``bjobs`` for these jobs; those that ended within the last hour (CLEAN_PERIOD) are among them."""
+        return ["bjobs", "-noheader", "-o", _FORMAT, *(job.id for job in jobs)]
+
+    def query_own(self, cluster: str | None) -> list[str]:
+        """Return ``bjobs`` for all of one's own jobs, those that ended within the last hour included."""
+        return ["bjobs", "-a", "-noheader", "-o", _FORMAT]
+
+    def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
+        """Read what bjobs tells of these jobs.
+
+        It fails as soon as it does not know one of them, and tells of the others all the same. Busy, it may leave out a
+        job that runs, or all of them, and succeed.
+        """
+        wanted = {job.id for job in jobs}
+        found = {row["jobid"]: _status(row) for row in _rows(answer.stdout) if row["jobid"] in wanted}
+        said = f"{answer.stderr}\n{answer.stdout}"
+        if found or answer.exit_code == 0 or _GONE.search(said) or _NO_JOBS.search(said):
+            return found
+        return None
+
+    def has_forgotten(self, job: JobRef, answer: Answer) -> bool:
+        """Whether bjobs said that there is no such job; a list without it says no such thing."""
+        return f"Job <{job.id}> is not found" in answer.stderr
+
+    def history(self, job: JobRef) -> list[str]:
+        """Return ``bhist`` for one job, which reads LSF's newest log of events."""
+        return ["bhist", "-l", job.id]
+
+    def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
+        """Read how it ended from the last word on it; ``None`` where it has not ended, or is not known."""
+        return _past(job, _unfolded(answer.stdout)) if answer.exit_code == 0 else None
+
+    def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
+        """Return the files of ``--error`` and ``--output``."""
+        names = (_with_job(flags.get(name) or "", job.id) for name in ("error", "output"))
+        return [name for name in names if name and "%" not in name]
+
+    def cancel(self, job: JobRef) -> list[str]:
+        """Return ``bkill``."""
+        return ["bkill", job.id]
+
+    def find(self, session_id: str, request: Request) -> list[str]:
+        """Return a ``bjobs`` of one's own jobs; the command tells the session where the user chose the name."""
+        return ["bjobs", "-noheader", "-o", _TO_FIND]
+
+    def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
+        """Return those whose name is the session's id, or whose script lies in its directory."""
+        if answer.exit_code != 0:
+            return [] if _NO_JOBS.search(f"{answer.stderr}\n{answer.stdout}") else None
+        found = []
+        for line in answer.stdout.splitlines():
+            job_id, _, rest = line.strip().partition(_APART)
+            name, _, command = rest.partition(_APART)
+            if job_id.isdecimal() and (name == session_id or f"/{session_id}/" in command):
+                found.append(JobRef(job_id))
+        return found
+
+
+# --- asking --------------------------------------------------------------------------------------------------------
+
+
+class _Words:
+    """The flags of one request in bsub's words; each one that is read is crossed off."""
+
+    def __init__(self, request: Request, submission: Submission) -> None:
+        self._request, self._submission = request, submission
+        self._flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
+
+    def words(self) -> list[str]:
+        """Return them in a fixed order. Raises ``UsageError``."""
+        words = [*self._name_and_log(), *self._where(), *self._how_long(), *self._how_much(), *self._whom_to_tell()]
+        if self._flags:
+            named = ", ".join(f"--{name}" for name in sorted(self._flags))
+            raise UsageError(
+                f"On LSF there is nothing like {named}.",
+                why="The flags are those of sbatch; these have no counterpart among those of bsub.",
+                mend="leave it away, or take it out of the profile with: FLAG = false",
+            )
+        return words
+
+    def _take(self, name: str) -> str | None:
+        return self._flags.pop(name, None)
+
+    def _has(self, name: str) -> bool:
+        """Cross off a flag whose value is no matter; tell whether it was there."""
+        return self._flags.pop(name, ...) is not ...
+
+    def _name_and_log(self) -> list[str]:
+        name = self._take("job-name") or self._submission.session_id
+        if "[" in name or "]" in name:
+            raise UsageError(f"On LSF the name “{name}” would make a job array.", mend="a name without brackets")
+        output, error, mode = self._take("output"), self._take("error"), self._take("open-mode")
+        over = "o" if mode == "truncate" else ""
+        words = ["-J", name, f"-o{over}", _with_job(output or self._submission.log, "%J")]
+        return [*words, *([f"-e{over}", _with_job(error, "%J")] if error else [])]
+
+    def _where(self) -> list[str]:
+        pairs = (("-q", _list(self._take("partition"))), ("-P", self._take("account")),
+                 ("-U", self._take("reservation")), ("-m", _list(self._plain("nodelist", "n1,n2"))))  # fmt: skip
+        return [word for flag, value in pairs if value for word in (flag, value)]
+
+    def _plain(self, flag: str, example: str) -> str | None:
+        """Take a value that means nothing else by a bracket: LSF lists no names so, and its own end what it is put in.
+
+        Raises ``UsageError``.
+        """
+        value = self._take(flag)
+        if value and re.search(r"[][]", value):
+            raise UsageError(f"--{flag}={value} cannot be asked for on LSF.", why="There are brackets in it.",
+                             mend=f"for example: --{flag}={example}")  # fmt: skip
+        return value
+
+    def _how_long(self) -> list[str]:
+        self._take("time")
+        walltime = self._request.walltime
+        if walltime is None:
+            raise UsageError("On LSF no walltime without a limit can be asked for.", mend="for example: -t 24:00:00")
+        minutes = -(-int(walltime.total_seconds()) // 60)
+        return ["-W", f"{minutes // 60}:{minutes % 60:02d}", *self._begin()]
+
+    def _begin(self) -> list[str]:
+        text = self._take("begin")
+        if text is None:
+            return []
+        now = self._submission.now or datetime.now().astimezone()
+        at = parse_begin(text, now).at
+        if at is None:
+            raise UsageError(f"“{text}” is not understood as a begin time on LSF.",
+                             mend="for example: -b 15:00, -b now+2hours or -b 2026-11-22T09:00")  # fmt: skip
+        at = at.astimezone(now.tzinfo)
+        if at.second or at.microsecond:
+            at = at.replace(second=0, microsecond=0) + timedelta(minutes=1)
+        return ["-b", f"{at:%m:%d:%H:%M}"] if at > now else []  # one that has passed would be next year's
+
+    def _how_much(self) -> list[str]:
+        gpus = self._gpus()
+        cores = self._cores(gpus)
+        needs = [f"select[{feature}]"] if (feature := self._plain("constraint", "gpu80gb")) else []
+        needs.append("span[hosts=1]")
+        if memory := self._memory(cores, gpus):
+            needs.append(f"rusage[mem={memory}]")
+        words = ["-n", str(cores), "-R", " ".join(needs)]
+        words += ["-gpu", f"num={gpus}:mode=exclusive_process"] if gpus else []
+        return [*words, *(word for name, word in _PLAIN.items() if self._has(name))]
+
+    def _gpus(self) -> int:
+        counts = [self._gpus_of(flag) for flag in sorted(GPU_FLAGS & self._flags.keys()) if flag in _OF_ONE_HOST]
+        return max(counts, default=0)
+
+    def _gpus_of(self, flag: str) -> int:
+        text = self._take(flag) or ""
+        items = parse_gres(text if flag == "gres" else f"gpu:{text}")
+        if [name for name, _ in items] != ["gpu"]:
+            raise UsageError(
+                f"--{flag}={text} cannot be asked for on LSF.",
+                why="GPUs are asked for by their number there, and by a queue or a select string where types differ.",
+                mend="for example: -p QUEUE --gpus 1",
+            )
+        return items[0][1]
+
+    def _cores(self, gpus: int) -> int:
+        nodes = self._take("nodes") or "1"
+        if nodes not in ("1", "1-1"):
+            raise UsageError(f"--nodes={nodes}: on LSF a session is on one host.", mend="leave --nodes away")
+        tasks, on_node = self._number("ntasks"), self._number("ntasks-per-node")
+        each, of_gpu = self._number("cpus-per-task"), self._number(self._of_gpus("cpus-per-gpu", gpus))
+        return max(1, (tasks or on_node or 1) * (each or (of_gpu or 0) * gpus or 1))
+
+    def _of_gpus(self, flag: str, gpus: int) -> str:
+        """Return the name of a flag that counts by GPUs. Raises ``UsageError`` where it is there, and they are not."""
+        if flag in self._flags and not gpus:
+            raise UsageError(f"--{flag}={self._flags[flag]} asks for nothing without GPUs.", mend="with --gpus 1")
+        return flag
+
+    def _number(self, flag: str) -> int | None:
+        text = self._take(flag)
+        if text is None:
+            return None
+        if not re.fullmatch(r"\d{1,6}", text, re.A):
+            raise UsageError(f"--{flag}={text} is no number.")
+        return int(text)
+
+    def _memory(self, cores: int, gpus: int) -> str | None:
+        """Return how much each core reserves, as ``5GB`` or ``1500MB``."""
+        of_gpus = self._of_gpus("mem-per-gpu", gpus)
+        whole, of_core, of_gpu = (self._mib(flag) for flag in ("mem", "mem-per-cpu", of_gpus))
+        total = whole or (of_core or 0) * cores or (of_gpu or 0) * gpus
+        each = math.ceil(total / cores)
+        return None if not each else f"{each // 1024}GB" if each % 1024 == 0 else f"{each}MB"
+
+    def _mib(self, flag: str) -> float | None:
+        text = self._take(flag)
+        if text is None:
+            return None
+        match = re.fullmatch(r"(\d{1,9})([KMGT]?)B?", text.strip().upper(), re.A)
+        if match is None or int(match[1]) == 0:
+            raise UsageError(f"--{flag}={text} cannot be asked for on LSF.", mend=f"for example: --{flag}=8G")
+        return int(match[1]) * _MIB[match[2]]
+
+    def _whom_to_tell(self) -> list[str]:
+        user, asked = self._take("mail-user"), self._take("mail-type") or ""
+        wishes = set(asked.upper().split(","))
+        if wishes - {"BEGIN", "END", "ALL", "NONE", ""}:
+            raise UsageError(f"--mail-type={asked} cannot be asked for on LSF.",
+                             why="It writes when a job begins and when it ends, at no other time.",
+                             mend="for example: --mail-type=END")  # fmt: skip
+        words = ["-u", user] if user else []
+        words += ["-B"] if wishes & {"BEGIN", "ALL"} else []
+        return words + (["-N"] if wishes & {"END", "ALL"} else [])
+
+
+_PLAIN = {"exclusive": "-x", "hold": "-H", "requeue": "-r"}
+_OF_ONE_HOST = ("gpus", "gpus-per-node", "gres")
+
+
+def _list(text: str | None) -> str | None:
+    """Return names that are apart by commas as LSF has them: by spaces."""
+    return " ".join(text.replace(",", " ").split()) if text else None
+
+
+def _with_job(name: str, job: str) -> str:
+    return re.sub(r"%[jJ]", lambda _: job, name)
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def _rows(text: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of ``bjobs -o``; what LSF prints while it asks for patience is passed over."""
+    row: dict[str, str] | None = None
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(_APART, len(_FIELDS) - 1)]
+        if len(fields) == len(_FIELDS) and fields[0].isdecimal():
+            if row:
+                yield row
+            row = dict(zip(_FIELDS, fields, strict=True))
+        elif row and _APART not in line and not _WAITS.search(line):
+            row["pend_reason"] = f"{row['pend_reason']} {line.strip()}".strip()
+    if row:
+        yield row
+
+
+def _status(row: Mapping[str, str]) -> JobStatus:
+    told = {name: None if value in ("", "-") else value for name, value in row.items()}
+    state, code = _STATES.get(row["stat"], State.UNKNOWN), _number(told["exit_code"])
+    node = _first_host(told["exec_host"])
+    if row["stat"] == "EXIT":
+        state = _ended(told["exit_reason"] or "", code, ran=node is not None)
+    start, finish = _iso(told["start_time"]), _iso(told["finish_time"])
+    return JobStatus(
+        JobRef(row["jobid"]),
+        state,
+        reason=_reason(told["pend_reason"]) if state.waits else None,
+        node=node,
+        start=start,
+        # of one that has not ended the exit code says nothing, whatever is printed
+        exit_code=(0 if state is State.COMPLETED else code) if state.ended else None,
+        signal=_signal(code) if state.ended else None,
+        partition=told["queue"],
+        account=told["proj_name"],
+        walltime=_limit(told["runtimelimit"]),
+        ends=None if state.waits else finish,
+    )
+
+
+def _past(job: JobRef, text: str) -> JobStatus | None:
+    """Return how a job ended by bhist's account of it, of which the last end counts: it may have been put back."""
+    known, _, events = text.partition(": Submitted from")  # what stands before is the user's own
+    ends = list(_END.finditer(events))
+    if f"Job <{job.id}>" not in known or not ends:
+        return None
+    hosts = re.findall(r"(?:Dispatched|Started)\b[^<;]*<([^>]+)>", events)
+    node = _first_host(hosts[-1]) if hosts else None
+    last = ends[-1]
+    if last[0] == "Done successfully":
+        return JobStatus(job, State.COMPLETED, node=node, exit_code=0)
+    code = int(last["code"]) if last["code"] else 128 + int(last["signal"]) if last["signal"] else None
+    return JobStatus(job, _ended(events[last.start():], code, ran=node is not None), node=node, exit_code=code,
+                     signal=_signal(code))  # fmt: skip
+
+
+def _ended(said: str, code: int | None, *, ran: bool) -> State:
+    """Return how a job ended that LSF calls EXIT."""
+    for word, state in _TERMINATED:
+        if word in said:
+            return state
+    if code == _TIME_OVER:
+        return State.TIMEOUT
+    return State.CANCELLED if code == _KILLED or (not ran and not code) else State.FAILED
+
+
+def _unfolded(text: str) -> str:
+    """Join what LSF cuts anywhere to lines of 80 columns: a line that goes on is indented by 21 or 26 blanks."""
+    return re.sub(r"\n {18,}", "", text)
+
+
+def _reason(text: str | None) -> str | None:
+    """Return why it waits; ``BeginTime`` is everybody's word for that, all others are LSF's own."""
+    if text is None:
+        return None
+    text = " ".join(text.split()).rstrip(";").strip()
+    return "BeginTime" if text.startswith("The job has a specified start time") else text or None
+
+
+def _first_host(text: str | None) -> str | None:
+    """Return the first of ``node1:node1`` or ``4*node1:node2``."""
+    match = re.match(r"\s*(?:\d+\*)?([^\s:]+)", text or "")
+    return match[1] if match else None
+
+
+def _limit(text: str | None) -> str | None:
+    """Return a run limit, which LSF has in minutes (``1440.0``), as ``24:00:00``."""
+    match = re.match(r"(\d{1,9})(?:\.\d+)?(?![\d:])", text or "", re.A)
+    return f"{int(match[1]) // 60}:{int(match[1]) % 60:02d}:00" if match else None
+
+
+def _iso(text: str | None, now: datetime | None = None) -> str | None:
+    """Return LSF's time as ISO without a zone, on the cluster's clock; where it has no year, the nearest one."""
+    match = _MOMENT.fullmatch((text or "").strip())
+    if match is None or match[1] not in _MONTHS:
+        return None
+    now = now or datetime.now()
+    near = []
+    month, (day, hour, minute, second) = _MONTHS.index(match[1]) + 1, (int(match[at] or 0) for at in (2, 3, 4, 5))
+    for year in [int(match[6])] if match[6] else [now.year - 1, now.year, now.year + 1]:
+        try:
+            near.append(datetime(year, month, day, hour, minute, second))
+        except ValueError:  # the 29th of February
+            continue
+    return min(near, key=lambda at: abs(at - now)).isoformat() if near else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and re.fullmatch(r"\d{1,6}", text, re.A) else None
+
+
+def _signal(code: int | None) -> int | None:
+    return code - 128 if code is not None and 128 < code < 192 else None

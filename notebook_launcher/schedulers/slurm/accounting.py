@@ -1,0 +1,167 @@
+"""What Slurm's accounting tells of a job that is over: ``sacct`` as text, 22.05 and newer.
+
+One job has a row for itself and one for each of its steps (``7``, ``7.batch``, ``7.0``), and all of these again for
+each time that it was put back into the queue. Fields and units are those of sacct's manual, JOB ACCOUNTING FIELDS:
+``CPUTimeRAW`` is the time that the job had cores for, whether they worked or not; ``TotalCPU`` is how long they worked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.schedulers.base import Accounted, JobRef, State
+from notebook_launcher.schedulers.slurm.clean_env import on_cluster, plain
+
+_FIELDS = (
+    *("JobIDRaw", "State", "UID", "Partition", "ElapsedRaw", "TimelimitRaw", "AllocCPUS", "AllocNodes", "AllocTRES"),
+    *("TotalCPU", "CPUTimeRAW", "MaxRSS", "ReqMem", "ConsumedEnergyRaw"),
+)
+_MIB = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([KMGTP]?)([cn]?)", re.A)
+_CPU_TIME = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,6}):(\d{1,6}(?:\.\d{1,9})?)", re.A)
+_GPUS = re.compile(r"gres/gpu(?::([^=]+))?", re.A)
+_NO_JOULES = frozenset({0, 2**32 - 2, 2**64 - 2})  # nobody measures; Slurm's words for "no value"
+
+_Row = Mapping[str, str]
+
+
+def command(job: JobRef) -> list[str]:
+    """Return ``sacct`` for one job: its steps, for the memory, and its earlier runs, which cost as well."""
+    words = ["--noheader", "--parsable2", "--noconvert", "--duplicates", f"--jobs={job.id}"]
+    return plain(["sacct", *on_cluster(job.cluster), *words, f"--format={','.join(_FIELDS)}"], of_a_job=True)
+
+
+def read(job: JobRef, answer: Answer) -> Accounted | None:
+    """Return what sacct tells, ``None`` where that is nothing: no accounting, or a job that it does not know (yet)."""
+    if answer.exit_code != 0:
+        return None
+    runs = _runs(job, answer.stdout.splitlines())
+    if not runs:
+        return None
+    last = runs[-1]
+    # a job that was cancelled while it waited for another run
+    run = next((run for run in reversed(runs) if run.wall), last)
+    earlier = [before for before in runs[: runs.index(run)] if before.is_earlier_of(run)]
+    return _accounted(job, run, sum(before.wall or 0 for before in earlier), complete=last.is_complete)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a job: the row of the job itself, and those of its steps."""
+
+    row: _Row
+    steps: list[_Row]
+
+    @property
+    def state(self) -> State:
+        return State.read(self.row["State"])
+
+    @property
+    def wall(self) -> int | None:
+        return _count(self.row["ElapsedRaw"])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is to be added: the steps, with what they used, come to the accounting after the job."""
+        told = all(State.read(step["State"]).ended for step in self.steps)
+        return self.state.ended and told and (bool(self.steps) or not self.wall)
+
+    def is_earlier_of(self, other: _Run) -> bool:
+        """Whether the job was put back into the queue after it; a number may also have been given twice."""
+        put_back = self.state.waits or self.state in (State.PREEMPTED, State.NODE_FAIL, State.BOOT_FAIL)
+        return put_back and self.row["UID"] == other.row["UID"]
+
+
+def _runs(job: JobRef, lines: Iterable[str]) -> list[_Run]:
+    runs: list[_Run] = []
+    for line in lines:
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) != len(_FIELDS):
+            continue  # what a site's plug-in prints
+        row = dict(zip(_FIELDS, fields, strict=True))
+        if row["JobIDRaw"] == job.id:
+            runs.append(_Run(row, []))
+        elif row["JobIDRaw"].startswith(f"{job.id}.") and runs:
+            runs[-1].steps.append(row)
+    return runs
+
+
+def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accounted:
+    row = run.row
+    cores, nodes = _count(row["AllocCPUS"]) or None, _count(row["AllocNodes"]) or None
+    tres = dict(item.partition("=")[::2] for item in row["AllocTRES"].split(","))
+    gpus, gpu_type = _gpus(tres)
+    minutes = _count(row["TimelimitRaw"])
+    return Accounted(
+        job,
+        state=run.state,
+        wall=run.wall,
+        walltime=60 * minutes if minutes else None,
+        cores=cores,
+        nodes=nodes,
+        gpus=gpus if tres.keys() - {""} else None,
+        gpu_type=gpu_type,
+        partition=row["Partition"] or None,
+        cpu_used=_cpu_used(run),
+        cpu_reserved=_count(row["CPUTimeRAW"]),
+        memory_peak=max(filter(None, (_mib(step["MaxRSS"]) for step in run.steps)), default=None),
+        memory_asked=_asked(row["ReqMem"], cores, nodes) or _mib(tres.get("mem", ""), plain_unit="M"),
+        joules=_joules(run),
+        earlier=earlier,
+        complete=complete,
+    )
+
+
+def _cpu_used(run: _Run) -> float | None:
+    """Return the job's own figure; while its row waits for that, the sum of its steps."""
+    of_steps = [seconds for step in run.steps if (seconds := _seconds(step["TotalCPU"])) is not None]
+    own = _seconds(run.row["TotalCPU"])
+    return max(own or 0.0, sum(of_steps)) if of_steps or own is not None else None
+
+
+def _gpus(tres: Mapping[str, str]) -> tuple[int, str | None]:
+    """Return how many GPUs there are, and their type where they are all of one.
+
+    ``gres/gpu=2,gres/gpu:a100=2`` are two: the second says what the first are. A site may account for either alone.
+    """
+    counts = {match[1] or "": _count(value) or 0 for name, value in tres.items() if (match := _GPUS.fullmatch(name))}
+    types = [kind for kind, count in counts.items() if kind and count]
+    of_types = sum(count for kind, count in counts.items() if kind)
+    total = max(counts.get("", 0), of_types)
+    return total, types[0] if len(types) == 1 and of_types == total else None
+
+
+def _joules(run: _Run) -> float | None:
+    """Return the energy of the job's nodes; of several steps at once the largest, for they share the meter."""
+    told = [_count(row["ConsumedEnergyRaw"]) or 0 for row in (run.row, *run.steps)]
+    return float(max((joules for joules in told if joules not in _NO_JOULES), default=0)) or None
+
+
+def _asked(text: str, cores: int | None, nodes: int | None) -> float | None:
+    """Return the memory asked for in all: ``4000M``, or as older rows have it ``4000Mc`` a core and ``4Gn`` a node."""
+    match = _SIZE.fullmatch(text)
+    times = {"c": cores, "n": nodes, "": 1}[match[3]] if match else None
+    one = _mib(text, plain_unit="M")
+    return one * times or None if one and times else None
+
+
+def _mib(text: str, plain_unit: str = "") -> float | None:
+    """Return a size in MiB; ``plain_unit`` is that of a number without one."""
+    match = _SIZE.fullmatch(text)
+    return float(match[1]) * _MIB[match[2] or plain_unit] if match else None
+
+
+def _seconds(text: str) -> float | None:
+    """Read ``[[DD-]HH:]MM:SS[.mmm]``."""
+    match = _CPU_TIME.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4])
+
+
+def _count(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,20}", text, re.A) else None

@@ -1,0 +1,328 @@
+"""What Slurm, 22.05 and newer, tells beyond one's own job: partitions, limits, nodes, who waits, when something starts.
+
+Each question is one command. ``sinfo`` and ``squeue`` pad the fields of ``-O`` and cut what is longer: they are asked
+for wide, and the blanks are taken out before they travel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.request import Request, parse_gres, parse_walltime
+from notebook_launcher.core.sbatch_options import FULFILLED
+from notebook_launcher.schedulers.cluster_info import (
+    UNLIMITED,
+    Booking,
+    Limit,
+    Node,
+    Outlook,
+    Partition,
+    QueuedJob,
+    WouldStart,
+)
+from notebook_launcher.schedulers.slurm import limits as slurm_limits
+from notebook_launcher.schedulers.slurm import refusal_messages as slurm_refusals
+from notebook_launcher.schedulers.slurm.clean_env import on_cluster, plain
+
+# On one line, for a csh. The exit code is the command's own, which a pipe would hide.
+_SQUEEZED = 'told=$("$@") || exit; printf "%s\\n" "$told" | tr -s " "'
+
+_NODE_FIELDS = "NodeList:128,PartitionName:128,StateLong:64,CPUsState:64,Gres:512,GresUsed:512,Reason:128"
+_JOB_FIELDS = (
+    "JobArrayID:1024,UserName:64,Partition:256,PriorityLong:24,NumCPUs:16,NumNodes:16,NumTasks:16,tres-alloc:512,"
+    "tres-per-job:256,tres-per-node:256,tres-per-task:256,Reason:128"
+)
+# The whole list of an array's tasks: squeue cuts it at 64 characters (squeue's manual, ENVIRONMENT VARIABLES).
+_WHOLE_ARRAYS = "SLURM_BITSTR_LEN=0"
+
+# Reasons of jobs that start as soon as there is room, and so compete with one that waits for room. All others wait for
+# something else (a hold, a job, a time, a limit) and let it pass (squeue's manual, JOB REASON CODES).
+_COMPETES = frozenset({"Priority", "Resources", "None"})
+
+# Words for nodes on which jobs can start, now or once others there have ended (sinfo's manual, NODE STATE CODES). What
+# sleeps to save power is woken for a job. All others, also words of a later version, are out of service.
+_IN_SERVICE = frozenset({"idle", "mixed", "mix", "allocated", "alloc", "completing", "comp", "planned", "plnd",
+                         "power_down", "powering_down", "powered_down", "powering_up", "power_up"})  # fmt: skip
+_SUFFIXES = "*~#!%$@^-"
+_OUT_OF_SERVICE_SUFFIXES = frozenset("*$^")  # does not answer; maintenance; is being rebooted
+
+# On one line, as above. $1: the user, $2: another cluster, or nothing: then the controller tells this one's name.
+_ACCOUNTS = (
+    'name=$2; test -n "$name" || name=$(scontrol show config | sed -n "s/^ClusterName *= *//p"); echo "$name"; '
+    'sacctmgr --noheader --parsable2 show assoc where user="$1" format=cluster,account'
+)
+
+_WILL_RUN = re.compile(
+    r"Job \d+ to start at (?P<start>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[+-]\d{4})?)\b(?:.*? on nodes (?P<nodes>\S+))?"
+    r"(?: in partition (?P<partition>\S+))?",
+    re.A,
+)
+
+
+class SlurmOutlook(Outlook):
+    """The commands of Slurm for what is not one's own, and what their answers mean."""
+
+    def ahead(self, partition: str, cluster: str | None) -> list[str]:
+        """Return ``squeue`` of those that wait in a partition, with their priorities and why they wait."""
+        words = ["squeue", *(on_cluster(cluster) or ["--local"]), "--noheader", "--states=PENDING"]
+        return plain([*words, f"--partition={partition}", "--format=%i|%Q|%u|%r"], _WHOLE_ARRAYS, of_a_job=True)
+
+    def read_ahead(self, job_id: str, answer: Answer) -> int | None:
+        """Count those that go first: a higher priority, or the same one and asked for earlier.
+
+        Where no job of somebody else is seen, the site may hide them (``PrivateData=jobs``, slurm.conf's manual): then
+        nothing is known. So it is where a job waits for others and nobody is seen ahead.
+        """
+        if answer.exit_code != 0:
+            return None
+        told = _fields(answer.stdout, "|", 4)
+        rows = [(job, _number(priority), user, reason) for job, priority, user, reason in told]
+        own = next((row for row in rows if row[0] == job_id), None)
+        if own is None or own[1] is None or not job_id.isdecimal() or {user for _, _, user, _ in rows} == {own[2]}:
+            return None
+        place = (-own[1], int(job_id))
+        ahead = sum(
+            _tasks(job)
+            for job, priority, _, reason in rows
+            if priority is not None and reason in _COMPETES and (-priority, _base_id(job)) < place
+        )
+        return None if ahead == 0 and own[3] == "Priority" else ahead
+
+    def partitions(self, cluster: str | None) -> list[str]:
+        """Return ``scontrol show partition``."""
+        return plain(["scontrol", *on_cluster(cluster), "--oneliner", "show", "partition"])
+
+    def read_partitions(self, answer: Answer) -> tuple[Partition, ...] | None:
+        """Read one line for each partition; none that this user may see is no answer."""
+        records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "PartitionName=" in line]
+        return tuple(_partition(record) for record in records if record.get("PartitionName")) or None
+
+    def limits(self, user: str, cluster: str | None) -> list[str]:
+        """Return one command that asks the controller and its database."""
+        return slurm_limits.ask(user, cluster)
+
+    def read_limits(self, request: Request, answer: Answer) -> tuple[Limit, ...] | None:
+        """Return the limits of the account and the QOS that this request would count on."""
+        return slurm_limits.read(request, answer.stdout)
+
+    def read_defaults(self, request: Request, answer: Answer) -> tuple[str | None, str | None]:
+        """Return the account and the QOS that are meant where the request names none."""
+        return slurm_limits.read_defaults(request, answer.stdout)
+
+    def accounts(self, user: str, cluster: str | None) -> list[str]:
+        """Return ``sacctmgr`` for the user's associations, of this cluster or another one."""
+        return ["sh", "-c", _ACCOUNTS, "accounts", user, cluster or ""]
+
+    def read_accounts(self, answer: Answer) -> tuple[str, ...] | None:
+        """Read ``cluster|account``, after a first line with the name of the cluster that is meant, if that is known."""
+        first, _, rest = answer.stdout.partition("\n")
+        rows = _fields(rest, "|", 2)
+        names = dict.fromkeys(account for cluster, account in rows if account and first.strip() in ("", cluster))
+        return tuple(names) or None
+
+    def bookings(self, cluster: str | None) -> list[str]:
+        """Return ``scontrol show reservation``."""
+        return plain(["scontrol", *on_cluster(cluster), "--oneliner", "show", "reservation"])
+
+    def read_bookings(self, answer: Answer) -> tuple[Booking, ...] | None:
+        """Read one line for each reservation."""
+        if answer.exit_code != 0:
+            return None
+        records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "ReservationName=" in line]
+        return tuple(_booking(record) for record in records)
+
+    def nodes(self, cluster: str | None) -> list[str]:
+        """Return ``sinfo``, a line for each node and partition."""
+        words = ["sinfo", *on_cluster(cluster), "--noheader", "--Node", f"--Format={_NODE_FIELDS}"]
+        return ["sh", "-c", _SQUEEZED, "nodes", *words]
+
+    def read_nodes(self, answer: Answer) -> tuple[Node, ...] | None:
+        """Read the nodes; none that this user may see is no answer."""
+        return tuple(_node(row) for row in _fields(answer.stdout, " ", 7) if _CORES.fullmatch(row[3])) or None
+
+    def waiting(self, cluster: str | None) -> list[str]:
+        """Return ``squeue`` of all that waits."""
+        words = ["squeue", *on_cluster(cluster), "--noheader", "--states=PENDING", f"--Format={_JOB_FIELDS}"]
+        return ["sh", "-c", _SQUEEZED, "waiting", *plain(words, _WHOLE_ARRAYS)]
+
+    def read_waiting(self, answer: Answer) -> tuple[QueuedJob, ...] | None:
+        """Read the jobs; where nothing waits the tuple is empty."""
+        if answer.exit_code != 0:
+            return None
+        return tuple(_queued(row) for row in _fields(answer.stdout, " ", 12) if _base_id(row[0]))
+
+    def hiding(self, cluster: str | None) -> list[str]:
+        """Return the command that tells what ordinary users do not see of others."""
+        return ["scontrol", *on_cluster(cluster), "show", "config"]
+
+    def read_hiding(self, answer: Answer) -> bool | None:
+        """Whether ``PrivateData`` names ``jobs`` (slurm.conf's manual)."""
+        match = re.search(r"^PrivateData\s*=\s*(\S+)", answer.stdout, re.M)
+        return None if match is None else not {"jobs", "all"}.isdisjoint(match[1].lower().split(","))
+
+    def would_start(self, request: Request) -> list[str]:
+        """Return ``sbatch --test-only`` with the flags of a submission; nothing of it is queued.
+
+        Of several partitions Slurm answers only for the first: ask for each alone.
+        """
+        flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
+        words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
+        return plain(["sbatch", "--test-only", *words, "--wrap=true"])
+
+    def read_would_start(self, answer: Answer) -> WouldStart:
+        """Read ``Job 7 to start at 2026-11-21T14:20:00 using 4 processors on nodes gpu1 in partition gpu``."""
+        said = f"{answer.stderr.strip()}\n{answer.stdout.strip()}".strip()
+        if answer.exit_code != 0:
+            return WouldStart(refusal=slurm_refusals.explain(answer), said=said)
+        match = _WILL_RUN.search(said)
+        if match is None:
+            return WouldStart(said=said)
+        others = re.search(r"^(?:sbatch: )?\s*Preempts: ([\d,]+)", said, re.M | re.A)
+        preempts = tuple(others[1].strip(",").split(",")) if others else ()
+        return WouldStart(match["start"], match["partition"], match["nodes"], said=said, preempts=preempts)
+
+
+def _fields(text: str, separator: str, count: int) -> Iterator[list[str]]:
+    """Yield the lines with so many fields, of which the last may hold the separator; others are passed over."""
+    for line in text.splitlines():
+        fields = [part.strip() for part in line.strip().split(separator, count - 1)]
+        if len(fields) == count:
+            yield fields
+
+
+def _number(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,15}", text, re.A) else None
+
+
+# --- partitions ------------------------------------------------------------------------------------------------
+
+
+def _booking(record: Mapping[str, str]) -> Booking:
+    def told(key: str) -> str:
+        value = record.get(key, "")
+        return "" if value in ("(null)", "N/A") else value
+
+    return Booking(record["ReservationName"], told("StartTime") or None, told("EndTime") or None, told("Nodes"),
+                   told("Users"), told("Accounts"))  # fmt: skip
+
+
+_PREEMPTS = frozenset({"REQUEUE", "CANCEL", "SUSPEND"})
+
+
+def _partition(record: Mapping[str, str]) -> Partition:
+    return Partition(
+        record["PartitionName"],
+        is_default=record.get("Default") == "YES",
+        is_up=record["State"] == "UP" if "State" in record else None,
+        walltime=_longest(record.get("MaxTime", "")),
+        min_nodes=_number(record.get("MinNodes", "")),
+        max_nodes=_number(record.get("MaxNodes", "")),
+        nodes=_number(record.get("TotalNodes", "")),
+        accounts=_allowed(record.get("AllowAccounts")),
+        denied_accounts=_allowed(record.get("DenyAccounts")) or frozenset(),
+        qos=_allowed(record.get("AllowQos")),
+        denied_qos=_allowed(record.get("DenyQos")) or frozenset(),
+        groups=_allowed(record.get("AllowGroups")),
+        whole_nodes=record.get("OverSubscribe", record.get("Shared")) == "EXCLUSIVE",
+        preemptible=not _PREEMPTS.isdisjoint(record.get("PreemptMode", "").split(",")),
+    )
+
+
+def _longest(text: str) -> timedelta | None:
+    try:
+        return parse_walltime(text) or UNLIMITED
+    except (UsageError, OverflowError):
+        return None
+
+
+def _allowed(text: str | None) -> frozenset[str] | None:
+    if text is None or text in ("", "ALL", "N/A", "(null)"):
+        return None
+    return frozenset(text.split(","))
+
+
+# --- nodes -----------------------------------------------------------------------------------------------------
+
+_CORES = re.compile(r"(?P<used>\d{1,9})/\d+/(?P<out>\d+)/(?P<all>\d{1,9})", re.A)  # allocated/idle/other/total
+# gpu:4, gpu:a100:4, gpu:a100:4(S:0-1), gpu:t4:1(IDX:0,3); of what stands in brackets nothing is needed
+_GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))?[:=](?P<count>\d{1,9})(?=[,(]|$)", re.A)
+
+
+def _node(row: Sequence[str]) -> Node:
+    name, partition, state, cores, gres, gres_used, reason = row
+    counts = _CORES.fullmatch(cores)
+    gpus = _gpus(gres)
+    return Node(
+        name,
+        partition.rstrip("*"),
+        state,
+        _in_service(state),
+        cores=int(counts["all"]) if counts else None,
+        cores_used=int(counts["used"]) if counts else None,
+        gpus=gpus,
+        gpus_used=_gpus(gres_used) if _GPUS.search(gres_used) or not gpus else None,
+        reason=None if reason in ("none", "N/A", "(null)") else reason,
+    )
+
+
+def _gpus(gres: str) -> dict[str, int]:
+    """Return GPUs by type; a type may stand there several times, once for each socket."""
+    counts: dict[str, int] = {}
+    for match in _GPUS.finditer(re.sub(r"\([^)]*\)", "", gres)):
+        if int(match["count"]):
+            counts[match["type"] or ""] = counts.get(match["type"] or "", 0) + int(match["count"])
+    return counts
+
+
+def _in_service(state: str) -> bool:
+    word = state.rstrip(_SUFFIXES)
+    return word.lower() in _IN_SERVICE and _OUT_OF_SERVICE_SUFFIXES.isdisjoint(state[len(word) :])
+
+
+# --- jobs that wait --------------------------------------------------------------------------------------------
+
+
+def _queued(row: Sequence[str]) -> QueuedJob:
+    job, user, partition, priority, cores, nodes, tasks, tres, per_job, per_node, per_task, reason = row
+    gpus = _gpus_asked(tres, per_job, (per_node, _number(nodes)), (per_task, _number(tasks)))
+    return QueuedJob(job, user, partition, reason, _number(priority), _number(cores), gpus, _tasks(job))
+
+
+def _gpus_asked(tres: str, per_job: str, *per: tuple[str, int | None]) -> int | None:
+    """Return how many GPUs a job asks for. A site need not count GPUs among its trackable resources."""
+    in_all = re.search(r"(?:^|,)gres/gpu=(\d{1,9})(?=,|$)", tres, re.A)
+    if in_all:
+        return int(in_all[1])
+    if count := _gres_count(per_job):
+        return count
+    for text, times in per:
+        if count := _gres_count(text):
+            return None if times is None else count * times
+    return 0
+
+
+def _gres_count(text: str) -> int:
+    """Count GPUs in ``gres/gpu:t4:1`` (24.11), ``gres:gpu:t4:1`` (22.05), ``gres/gpu=1``; none in ``N/A``."""
+    plain = re.sub(r"gres[:/]", "", text).replace("=", ":")
+    return sum(count for name, count in parse_gres(plain) if re.fullmatch(r"gpu(:.*)?", name))
+
+
+def _base_id(job: str) -> int:
+    """Return the number of ``7``, ``7_[1-5]`` and ``7+1``; 0 where it has none."""
+    match = re.match(r"\d{1,15}(?=$|[_+])", job, re.A)
+    return int(match[0]) if match else 0
+
+
+def _tasks(job: str) -> int:
+    """Return how many jobs a line of the queue stands for: ``7_[1-5,9,20-30:2%4]`` are twelve that wait."""
+    match = re.search(r"_\[([\d,:-]+)", job, re.A)
+    if match is None:
+        return 1
+    count = 0
+    for first, last, step in re.findall(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?", match[1], re.A):
+        count += max(0, (int(last) - int(first)) // max(1, int(step or 1))) + 1 if last else 1
+    return max(1, count)

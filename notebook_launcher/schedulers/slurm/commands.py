@@ -1,0 +1,284 @@
+"""Slurm, 22.05 and newer: ``sbatch``, ``squeue``, ``sacct`` and ``scancel`` as text.
+
+The formats are asked for by field (``squeue --format``, ``sacct --parsable2``) and not as ``--json``: the JSON of
+22.05 and of 24.11 differ in shape, the fields do not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.errors import LauncherError, SubmitUncertain
+from notebook_launcher.core.request import Request
+from notebook_launcher.core.sbatch_options import FULFILLED
+from notebook_launcher.schedulers.base import Accounted, JobRef, JobStatus, Scheduler, State, Submission
+from notebook_launcher.schedulers.slurm import accounting as slurm_accounting
+from notebook_launcher.schedulers.slurm import filename_patterns as patterns
+from notebook_launcher.schedulers.slurm import refusal_messages as slurm_refusals
+from notebook_launcher.schedulers.slurm.clean_env import of_no_job, on_cluster, plain
+from notebook_launcher.schedulers.slurm.cluster_info import SlurmOutlook
+
+# id, state, partition, nodes, start and end (or their estimates), account, QOS, walltime, reason; the reason last: it
+# is free text
+_FIELDS = "%i|%T|%P|%N|%S|%e|%a|%q|%l|%r"
+_FIELD_COUNT = 10
+# the same as ``scontrol --oneliner`` prints it, for which spaces in a reason are underscores
+_RECORD = re.compile(
+    r"^JobId=(?P<id>\d+) .*?(?: Account=(?P<account>\S*) QOS=(?P<qos>\S*)(?: WCKey=\S*)?)? "
+    r"JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*?(?: TimeLimit=(?P<walltime>\S+) .*?)? "
+    r"StartTime=(?P<start>\S+) EndTime=(?P<ends>\S+) .*?Partition=(?P<partition>\S+) .*? NodeList=(?P<node>\S*)",
+    re.A | re.M,
+)
+_RECORDED = ("id", "state", "partition", "node", "start", "ends", "account", "qos", "walltime", "reason")
+_HISTORY = "JobIDRaw,State,ExitCode,NodeList,Start"
+# sacct of 22.05 tells no zone, so it is asked for UTC
+_NO_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.A)
+
+# NOT_SET, Partition_Limit: a walltime that is the partition's
+_NOT_TOLD = frozenset(
+    {"", "N/A", "None", "NONE", "Unknown", "None assigned", "(null)", "NOT_SET", "Partition_Limit", "INVALID"}
+)
+
+_SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?", re.A)
+_GONE = re.compile(r"Invalid job id specified", re.I)
+# what srun says in a terminal although all is well
+_NO_NEWS = "^srun: (error: .*: task 0: Exited with exit code|cluster configuration lacks support for cpu binding)"
+_WITHOUT_THAT = (
+    f'{{ "$@" 2>&1 >&4 | grep -v -E --line-buffered "{_NO_NEWS}" >&2; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code'
+)
+# a pending job's state while the nodes that it was given are switched on or booted; Slurm tells no reason then
+_PREPARING = frozenset({"CONFIGURING", "CF", "POWER_UP_NODE"})
+
+
+class Slurm(Scheduler):
+    """The commands of Slurm, and what their answers mean."""
+
+    name = "slurm"
+    programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
+    outlook = SlurmOutlook()
+
+    def submit(self, request: Request, submission: Submission) -> list[str]:
+        """Return the ``sbatch`` command; the flags in the order of their names, so that it can be compared."""
+        flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
+        flags.setdefault("job-name", submission.session_id)
+        if "output" not in flags:
+            flags["output"] = submission.log
+            flags.setdefault("open-mode", "append")  # the log exists already, readable by its owner alone
+        words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
+        return ["sbatch", "--parsable", *words, submission.script, submission.directory]
+
+    def read_submit(self, answer: Answer) -> JobRef:
+        """Read ``7`` or, with ``-M``, ``7;snowy`` from the last line that is so (site plug-ins print around it).
+
+        Raises ``SubmitUncertain`` as well: success without a number, as from a site's wrapper around sbatch.
+        """
+        if answer.exit_code != 0:
+            raise self.explain_refusal(answer)
+        for line in reversed(answer.stdout.splitlines()):
+            if match := _SUBMITTED.fullmatch(line.strip()):
+                return JobRef(match[1], match[2])
+        raise SubmitUncertain(
+            "sbatch took the job, but its number could not be read.",
+            why=f"It printed: {answer.stdout.strip() or 'nothing'}",
+            mend="look with: squeue --me   and end it with: scancel JOB",
+        )
+
+    def explain_refusal(self, answer: Answer) -> LauncherError:
+        """Return the error for what sbatch answered, in its words and in ours: a ``SubmitRefused`` of some kind."""
+        return slurm_refusals.explain(answer)
+
+    def query(self, jobs: Sequence[JobRef]) -> list[str]:
+        """Return ``squeue`` for these jobs, with those that ended a short while ago."""
+        ids = ",".join(job.id for job in jobs)
+        words = [*on_cluster(jobs[0].cluster), "--noheader", "--states=all", f"--jobs={ids}", f"--format={_FIELDS}"]
+        return plain(["squeue", *words], of_a_job=True)
+
+    def query_own(self, cluster: str | None) -> list[str]:
+        """Return ``squeue`` for all of one's own jobs, for which slurmctld answers two questions (RPCs).
+
+        ``--local``: without it, squeue first asks whether there is a federation, which is a third one.
+        """
+        where = on_cluster(cluster) or ["--local"]
+        return plain(["squeue", *where, "--noheader", "--states=all", "--me", f"--format={_FIELDS}"], of_a_job=True)
+
+    def query_alone(self, job: JobRef) -> list[str]:
+        """Return ``scontrol`` for one job: one question (RPC), where squeue asks for the partitions as well."""
+        where = on_cluster(job.cluster) or ["--local"]
+        return plain(["scontrol", *where, "--oneliner", "show", "job", job.id], of_a_job=True)
+
+    def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
+        """Read what squeue or scontrol tells of these jobs.
+
+        A job that Slurm has forgotten, or only does not show, is left out; a failing command gives ``None``.
+        """
+        if answer.exit_code != 0:
+            return {} if _GONE.search(answer.stderr) else None
+        cluster = jobs[0].cluster if jobs else None
+        wanted = {job.id for job in jobs}
+        found = {}
+        for fields in (*_rows(answer.stdout, _FIELD_COUNT), *_records(answer.stdout)):
+            if fields[0] in wanted:
+                found[fields[0]] = _present(cluster, *fields)
+        return found
+
+    def has_forgotten(self, job: JobRef, answer: Answer) -> bool:
+        """Whether squeue or scontrol said that there is no such job; a list without it says no such thing."""
+        return answer.exit_code != 0 and _GONE.search(answer.stderr) is not None
+
+    def history(self, job: JobRef) -> list[str]:
+        """Return ``sacct`` for one job; the site may have accounting switched off."""
+        words = ["--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", f"--format={_HISTORY}"]
+        return plain(["sacct", *on_cluster(job.cluster), *words], "TZ=UTC0", of_a_job=True)
+
+    def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
+        """Read the last row: a requeued job has one for each run."""
+        runs = self._read_runs(job, answer)
+        return runs[-1] if runs else None
+
+    def runs(self, job: JobRef) -> list[str]:
+        """Return ``sacct`` for one job with all its runs."""
+        return [*self.history(job), "--duplicates"]
+
+    def read_earlier_run(self, job: JobRef, answer: Answer) -> JobStatus | None:
+        """Read the last row of a run that is over: that of the run to come may follow it."""
+        return next((run for run in reversed(self._read_runs(job, answer)) if run.state.ended), None)
+
+    def _read_runs(self, job: JobRef, answer: Answer) -> list[JobStatus]:
+        if answer.exit_code != 0:
+            return []
+        return [_past(job, *row[1:]) for row in _rows(answer.stdout, 5) if row[0] == job.id]
+
+    def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
+        """Return the files of ``--error`` and ``--output``, with their patterns filled in."""
+        return patterns.log_files(flags, job.id, user=user, node=node)
+
+    def cancel(self, job: JobRef) -> list[str]:
+        """Return ``scancel``, which ends nothing where a variable of the user's asks for another partition or state."""
+        return plain(self.cancel_typed(job), of_a_job=True)
+
+    def cancel_typed(self, job: JobRef) -> list[str]:
+        """Return ``scancel`` alone."""
+        return ["scancel", *on_cluster(job.cluster), job.id]
+
+    def accounting(self, job: JobRef) -> list[str]:
+        """Return ``sacct`` for one job, with its steps and its earlier runs."""
+        return slurm_accounting.command(job)
+
+    def read_accounting(self, job: JobRef, answer: Answer) -> Accounted | None:
+        """Read these rows; ``None`` where there is no accounting, or it does not know the job (yet)."""
+        return slurm_accounting.read(job, answer)
+
+    def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
+        """Return an ``srun`` that shares the job's resources.
+
+        ``--unbuffered``: srun would hold bytes back until a line ends, and the other side waits for them.
+        """
+        return _step(job, "--unbuffered", command)
+
+    def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str]:
+        """Return an ``srun`` that shares the job's resources, all of them: cores, memory and GPUs.
+
+        ``--pty``: the first (only) task has a terminal of its own, whose size follows srun's. That the last command of
+        a shell has failed is no error of srun's, and is not told as one.
+        """
+        return ["bash", "-c", _WITHOUT_THAT, "terminal-step", *_step(job, "--pty", command)]
+
+    def find(self, session_id: str, request: Request) -> list[str]:
+        """Return a ``squeue`` of one's own jobs; the command tells the session where the user chose the name."""
+        return plain(["squeue", *on_cluster(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"])
+
+    def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
+        """Return those whose name is the session's id, or whose script lies in its directory."""
+        if answer.exit_code != 0:
+            return None
+        found, cluster = [], None
+        for line in answer.stdout.splitlines():
+            if line.startswith("CLUSTER:"):
+                cluster = line.partition(":")[2].strip()
+                continue
+            job_id, _, rest = line.strip().partition("|")
+            name, _, command = rest.partition("|")
+            if job_id.isdecimal() and (name == session_id or f"/{session_id}/" in command):
+                found.append(JobRef(job_id, cluster))
+        return found
+
+
+def _step(job: JobRef, how: str, command: Sequence[str]) -> list[str]:
+    """Return an ``srun`` for one task in a running job.
+
+    ``--relative=0``: of several nodes the one on which the job script runs. What ``--mpi`` and the CPU binding of a
+    site's defaults would do here is of no use.
+    """
+    words = ["srun", *on_cluster(job.cluster), f"--jobid={job.id}", "--overlap", how, "--quiet", "--mpi=none"]
+    return of_no_job([*words, "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command])
+
+
+def _present(
+    cluster: str | None,
+    job_id: str,
+    state: str,
+    partition: str,
+    node: str,
+    start: str,
+    ends: str,
+    account: str,
+    qos: str,
+    walltime: str,
+    reason: str,
+) -> JobStatus:
+    """Return one row of squeue."""
+    read = State.read(state)
+    return JobStatus(
+        JobRef(job_id, cluster),
+        read,
+        reason=_known(reason) or ("Configuring" if state.upper() in _PREPARING else None),
+        node=_known(node),
+        start=_known(start),
+        partition=_known(partition),
+        account=_known(account),
+        qos=_known(qos),
+        walltime=_known(walltime),
+        ends=None if read.waits else _known(ends),
+    )
+
+
+def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> JobStatus:
+    """Return one row of sacct. ``ExitCode`` is ``code:signal``."""
+    code, _, signal = exit_code.partition(":")
+    by = re.fullmatch(r"CANCELLED by (\S+)", state)
+    return JobStatus(
+        job,
+        State.read(state),
+        node=_known(node),
+        start=f"{start}+0000" if _NO_ZONE.fullmatch(start) else _known(start),
+        exit_code=_number(code),
+        signal=_number(signal) or None,
+        by=by[1] if by else None,
+    )
+
+
+def _rows(text: str, count: int) -> Iterator[list[str]]:
+    """Yield the rows with ``count`` fields; what else is printed (``CLUSTER: x``, warnings) is passed over."""
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split("|", count - 1)]
+        if len(fields) == count:
+            yield fields
+
+
+def _records(text: str) -> Iterator[list[str]]:
+    """Yield the same fields as ``_rows`` from lines of ``scontrol --oneliner show job``."""
+    for match in _RECORD.finditer(text):
+        told = {name: value or "" for name, value in match.groupdict().items()}
+        told["reason"] = told["reason"].replace("_", " ")
+        told["walltime"] = told["walltime"].removeprefix("00:").lstrip("0")  # 00:30:00, where squeue has 30:00
+        yield [told[name] for name in _RECORDED]
+
+
+def _known(value: str) -> str | None:
+    return None if value in _NOT_TOLD else value
+
+
+def _number(value: str) -> int | None:
+    return int(value) if value.isdecimal() else None

@@ -1,0 +1,70 @@
+"""The set-up of every story: connect, look at the place once, find its scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from notebook_launcher.core.errors import SchedulerMissing
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.planning.plan import Place
+from notebook_launcher.schedulers.base import Scheduler
+from notebook_launcher.session.context import Stage, View
+from notebook_launcher.session.record import look_at
+from notebook_launcher.tunnel.reconnect import CountedPrompts
+
+
+@contextlib.contextmanager
+def open_stage(
+    place: Place, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
+) -> Iterator[Stage]:
+    """Connect, look at the place once, and yield the stage; the connection is closed afterwards.
+
+    Raises what opening the host raises, ``HostCommandFailed`` where it runs no commands, or ``SchedulerMissing``.
+    """
+    counted = CountedPrompts(prompts)
+    with open_host(place, view, counted) as host:
+        site = look_at(host)
+        root = site.expand(place.profile.session_root)
+        kind = place.scheduler if place.scheduler != "auto" else find_scheduler(host, view)
+        yield Stage(place, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
+
+
+def open_host(place: Place, view: View, prompts: Prompts) -> Host:
+    """Return where the place's commands run: the login node, or this machine."""
+    if place.destination is None:
+        return LocalHost(prompts)
+    from notebook_launcher.hosts import engine_choice as engines
+
+    view.show(events.Connecting(str(place.destination)))
+    host, choice = engines.open_host(place.destination, prompts, place.profile.engine)
+    view.show(events.Connected(host.label, choice.engine, choice.reason))
+    return host
+
+
+def find_scheduler(host: Host, view: View) -> str:
+    """Return the kind of scheduler that a host has; where it has none that is said, and it is ``local``."""
+    found = host.run(["sh", "-c", "command -v sbatch || command -v bsub"], login_shell=True).stdout.strip()
+    for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
+        if found.endswith(command):
+            return name
+    view.show(events.Noted(f"No sbatch is found on {host.label}: JupyterLab will run on {host.label} itself."))
+    return "local"
+
+
+def make_scheduler(name: str, root: str) -> Scheduler:
+    """Return the scheduler of that name; ``root``: where the sessions are. Raises ``SchedulerMissing``."""
+    from notebook_launcher.schedulers.local import Local
+    from notebook_launcher.schedulers.lsf.commands import Lsf
+    from notebook_launcher.schedulers.slurm.commands import Slurm
+
+    if name == "local":
+        return Local(root)
+    if name in ("slurm", "auto"):
+        return Slurm()
+    if name == "lsf":
+        return Lsf()
+    raise SchedulerMissing(f"This version knows no scheduler “{name}”.", mend="is there a newer launch-notebook?")

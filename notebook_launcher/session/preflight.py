@@ -1,0 +1,75 @@
+"""JupyterLab that is not where it will be looked for: said before the queue, where the login node can see that."""
+
+from __future__ import annotations
+
+import contextlib
+
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.profiles.models import Environment
+from notebook_launcher.session.record import Site
+
+WITHIN = 10.0  # seconds: a file server that is slow holds up no launch
+
+# Prints the environment's folder where it is there and holds no JupyterLab. One that sees other packages than its own
+# is left alone. On one line: csh, as a login shell, cannot quote more.
+_LOOK = (
+    'for d do [ -x "$d/bin/python" ] || [ -d "$d/conda-meta" ] || continue; '
+    'grep -qs "system-site-packages *= *true" "$d/pyvenv.cfg" && exit; '
+    'for f in "$d"/bin/jupyter-lab "$d"/lib/python3*/site-packages/jupyterlab; do [ -e "$f" ] && exit; done; '
+    'echo "lacks $d"; exit; done'
+)
+
+
+def lacks_jupyterlab(host: Host, site: Site, environment: Environment, container: str | None) -> str | None:
+    """Return a sentence where an environment on the file system lacks JupyterLab; ``None`` where that is not known.
+
+    In a container, and on top of modules, only the job can tell.
+    """
+    if container or environment.modules or environment.activate:
+        return None
+    places = _places(environment)
+    if not places:
+        return None
+    with contextlib.suppress(LauncherError):
+        words = ["sh", "-c", _LOOK, "look", *map(site.expand, places)]
+        for line in host.run(words, timeout=WITHIN).stdout.splitlines():
+            word, _, place = line.partition(" ")
+            if word == "lacks":
+                mend = how_to_add_jupyterlab(environment, container)
+                return f"There is no JupyterLab in {place}. Add it with:\n  {mend}"
+    return None
+
+
+def _places(environment: Environment) -> list[str]:
+    if environment.venv:
+        return [environment.venv]
+    if environment.uv:
+        return [f"{environment.uv}/.venv"]
+    if environment.conda and "/" in environment.conda:
+        return [environment.conda]
+    homes = (".conda", "micromamba", "miniforge3", "mambaforge", "miniconda3", "anaconda3")
+    return [f"~/{home}/envs/{environment.conda}" for home in homes] if environment.conda else []
+
+
+def how_to_add_jupyterlab(environment: Environment, container: str | None) -> str:
+    """Return the way to add JupyterLab to an environment of that kind, as it is typed."""
+    packages = "jupyterlab ipykernel"
+    if environment.venv:
+        return f"{environment.venv}/bin/python -m pip install {packages}"
+    if environment.uv:
+        return f"uv add --project {environment.uv} {packages}"
+    if environment.conda:
+        name = environment.conda
+        return f"conda install {'-p' if '/' in name else '-n'} {name} -c conda-forge {packages}"
+    if container:
+        return (
+            f"build an image on top of it: a file mine.def with “Bootstrap: localimage”, “From: {container}”, and in "
+            f"%post “python3 -m pip install {packages}”; then: launch-notebook image build ./mine.def"
+        )
+    if environment.modules:
+        return (
+            "load a module that has it as well (module spider jupyter), or make a virtual environment on top: "
+            f'python3 -m venv --system-site-packages ~/lab; ~/lab/bin/pip install {packages}; and venv = "~/lab"'
+        )
+    return f"python3 -m venv ~/lab; ~/lab/bin/pip install {packages}; and --venv ~/lab"

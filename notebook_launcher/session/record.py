@@ -1,0 +1,254 @@
+"""One session and its record: the directory on the cluster that holds what was asked and what became of it.
+
+The directory is the truth. ``session.json``, ``session.env`` and ``token`` are written once by the launcher; ``job``
+by ``submit.sh`` in the moment in which the scheduler answered, so that the id survives a launcher that is killed
+right then; the rest by the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from notebook_launcher import __version__
+from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.core.package_data import job_files
+from notebook_launcher.core.request import Request
+from notebook_launcher.core.timestamps import moment
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.profiles.models import Environment
+from notebook_launcher.schedulers.base import JobRef, Submission
+
+SESSION_ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+Program = Literal["jupyterlab", "shell", "notebook"]  # the last one: a notebook that is run from top to bottom
+
+_SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%M:%S%z)"'
+
+
+@dataclass(frozen=True)
+class Site:
+    """What one look at a host tells: the user's home and name there, its own name, and its clock."""
+
+    home: str
+    user: str
+    hostname: str
+    now: datetime
+
+    def expand(self, path: str) -> str:
+        """Return a path with a leading ``~`` and ``$HOME`` or ``$USER`` filled in, as they are there."""
+        values = {"HOME": self.home, "USER": self.user}
+        path = re.sub(r"^~(?=/|$)", "$HOME", path)
+        return re.sub(r"\$(?:(HOME|USER)\b|\{(HOME|USER)\})", lambda found: values[found[1] or found[2]], path)
+
+
+def look_at(host: Host) -> Site:
+    """Ask a host for its ``Site``. Raises ``HostCommandFailed`` where it gives no sensible answer."""
+    answer = host.run(["sh", "-c", _SITE])
+    lines = answer.stdout.splitlines()[-4:]  # a start-up file that prints something does so before
+    now = moment(lines[-1]) if len(lines) == 4 else None
+    if now is None or now.tzinfo is None:
+        raise HostCommandFailed(
+            f"{host.label} does not run simple commands.", why=(answer.stderr or answer.stdout).strip()[-500:]
+        )
+    home, user, hostname, _ = lines
+    return Site(home, user, hostname, now)
+
+
+class SessionRecord(BaseModel):
+    """``session.json``: what was asked, by which version. Unknown keys of a later version are kept out of the way.
+
+    ``command``: what asks for the same again, as it is typed after the program's name. ``launched_from``: the name of
+    the machine that the user sat at. ``idle_stop``: seconds without use after which it ends by itself, 0: never.
+    ``course``: the course that it was launched for. ``purpose``: the launcher's own
+    command that its job is for, ``env check``; "": it is the user's, to work in. ``notebook``: the file's name, of a
+    run; ``sent``: the names of what was put into its folder to begin with.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    version: int = 1
+    id: str
+    created: datetime
+    launcher: str = __version__
+    cluster: str | None = None
+    host: str | None = None
+    scheduler: str
+    flags: dict[str, str | None]
+    environment: str | None = None
+    stream: str | None = None
+    log: str
+    program: Program = "jupyterlab"
+    command: str | None = None
+    launched_from: str | None = None
+    idle_stop: int = 0
+    course: str | None = None
+    purpose: str = ""
+    notebook: str | None = None
+    sent: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Session:
+    """A session: its record, its directory on the cluster, and its job once it is known."""
+
+    record: SessionRecord
+    directory: str
+    job: JobRef | None = None
+
+    @property
+    def id(self) -> str:
+        """The name by which the user speaks of it."""
+        return self.record.id
+
+    @property
+    def submission(self) -> Submission:
+        """What the scheduler needs to know of it."""
+        script, log = f"{self.directory}/jupyterlab.sh", f"{self.directory}/job.log"
+        return Submission(self.id, self.directory, script, log, self.record.created)
+
+
+def new_id(now: datetime) -> str:
+    """Return a name no other session has: the time, for people, and twenty random bits."""
+    return now.strftime("%Y%m%d-%H%M%S-") + "".join(secrets.choice(_ALPHABET) for _ in range(4))
+
+
+def new_session(
+    root: str,
+    request: Request,
+    *,
+    scheduler: str,
+    cluster: str | None,
+    host: str | None,
+    environment: str | None,
+    now: datetime,
+    stream: str | None = None,
+    program: Program = "jupyterlab",
+    command: str | None = None,
+    launched_from: str | None = None,
+    idle_stop: int = 0,
+    course: str | None = None,
+    purpose: str = "",
+    notebook: str | None = None,
+    sent: Sequence[str] = (),
+) -> Session:
+    """Return a new session under ``root``; nothing is written yet."""
+    session_id = new_id(now)
+    directory = f"{root}/{session_id}"
+    record = SessionRecord(
+        id=session_id,
+        created=now,
+        scheduler=scheduler,
+        cluster=cluster,
+        host=host,
+        flags=dict(request.flags),
+        environment=environment,
+        stream=stream,
+        log=request.flags.get("output") or f"{directory}/job.log",
+        program=program,
+        command=command,
+        launched_from=launched_from,
+        idle_stop=idle_stop,
+        course=course,
+        purpose=purpose,
+        notebook=notebook,
+        sent=tuple(sent),
+    )
+    return Session(record, directory)
+
+
+def write_session(host: Host, session: Session, session_env: str, keys: Mapping[str, bytes]) -> str:
+    """Make the session's directory with all that the job needs, ``keys`` included, and return the new token."""
+    token = secrets.token_urlsafe(32)
+    files = {
+        "session.json": (session.record.model_dump_json() + "\n").encode(),
+        "session.env": session_env.encode(),
+        "token": token.encode(),
+        "job.log": b"",
+        **keys,
+        **job_files(),
+    }
+    host.write_files(session.directory, files)
+    return token
+
+
+def discard_session(host: Host, session: Session) -> None:
+    """Remove the directory of a session that never had a job. Only what looks like one of ours is removed."""
+    if SESSION_ID.fullmatch(session.directory.rpartition("/")[2]):
+        host.run(["rm", "-rf", "--", session.directory])
+
+
+def environment_lines(
+    environment: Environment,
+    *,
+    container: str | None = None,
+    path: Sequence[str] = (),
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Return ``session.env``: plain ``key=value`` lines, which the job script reads as data and never runs.
+
+    ``others``: further keys that are no matter of the environment.
+    """
+    activate = [environment.activate] if isinstance(environment.activate, str) else list(environment.activate)
+    pairs = [
+        ("setenv", [f"{name}={value}" for name, value in environment.env.items()]),
+        ("module_use", environment.module_use),
+        ("module", environment.modules),
+        ("container", [container or environment.container]),
+        ("container_command", [environment.container_command]),
+        ("bind", environment.bind),
+        ("conda", [environment.conda]),
+        ("venv", [environment.venv]),
+        ("uv", [environment.uv]),
+        ("digest", [environment.digest]),
+        ("activate", activate),
+        ("path", path),
+        ("gpu", [environment.gpu]),
+        *((key, [value]) for key, value in others.items()),
+        ("start_timeout", [str(environment.start_timeout)]),
+    ]
+    return "".join(f"{key}={value}\n" for key, values in pairs for value in values if value)
+
+
+def read_job(host: Host, directory: str) -> JobRef | None:
+    """Return the job that ``submit.sh`` noted, or that the job noted itself; ``None`` where neither did."""
+    noted = (host.read_file(f"{directory}/job") or b"").decode(errors="replace")
+    if job := job_in(noted, None):
+        return job
+    return job_in("", json_object(host.read_file(f"{directory}/started.json") or b""))
+
+
+def json_object(text: str | bytes) -> Mapping[str, object]:
+    """Return the object that a file of a session holds; an empty one for what is none: files may be damaged."""
+    with contextlib.suppress(ValueError, RecursionError):
+        data = json.loads(text)
+        if isinstance(data, dict):
+            return data
+    return {}
+
+
+def job_in(noted: str, started: Mapping[str, object] | None) -> JobRef | None:
+    """Return the job in what a submit command printed, else the one in what the job noted when it started.
+
+    Only what looks like a job counts: a site's plug-in may print sentences around it, and it goes into commands.
+    """
+    words = [*reversed(noted.splitlines()), str((started or {}).get("job") or "")]
+    return next((job for job in map(_job_of, words) if job), None)
+
+
+def _job_of(line: str) -> JobRef | None:
+    """Read one line of what a submit command printed: ``7``, ``7;snowy``, or LSF's ``Job <7> is submitted to ...``."""
+    if match := re.match(r"Job <(\d{1,12})> is submitted", line.strip(), re.A):
+        return JobRef(match[1])
+    match = re.fullmatch(r"(\d[\w.-]*)(?:;([\w.-]+))?", line.strip(), re.A)
+    return JobRef(match[1], match[2]) if match else None

@@ -1,0 +1,488 @@
+"""The story of a copy to or from the cluster: look, compare, refuse in time, move, and say what was done."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import queue
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused, Interrupted, LauncherError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.planning.plan import Place
+from notebook_launcher.session.connect import open_host
+from notebook_launcher.session.context import View
+from notebook_launcher.transfer.data import Spoilt, fetch_batch, fetch_file, send_batch, send_file
+from notebook_launcher.transfer.local_endpoint import (
+    GOES_ON,
+    End,
+    Here,
+    Target,
+    There,
+    appeared,
+    failed,
+    refuse_missing,
+)
+from notebook_launcher.transfer.paths import (
+    THERE,
+    Item,
+    Items,
+    Seen,
+    Source,
+    Words,
+    beside,
+    human,
+    items_of,
+    last_name,
+    listed,
+    part_name,
+    tag,
+)
+from notebook_launcher.tunnel.reconnect import CountedPrompts, GivenUp, Mending
+
+SMALL = 8 * 1024 * 1024  # bytes; what is larger goes by itself, and on from where it was cut
+BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files at once: what a cut may cost
+MEND_FOR = 600.0  # seconds for which a lost connection is tried to be made anew
+VAIN_ATTEMPTS = 5  # times that a connection may break, one after the other, without a byte having come for certain
+A_SECOND = 4  # how often progress is told
+
+T = TypeVar("T")
+
+
+def copy(
+    place: Place, words: Words, view: View, prompts: Prompts, interrupts: Interrupts, *, force: bool = False
+) -> None:
+    """Copy files and folders between this machine and the cluster.
+
+    Raises ``CopyRefused`` before anything is copied, ``CopyFailed`` afterwards, and ``Interrupted`` after Ctrl-C.
+    """
+    counted = CountedPrompts(prompts)
+    try:
+        with open_host(place, view, counted) as host:
+            Copy(host, words, view, counted, force=force).run()
+    except KeyboardInterrupt:
+        raise Interrupted("The copy was interrupted.", why="What has come so far is kept.", mend=GOES_ON) from None
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be done below a base folder: all that the sources become, and of these what is not there yet."""
+
+    base: str
+    items: Items
+    files: list[Item]
+    folders: list[Item]
+    links: list[Item]
+    parts: dict[str, int]  # bytes that an earlier attempt has left, by the part's path
+
+
+class Copy:
+    """One copy: from ``source`` to ``destination``, one of which is the cluster."""
+
+    def __init__(self, host: Host, words: Words, view: View, prompts: CountedPrompts, *, force: bool = False) -> None:
+        self._host, self._words, self._view, self._prompts, self._force = host, words, view, prompts, force
+        self._there, here = There(host), Here()
+        self._source: End = here if words.up else self._there
+        self._destination: End = self._there if words.up else here
+        self._progress = Progress(view)
+        self._resumed = 0
+
+    def run(self) -> None:
+        """Copy, and say so."""
+        began = time.monotonic()
+        if not self._host.remote:
+            self._view.show(events.Noted("login: is this machine here: no cluster was named."))
+        self._view.show(events.Asking("looking at what is to be copied"))
+        work = self._steadily(self._look)
+        self._refuse_without_room(work)
+        self._say_what_is_left_out(work)
+        self._progress.expect(work)
+        self._make(work)
+        self._progress.close()
+        count, size = len(work.files) + len(work.links), sum(item.size for item in work.files)
+        skipped = len(work.items.files) + len(work.items.links) - count
+        self._view.show(events.Copied(*self._typed(), count, skipped, size, self._resumed, time.monotonic() - began))
+
+    def _typed(self) -> tuple[str, str]:
+        sources, destination = self._words.sources, (self._words.destination,)
+        ours, theirs = (sources, destination) if self._words.up else (destination, sources)
+        here = ", ".join(ours)
+        there = ", ".join(THERE + ("" if path == "~" else path) for path in theirs)
+        return (here, there) if self._words.up else (there, here)
+
+    # --- before anything is copied ---------------------------------------------------------------------------
+
+    def _look(self) -> Work:
+        words = self._words
+        found = refuse_missing(self._source.label, words.sources, self._source.find(words.sources))
+        if problems := [source.problems for source in found if source.problems]:
+            raise CopyRefused("Not everything can be read there.", why=listed(problems), mend="nothing was copied")
+        target = self._destination.target(words.destination)
+        base, named = self._landing(found, target)
+        items = items_of(named)
+        if items.unreadable:
+            raise CopyRefused(
+                f"Not everything may be read on {self._source.label}: {listed(items.unreadable)}",
+                why="Nothing was copied.",
+                mend="look at its permissions: ls -l",
+            )
+        if items.left_out and not (items.files or items.folders or items.links):
+            raise CopyRefused(
+                f"There is nothing to copy: {listed(items.left_out)}",
+                why="These are neither files nor folders, or links that lead out and to no file.",
+                mend="name files or folders",
+            )
+        self._free = target.free
+        return self._compare(base, items)
+
+    def _landing(self, found: Sequence[Source], target: Target) -> tuple[str, list[tuple[Source, str]]]:
+        """Return the folder below which all lands, and each source's name there, by the rules of ``cp``."""
+        word, label = self._words.destination, self._destination.label
+        slash = word.endswith("/")
+        own = ["" if posixpath.basename(typed.rstrip("/")) == "." else last_name(source.path)
+               for typed, source in zip(self._words.sources, found, strict=True)]  # fmt: skip
+        if target.kind == "nowhere":
+            raise CopyRefused(f"There is no folder for {target.path} on {label}.", mend="make it first: mkdir -p")
+        if target.kind == "other" or (
+            target.kind == "file" and (slash or len(found) > 1 or any(source.is_folder for source in found))
+        ):
+            raise CopyRefused(f"{target.path} on {label} is no folder.", mend="take another name")
+        if target.kind == "missing" and len(found) > 1 and not slash:
+            raise CopyRefused(
+                f"There is no folder {target.path} on {label} for several sources.",
+                mend=f"a slash at its end has it made: {word}/",
+            )
+        if not target.writable:
+            raise CopyRefused(f"You may not write in the folder of {target.path} on {label}.", mend="take another")
+        if target.kind == "folder":
+            base, names = target.path, own
+        else:
+            base, name = posixpath.split(target.path.replace(os.sep, "/"))
+            names = [posixpath.join(name, each) if slash else name for each in own]
+        self._refuse_into_itself(found, base, names)
+        return base, list(zip(found, names, strict=True))
+
+    def _refuse_into_itself(self, found: Sequence[Source], base: str, names: Sequence[str]) -> None:
+        if self._host.remote:
+            return
+        for source, name in zip(found, names, strict=True):
+            inside = os.path.realpath(source.path) + "/"
+            if source.is_folder and f"{posixpath.join(base, name)}/".startswith(inside):
+                if os.path.realpath(source.path) == posixpath.join(base, name):
+                    raise CopyRefused(f"{source.path} is the same folder.")
+                raise CopyRefused(f"{source.path} cannot be copied into itself.")
+
+    def _compare(self, base: str, items: Items) -> Work:
+        """Look what is there already: equal files are left out, others are refused or (``--force``) replaced."""
+        whole = (*items.files, *items.folders, *items.links)
+        there = {item.target: posixpath.join(base, item.target) for item in whole}
+        parts = {item.target: self._part(base, item) for item in items.files}
+        sizes = self._destination.sizes([*there.values(), *parts.values()])
+        links = self._destination.links(list(there.values()))  # those that lead nowhere, too
+        blocked = [there[item.target] for item in items.files if sizes.get(there[item.target], ("file",))[0] != "file"]
+        blocked += [path for item in items.folders if (path := there[item.target]) in links
+                    and sizes.get(path, ("nothing",))[0] != "folder"]  # fmt: skip
+        blocked += [path for item in items.links if links.get(path := there[item.target], "") is None
+                    and sizes.get(path, ("file",))[0] != "file"]  # fmt: skip
+        if blocked:
+            raise CopyRefused(
+                f"On {self._destination.label}, these are folders and not here, or the reverse: {listed(blocked)}",
+                why="Nothing was copied.",
+                mend="take one of the two away",
+            )
+        present = [item for item in items.files if there[item.target] in links]
+        equal = self._equal([item for item in present if sizes.get(there[item.target]) == ("file", item.size)], there)
+        tied = {item.target for item in items.links if links.get(there[item.target]) == item.seen.link}
+        differ = [there[item.target] for item in present if item.target not in equal]
+        differ += [path for item in items.links if item.target not in tied and (path := there[item.target]) in links]
+        if differ and not self._force:
+            raise CopyRefused(
+                f"Other files of the same name are on {self._destination.label}: {listed(differ)}",
+                why="Nothing was copied.",
+                mend="copy to another place, or replace them with --force",
+            )
+        return Work(
+            base,
+            items,
+            [item for item in items.files if item.target not in equal],
+            [item for item in items.folders if there[item.target] not in sizes],
+            [item for item in items.links if item.target not in tied],
+            {path: sizes[path][1] for path in parts.values() if path in sizes},
+        )
+
+    def _equal(self, candidates: Sequence[Item], there: dict[str, str]) -> set[str]:
+        """Return which of the files with the same size are the same, by their checksums."""
+        if not candidates:
+            return set()
+        self._view.show(events.Asking("comparing with what is there"))
+        size = sum(item.size for item in candidates)
+        ours = self._source.hashes([item.path for item in candidates], size)
+        theirs = self._destination.hashes([there[item.target] for item in candidates], size)
+        return {
+            item.target for item in candidates if ours.get(item.path, "-") == theirs.get(there[item.target], "none")
+        }
+
+    def _part(self, base: str, item: Item) -> str:
+        mark = tag("up" if self._words.up else "down", self._host.label, item.path, posixpath.join(base, item.target))
+        return beside(posixpath.join(base, item.target), mark)
+
+    def _refuse_without_room(self, work: Work) -> None:
+        wanted = sum(item.size for item in work.files) - sum(work.parts.values())
+        if self._free is not None and wanted > self._free:
+            raise CopyRefused(
+                f"There is no room for {human(wanted)} in {work.base} on {self._destination.label}.",
+                why=f"It has {human(self._free)} free. Nothing was copied.",
+                mend="make room (df -h, quota -s), or take another place",
+            )
+
+    def _say_what_is_left_out(self, work: Work) -> None:
+        if work.items.left_out:
+            text = "Left out, as links out of the folder that lead to no file, or as neither file nor folder: "
+            self._view.show(events.Noted(text + listed(work.items.left_out)))
+
+    # --- the copy itself -------------------------------------------------------------------------------------
+
+    def _make(self, work: Work) -> None:
+        modes = {item.target: item.seen.mode for item in _with_parents(work)}
+        self._steadily(lambda: self._destination.folders(work.base, modes))
+        alone = [item for item in work.files if item.size > SMALL or len(work.files) == 1]
+        big = {item.target for item in alone}
+        for batch in _batches([item for item in work.files if item.target not in big]):
+            self._move_batch(work, batch)
+        for item in alone:
+            self._move_file(work, item)
+        ties = {item.target: item.seen.link for item in work.links}
+        self._steadily(lambda: self._destination.tie(work.base, ties, force=self._force))
+        locked = {name: mode for name, mode in modes.items() if mode & 0o700 != 0o700}
+        self._steadily(lambda: self._destination.modes(work.base, locked))
+
+    def _move_file(self, work: Work, item: Item) -> None:
+        part, path = self._part(work.base, item), posixpath.join(work.base, item.target)
+        self._progress.begin(item)
+        earlier = True
+        for attempt in (1, 2):
+            try:
+
+                def move(*, fresh: bool = attempt == 2) -> None:
+                    nonlocal earlier
+                    offset = 0 if fresh else self._verified(part, item)
+                    self._resumed += offset if earlier else 0
+                    earlier = fresh = False
+                    self._progress.stand(offset)
+                    transfer = send_file if self._words.up else fetch_file
+                    transfer(self._there, item, part, offset, self._progress.add)
+
+                self._steadily(move)
+                break
+            except Spoilt:
+                if attempt == 2:
+                    raise self._wrong(item.path) from None
+        self._steadily(lambda: self._place(part, path, item))
+        self._progress.end(item)
+
+    def _place(self, part: str, path: str, item: Item) -> None:
+        """Give it its place; a connection that broke under the answer leaves no part any more."""
+        sizes = self._destination.sizes([part, path])
+        if part in sizes:
+            self._destination.place(part, path, item.seen, force=self._force)
+        elif sizes.get(path) != ("file", item.size) or not self._equal([item], {item.target: path}):
+            raise failed(self._destination.label, f"{part} has gone")
+
+    def _verified(self, part: str, item: Item) -> int:
+        """Return up to where a part is the beginning of the source, by the checksums at both ends: all of it, or 0."""
+        size = self._destination.part(part)
+        if not 0 < size <= item.size:
+            return 0
+        if size > SMALL:
+            self._view.show(events.Asking(f"comparing the {human(size)} that are there already"))
+        return size if self._source.beginning(item.path, size) == self._destination.beginning(part, size) else 0
+
+    def _move_batch(self, work: Work, batch: Sequence[Item]) -> None:
+        self._progress.begin(batch[0], len(batch))
+        move = self._send_batch if self._words.up else self._fetch_batch
+        try:
+            self._steadily(lambda: move(work, _new_stage(), batch))
+        except Spoilt:
+            try:
+                self._steadily(lambda: move(work, _new_stage(), batch))
+            except Spoilt:
+                raise self._wrong(batch[0].path) from None
+        self._progress.end(*batch)
+
+    def _send_batch(self, work: Work, stage: str, batch: Sequence[Item]) -> None:
+        batch = self._not_there(work, batch)
+        if batch:
+            self._progress.stand(0)
+            send_batch(self._there, work.base, stage, batch, self._progress.add)
+            left = self._there.settle(work.base, stage, batch, force=self._force)
+            equal = self._settled(work, left) if left else set()
+            if other := [posixpath.join(work.base, item.target) for item in left if item.target not in equal]:
+                raise appeared(other)
+
+    def _not_there(self, work: Work, batch: Sequence[Item]) -> Sequence[Item]:
+        """Return what an attempt whose connection broke has not given its place yet."""
+        return [item for item in batch if item.target not in self._settled(work, batch)] if self._broken else batch
+
+    def _settled(self, work: Work, batch: Sequence[Item]) -> set[str]:
+        there = {item.target: posixpath.join(work.base, item.target) for item in batch}
+        sizes = self._destination.sizes(list(there.values()))
+        return self._equal([item for item in batch if sizes.get(there[item.target]) == ("file", item.size)], there)
+
+    def _fetch_batch(self, work: Work, stage: str, batch: Sequence[Item]) -> None:
+        self._progress.stand(0)
+        folder = os.path.join(work.base, stage)  # noqa: PTH118
+        try:
+            parts = fetch_batch(self._there, folder, batch, self._progress.add)
+            failures: dict[str, CopyFailed] = {}
+            for item, part in zip(batch, parts, strict=True):
+                path = posixpath.join(work.base, item.target)
+                try:
+                    self._destination.place(part, path, item.seen, force=self._force)
+                except CopyFailed as error:
+                    failures[item.target] = error
+            # what another copy has brought meanwhile is there, too
+            equal = self._settled(work, [item for item in batch if item.target in failures]) if failures else set()
+            if other := [name for name in failures if name not in equal]:
+                raise failures[other[0]]
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _wrong(self, path: str) -> CopyFailed:
+        return CopyFailed(
+            f"{path} arrives otherwise than it was sent, twice in a row.",
+            why="Its SHA-256 is not the same at both ends.",
+            mend=f"does something write it, or is a disk or a memory broken? {GOES_ON}",
+        )
+
+    # --- a connection that breaks ----------------------------------------------------------------------------
+
+    _broken = 0
+
+    def _steadily(self, action: Callable[[], T]) -> T:
+        """Do something until it is done: where the connection breaks, it is made anew."""
+        proven, vain = self._progress.proven, 0
+        while True:
+            try:
+                return action()
+            except ConnectionLost as error:
+                vain = 0 if self._progress.proven > proven else vain + 1
+                proven = self._progress.proven
+                if vain >= VAIN_ATTEMPTS:
+                    raise CopyFailed(
+                        f"The connection to {self._host.label} breaks again and again.", why=error.what, mend=GOES_ON
+                    ) from None
+                self._reconnect(error)
+
+    def _reconnect(self, error: LauncherError) -> None:
+        self._broken += 1
+        began = time.monotonic()
+        self._view.show(events.Noted(f"{error.what} It is made anew, and the copy goes on then."))
+        inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        mending = Mending(self._host, self._prompts, inbox, deadline=began + MEND_FOR, pause=0.0, is_lost=lambda: True)
+        try:
+            outcome = inbox.get(timeout=2 * MEND_FOR)
+        except queue.Empty:
+            raise CopyFailed(
+                f"The connection to {self._host.label} could not be made anew.", why=error.what, mend=GOES_ON
+            ) from None
+        finally:
+            mending.stop()
+        if isinstance(outcome, GivenUp):
+            failed = outcome.error
+            raise CopyFailed(
+                f"The connection to {self._host.label} could not be made anew.",
+                why=f"{failed.what} {failed.why}".strip(),
+                mend=GOES_ON,
+            )
+        self._view.show(events.Noted(f"Connected again, after {time.monotonic() - began:.0f} s; the copy goes on."))
+
+
+class Progress:
+    """Tells how far a copy has come, a few times a second. ``proven``: bytes that are there for certain."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.proven = 0
+        self._files = self._files_done = self._bytes = self._done = self._current = 0
+        self._file = ""
+        self._told = -1.0
+
+    def expect(self, work: Work) -> None:
+        """Begin: what is there already counts as done."""
+        self._files, self._bytes = len(work.items.files), sum(item.size for item in work.items.files)
+        self._files_done = self._files - len(work.files)
+        self._done = self._bytes - sum(item.size for item in work.files)
+
+    def begin(self, item: Item, count: int = 1) -> None:
+        """One file begins, or several at once."""
+        name = posixpath.basename(item.path)
+        self._file = name if count == 1 else f"{name} and {count - 1} more"
+        self._current = 0
+
+    def stand(self, count: int) -> None:
+        """So much of what has begun is there."""
+        self._current = count
+        self.proven = max(self.proven, self._done + count)
+        self._tell()
+
+    def add(self, count: int) -> None:
+        """So much more is there."""
+        self._current += count
+        if time.monotonic() - self._told >= 1 / A_SECOND:
+            self._tell()
+
+    def end(self, *items: Item) -> None:
+        """What had begun is complete."""
+        self._done += sum(item.size for item in items)
+        self._files_done += len(items)
+        self._current = 0
+        self.proven = max(self.proven, self._done)
+
+    def close(self) -> None:
+        """All is complete."""
+        if self._files:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        done = min(self._done + self._current, self._bytes)
+        self._view.show(events.Copying(self._file, self._files, self._files_done, self._bytes, done))
+
+
+def _new_stage() -> str:
+    """Return a name that no other copy has, nor an earlier attempt: it may still be at work."""
+    return part_name("copy", secrets.token_hex(5))
+
+
+def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Put small files together; each time so many that a cut costs little."""
+    batch: list[Item] = []
+    size = 0
+    for item in items:
+        if batch and (size + item.size > BATCH_BYTES or len(batch) >= BATCH_FILES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item.size
+    if batch:
+        yield batch
+
+
+def _with_parents(work: Work) -> Iterator[Item]:
+    """Yield the folders to be made, before them those that a destination with a slash at its end names."""
+    known = {item.target for item in work.items.folders}
+    missing = {
+        posixpath.dirname(item.target)
+        for item in (*work.items.files, *work.items.folders, *work.items.links)
+        if posixpath.dirname(item.target)
+    } - known
+    # one level at most: the folder around it must be there
+    yield from (Item("", name, Seen("", "folder", 0o777)) for name in sorted(missing))
+    yield from work.folders

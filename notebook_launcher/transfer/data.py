@@ -1,0 +1,282 @@
+"""The data of a copy: one file from where its part ends, or many small ones in one tar, each way.
+
+Everything is hashed as it passes, and once more at the far end. What arrives lies under hidden names; giving it its
+place is ``ends.End.place`` and ``ends.There.settle``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import shutil
+import stat
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from notebook_launcher.core.errors import ConnectionLost, CopyFailed
+from notebook_launcher.transfer.local_endpoint import GOES_ON, There, failed, hashes_of, is_part, said_of
+from notebook_launcher.transfer.paths import Item, listed
+from notebook_launcher.transfer.protocol import PIECE, Wire, names
+
+MOST_REST = 64 * 1024 * 1024  # bytes of headers, padding and an answer beside a tar's files
+#: what reading a tar raises where it is none; a chain of headers without an end is read by recursion
+NO_TAR = (tarfile.TarError, EOFError, UnicodeError, ValueError, RecursionError)
+_PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, *_PAX)
+_LONGEST_EXTRA = 64 * 1024  # bytes; no path is longer than 4096
+OnBytes = Callable[[int], None]
+
+
+class Spoilt(Exception):
+    """What arrived is not what was sent: it has to be sent once more, from the start."""
+
+
+def send_file(there: There, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
+    """Write a file from ``offset`` on into a part there. Raises ``ConnectionLost``, ``CopyFailed`` or ``Spoilt``."""
+    folder, _, name = part.rpartition("/")
+    hasher = hashlib.sha256()
+    with said_of(item.path), Path(item.path).open("rb") as file:
+        _check_same(item, os.fstat(file.fileno()))
+        file.seek(offset)
+        words = [folder or "/", name, str(offset), str(item.size - offset)]
+        with Wire(there.host, "put", words, reads=item.size) as wire:
+            try:
+                for data in _pieces(file, item.size - offset):
+                    hasher.update(data)
+                    wire.send(data)
+                    on_bytes(len(data))
+                whole = True
+            except BrokenPipeError:  # its answer tells why
+                whole = False
+            wire.end_data()
+            reply = wire.reply()
+            _check_same(item, Path(item.path).stat())
+    if reply.code:
+        raise failed(there.label, reply.said)
+    if not whole:
+        raise ConnectionLost(f"The copy ended early on {there.label}.")
+    if reply.lines() != [f"{hasher.hexdigest()} {item.size}"]:
+        raise Spoilt(item.path)
+
+
+def fetch_file(there: There, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
+    """Write a file from ``offset`` on into a part here. Raises ``ConnectionLost``, ``CopyFailed`` or ``Spoilt``."""
+    hasher, left = hashlib.sha256(), item.size - offset
+    with said_of(part), _opened_part(part, offset) as file:
+        with Wire(there.host, "get", [item.path, str(offset), str(left)]) as wire:
+            while left and (data := wire.receive(min(left, PIECE))):
+                hasher.update(data)
+                file.write(data)
+                left -= len(data)
+                on_bytes(len(data))
+            reply = wire.reply()
+        file.truncate()
+    if reply.code:
+        raise failed(there.label, reply.said)
+    words = reply.data.decode(errors="replace").split()
+    if left or len(words) != 3 or words[1:] != [str(item.size), str(item.seen.time // 10**9)]:
+        raise changed(item.path, there.label)
+    if words[0] != hasher.hexdigest():
+        raise Spoilt(item.path)
+
+
+def send_batch(there: There, base: str, stage: str, items: Sequence[Item], on_bytes: OnBytes) -> None:
+    """Have small files unpacked in a hidden folder there. Raises as ``send_file``."""
+    sent: dict[str, str] = {}
+    with Wire(there.host, "unpack", [base, stage]) as wire:
+        try:
+            with tarfile.open(
+                fileobj=_Out(wire), mode="w|", bufsize=PIECE, format=tarfile.GNU_FORMAT, errors="surrogateescape"
+            ) as archive:
+                for item in items:
+                    data = _whole(item)
+                    sent[f"./{item.target}"] = hashlib.sha256(data).hexdigest()
+                    archive.addfile(_entry(item), io.BytesIO(data))
+                    on_bytes(len(data))
+        except BrokenPipeError:
+            sent.clear()
+        wire.end_data()
+        reply = wire.reply()
+    if reply.code:
+        raise failed(there.label, reply.said)
+    if not sent:
+        raise ConnectionLost(f"The copy ended early on {there.label}.")
+    if hashes_of(reply) != sent:
+        raise Spoilt(listed(list(sent)))
+
+
+def fetch_batch(there: There, stage: str, items: Sequence[Item], on_bytes: OnBytes) -> list[str]:
+    """Write small files into a hidden folder here, and return their paths in it, in order. Raises as ``send_file``.
+
+    Of the tar only what was asked for is taken, as it was asked for: it may come from anybody.
+    """
+    with said_of(stage):
+        sweep(Path(stage).parent, ".copy.part-" + "?" * 10)
+        Path(stage).mkdir(0o700)
+    asked = {f".{item.path}": item for item in items}
+    parts = {item.path: str(Path(stage, str(number))) for number, item in enumerate(items)}
+    arrived: dict[str, str] = {}
+    with Wire(there.host, "pack", []) as wire:
+        with contextlib.suppress(BrokenPipeError):  # its answer tells why
+            wire.send(names(list(asked)))
+        wire.end_data()
+        for item, data in _unpacked(there, wire, asked):
+            with said_of(item.path), open(_private(parts[item.path], os.O_CREAT | os.O_EXCL), "wb") as file:
+                file.write(data)
+            arrived[item.path] = hashlib.sha256(data).hexdigest()
+            on_bytes(len(data))
+        reply = wire.reply(MOST_REST)
+    if missing := [item.path for item in items if item.path not in arrived]:
+        raise changed(listed(missing), there.label, reply.said)
+    if there.hashes(list(parts), sum(item.size for item in items)) != arrived:
+        raise Spoilt(listed(list(arrived)))
+    return list(parts.values())
+
+
+def sweep(folder: Path, pattern: str) -> None:
+    """Take away the folders that launchers killed more than a day ago have left, as ``copy.sh`` does."""
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            own = os.name == "nt" or found.st_uid == os.geteuid()
+            if own and stat.S_ISDIR(found.st_mode) and time.time() - found.st_mtime > 86400:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _unpacked(there: There, wire: Wire, asked: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
+    """Yield what was asked for and is as it was said to be, each once; the rest of a tar is passed over."""
+    incoming = Incoming(wire, there.label, 2 * sum(item.size for item in asked.values()) + MOST_REST)
+    try:
+        with incoming.opened() as archive:
+            for entry in incoming.entries(archive, len(asked)):
+                item = asked.get(entry.name)
+                if item is None or not entry.isreg() or entry.issparse() or entry.size != item.size:
+                    continue
+                file = archive.extractfile(entry)
+                if file is not None:
+                    del asked[entry.name]
+                    yield item, file.read()
+    except NO_TAR:
+        wire.reply(incoming.left + MOST_REST)  # raises, where the connection broke
+        raise Spoilt("the tar") from None
+
+
+def _entry(item: Item) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(item.target)
+    entry.size, entry.mode, entry.mtime = item.size, item.seen.mode & 0o777, item.seen.time // 10**9
+    return entry
+
+
+def _whole(item: Item) -> bytes:
+    with said_of(item.path), Path(item.path).open("rb") as file:
+        _check_same(item, os.fstat(file.fileno()))
+        data = file.read(item.size + 1)
+        if len(data) != item.size:
+            raise changed(item.path, "this machine")
+    return data
+
+
+class _Out(io.RawIOBase):
+    """A wire to write a tar to."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._wire.send(data)
+        return len(data)
+
+
+class Incoming(io.RawIOBase):
+    """A wire to read a tar from, of at most so many bytes (``left``) and entries, each with a name of bounded length.
+
+    It may come from anybody, and without an end. Raises ``CopyFailed`` for more, and what is in ``NO_TAR``.
+    """
+
+    def __init__(self, wire: Wire, label: str, most: int) -> None:
+        self._wire, self._label, self.left = wire, label, most
+
+    def read(self, count: int = -1) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        data = self._wire.read(PIECE if count < 0 else count)
+        self.left -= len(data)
+        if self.left < 0:
+            raise self._too_much()
+        return data
+
+    def opened(self) -> tarfile.TarFile:
+        """Open it; its entries can be read once, one after the other."""
+        return tarfile.open(fileobj=self, mode="r|", bufsize=PIECE, errors="surrogateescape", tarinfo=_Header)
+
+    def entries(self, archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo]:
+        """Yield at most so many."""
+        for number, entry in enumerate(archive):
+            if number == most:
+                raise self._too_much()
+            yield entry
+
+    def _too_much(self) -> CopyFailed:
+        return CopyFailed(
+            f"{self._label} sends more than it was asked for.", why="A file may have grown meanwhile.", mend=GOES_ON
+        )
+
+
+class _Header(tarfile.TarInfo):
+    """A tar's header; long names and the like, which ``tarfile`` reads into memory whole, are bounded."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        """Read it. Raises ``ReadError`` where it holds what no tar of ours does."""
+        header = super().frombuf(buf, encoding, errors)
+        is_sparse = header.type == tarfile.GNUTYPE_SPARSE  # followed by a list of any length
+        if is_sparse or (header.type in _EXTRA and not 0 <= header.size <= _LONGEST_EXTRA):
+            raise tarfile.ReadError("odd header")
+        return header
+
+
+def _pieces(file: BinaryIO, count: int) -> Iterator[bytes]:
+    while count > 0 and (data := file.read(min(PIECE, count))):
+        yield data
+        count -= len(data)
+
+
+@contextlib.contextmanager
+def _opened_part(part: str, offset: int) -> Iterator[BinaryIO]:
+    """Open a part to be written from there on; from the start it is a new file, an earlier attempt may have the old."""
+    if not offset:
+        with contextlib.suppress(FileNotFoundError):
+            Path(part).unlink()
+    with open(_private(part, 0 if offset else os.O_CREAT | os.O_EXCL), "r+b") as file:
+        found = os.fstat(file.fileno())
+        if offset and (not is_part(found) or found.st_size < offset):
+            raise Spoilt(part)
+        file.seek(offset)
+        yield file
+
+
+def _private(path: str, flags: int) -> int:
+    system = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    file = os.open(path, flags | os.O_RDWR | system, 0o600)
+    if flags & os.O_CREAT and os.name != "nt":
+        with contextlib.suppress(OSError):
+            os.fchmod(file, 0o600)  # a folder may give its files more, by an ACL
+    return file
+
+
+def _check_same(item: Item, now: os.stat_result) -> None:
+    if (now.st_size, now.st_mtime_ns) != (item.size, item.seen.time):
+        raise changed(item.path, "this machine")
+
+
+def changed(path: str, label: str, said: str = "") -> CopyFailed:
+    """Return the error for a source that is not what it was when the copy began."""
+    return CopyFailed(
+        f"{path} on {label} has changed since the copy began, or vanished.",
+        why=said.strip().partition("\n")[0],
+        mend=f"once nothing writes it any more, {GOES_ON}",
+    )

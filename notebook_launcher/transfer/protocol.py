@@ -1,0 +1,200 @@
+"""A conversation with ``jobscripts/copy.sh`` over one process of a host: words, data, an answer."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
+from notebook_launcher.core.package_data import folder
+from notebook_launcher.hosts.base import ByteStream, Host
+
+PIECE = 256 * 1024  # bytes; larger ones are not quicker
+MEANWHILE = 1.0  # seconds at most between two calls of what is to be done while an answer is waited for
+MOST_ANSWER = 1024 * 1024 * 1024  # bytes; the list of a copy of millions of files is smaller
+LOOK_AFTER = 15.0  # seconds of silence after which the connection is tried
+SILENT_FOR = 600.0  # seconds that a far end may be busy without a word, beside what reading its files takes
+SLOWEST_DISK = 20e6  # bytes a second at which it reads them, at least
+
+# On one line, for csh; byte for byte, so that nothing of what follows the script is lost.
+_BEGIN = ["bash", "-c", 'LC_ALL=C; export LC_ALL; IFS= read -r -d "" script; eval "$script"']
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a verb answered: its data, its exit code (0: done), and what was said as an error."""
+
+    data: bytes
+    code: int = 0
+    said: str = ""
+
+    def fields(self) -> list[str]:
+        """Return what stood between null bytes."""
+        return [os.fsdecode(word) for word in self.data.split(b"\0")[:-1]]
+
+    def lines(self) -> list[str]:
+        """Return the lines."""
+        return [os.fsdecode(line) for line in self.data.split(b"\n") if line]
+
+
+class Wire:
+    """A verb at work on a host; a context manager that ends it. Raises ``ConnectionLost`` where the way there breaks.
+
+    ``reads``: how many bytes it has to read before its answer can begin, which may take its time. ``meanwhile``: is
+    called again and again while the answer comes, or does not; what it raises ends that.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        verb: str,
+        words: Sequence[str],
+        *,
+        reads: int = 0,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        self._host = host
+        self._patience = SILENT_FOR + reads / SLOWEST_DISK
+        self._meanwhile = meanwhile
+        self._tried = 0.0
+        self._tail = b""
+        self._stream: ByteStream = host.open_process(_BEGIN)
+        self._stream.settimeout(min(LOOK_AFTER, MEANWHILE) if meanwhile else LOOK_AFTER)
+        said = [_script(), str(len(words) + 1).encode(), verb.encode(), *map(os.fsencode, words)]
+        try:
+            self.send(b"".join(word + b"\0" for word in said))
+        except BrokenPipeError:  # before it had its words: there is no answer to tell why
+            self._close()
+            raise self._lost() from None
+        except BaseException:
+            self._close()
+            raise
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        with contextlib.suppress(OSError, EOFError):
+            self._stream.close()
+
+    def send(self, data: bytes | memoryview) -> None:
+        """Send all of the data. Raises ``BrokenPipeError`` where the verb has ended: its answer tells why."""
+        rest, since = memoryview(data), time.monotonic()
+        while rest:
+            try:
+                count = self._stream.send(bytes(rest[:PIECE]))
+            except TimeoutError:
+                self._still_there(since)
+                continue
+            except (OSError, EOFError):  # the latter from paramiko, where it is sending
+                raise BrokenPipeError from None
+            if not count:
+                raise BrokenPipeError
+            rest, since = rest[count:], time.monotonic()
+
+    def end_data(self) -> None:
+        """Tell that no more data comes."""
+        with contextlib.suppress(OSError, EOFError):
+            self._stream.shutdown(socket.SHUT_WR)
+
+    def receive(self, count: int = PIECE) -> bytes:
+        """Return what has come of the answer, at most so much; nothing at its end."""
+        since = time.monotonic()
+        while True:
+            if self._meanwhile:
+                self._meanwhile()
+            try:
+                data = self._stream.recv(count)
+                break
+            except TimeoutError:
+                self._still_there(since)
+            except (OSError, EOFError):  # the latter from paramiko, where it is sending
+                raise self._lost() from None
+        self._tail = (self._tail + data)[-4096:]
+        return data
+
+    def read(self, count: int) -> bytes:
+        """Return the next bytes of the answer, fewer at its end; for ``tarfile``."""
+        parts, missing = [], count
+        while missing and (data := self.receive(min(missing, PIECE))):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def reply(self, most: int | None = None) -> Reply:
+        """Return the rest of the answer. Raises ``HostCommandFailed`` where that is more than ``most`` bytes."""
+        parts, count = [], 0
+        # a verb that ended without reading all of its data resets the stream behind its answer
+        with contextlib.suppress(ConnectionLost):
+            while data := self.receive():
+                parts.append(data)
+                count += len(data)
+                if count > (MOST_ANSWER if most is None else most):
+                    raise HostCommandFailed(f"{self._host.label} answers with more than it was asked for.")
+        # what has been received before may have had the beginning of the last word
+        data = b"".join(parts)
+        last = re.search(rb"\0(\d+) ([^\0]*)\n\Z", self._tail)
+        if last is None:
+            raise self._lost()
+        return Reply(data[: max(0, len(data) - len(last[0]))], int(last[1]), last[2].decode(errors="replace"))
+
+    def _still_there(self, since: float) -> None:
+        """Raise ``ConnectionLost`` where the host does not answer, ``HostCommandFailed`` after a long silence."""
+        if time.monotonic() - since > self._patience:
+            what = f"{self._host.label} has done nothing for the copy for {self._patience / 60:.0f} minutes."
+            raise HostCommandFailed(what, mend="does its disk answer? the same command goes on from there")
+        now = time.monotonic()
+        if self._meanwhile and now - max(since, self._tried) < LOOK_AFTER:
+            return
+        self._tried = now
+        try:
+            self._host.run(["true"], timeout=LOOK_AFTER)
+        except (ConnectionLost, HostCommandFailed):
+            raise self._lost() from None
+
+    def _lost(self) -> ConnectionLost:
+        return ConnectionLost(f"The connection to {self._host.label} is lost.")
+
+
+@functools.cache
+def _script() -> bytes:
+    return (folder("jobscripts") / "copy.sh").read_bytes()
+
+
+def ask(
+    host: Host, verb: str, *words: str, data: bytes = b"", reads: int = 0, meanwhile: Callable[[], None] | None = None
+) -> Reply:
+    """Run a verb with data that is known, and return its answer; ``reads`` and ``meanwhile`` as of a ``Wire``."""
+    with Wire(host, verb, words, reads=reads, meanwhile=meanwhile) as wire, _sending(wire, data):
+        return wire.reply()
+
+
+@contextlib.contextmanager
+def _sending(wire: Wire, data: bytes) -> Iterator[None]:
+    """Send beside the block: an answer may begin before all was sent, and would stop what nobody reads."""
+
+    def send() -> None:
+        # whatever breaks shows in the answer
+        with contextlib.suppress(OSError, ConnectionLost, HostCommandFailed):
+            wire.send(data)
+            wire.end_data()
+
+    thread = threading.Thread(target=send, name="copy names", daemon=True)
+    thread.start()
+    yield
+    thread.join(LOOK_AFTER)
+
+
+def names(words: Sequence[str]) -> bytes:
+    """Return names as the data of a verb."""
+    return b"".join(os.fsencode(word) + b"\0" for word in words)

@@ -1,0 +1,327 @@
+"""The tunnel: ports of this machine that lead to a session's compute node, and to Jupyter on its 127.0.0.1.
+
+A port stays the same for as long as the session is held, whatever becomes of the connection behind it: an open browser
+tab finds everything again after a drop, and nobody else can take the port meanwhile and receive what was meant for us.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from notebook_launcher.core.errors import JupyterSilent, LauncherError, NodeUnreachable
+from notebook_launcher.hosts.base import ByteStream, Link
+
+HOLD = 600.0  # seconds that a connection waits for the way to come back; a browser gives up by itself after 240
+PIECE = 256 * 1024  # bytes that are passed on at once
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where Jupyter listens: an address and port as the node sees them, and the path that its URLs begin with."""
+
+    port: int
+    base_url: str = "/"
+    secure: bool = False
+    address: str = "127.0.0.1"
+
+    @classmethod
+    def from_file(cls, data: Mapping[str, object]) -> Endpoint:
+        """Read ``endpoint.json``. Raises ``JupyterSilent`` where it holds no port."""
+        port = data.get("port")
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
+            raise JupyterSilent("The port file of the session holds no port.", why=json.dumps(dict(data))[:200])
+        address, base_url = data.get("address"), data.get("base_url")
+        return cls(
+            port,
+            # anything else could lead the browser, and the token, to another machine
+            base_url if isinstance(base_url, str) and base_url.startswith("/") else "/",
+            data.get("secure") is True,
+            address if isinstance(address, str) and address else "127.0.0.1",
+        )
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only the node itself reaches it."""
+        return self.address == "localhost" or self.address.startswith("127.") or ":" in self.address
+
+    def url(self, local_port: int, token: str) -> str:
+        """Return the address for the browser."""
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://127.0.0.1:{local_port}{self.base_url}lab?token={quote(token, safe='')}"
+
+
+def read_port(word: str) -> tuple[int, int] | None:
+    """Read ``6006`` or ``6006:16006``, a port of the node and its number here (0: the same); else ``None``."""
+    numbers = [int(part) if part.isascii() and part.isdecimal() and len(part) < 6 else 0 for part in word.split(":")]
+    if len(numbers) > 2 or not all(0 < number < 65536 for number in numbers):
+        return None
+    return numbers[0], numbers[1] if len(numbers) == 2 else 0
+
+
+def why_not(port: int) -> str:
+    """Return why a port of this machine cannot be had."""
+    with contextlib.suppress(OSError), socket.socket() as attempt:
+        try:
+            attempt.bind(("127.0.0.1", port))
+        except PermissionError:
+            return f"Port {port} of this machine is kept for the system, as those below 1024 are."
+    return f"Port {port} of this machine is taken."
+
+
+class Tunnel:
+    """The ports of one session. ``lead_over`` gives them a way to the node, again and again while the session lives.
+
+    Who connects while there is no way waits for it, at most ``HOLD`` seconds.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._link: Link | None = None
+        self._servers: dict[object, Any] = {}
+        self.address = "127.0.0.1"  # of the node, on which forwarded ports are reached
+        self._closed = False
+
+    def lead_over(self, link: Link) -> None:
+        """From now on use this link, which the tunnel then owns; connections over an older one end."""
+        with self._changed:
+            old, self._link = self._link, link
+            closed = self._closed
+            self._changed.notify_all()
+        for one in (old, link if closed else None):
+            if one is not None:
+                one.close()
+
+    def jupyter(self, endpoint: Endpoint, wish: int = 0) -> int:
+        """Return the port here that leads to Jupyter; the same one when Jupyter has moved to another node or port.
+
+        ``wish``: its number where that is free; 0: any.
+        """
+        self.address = endpoint.address
+        return self._open("jupyter", (endpoint.address, endpoint.port), wish)
+
+    def forward(self, port: int, local: int = 0) -> int:
+        """Return a port here that leads to a port of the node, on the address where Jupyter listens.
+
+        It has the number ``local``, else (0) the same one, where that is free.
+        """
+        return self._open((port, local or port), (self.address, port), local or port)
+
+    def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
+        server = self._servers.get(name)
+        if server is None:
+            server = self._servers[name] = _listen(self, wish)
+            threading.Thread(target=server.serve_forever, args=(0.1,), name="tunnel", daemon=True).start()
+        with self._changed:
+            server.target = target
+            self._changed.notify_all()
+        return int(server.local_port)
+
+    @property
+    def alive(self) -> bool:
+        """Whether bytes can pass now, as far as is known."""
+        link = self._link
+        return link is not None and link.alive
+
+    def interrupt(self) -> None:
+        """Jupyter is on its way to another node: who connects waits until ``jupyter`` tells where it is."""
+        with self._changed:
+            if "jupyter" in self._servers:
+                self._servers["jupyter"].target = None
+
+    def connect(
+        self, target: Callable[[], tuple[str, int] | None], wanted: Callable[[], bool] = lambda: True
+    ) -> ByteStream:
+        """Open a connection to the node's ``target``, as soon as there is a way and it is known.
+
+        ``wanted``: whether anybody still waits for it. Raises ``OSError``.
+        """
+        deadline = time.monotonic() + HOLD
+        while time.monotonic() < deadline:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or (self.alive and target() is not None), 1.0)
+                link, address = self._link, target()
+            if self._closed:
+                break
+            if link is None or not link.alive or address is None:
+                if not wanted():
+                    break
+                continue
+            try:
+                return link.open(address)
+            except (ConnectionRefusedError, PermissionError):  # the far end's own word
+                raise
+            except OSError:  # the way has just broken, or is silent: there may soon be another one
+                with self._changed:
+                    self._changed.wait_for(lambda old=link: self._closed or self._link is not old, 0.5)  # type: ignore[misc]
+        raise TimeoutError("there is no way to the node")
+
+    def close(self) -> None:
+        """Close every port and connection; may be called twice."""
+        with self._changed:
+            self._closed = True
+            link, self._link = self._link, None
+            self._changed.notify_all()
+        while self._servers:
+            _, server = self._servers.popitem()
+            with contextlib.suppress(OSError):
+                server.shutdown()
+                server.server_close()
+        if link is not None:
+            link.close()
+
+
+class SameMachine(Tunnel):
+    """The job runs on this very machine: its ports are our ports, but for one that is to have another number."""
+
+    def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
+        if name == "jupyter" or wish in (0, target[1]):
+            return target[1]
+        return super()._open(name, target, wish)
+
+
+def _listen(tunnel: Tunnel, wish: int) -> Any:
+    """Return sshtunnel's server, mended, on a port of 127.0.0.1; the system chooses it, so sessions never clash."""
+    import sshtunnel
+
+    class Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
+        """One connection. sshtunnel's own ends both directions when one has ended, and what was to come is lost."""
+
+        def handle(self) -> None:
+            # Nagle's algorithm against delayed acknowledgements costs up to 40 ms
+            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            try:
+                far = tunnel.connect(lambda: self.server.target, lambda: not _has_hung_up(self.request))
+            except OSError:
+                _reset(self.request)
+            else:
+                relay(self.request, far)
+
+    class Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
+        """Listens. sshtunnel's own lets five connections wait, and a page opens more at once."""
+
+        request_queue_size = 128
+        daemon_threads = True
+        # on Windows this would let another program share the port
+        allow_reuse_address = os.name != "nt"
+        target: tuple[str, int] | None = None
+
+    for port in dict.fromkeys((wish, 0)):
+        try:
+            # with a logger, or sshtunnel makes one that writes to the user's terminal
+            return Server(("127.0.0.1", port), Handler, logger=logging.getLogger("sshtunnel"))
+        except OSError as error:
+            problem = error
+    raise NodeUnreachable("The tunnel's local port could not be opened.", why=str(problem))
+
+
+def relay(near: socket.socket, far: ByteStream) -> None:
+    """Carry bytes both ways until both directions have ended, each for itself.
+
+    A connection that breaks on one side is broken off on the other too, and never ended as if all had been said: a
+    download cut in the middle must not look complete.
+    """
+    broken = threading.Event()
+
+    def carry(source: Any, sink: Any) -> None:
+        try:
+            while data := source.recv(PIECE):
+                sink.sendall(data)
+            if not broken.is_set():
+                sink.shutdown(socket.SHUT_WR)
+        except Exception:  # not only an OSError: paramiko has others
+            if not broken.is_set():
+                broken.set()
+                with contextlib.suppress(Exception):  # wakes the other direction, as the last line does
+                    far.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(Exception):
+                    far.close()
+                with contextlib.suppress(OSError):
+                    near.shutdown(socket.SHUT_RD)
+
+    outward = threading.Thread(target=carry, args=(near, far), daemon=True)
+    outward.start()
+    carry(far, near)
+    outward.join()
+    with contextlib.suppress(Exception):
+        far.close()
+    if broken.is_set():
+        _reset(near)
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    """Tell, without waiting, whether the other end has closed a connection on which nothing was read yet."""
+    try:
+        readable, _, _ = select.select([connection], [], [], 0)
+        return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
+    except ValueError:  # more connections than select can look at
+        return False
+    except OSError:
+        return True
+
+
+def _reset(connection: socket.socket) -> None:
+    """Close a connection as broken."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
+        connection.close()
+
+
+def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: float = 20.0) -> None:
+    """Ask Jupyter for its status through the tunnel until it answers, at most ``patience`` seconds.
+
+    Raises ``JupyterSilent`` where it does not, or refuses our token.
+    """
+    import http.client
+
+    deadline = time.monotonic() + patience
+    pause = 0.01
+    while True:
+        try:
+            status = _status(local_port, endpoint, token)
+        except (OSError, http.client.HTTPException) as error:
+            problem: LauncherError = JupyterSilent(
+                "JupyterLab runs, but does not answer through the tunnel.", why=repr(error)
+            )
+        else:
+            if status == 200:
+                return
+            problem = JupyterSilent(
+                f"What listens on the session's port answers {status} and not as our JupyterLab would.",
+                mend="another program may have taken the port; start again",
+            )
+            if status in (401, 403):
+                raise problem
+        if time.monotonic() > deadline:
+            raise problem
+        time.sleep(pause)  # Jupyter writes its port file about 10 ms before it answers
+        pause = min(2 * pause, 0.5)
+
+
+def _status(port: int, endpoint: Endpoint, token: str) -> int:
+    import http.client
+
+    if endpoint.secure:
+        import ssl
+
+        # the certificate is for the node's public name; the way there is our own tunnel
+        context = ssl._create_unverified_context()  # noqa: S323
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            "127.0.0.1", port, timeout=5, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    with contextlib.closing(connection):
+        connection.request("GET", f"{endpoint.base_url}api/status", headers={"Authorization": f"token {token}"})
+        return connection.getresponse().status

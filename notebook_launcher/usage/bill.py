@@ -1,0 +1,128 @@
+"""The bill of a session that is over: what it asked for, what it used, what it cost. Pure.
+
+Three things tell: Slurm's accounting, the samples that the job took of itself, and what was asked for. Any of them may
+be missing; what nobody tells is ``None`` and never a guess.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.request import Request
+from notebook_launcher.core.usage_samples import Sample
+from notebook_launcher.profiles.models import Price
+from notebook_launcher.schedulers.base import Accounted
+from notebook_launcher.session.record import SessionRecord
+from notebook_launcher.usage.pricing import Share, cost_of, share_of, type_asked
+from notebook_launcher.usage.recommendations import next_time
+from notebook_launcher.usage.totals import Use, add_up, last_run
+
+_MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was found out. ``wall``: seconds by the job's own clock; ``node``: where it ran."""
+
+    accounted: Accounted | None = None
+    samples: Sequence[Sample] = ()
+    wall: float | None = None
+    node: str | None = None
+
+
+def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None) -> events.Bill | None:
+    """Return the bill of a session that is over, ``None`` for one that never ran, as far as anybody knows."""
+    told, request, flags = facts.accounted, Request(record.flags), record.flags
+    use = add_up(last_run(facts.samples))
+    wall = told.wall if told and told.complete else None
+    wall = wall or int(facts.wall or 0) or (told.wall if told else None) or int(use.seconds)
+    if not wall:
+        return None
+    shared = record.scheduler != "local"  # there a job is given its share; else nothing is asked for but time
+    limit = request.walltime
+    gpus = told.gpus if told and told.gpus is not None else request.gpus if shared else use.gpus
+    cores = told.cores if told else None
+    peaks = [peak for peak in (told.memory_peak if told else None, use.memory_peak) if peak]
+    energy, energy_of = _energy(told, use)
+    gpu_type = (told.gpu_type if told else None) or type_asked(flags)
+    bill = events.Bill(
+        session=record.id,
+        job=job,
+        wall=wall,
+        walltime=(told.walltime if told else None) or (int(limit.total_seconds()) if limit else None),
+        cores=cores,
+        cpu_used=_cpu_used(told, use),
+        cpu_reserved=told.cpu_reserved if told else None,
+        memory_peak=max(peaks, default=None),
+        memory_asked=((told.memory_asked if told else None) or _memory_of(flags)) if shared else None,
+        gpus=gpus,
+        gpu_percent=use.gpu_percent,
+        gpu_memory_peak=use.gpu_memory_peak,
+        gpu_memory_total=use.gpu_memory_total,
+        energy=energy,
+        energy_of=energy_of,
+        cost=_cost(price, flags, wall, told, Share(gpus, gpu_type=gpu_type, gpu_name=use.gpu_name)),
+        unit=price.unit if price else "",
+        measured=_measured(facts, use, gpus, accounting=record.scheduler == "slurm"),
+        advice=(),
+        node=facts.node,
+        gpu_type=gpu_type,
+    )
+    advice = next_time(bill, use, flags, told) if shared else ()
+    return dataclasses.replace(bill, advice=advice)
+
+
+# --- which figure counts -------------------------------------------------------------------------------------
+
+
+def _cpu_used(told: Accounted | None, use: Use) -> float | None:
+    """Return Slurm's figure; while that may grow, or where what was killed is not in it, the samples' if it is more."""
+    figures = [seconds for seconds in (told.cpu_used if told else None, use.cpu) if seconds is not None]
+    return max(figures, default=None)
+
+
+def _energy(told: Accounted | None, use: Use) -> tuple[float | None, str]:
+    if use.watt_hours:
+        return use.watt_hours, "GPUs"
+    return (told.joules / 3600, "node") if told and told.joules else (None, "")
+
+
+def _memory_of(flags: Mapping[str, str | None]) -> float | None:
+    """Return what ``--mem`` asks for in MiB; ``0`` is all of a node, and how much that is nobody tells."""
+    text = (flags.get("mem") or "").strip().upper().removesuffix("B")
+    unit = text[-1:] if text[-1:].isalpha() else ""
+    number = text.removesuffix(unit)
+    return int(number) * _MIB[unit] or None if number.isdecimal() and unit in _MIB else None
+
+
+def _cost(
+    price: Price | None, flags: Mapping[str, str | None], wall: int, told: Accounted | None, share: Share
+) -> float | None:
+    """Return what the time cost, earlier runs included; ``None`` where a number is missing that has a price."""
+    if price is None:
+        return None
+    cores, nodes, earlier = (told.cores, told.nodes, told.earlier) if told else (None, None, 0)
+    wish = share_of(Request(flags))
+    where = (told.partition,) if told and told.partition else wish.partitions
+    share = dataclasses.replace(share, cores=cores, nodes=nodes, feature=wish.feature, partitions=where)
+    return cost_of(price, share, wall + earlier)
+
+
+def _measured(facts: Facts, use: Use, gpus: int, *, accounting: bool) -> str:
+    """Return where the figures come from, in words. ``accounting``: whether the scheduler's was to tell."""
+    told = facts.accounted
+    samples = f"{use.count} sample{'' if use.count == 1 else 's'} of the job" if use.count else ""
+    sources = " and ".join(filter(None, ("Slurm's accounting" if told else "", samples)))
+    words = [f"by {sources}" if sources else "by the job's own clock"]
+    if use.count and use.gpu_percent is None and gpus:
+        words.append(f"no nvidia-smi and no rocm-smi told of GPUs on {facts.node or 'the node'}")
+    if told and not told.complete:
+        words.append("the last figures have not come to the accounting yet")
+    if accounting and told is None:
+        words.append("Slurm's accounting tells nothing of it")
+    if told and told.earlier:
+        words.append(f"the cost is that of earlier runs, too ({max(1, round(told.earlier / 60))} min)")
+    return "; ".join(words)

@@ -1,0 +1,335 @@
+"""The stories of looking at a session: how it is, what it used, what its job printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import shlex
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+from notebook_launcher.core.errors import ConnectionLost, NothingMeasured, UsageError
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.timestamps import iso
+from notebook_launcher.core.usage_samples import Sample
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.jobs.follow import Following, Line, read_lines
+from notebook_launcher.jobs.lookup import find_session
+from notebook_launcher.jobs.session_index import Entry, Reading, join
+from notebook_launcher.jobs.watcher import FileAppeared, StatusChanged
+from notebook_launcher.planning.plan import Place
+from notebook_launcher.session.connect import open_stage
+from notebook_launcher.session.context import Stage, View
+from notebook_launcher.session.record import Session
+from notebook_launcher.usage.series import Used, add_rows, used
+
+SHOWN_TIME = timedelta(hours=1)  # by status; the rest is usage's
+SHOWN_BYTES = 2_000_000  # of usage.csv, from its end: an hour of eight GPUs, sampled every second
+MOST_BYTES = 64_000_000
+EVERY = 4.5  # seconds between two looks at one's samples, at least: a little less than the usual time between two
+LINES = 200  # of a log
+#: what JupyterLab tells in every session, for ``grep -E`` and Python: of language servers that nobody asked for, and
+#: of the job script's own try as a stranger; what it calls an error says the line after it in full
+_NOISE = r"Skipped non-installed server\(s\): |wrote error: 'Forbidden'|403 GET [^ ]*/api/status\?as-a-stranger "
+
+
+def status(
+    place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, *, watch: bool = False
+) -> None:
+    """Show how a session is and what it used in its last hour; ``watch``: again and again until its end or Ctrl-C."""
+    with open_stage(place, view, prompts, interrupts) as stage:
+        look = _Look(stage, *find_session(stage, prefix, ended_too=True))
+        look.read()
+        look.show()
+        if watch and look.is_live:
+            interrupts.defer()
+            look.go_on()
+
+
+def usage(
+    place: Place,
+    prefix: str,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    *,
+    plot: Path | None = None,
+    csv: Path | None = None,
+    force: bool = False,
+) -> None:
+    """Show what a session used over its whole time, or write it: ``plot``, ``csv`` are files to be written here.
+
+    Raises ``UsageError`` for a file that is there already (but for ``force``) or cannot be, ``NothingMeasured``.
+    """
+    for path in filter(None, (plot, csv)):
+        _check_new(path, force=force)
+    if plot is not None:
+        from notebook_launcher.usage.plot import check_plot
+
+        check_plot(plot)
+    with open_stage(place, view, prompts, interrupts) as stage:
+        look = _Look(stage, *find_session(stage, prefix, ended_too=True))
+        rows = look.read(MOST_BYTES)
+        if not look.samples:
+            raise NothingMeasured(f"Session {look.session.id} has no samples of what it used.", why=look.why_nothing())
+        if csv is None and plot is None:
+            look.show(whole=True)
+        if csv is not None:
+            _write(csv, lambda new: new.write_text(rows, encoding="utf-8"))
+            view.show(events.Drawn(str(csv), f"{len(look.samples)} samples are in {csv}"))
+        if plot is not None:
+            _plot(look, plot)
+            view.show(events.Drawn(str(plot), f"The plot is in {plot}"))
+
+
+def logs(
+    place: Place,
+    prefix: str,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    *,
+    follow: bool = False,
+    lines: int = LINES,
+    everything: bool = False,
+) -> None:
+    """Show the last ``lines`` of what a session's job printed (0: all); ``follow``: go on until its end or Ctrl-C.
+
+    Lines that are not shown do not count.
+
+    ``everything``: also what JupyterLab says in every session, and nobody needs.
+    """
+    with open_stage(place, view, prompts, interrupts) as stage:
+        session, entry = find_session(stage, prefix, ended_too=True)
+        interrupts.defer()
+        paths = _log_files(stage, session, entry.seen.node)
+        noise = "" if everything else _NOISE
+        shown = _ShownLines(view, several=len(paths) > 1, noise=noise)
+        first = -lines if lines > 0 else 1
+        if follow and entry.live:
+            _follow(stage, session, entry, paths, first, shown)
+        else:
+            for line in read_lines(stage, paths, first, noise):
+                shown.show(line)
+            if not shown.count and not interrupts.wishes_to_end:
+                view.show(events.Noted(_why_no_log(entry, paths)))
+
+
+# --- how a session is ---
+
+
+class _Look:
+    """One session: what is known of it, and its samples."""
+
+    def __init__(self, stage: Stage, session: Session, entry: Entry) -> None:
+        self.session = session
+        self._stage, self._entry = stage, entry
+        self._told: StatusChanged | None = None
+        self._read_to = 0  # lines of usage.csv
+        self.samples: list[Sample] = []
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it has not ended, as far as is known."""
+        return self._entry.live
+
+    @property
+    def where(self) -> str:
+        """Where it runs or ran, as words to be added."""
+        return f" on {self._entry.seen.node}" if self._entry.seen.node else ""
+
+    @property
+    def _file(self) -> str:
+        return f"{self.session.directory}/usage.csv"
+
+    def read(self, most: int = SHOWN_BYTES) -> str:
+        """Read the samples that there are, from at most so many bytes at the file's end, and return their rows."""
+        answer = self._stage.host.run(["sh", "-c", _READ_ROWS, "read-rows", self._file, str(most)])
+        count, _, rows = answer.stdout.partition("\n")
+        self._read_to = int(count) if count.strip().isdecimal() else 0
+        add_rows(self.samples, rows.splitlines())
+        return rows
+
+    def show(self, *, whole: bool = False) -> None:
+        """Show the session, with what it used in its last hour, or in its ``whole`` time."""
+        record, shown = self.session.record, self.used(None if whole else SHOWN_TIME)
+        self._stage.view.show(
+            events.Status(
+                self._entry.seen,
+                _as_typed(record.flags),
+                record.log,
+                record.launcher,
+                record.idle_stop,
+                iso(shown.since),
+                iso(shown.until),
+                shown.series,
+                whole,
+                shown.notes,
+            )
+        )
+
+    def used(self, window: timedelta | None = None, **settings: int) -> Used:
+        """Return what it used."""
+        return used(self.samples, self.session.record.flags, window=window, **settings)
+
+    def why_nothing(self) -> str:
+        """Return why there are no samples."""
+        state = self._entry.seen.state
+        if state == "waiting":
+            return "Its job has not begun."
+        if state in ("starting", "running"):
+            return "Its job has written none yet; the first comes some seconds after it has begun."
+        return "Its job has written none: it did not come to that, or the profile switches it off (usage_seconds = 0)."
+
+    def go_on(self) -> None:
+        """Show the session again and again, until its end or an interrupt."""
+        following = Following(self._stage, self.session, [(self._file, self._read_to + 1)])
+        shown_at, is_new = time.monotonic(), False
+        for item in _with_advice(following, f"status --watch {self.session.id}"):
+            if isinstance(item, Line):
+                add_rows(self.samples, [item.text])
+                is_new = True
+            told = self._learn(item)
+            if told or (is_new and time.monotonic() - shown_at >= EVERY):
+                self.show()
+                shown_at, is_new = time.monotonic(), False
+        if following.ended and is_new:
+            self.show()
+
+    def _learn(self, item: object) -> bool:
+        """Take what the job or the scheduler says, and tell whether that is news."""
+        before, record = self._entry.seen, self._entry.record
+        if isinstance(item, StatusChanged):
+            self._told = item
+        elif isinstance(item, FileAppeared) and item.name == "started":  # it may be another run
+            record = dataclasses.replace(record, started=item.data, endpoint=None, exited=None)
+        elif isinstance(item, FileAppeared) and item.name == "endpoint":
+            record = dataclasses.replace(record, endpoint=item.data)
+        elif isinstance(item, FileAppeared) and item.name == "exit":
+            record = dataclasses.replace(record, exited=item.data)
+        else:
+            return False
+        if self._told is None or record.queue is None:
+            self._entry = dataclasses.replace(self._entry, record=record)
+            return False
+        status = self._told.status
+        told = {record.queue: {status.job.id: status} if status else {}}
+        self._entry = join(Reading((record,)), told, self._stage.clock()).entries[0]
+        return self._entry.seen != before
+
+
+# The count first, and no line that comes meanwhile. On one line: csh, as a login shell, cannot quote more.
+_READ_ROWS = (
+    '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; echo $have; '
+    'head -n $have -- "$1" 2>/dev/null | tail -c "$2" 2>/dev/null'
+)
+
+
+def _as_typed(flags: dict[str, str | None]) -> str:
+    return shlex.join(f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items()))
+
+
+def _with_advice(following: Following, command: str) -> Iterable[object]:
+    """Pass on what comes; a connection that is lost for good ends with the command to go on with."""
+    try:
+        yield from following.items()
+    except ConnectionLost as error:
+        mend = f"the session is not touched by that; go on with: launch-notebook {command}"
+        raise ConnectionLost(error.what, why=error.why, mend=mend) from None
+
+
+# --- files here ---
+
+
+def _check_new(path: Path, *, force: bool) -> None:
+    """See that a file can be written. Raises ``UsageError``."""
+    if path.is_dir() or (path.exists() and not force):
+        raise UsageError(f"{path} is there already.", mend="another name, or --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"There is no folder {path.absolute().parent}.", mend=f"make it: mkdir -p {path.parent}")
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """Have a file written beside and moved into place: it is there whole, or not at all. Raises ``UsageError``."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+        os.close(descriptor)
+        new = Path(name)
+        try:
+            write(new)
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path} could not be written.", why=error.strerror or str(error)) from None
+
+
+def _plot(look: _Look, path: Path) -> None:
+    from notebook_launcher.usage import plot as plotting
+
+    record = look.session.record
+    what = f"{record.environment or record.program}, {_as_typed(record.flags)}"
+    title = f"Session {record.id}{look.where}\n{what if len(what) <= 100 else what[:99] + '…'}"
+    shown = look.used(values=plotting.VALUES)
+    _write(path, lambda new: plotting.draw(shown, title, new, path.suffix.lower()))
+
+
+# --- what its job printed ---
+
+
+def _log_files(stage: Stage, session: Session, node: str | None) -> list[str]:
+    """Return where the job prints to, its output first; none where the name cannot be told yet."""
+    record = session.record
+    if session.job is None:
+        return [record.log]
+    flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or session.id}
+    found = stage.scheduler.log_files(flags, session.job, user=stage.site.user, node=node)
+    return [stage.site.expand(path) for path in reversed(found)]
+
+
+class _ShownLines:
+    """Shows lines of one log, or of several, each with its name where they take turns."""
+
+    def __init__(self, view: View, *, several: bool, noise: str) -> None:
+        self._view, self._several, self.noise = view, several, noise
+        self._last = ""
+        self.count = 0
+
+    def show(self, line: Line) -> None:
+        """Show a line, unless it is only noise."""
+        self.count += 1
+        if self.noise and re.search(self.noise, line.text):
+            return
+        if self._several and line.path != self._last:
+            self._last = line.path
+            self._view.show(events.Logged(f"==> {line.path} <=="))
+        self._view.show(events.Logged(line.text))
+
+
+def _follow(stage: Stage, session: Session, entry: Entry, paths: Sequence[str], first: int, shown: _ShownLines) -> None:
+    job = session.job
+    if entry.seen.state == "waiting":
+        why = f" ({entry.seen.about})" if entry.seen.about else ""
+        stage.view.show(events.Noted(f"Job {job} has not begun{why}: its log is shown as it comes. Ctrl-C ends that."))
+    following = Following(stage, session, [(path, first) for path in paths], shown.noise)
+    is_said = entry.seen.state == "waiting"
+    for item in _with_advice(following, f"logs -f {session.id}"):
+        if isinstance(item, Line):
+            shown.show(item)
+        elif item is None and not shown.count and not is_said:
+            is_said = True
+            stage.view.show(events.Noted("Nothing was printed yet; it is shown as it comes. Ctrl-C ends that."))
+    if following.ended:
+        stage.view.show(events.Noted(f"The session has ended: job {job} is over."))
+
+
+def _why_no_log(entry: Entry, paths: Sequence[str]) -> str:
+    if entry.seen.state == "waiting":
+        return f"Job {entry.session.job} has not begun, so there is no log yet."
+    where = " and ".join(paths) if paths else entry.session.record.log
+    return f"Nothing was printed to {where}."

@@ -1,0 +1,114 @@
+"""What the samples of a session add up to, and quantities as people say them; pure."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from notebook_launcher.core.usage_samples import GpuSample, Sample
+
+GAP = 900.0  # seconds, and ten times the usual pause between two samples: in a longer one nobody knows what happened
+OCCUPIED = 500.0  # MiB on a GPU with which something was loaded; a driver takes some by itself
+
+
+@dataclass(frozen=True)
+class Use:
+    """What the samples add up to; ``None``: not told. Seconds, MiB, watt-hours.
+
+    ``seconds``: the time that they cover, ``gpu_seconds``: in which they tell of GPUs. ``gpus``: how many were seen,
+    ``idle_gpus``: on which nothing ever ran or was loaded.
+    """
+
+    count: int = 0
+    seconds: float = 0.0
+    cpu: float | None = None
+    cores_peak: float | None = None
+    memory_peak: float | None = None
+    gpus: int = 0
+    gpu_seconds: float = 0.0
+    idle_gpus: int = 0
+    gpu_name: str = ""
+    gpu_percent: float | None = None
+    gpu_memory_peak: float | None = None
+    gpu_memory_total: float | None = None
+    watt_hours: float | None = None
+
+
+def add_up(samples: Sequence[Sample]) -> Use:
+    """Return what samples add up to: each counts for the time since the one before it."""
+    weights = time_of_each(samples)
+    told = [(sample, weight) for sample, weight in zip(samples, weights, strict=True)]
+    cpu = [sample.cpu_cores * weight for sample, weight in told if sample.cpu_cores is not None]
+    seen = [(gpu, weight) for sample, weight in told for gpu in sample.gpus]
+    busy = [(gpu.percent, weight) for gpu, weight in seen if gpu.percent is not None]
+    watts = [gpu.watts * weight for gpu, weight in seen if gpu.watts is not None]
+    most = max((gpu for gpu, _ in seen), key=lambda gpu: gpu.memory_mib or 0.0, default=None)
+    indices = {gpu.index for gpu, _ in seen}
+    return Use(
+        count=len(samples),
+        seconds=sum(weights),
+        cpu=sum(cpu) if cpu else None,
+        cores_peak=max((sample.cpu_cores for sample in samples if sample.cpu_cores is not None), default=None),
+        memory_peak=max((sample.memory_mib for sample in samples if sample.memory_mib is not None), default=None),
+        gpus=len(indices),
+        gpu_seconds=sum(weight for sample, weight in told if any(gpu.percent is not None for gpu in sample.gpus)),
+        idle_gpus=len(indices - {gpu.index for gpu, _ in seen if _works(gpu)}),
+        gpu_name=most.name if most else "",
+        gpu_percent=_mean(busy),
+        gpu_memory_peak=most.memory_mib if most else None,
+        gpu_memory_total=most.memory_total_mib if most else None,
+        watt_hours=sum(watts) / 3600 if watts else None,
+    )
+
+
+def last_run(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """Return the samples since the job was last put back into the queue, which counts its seconds anew."""
+    for place in range(len(samples) - 1, 0, -1):
+        if samples[place].seconds < samples[place - 1].seconds:
+            return samples[place:]
+    return samples
+
+
+def time_of_each(samples: Sequence[Sample]) -> list[float]:
+    """Return the seconds that each sample stands for; one after a gap for as many as usual.
+
+    A job that was put back into the queue counts its seconds anew.
+    """
+    if not samples:
+        return []
+    since = [samples[0].seconds, *(b.seconds - a.seconds for a, b in itertools.pairwise(samples))]
+    between = [seconds for seconds in since[1:] if seconds > 0]
+    usual = statistics.median(between) if between else max(since)
+    return [seconds if 0 <= seconds <= max(GAP, 10 * usual) else usual for seconds in since]
+
+
+def _works(gpu: GpuSample) -> bool:
+    return gpu.percent is None or gpu.percent > 0 or (gpu.memory_mib or 0.0) > OCCUPIED
+
+
+def _mean(weighted: Sequence[tuple[float, float]]) -> float | None:
+    seconds = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted) / seconds if seconds else None
+
+
+# --- as people say it ----------------------------------------------------------------------------------------
+
+
+def span(seconds: float) -> str:
+    """Return a time that has passed: ``40 s``, ``20 min``, ``1 h 12 min``, ``3 days 4 h``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
+    counts = [(days, "day" if days == 1 else "days"), (hours, "h"), (0 if days else rest, "min")]
+    return " ".join(f"{count} {unit}" for count, unit in counts if count)
+
+
+def gigabytes(mib: float) -> str:
+    """Return memory as a number of the ``G`` that Slurm's flags are in: ``0.4``, ``3.1``, ``55``."""
+    number = mib / 1024
+    text = f"{number:.2f}" if number < 0.1 else f"{number:.1f}" if number < 10 else f"{number:.0f}"
+    return text.removesuffix(".0")
