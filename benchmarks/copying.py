@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.cluster import PracticeCluster  # noqa: E402
+from tests.practice_cluster import PracticeCluster  # noqa: E402
 
 ENGINES = ("paramiko", "openssh")
 

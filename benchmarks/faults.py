@@ -17,10 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.browsing import Tab, chromium
-from tests.cluster import PracticeCluster
+from tests.cluster_tests.jupyterlab_page import Tab, chromium
+from tests.cluster_tests.network_faults import LONG, QUICK, Fault, usable_again
 from tests.conftest import clear, launch, write_profile
-from tests.faults import LONG, QUICK, Fault, usable_again
+from tests.practice_cluster import PracticeCluster
 
 
 def measure(cluster: PracticeCluster, engine: str, fault: Fault) -> float:

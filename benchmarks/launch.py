@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.cluster import PracticeCluster
+from tests.practice_cluster import PracticeCluster
 
 IMAGE = "/sw/images/jupyterlab.sif"
 

@@ -32,8 +32,8 @@ from typing import IO
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.cluster import PracticeCluster
 from tests.conftest import clear, write_profile
+from tests.practice_cluster import PracticeCluster
 
 FIRST_MINUTES = 5  # told apart: then everything is new, and the pauses are short
 WAITS = ["-p", "node", "-N", "2", "-t", "1:00:00"]  # what is full

@@ -30,7 +30,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.cluster import PracticeCluster  # noqa: E402
+from tests.practice_cluster import PracticeCluster  # noqa: E402
 
 MIB = 1024 * 1024
 CHROMIUM = "/usr/bin/chromium"

@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["PRACTICE_CLUSTER_ROOT"] = f"/var/tmp/notebook-launcher-practice-{_worker}"
 
-from tests.browsing import chromium
-from tests.cluster import PracticeCluster
-from tests.cluster.layout import BOXES, COMPUTE_NODES, USERS
-from tests.cluster.slurm import CONFIGURATION
+from tests.cluster_tests.jupyterlab_page import chromium
+from tests.practice_cluster import PracticeCluster
+from tests.practice_cluster.layout import BOXES, COMPUTE_NODES, USERS
+from tests.practice_cluster.slurm import CONFIGURATION
 
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
 # program that is started here; these tests are about programs that get them.

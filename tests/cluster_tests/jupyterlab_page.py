@@ -1,0 +1,94 @@
+"""JupyterLab in a real browser on the laptop, as a person uses it: a page, a notebook, cells, a kernel's variable."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.practice_cluster import PracticeCluster
+
+CHROMIUM = Path("/usr/bin/chromium")
+# as root there is no sandbox; nothing is to be looked up outside of the laptop's network
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]  # fmt: skip
+
+
+@contextlib.contextmanager
+def chromium(cluster: PracticeCluster, folder: Path) -> Iterator[Browser]:
+    """Debian's Chromium with the laptop's network, which reaches the login node and nothing else."""
+    assert CHROMIUM.exists(), "install Debian's chromium (tests/packages.sh does)"
+    wrapper = folder / "chromium"
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(cluster.laptop_argv([str(CHROMIUM)]))} "$@"\n')
+    wrapper.chmod(0o755)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(wrapper), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def run_cell(page: Page, number: int, code: str, seconds: float = 60.0) -> str:
+    """Type into the cell, press Shift+Enter, and return what it printed."""
+    type_into_cell(page, number, code)
+    return output_of_cell(page, number, seconds)
+
+
+def type_into_cell(page: Page, number: int, code: str) -> None:
+    """Type into the cell and press Shift+Enter."""
+    page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".cm-content").click(timeout=60_000)
+    page.keyboard.type(code)
+    page.keyboard.press("Shift+Enter")
+
+
+def output_of_cell(page: Page, number: int, seconds: float = 60.0) -> str:
+    """Wait until the cell has printed something, and return that."""
+    output = page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".jp-OutputArea-output").first
+    expect(output).to_be_visible(timeout=1000 * seconds)
+    return output.inner_text().strip()
+
+
+def new_notebook(page: Page, url: str) -> None:
+    """Open the address, and a notebook from the launcher tab."""
+    page.goto(url)
+    page.locator('.jp-LauncherCard[data-category="Notebook"]').first.click(timeout=60_000)
+    expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(1, timeout=60_000)
+    page.get_by_text("| Idle").wait_for(timeout=60_000)  # the kernel has started
+
+
+class Tab:
+    """A tab with a notebook whose kernel keeps a variable; it is never reloaded."""
+
+    def __init__(self, browser: Browser, url: str) -> None:
+        self.page = browser.new_page(viewport={"width": 1280, "height": 800})
+        self._cells = 0
+        new_notebook(self.page, url)
+        assert run_cell(self.page, 0, "kept = 40; kept") == "40"
+
+    def asks(self) -> None:
+        """Run one more cell, which needs the variable."""
+        self._cells += 1
+        type_into_cell(self.page, self._cells, f"kept + {self._cells}")
+
+    def is_answered(self, seconds: float = 60.0) -> None:
+        """Wait for what that cell prints."""
+        assert output_of_cell(self.page, self._cells, seconds) == str(40 + self._cells)
+
+    def is_stuck(self) -> bool:
+        """Whether JupyterLab is connected to its kernel and does not know what that one does.
+
+        What it asks first of all may have been lost as well, and it never asks that twice.
+        """
+        return self.page.get_by_text("| Unknown").is_visible()
+
+    def reconnects(self) -> None:
+        """Do what a person does then: Kernel, Reconnect to Kernel."""
+        self.page.get_by_role("menuitem", name="Kernel", exact=True).click()
+        self.page.get_by_role("menuitem", name="Reconnect to Kernel").click()
+
+    @property
+    def complaints(self) -> list[str]:
+        """What dialogs JupyterLab shows."""
+        return [dialog.inner_text() for dialog in self.page.locator(".jp-Dialog").all()]

@@ -1,0 +1,156 @@
+"""What happens to networks and login nodes while somebody works: each fault with how it begins and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.cluster_tests.jupyterlab_page import Tab
+from tests.conftest import Session
+from tests.practice_cluster import PracticeCluster
+
+LOGIN_SSHD = "sshd of the login node killed, started again after 3 s"
+MOVED = "login node's address changed"
+OTHER_LOGIN = "another login node behind the same name"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``name`` in words; ``strikes`` a context in which it lasts; ``noticed``: whether the user is told of it."""
+
+    name: str
+    strikes: Callable[[PracticeCluster, Session], contextlib.AbstractContextManager[None]]
+    noticed: bool = True
+
+
+def link_down(seconds: float, *, carrier: bool = True) -> Fault:
+    """The laptop's packets vanish for so long; without ``carrier`` it sees that its link is down."""
+
+    @contextlib.contextmanager
+    def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
+        with cluster.unplugged("laptop", carrier=carrier):
+            time.sleep(seconds)
+        yield
+
+    how = "" if carrier else " (cable pulled)"
+    # a network that is away for a moment comes back before anybody has to know
+    return Fault(f"link down for {seconds:.0f} s{how}", strike, noticed=seconds > 10)
+
+
+def sshd_restarted() -> Fault:
+    """The login node's sshd is killed with all its sessions, and started again after three seconds."""
+
+    @contextlib.contextmanager
+    def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
+        cluster.stop_sshd("login")
+        time.sleep(3)
+        cluster.start_sshd("login")
+        yield
+
+    return Fault(LOGIN_SSHD, strike)
+
+
+def sessions_killed() -> Fault:
+    """Only this user's SSH sessions on the login node are killed, as by an administrator or a time-out."""
+
+    @contextlib.contextmanager
+    def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
+        cluster.kill_connections("login", "alice")
+        yield
+
+    return Fault("the user's SSH sessions on the login node killed", strike)
+
+
+def node_sshd_restarted() -> Fault:
+    """The compute nodes' sshd is restarted with all its sessions."""
+
+    @contextlib.contextmanager
+    def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
+        for node in ("node1", "node2", "gpu1"):
+            cluster.restart_sshd(node)
+        yield
+
+    return Fault("sshd of the compute node restarted", strike)
+
+
+def login_moves(where: str, words: str) -> Fault:
+    """The login node's name leads elsewhere from now on, and its old connections die."""
+
+    @contextlib.contextmanager
+    def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
+        with cluster.login_moves_to(where):
+            if where == "login2":  # the other one went down
+                cluster.stop_sshd("login")
+            try:
+                yield
+            finally:
+                cluster.start_sshd("login")
+
+    return Fault(words, strike)
+
+
+def launcher_stopped(seconds: float) -> Fault:
+    """The launcher is stopped (SIGSTOP), as by a laptop that sleeps, and goes on later."""
+
+    @contextlib.contextmanager
+    def strike(_cluster: PracticeCluster, session: Session) -> Iterator[None]:
+        group = os.getpgid(_launcher(session))
+        os.killpg(group, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.killpg(group, signal.SIGCONT)
+        yield
+
+    return Fault(f"launcher stopped (SIGSTOP) for {seconds:.0f} s", strike, noticed=False)
+
+
+def _launcher(session: Session) -> int:
+    import psutil  # type: ignore[import-untyped]
+
+    children = [child for child in psutil.Process(session.child.pid).children(recursive=True)
+                if any("launch-notebook" in word for word in child.cmdline()) and "python" in child.name()]  # fmt: skip
+    return int((children or [psutil.Process(session.child.pid)])[-1].pid)
+
+
+STUCK_AFTER = 60.0  # seconds after which a person looks into the Kernel menu
+LINK_DOWN = "link down for 25 s"
+QUICK = (
+    link_down(5),
+    link_down(25),
+    link_down(16, carrier=False),
+    sshd_restarted(),
+    sessions_killed(),
+    node_sshd_restarted(),
+    login_moves("new-address", MOVED),
+    login_moves("login2", OTHER_LOGIN),
+    launcher_stopped(20),
+)
+LONG = (link_down(60), link_down(600), launcher_stopped(60))
+
+
+def usable_again(cluster: PracticeCluster, session: Session, tab: Tab, fault: Fault, patience: float = 150.0) -> float:
+    """Let a fault strike, and return the seconds from its end until a cell has found the kernel's variable.
+
+    ``patience``: JupyterLab itself lets more than a minute pass between two attempts once some have failed.
+    """
+    with fault.strikes(cluster, session):
+        began = time.monotonic()
+        if fault.noticed:
+            # what is mended within a blink may never have stood on the waiting line
+            session.saw("Connected again", patience)
+        while True:
+            tab.asks()
+            try:
+                tab.is_answered(15.0)
+                return time.monotonic() - began
+            except AssertionError:
+                # what a page sends in the moment in which Jupyter replaces the old connection may be lost in there; a
+                # person runs the cell again then
+                if time.monotonic() - began > patience:
+                    raise
+                if time.monotonic() - began > STUCK_AFTER and tab.is_stuck():
+                    print(f"{fault.name}: JupyterLab was stuck, and was reconnected to its kernel by hand")
+                    tab.reconnects()

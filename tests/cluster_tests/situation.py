@@ -1,0 +1,267 @@
+"""What a situation is made of: its circumstances, what is done meanwhile, and what the user sees in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from notebook_launcher.core.errors import LauncherError
+from tests.conftest import Session, fetch, wait_until
+from tests.practice_cluster import PracticeCluster
+
+Arrangement = Callable[[PracticeCluster], contextlib.AbstractContextManager[object]]
+# What is done during a launch; a text that it returns was shown to the user elsewhere.
+Act = Callable[[PracticeCluster, Session], str | None]
+
+
+class Part(Enum):
+    """Where in a session's life something happens, in the words of the documentation's headings."""
+
+    REFUSED = "Nothing is queued"
+    NEVER = "Queued, and could never start"
+    WAITS = "It has to wait"
+    ENDS = "The job ends, or the scheduler does"
+    SOFTWARE = "Something is missing or wrong on the compute node"
+    INTERRUPTED = "The launcher is interrupted"
+
+
+@dataclass(frozen=True)
+class When:
+    """As soon as something is printed that matches ``printed``, within so many ``seconds``, ``then`` is done."""
+
+    printed: str
+    then: Act
+    seconds: float = 30
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One situation.
+
+    ``provoked``: how, in words and commands; ``arguments``: those of launch-notebook, in which ``{}`` is what the
+    arrangement gives; ``sees``: a regular expression for each sentence that the user must have seen; ``ends``: the
+    error that the launch ends with, ``None`` where it ends well; ``arranged``: the circumstances; ``acts``: what is
+    done meanwhile, one after the other; ``each_slurm``: whether generations of Slurm differ in it; ``killed``: whether
+    the launcher is; ``alone``: whether other sessions would be disturbed, or would disturb it; ``long``: whether
+    it takes a minute or more.
+    """
+
+    part: Part
+    name: str
+    provoked: str
+    arguments: tuple[str, ...]
+    sees: tuple[str, ...]
+    ends: type[LauncherError] | None
+    arranged: Arrangement = contextlib.nullcontext
+    acts: tuple[When, ...] = ()
+    user: str = "alice"
+    box: str = "laptop"
+    each_slurm: bool = False
+    killed: bool = False
+    alone: bool = False
+    long: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """The code that the launch ends with; of one that was killed, what a shell says."""
+        return 137 if self.killed else self.ends.exit_code if self.ends else 0
+
+    @property
+    def folders(self) -> int:
+        """How many session folders it leaves: where a job was queued, the one with its log."""
+        return 0 if self.part is Part.REFUSED else 1
+
+
+# --- circumstances -------------------------------------------------------------------------------------------------
+
+
+def root_does(box: str, script: str, undo: str) -> Arrangement:
+    """Let root run a shell script in a box, and another one afterwards."""
+
+    @contextlib.contextmanager
+    def arranged(cluster: PracticeCluster) -> Iterator[None]:
+        try:
+            cluster.root(box, ["sh", "-euc", script], check=True)
+            yield
+        finally:
+            cluster.root(box, ["sh", "-euc", undo], check=True)
+
+    return arranged
+
+
+def together(*arrangements: Arrangement) -> Arrangement:
+    """Make several arrangements, in this order; what the last one gives counts."""
+
+    @contextlib.contextmanager
+    def arranged(cluster: PracticeCluster) -> Iterator[object]:
+        given: object = None
+        with contextlib.ExitStack() as stack:
+            for arrangement in arrangements:
+                given = stack.enter_context(arrangement(cluster))
+            yield given
+
+    return arranged
+
+
+def partition(name: str, setting: str, undo: str) -> Arrangement:
+    """Change one setting of a partition."""
+    change = f"scontrol update partitionname={name}"
+    return root_does("ctl", f"{change} {setting}", f"{change} {undo}")
+
+
+def away(box: str, *paths: str) -> Arrangement:
+    """Let programs or folders of a box be gone."""
+    hide, show = ("; ".join(f"mv {move.format(path)}" for path in paths) for move in ("{0} {0}.away", "{0}.away {0}"))
+    return root_does(box, hide, show)
+
+
+def job_of(user: str, *words: str, comes_to: str = "RUNNING", runs: str = "exec sleep 600") -> Arrangement:
+    """Let a user queue a job with these arguments of sbatch, and go on when its state is the given one.
+
+    Gives its number; it is cancelled in the end.
+    """
+
+    @contextlib.contextmanager
+    def arranged(cluster: PracticeCluster) -> Iterator[str]:
+        submit = ["sbatch", "--parsable", "--output=/dev/null", "--time=30", *words, "--wrap", runs]
+        job = cluster.run("login", user, submit, check=True).stdout.strip()
+        try:
+            look = ["squeue", "-h", "--states=all", "-j", job, "-o", "%T"]
+            wait_until(lambda: cluster.root("ctl", look).stdout.strip() == comes_to, 30, f"job {job} is {comes_to}")
+            yield job
+        finally:
+            cluster.root("ctl", ["scancel", job], check=True)
+
+    return arranged
+
+
+@contextlib.contextmanager
+def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
+    """Make a reservation ``past`` for a minute, and wait until it is over."""
+    words = ["ReservationName=past", "StartTime=now", "Duration=1", "Users=bob", "Nodes=node1", "CoreCnt=1"]
+    cluster.root("ctl", ["scontrol", "create", "reservation", *words], check=True)
+    wait_until(lambda: cluster.root("ctl", ["scontrol", "show", "reservation", "past"]).returncode != 0, 120, "its end")
+    yield
+
+
+def venv(name: str, jupyterlab: str) -> Arrangement:
+    """Give alice a virtual environment, a folder in her home, whose ``jupyter-lab`` is this shell script."""
+    folder = f"/home/alice/{name}"
+    make = (
+        f"mkdir -p {folder}/bin; cd {folder}/bin; ln -s /usr/bin/python3 python; "
+        f"echo 'PATH={folder}/bin:$PATH' >activate; "
+        f"cat >jupyter-lab <<'END'\n#!/bin/bash\n{jupyterlab}\nEND\n"
+        f"chmod 755 jupyter-lab; chown -R alice: {folder}"
+    )
+    return root_does("login", make, f"rm -rf {folder}")
+
+
+def slow_container_of(user: str, seconds: int) -> Arrangement:
+    """Let a user's containers on node1 take so long before they start."""
+    return _for_one("node1", "apptainer", user, f"sleep {seconds}")
+
+
+def failing_squeue_of(user: str) -> Arrangement:
+    """Let a user's squeue fail."""
+    words = "slurm_load_jobs error: Socket timed out on send/recv operation"
+    return _for_one("login", "squeue", user, f"echo {words} >&2; exit 1")
+
+
+def _for_one(box: str, program: str, user: str, first: str) -> Arrangement:
+    """Let a program of a box do something else first when this user runs it."""
+    script = f'#!/bin/sh\ntest "$(id -un)" != {user} || {{ {first}; }}\nexec /usr/bin/{program} "$@"\n'
+    path = f"/usr/local/bin/{program}"
+    return root_does(box, f"cat >{path} <<'END'\n{script}END\nchmod 755 {path}", f"rm {path}")
+
+
+# --- what is done meanwhile ----------------------------------------------------------------------------------------
+
+
+def press(keys: str) -> Act:
+    """Let the user press keys."""
+
+    def act(_cluster: PracticeCluster, session: Session) -> None:
+        session.send(keys)
+
+    return act
+
+
+def do(box: str, command: str, user: str = "root") -> Act:
+    """Let somebody run a command in a box; ``JOB`` stands for the launch's job."""
+
+    def act(cluster: PracticeCluster, session: Session) -> None:
+        words = ["sh", "-euc", re.sub(r"\bJOB\b", lambda _: session.job_id, command)]
+        cluster.run(box, user, words, login=user != "root", check=True)
+
+    return act
+
+
+def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 30) -> Act:
+    """Change the circumstances, act, and change them back as soon as something is printed that matches."""
+
+    def act(cluster: PracticeCluster, session: Session) -> None:
+        with arrangement(cluster):
+            for one in acts:
+                one(cluster, session)
+            session.expect(printed, timeout=seconds)
+
+    return act
+
+
+def killed_and_stopped(cluster: PracticeCluster, _session: Session) -> str:
+    """Kill the launcher, and let the user stop the session with another command."""
+    cluster.root("laptop", ["pkill", "-KILL", "-u", "alice", "-f", "/launch-notebook"], check=True)
+    stopped = cluster.run("laptop", "alice", ["launch-notebook", "stop"])
+    return f"{stopped.stdout}\n{stopped.stderr}"
+
+
+def killed_and_forgotten(cluster: PracticeCluster, session: Session) -> None:
+    """Kill all that runs of the job, and let nobody ask for it until the controller has forgotten it."""
+    with cluster.failing_squeue():
+        cluster.root("node1", ["pkill", "-KILL", "-u", "alice"], check=True)
+        look = ["scontrol", "show", "job", session.job_id]
+        wait_until(lambda: cluster.root("ctl", look).returncode != 0, 90, f"job {session.job_id} is forgotten")
+
+
+def still_answers(arrangement: Arrangement) -> Act:
+    """Change the circumstances, ask JupyterLab through the tunnel, and change them back."""
+
+    def act(cluster: PracticeCluster, session: Session) -> None:
+        session.url = re.findall(r"http://127\.0\.0\.1:\d+/lab\?token=[\w-]+", session.printed)[-1]
+        with arrangement(cluster):
+            assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+
+    return act
+
+
+READY = "ENTER ends"
+ERROR = "launch-notebook: "
+ENTER = When(READY, press("\n"))
+CTRL_C = press("\x03")
+
+
+# --- what was seen -------------------------------------------------------------------------------------------------
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+def shown(printed: str) -> list[str]:
+    """Return what a terminal showed, one after the other: each line, each change of the waiting line, whole errors."""
+    paragraphs: list[str] = []
+    for line in re.split(rf"[\n{SPINNER}]", printed):
+        text = re.sub(r"^ *\d+:\d\d  ", "", line.rstrip())
+        if re.match(r"\d+:\d\d(:\d\d)? left", text):  # the line that counts down while a session is held
+            continue
+        if text.startswith("  ") and paragraphs:
+            paragraphs[-1] += f"\n{text}"
+        elif text.strip() and text.strip() not in paragraphs[-1:]:
+            paragraphs.append(text.strip())
+    return paragraphs
+
+
+def matching(pattern: str, paragraphs: Sequence[str]) -> str | None:
+    """Return the last paragraph in which a pattern is found."""
+    return next((one for one in reversed(paragraphs) if re.search(pattern, one)), None)

@@ -1,0 +1,78 @@
+"""While a session is held, on the practice cluster: the last minute, other ports, the browser, several launchers."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+
+from tests.conftest import Session, assert_nothing_left, fetch, wait_until
+from tests.practice_cluster import PracticeCluster
+
+Start = Callable[..., Session]
+
+BROWSER = """\
+mkdir -p ~/bin && printf '#!/bin/sh\\nsleep 1; cat "${1#file://}" >~/browser-saw\\n' >~/bin/stand-in-browser
+chmod +x ~/bin/stand-in-browser; rm -f ~/browser-saw
+"""
+
+
+def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-t", "2", columns=80)
+    session.ready()
+    session.read_along()
+    session.saw(r"1:\d\d left · CPU \d")
+    node = re.findall(r"JupyterLab runs on (\w+)", session.printed)[0]
+    ports = start("forward", "6006:16006", "8787", session.session_id[-4:], columns=80)
+    ports.read_along()
+    ports.saw(f"Port 6006 of {node}: http://127.0.0.1:16006")
+    ports.saw(f"Port 8787 of {node}: http://127.0.0.1:8787")
+    assert fetch(cluster, "laptop", "http://127.0.0.1:16006")[0] == 0, "nothing listens there yet"
+    server = subprocess.Popen(
+        cluster.argv(node, "alice", ["python3", "-m", "http.server", "--bind", "127.0.0.1", "-d", "/usr", "6006"]),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(lambda: fetch(cluster, "laptop", "http://127.0.0.1:16006")[0] == 200, 20, "the server is reached")
+    server.terminate()
+
+    for terminal in (session, ports):
+        terminal.saw(r"1 minute left: job \d+ ends at \d\d:\d\d\.", timeout=70)
+        terminal.saw("start the same again:  launch-notebook --cluster practice -t 2")
+        terminal.saw(r"0:5\d left")
+        assert "5 minutes left" not in terminal.printed
+    ports.send("\n")
+    assert ports.end() == 0
+    assert "goes on without this terminal" in ports.printed
+    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+    session.send("\n")
+    assert session.end() == 0
+    server.wait(10)
+    assert_nothing_left(cluster)
+
+
+def test_open_reconnect_and_two_launchers_on_one_session(cluster: PracticeCluster, start: Start) -> None:
+    cluster.run("laptop", "alice", ["sh", "-c", BROWSER])
+    first = start("-t", "10")
+    url = first.ready()
+    first.read_along()
+    environment = {"TERM": "xterm-256color", "BROWSER": "/home/alice/bin/stand-in-browser"}
+    opened = Session(cluster.argv("laptop", "alice", ["launch-notebook", "open"], env=environment))
+    assert opened.end() == 0, opened.printed
+    assert "is held by another launch-notebook here" in opened.printed
+    saw = cluster.run("laptop", "alice", ["sh", "-c", "cat ~/browser-saw; ls ~/.cache/notebook-launcher"]).stdout
+    assert url in saw and "launch-notebook-" not in saw, "it has seen the address, and the page is gone"
+
+    first.send("d\n")
+    assert first.end() == 0
+    second = start("connect", first.session_id)
+    assert second.ready() == url, "an open tab goes on"
+    second.read_along()
+    third = start("connect", first.session_id)
+    assert third.ready() != url
+    third.read_along()
+    second.send("\n")
+    assert second.end() == 0
+    third.saw("was ended by another launch-notebook, on laptop")
+    assert third.end() == 0
+    assert_nothing_left(cluster)

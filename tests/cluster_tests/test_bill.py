@@ -1,0 +1,130 @@
+"""The bill on the practice cluster: what a real Slurm's accounting and the job's own samples tell of a real session."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import PROFILE, Session, assert_nothing_left, wait_until, write_profile
+from tests.practice_cluster import PracticeCluster
+
+Start = Callable[..., Session]
+each_slurm = pytest.mark.each_slurm
+
+# a kernel that works for some seconds as soon as it starts
+_BURN = (
+    "import time\nuntil = time.process_time() + 3\nwhile time.process_time() < until:\n    pass\nopen('burnt', 'w')\n"
+)
+_STARTUP = ".ipython/profile_default/startup"
+
+
+@pytest.fixture
+def _priced(cluster: PracticeCluster) -> Iterator[None]:
+    price = 'usage_seconds = 1\nprice = { unit = "SBU", core_hour = 360 }\n'
+    write_profile(cluster, "laptop", "alice", price + PROFILE)
+    yield
+    write_profile(cluster, "laptop", "alice")
+
+
+@pytest.fixture
+def _busy_kernels(cluster: PracticeCluster) -> Iterator[None]:
+    script = f"mkdir -p ~/{_STARTUP} && cat >~/{_STARTUP}/burn.py && rm -f ~/burnt"
+    subprocess.run(cluster.argv("login", "alice", ["sh", "-c", script]), input=_BURN, text=True, check=True)
+    yield
+    cluster.run("login", "alice", ["sh", "-c", f"rm -f ~/{_STARTUP}/burn.py ~/burnt"])
+
+
+def burn(cluster: PracticeCluster, session: Session) -> None:
+    """Start a kernel, and wait until it has worked."""
+    url = session.api.replace("api/status", "api/kernels")
+    program = (
+        "import sys, urllib.request\n"
+        "url, token = sys.stdin.read().split()\n"
+        "urllib.request.urlopen(urllib.request.Request(url, b'{}', {'Authorization': 'token ' + token}), timeout=20)\n"
+    )
+    argv = cluster.argv("laptop", "alice", ["python3", "-c", program])
+    subprocess.run(argv, input=f"{url}\n{session.token}", text=True, check=True)
+    wait_until(
+        lambda: cluster.run("login", "alice", ["sh", "-c", "test -e ~/burnt"]).returncode == 0, 30, "the kernel worked"
+    )
+
+
+def bill(cluster: PracticeCluster, box: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return cluster.run(box, "alice", ["launch-notebook", "bill", *words])
+
+
+@each_slurm
+@pytest.mark.usefixtures("_priced", "_busy_kernels")
+def test_a_session_that_worked_shows_its_bill(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-t", "2:00:00", "-n", "2", "--mem", "1G")
+    session.ready()
+    burn(cluster, session)
+    session.send("\n")
+    assert session.end() == 0
+    printed = session.printed.partition("is gone.")[2]  # the end comes first
+    assert re.search(rf"Session {session.session_id} on node\d: \d+ s of 2 hours", printed)
+    busy = re.search(r"CPU .* of 2 cores busy: (\d+) s of CPU time", printed)
+    assert busy, printed
+    assert int(busy[1]) >= 3
+    assert re.search(r"Slurm's CPUTime says \d+", printed)
+    assert re.search(r"memory +0\.\d+ of 1 GiB at most", printed)
+    assert re.search(r"cost +\d.* SBU", printed)
+    assert re.search(r"by Slurm's accounting and \d+ samples? of the job", printed)
+    assert "next time" not in printed  # a session of some seconds says nothing about the next one
+    assert_nothing_left(cluster)
+
+    again = json.loads(bill(cluster, "login", "--json").stdout.splitlines()[-1])
+    assert (again["event"], again["session"], again["job"]) == ("bill", session.session_id, session.job_id)
+    assert again["cpu_used"] >= 3
+    assert again["cpu_reserved"] == 2 * again["wall"]
+    assert again["memory_asked"] == 1024
+    named = bill(cluster, "laptop", session.session_id[-4:])
+    assert f"Session {session.session_id} on node" in named.stdout
+
+
+@pytest.mark.usefixtures("_priced")
+def test_without_accounting_the_samples_make_a_bill(cluster: PracticeCluster, start: Start) -> None:
+    with cluster.no_accounting():
+        session = start("-t", "30", "-n", "1")
+        session.ready()
+        session.expect("CPU")  # the first sample has come
+        session.send("\n")
+        assert session.end() == 0
+        printed = session.printed.partition("is gone.")[2]
+        assert re.search(r"CPU +\d.* cores busy: \d+ s of CPU time", printed)
+        assert "CPUTime" not in printed
+        assert re.search(r"memory +\d\.\d+ GiB at most", printed)
+        folded = " ".join(printed.split())
+        assert "samples of the job; Slurm's accounting tells nothing of it" in folded
+        assert "cost" not in printed  # how many cores it had, nobody tells
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.usefixtures("_priced")
+def test_a_session_that_somebody_ended_has_a_bill_before_the_error(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-t", "30", "-n", "1")
+    session.ready()
+    running = bill(cluster, "laptop", session.session_id)
+    assert running.returncode == 2
+    assert "has not ended" in running.stderr
+    cluster.root("ctl", ["scancel", session.job_id], check=True)
+    session.expect(rf"Session {session.session_id} on node")
+    session.expect("was cancelled by root")
+    assert session.end() != 0
+    assert_nothing_left(cluster)
+
+
+def test_what_never_ran_has_no_bill(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-t", "30", "-n", "1", "-b", "now+1hour")
+    session.expect("begin time")
+    session.send("\x03")
+    assert session.end() == 130
+    assert "measured" not in session.printed
+    never = bill(cluster, "laptop", session.session_id)
+    assert never.returncode == 40
+    assert "never ran" in never.stderr
+    assert_nothing_left(cluster)

@@ -1,0 +1,240 @@
+"""Apptainer, Charliecloud and Podman on the practice cluster: each runs the same JupyterLab, and leaves nothing behind.
+
+Modules likewise: Lmod, and Environment Modules in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import PROFILE, Session, assert_nothing_left, people_processes, wait_until, write_profile
+from tests.practice_cluster import PracticeCluster
+
+pytestmark = pytest.mark.cluster
+Start = Callable[..., Session]
+NODES = ("node1", "node2", "gpu1")
+
+# Runs one cell, as a browser does: over a WebSocket of the server's. What it prints is printed.
+CELL = """
+import asyncio, json, sys, uuid
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.websocket import websocket_connect
+
+api, token, code = sys.argv[1:]
+headers = {"Authorization": "token " + token}
+
+async def main():
+    asked = HTTPRequest(api + "/kernels", method="POST", body="{}", headers=headers, request_timeout=60)
+    kernel = json.loads((await AsyncHTTPClient().fetch(asked)).body)["id"]
+    address = api.replace("http", "ws", 1) + "/kernels/" + kernel + "/channels"
+    socket = await websocket_connect(HTTPRequest(address, headers=headers))
+    number = uuid.uuid4().hex
+    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
+    header = {"msg_id": number, "session": number, "username": "", "msg_type": "execute_request", "version": "5.3"}
+    await socket.write_message(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": content,
+                                           "channel": "shell"}))
+    while True:
+        said = json.loads(await socket.read_message())
+        if said["parent_header"].get("msg_id") != number:
+            continue
+        if said["msg_type"] == "stream":
+            print(said["content"]["text"], end="")
+        elif said["msg_type"] == "error":
+            sys.exit(said["content"]["evalue"])
+        elif said["msg_type"] == "status" and said["content"]["execution_state"] == "idle":
+            return
+
+asyncio.run(asyncio.wait_for(main(), 60))
+"""
+
+LOOK = """
+import json, os, sys
+umask = os.umask(0)
+print(json.dumps({"python": sys.executable, "home": os.environ["HOME"], "folder": os.getcwd(), "user": os.getuid(),
+                  "umask": umask, "mine": os.environ.get("MINE"), "data": os.path.exists("/data/readme"),
+                  "home's files": os.path.exists(os.environ["HOME"] + "/.bashrc")}))
+"""
+
+RUNTIMES = {
+    "apptainer": "/sw/images/jupyterlab.sif",
+    "charliecloud": "/sw/images/jupyterlab.ch",
+    "podman": "localhost/jupyterlab:4",
+}
+ENVIRONMENTS = "".join(
+    f"""
+[environments.{name}]
+container = {json.dumps(image)}
+container_command = "{name}"
+bind = ["~/my data:/data"]
+env = {{ MINE = "it's $(mine)" }}
+"""
+    for name, image in RUNTIMES.items()
+)
+
+
+def run_cell(cluster: PracticeCluster, session: Session, code: str) -> str:
+    argv = cluster.laptop_argv([sys.executable, "-c", CELL, session.api.rpartition("/")[0], session.token, code])
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def alice(cluster: PracticeCluster) -> Iterator[PracticeCluster]:
+    """A cluster on which alice has environments for all three runtimes, and some data."""
+    cluster.run("login", "alice", ["sh", "-c", "mkdir -p 'my data'; touch 'my data/readme'"], check=True)
+    write_profile(cluster, "laptop", "alice", PROFILE + ENVIRONMENTS)
+    yield cluster
+    write_profile(cluster, "laptop", "alice")
+    cluster.run("login", "alice", ["rm", "-rf", "my data"], check=True)
+
+
+def containers(cluster: PracticeCluster, node: str) -> str:
+    """What Podman knows of on a node; to look, it leaves a process behind itself, which is ended."""
+    look = "podman ps --all --filter name=notebook-launcher --format '{{.Names}} {{.Status}}'; "
+    look += "pkill -KILL -u $(id -u) -f '^(/usr/bin/)?podman' || true"
+    return cluster.run(node, "alice", ["sh", "-c", look]).stdout.strip()
+
+
+def forget_containers(cluster: PracticeCluster) -> None:
+    forget = "podman system migrate; podman rm --all --force --time 0"
+    cluster.run("node1", "alice", ["sh", "-c", forget], check=True)
+
+
+def end(cluster: PracticeCluster, session: Session) -> None:
+    session.send("\n")
+    assert session.end() == 0
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_cell_runs_in_it_and_nothing_is_left(alice: PracticeCluster, start: Start, runtime: str) -> None:
+    session = start("-n", "1", "-w", "node1", "--", runtime)
+    session.ready()
+    found = json.loads(run_cell(alice, session, LOOK))
+    assert found == {
+        "python": "/opt/jupyterlab/bin/python3",
+        "home": "/home/alice",
+        "folder": "/home/alice",
+        "user": 2001,
+        "umask": 0o002,
+        "mine": "it's $(mine)",
+        "data": True,
+        "home's files": True,
+    }
+    end(alice, session)
+    assert containers(alice, "node1") == ""
+
+
+ZOMBIES = """
+import glob, os, time
+os.system("sh -c 'sleep 0.2 &'")
+time.sleep(0.7)
+print([line for file in glob.glob("/proc/[0-9]*/stat") if ") Z " in (line := open(file).read())])
+"""
+# of Podman's processes: its command, and not the one that holds the container and names it in its own words
+PODMANS_COMMAND = "^/usr/bin/podman .* run "
+
+
+@pytest.mark.parametrize("still_activating", [False, True])
+def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start, still_activating: bool) -> None:
+    """With JupyterLab running, or before anything there listens to a signal."""
+    slow = '\n[environments.podman]\nactivate = "exec sleep 300"\n' if still_activating else ""
+    profile = PROFILE + ENVIRONMENTS.replace("\n[environments.podman]\n", slow) if slow else PROFILE + ENVIRONMENTS
+    write_profile(alice, "laptop", "alice", profile)
+    session = start("-n", "1", "-w", "node1", "--", "podman")
+    if still_activating:
+        wait_until(lambda: any("sleep 300" in p for p in people_processes(alice, ("node1",))), 30, "the activation")
+    else:
+        session.ready()
+        assert run_cell(alice, session, ZOMBIES).strip() == "[]", "what loses its parent is looked after"
+    alice.root("node1", ["pkill", "-KILL", "-u", "alice", "-f", f"slurm_script|{PODMANS_COMMAND}"])
+    wait_until(lambda: not [p for p in people_processes(alice, ("node1",)) if "conmon" in p or "jupyter" in p], 20,
+               "the container to end by itself")  # fmt: skip
+    session.send("\x03")
+    session.end()
+    # What is not running can still stand in the records, and the process in which Podman rests is left, with the one
+    # that showed the image: there was nobody to look after them.
+    forget_containers(alice)
+    assert containers(alice, "node1") == ""
+    assert_nothing_left(alice)
+
+
+def test_podman_after_everything_was_killed(alice: PracticeCluster, start: Start) -> None:
+    """A scheduler that kills all of a job at once leaves a record that makes every later call of Podman's fail."""
+    hold = "podman run --rm --pull=never --network=host --cgroups=disabled localhost/jupyterlab:4 sleep 99"
+    names = "podman|podman pause|conmon|sleep|fuse-overlayfs"
+    script = f"{hold} & sleep 2; pkill -KILL -u $(id -u) -x '{names}'; ! podman image exists localhost/jupyterlab:4"
+    alice.run("node1", "alice", ["bash", "-c", script], check=True)
+    session = start("-n", "1", "-w", "node1", "--", "podman")
+    session.ready()
+    log = alice.run("login", "alice", ["sh", "-c", f"cat .notebook-launcher/sessions/{session.session_id}/job.log"])
+    assert "putting them right" in log.stdout and "goroutine" not in log.stdout
+    end(alice, session)
+    assert containers(alice, "node1") == ""
+    forget_containers(alice)
+    assert containers(alice, "node1") == ""
+
+
+def test_a_shell_beside_it_is_in_a_container_too(alice: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", "-w", "node1", "--", "podman")
+    session.ready()
+    argv = ["launch-notebook", "shell", "--command", "pwd; type -P jupyter-lab; echo $MINE", session.session_id]
+    done = alice.run("laptop", "alice", argv, timeout=60)
+    assert done.stdout.splitlines() == ["/home/alice", "/opt/jupyterlab/bin/jupyter-lab", "it's $(mine)"]
+    end(alice, session)
+    assert containers(alice, "node1") == ""
+
+
+def test_an_image_that_podman_does_not_have(alice: PracticeCluster, start: Start) -> None:
+    more = '\n[environments.none]\ncontainer = "localhost/none:1"\ncontainer_command = "podman"\n'
+    write_profile(alice, "laptop", "alice", PROFILE + ENVIRONMENTS + more)
+    session = start("-n", "1", "-w", "node1", "--", "none")
+    assert session.end() != 0
+    printed = " ".join(session.printed.split())
+    assert "There is no container image localhost/none:1 that podman knows on node1" in printed
+    assert_nothing_left(alice)
+
+
+# ------------------------------------------------------------------------------------------------------- modules
+
+YEAR = ("--module", "2025", "--module", "JupyterLab/4-year")
+
+
+def test_the_year_first_with_lmod_and_environment_modules(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", *YEAR)
+    session.ready()
+    end(cluster, session)
+    with cluster.environment_modules():
+        session = start("-n", "1", *YEAR)
+        session.ready()
+        end(cluster, session)
+        session = start("-n", "1", "--module", "broken/1")
+        assert session.end() != 0
+        assert "Module broken/1 could not be loaded" in session.printed
+
+
+def test_a_module_brings_the_container_command(alice: PracticeCluster, start: Start) -> None:
+    module = "#%Module1.0\nprepend-path PATH /home/alice/tools\n"
+    command = '#!/bin/sh\nexport BROUGHT_BY=module\nexec /usr/bin/ch-run "$@"\n'
+    make = f"mkdir -p mods tools; printf %s {shlex.quote(module)} >mods/runtime; printf %s {shlex.quote(command)} "
+    alice.run("login", "alice", ["sh", "-c", f"{make} >tools/ch-run; chmod +x tools/ch-run"], check=True)
+    more = """
+[environments.moduled]
+container = "/sw/images/jupyterlab.ch"
+container_command = "charliecloud"
+module_use = ["~/mods"]
+modules = ["runtime"]
+activate = "test $BROUGHT_BY = module"
+"""
+    write_profile(alice, "laptop", "alice", PROFILE + more)
+    session = start("-n", "1", "--", "moduled")
+    session.ready()
+    end(alice, session)
+    alice.run("login", "alice", ["rm", "-r", "mods", "tools"], check=True)

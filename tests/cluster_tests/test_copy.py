@@ -1,0 +1,99 @@
+"""Copies to and from the practice cluster: large ones that are cut, Ctrl-C, a full home, in a real terminal."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import Session
+from tests.practice_cluster import PracticeCluster
+
+CUT_AFTER = 200  # MiB of one GiB
+
+
+@pytest.fixture(autouse=True)
+def _cleared(cluster: PracticeCluster) -> Iterator[None]:
+    yield
+    for box in ("laptop", "login"):
+        cluster.run(box, "alice", ["sh", "-c", "rm -rf big back .*.part-* "])
+
+
+def sha256(cluster: PracticeCluster, box: str, name: str, user: str = "alice") -> str:
+    return cluster.run(box, user, ["sha256sum", name], check=True).stdout[:64]
+
+
+def mebibytes(cluster: PracticeCluster, box: str, pattern: str, user: str = "alice") -> float:
+    """How large what a copy has written there so far is."""
+    script = f"stat -c %s {pattern} 2>/dev/null || echo 0"
+    return int(cluster.run(box, user, ["sh", "-c", script]).stdout.split()[0]) / 2**20
+
+
+def wait_for_part(cluster: PracticeCluster, box: str, pattern: str, size: float, user: str = "alice") -> None:
+    deadline = time.monotonic() + 30
+    while mebibytes(cluster, box, pattern, user) < size:
+        assert time.monotonic() < deadline, "nothing arrives"
+
+
+@pytest.mark.parametrize(("engine", "up"), [("paramiko", True), ("openssh", False)])
+def test_a_gibibyte_that_is_cut_arrives(
+    cluster: PracticeCluster, start: Callable[..., Session], engine: str, up: bool
+) -> None:
+    source, destination = ("laptop", "login") if up else ("login", "laptop")
+    cluster.run(source, "alice", ["sh", "-c", "head -c 1G /dev/urandom >big"], check=True)
+    words = ["big", "login:back"] if up else ["login:big", "back"]
+    session = start("copy", "--engine", engine, *words)
+    session.read_along()
+    wait_for_part(cluster, destination, ".back.part-*", CUT_AFTER)
+    cluster.kill_connections("login", "alice")
+    session.saw("Connected again")
+    assert session.end() == 0, session.printed
+    assert "The checksums are the same at both ends" in " ".join(session.printed.split())
+    assert sha256(cluster, source, "big") == sha256(cluster, destination, "back")
+    assert mebibytes(cluster, destination, ".back.part-*") == 0
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_ctrl_c_and_the_same_command_again(cluster: PracticeCluster, start: Callable[..., Session], up: bool) -> None:
+    source, destination = ("laptop", "login") if up else ("login", "laptop")
+    cluster.run(source, "alice", ["sh", "-c", "head -c 300M /dev/urandom >big"], check=True)
+    words = ["big", "login:back"] if up else ["login:big", "back"]
+    session = start("copy", *words)
+    session.read_along()
+    wait_for_part(cluster, destination, ".back.part-*", 50)
+    session.send("\x03")
+    assert session.end(10) == 130
+    assert "the same command goes on from there" in session.printed
+    again = start("copy", *words)
+    assert again.end() == 0
+    assert re.search(r"[\d.]+ MiB of it were there from an earlier attempt", " ".join(again.printed.split())), (
+        again.printed
+    )
+    assert sha256(cluster, source, "big") == sha256(cluster, destination, "back")
+
+
+def test_a_full_home_and_a_file_that_may_not_be_read(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
+    cluster.run("laptop", "ivan", ["sh", "-c", "head -c 9M /dev/urandom >big; echo x >shut; chmod 0 shut"], check=True)
+    session = start("copy", "big", "login:", user="ivan")
+    assert session.end() == 100
+    assert "There is no room for 9.0 MiB" in session.printed
+    session = start("copy", "shut", "login:", user="ivan")
+    assert session.end() == 100
+    assert "may be read" in session.printed and "shut" in session.printed
+    session = start("copy", "big", "login:/root/", user="ivan")
+    assert session.end() == 100
+    cluster.run("laptop", "ivan", ["rm", "-f", "big", "shut"])
+    assert cluster.run("login", "ivan", ["sh", "-c", "ls -A | grep part"]).stdout == ""
+
+
+def test_a_shell_that_is_tcsh_and_says_much(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
+    make = "mkdir -p d/e; printf '%s' 1 >'d/a b'; printf 2 >d/e/-x; printf 3 >\"$(printf 'd/new\\nline')\""
+    cluster.run("laptop", "frank", ["sh", "-c", make], check=True)
+    for words in (("d", "login:d2"), ("login:d2", "d3")):
+        assert start("copy", *words, user="frank").end() == 0
+    done = cluster.run("laptop", "frank", ["diff", "-r", "d", "d3"])
+    assert (done.returncode, done.stdout) == (0, "")
+    cluster.run("laptop", "frank", ["rm", "-rf", "d", "d3"])
+    cluster.run("login", "frank", ["rm", "-rf", "d2"])

@@ -1,0 +1,99 @@
+"""A course on the practice cluster: a student types one line, and their work is theirs, from whatever computer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Session, assert_nothing_left, write_profile
+from tests.practice_cluster import PracticeCluster
+
+Start = Callable[..., Session]
+COURSE = f"""\
+name = "gpulab"
+description = "Lab: what a GPU is good for"
+cluster = "practice"
+account = "proj1"
+environment = "tf-mkl"
+notebooks = ["beginner.ipynb", "week2/lab3.ipynb"]
+
+[[reservations]]
+name = "lab1"
+first = {date.today() - timedelta(days=1)}
+last = {date.today() + timedelta(days=1)}
+
+[defaults]
+ntasks = 3
+time = "0:20:00"
+"""
+
+
+@pytest.fixture
+def home(cluster: PracticeCluster) -> Iterator[Path]:
+    """Alice's home on the cluster; what the course leaves there and on the laptop goes away again."""
+    home = cluster.directory / "home" / "alice"
+    yield home
+    forget = "rm -rf gpulab .notebook-launcher/courses .config/notebook-launcher/courses course other-config"
+    for box in ("laptop", "login"):
+        cluster.run(box, "alice", ["sh", "-c", forget], check=True)
+        write_profile(cluster, box, "alice")
+
+
+def on_laptop(cluster: PracticeCluster, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        script = 'mkdir -p "$(dirname "$1")" && cat >"$1"'
+        argv = cluster.argv("laptop", "alice", ["sh", "-c", script, "sh", f"course/{name}"])
+        subprocess.run(argv, input=text, text=True, check=True)
+
+
+def end(session: Session) -> None:
+    session.ready()
+    session.send("\n")
+    assert session.end() == 0
+
+
+def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster, start: Start, home: Path) -> None:
+    notebooks = {"beginner.ipynb": '{"v": 1}', "week2/lab3.ipynb": '{"lab": 1}'}
+    on_laptop(cluster, {"course.toml": COURSE, **notebooks})
+    session = start("--course", "course/course.toml", columns=200)
+    session.ready()
+    assert "Notebooks brought to ~/gpulab: beginner.ipynb, week2/lab3.ipynb." in session.printed
+    assert "reservation lab1 is used" in session.printed
+    job = cluster.run("login", "alice", ["scontrol", "show", "job", session.job_id]).stdout
+    for word in ("Account=proj1", "Reservation=lab1", "NumTasks=3", "TimeLimit=00:20:00"):
+        assert word in job, word
+    record = home / ".notebook-launcher" / "sessions" / session.session_id / "session.json"
+    assert json.loads(record.read_text())["course"] == "gpulab"
+    assert {name: (home / "gpulab" / name).read_text() for name in notebooks} == notebooks
+    # with the course alone every command goes to its cluster
+    listed = cluster.run("laptop", "alice", ["launch-notebook", "list", "--json"], check=True).stdout
+    assert session.session_id in listed
+    session.send("\n")
+    assert session.end() == 0
+
+    cluster.run("login", "alice", ["sh", "-c", "echo mine >gpulab/beginner.ipynb"], check=True)
+    again = start(columns=200)  # the course is meant from now on
+    end(again)
+    assert "Course gpulab" in again.printed and "brought" not in again.printed
+    assert (home / "gpulab" / "beginner.ipynb").read_text() == "mine\n"
+
+    # another computer, where the course is new, and has changed meanwhile
+    on_laptop(cluster, {"beginner.ipynb": '{"v": 2}', "week2/lab3.ipynb": '{"lab": 2}'})
+    other = "cp -r .config/notebook-launcher other-config && rm -rf other-config/courses && " \
+        "echo 'cluster = \"practice\"' >other-config/config.toml"  # fmt: skip
+    cluster.run("laptop", "alice", ["sh", "-c", other], check=True)
+    words = ["launch-notebook", "--new", "--course", "course/course.toml"]
+    env = {"TERM": "xterm-256color", "NOTEBOOK_LAUNCHER_CONFIG": "other-config"}
+    second = Session(cluster.argv("laptop", "alice", words, env=env), columns=200)
+    end(second)
+    assert "Left as you have changed them: beginner.ipynb." in second.printed
+    assert (home / "gpulab" / "beginner.ipynb").read_text() == "mine\n"
+    assert (home / "gpulab" / "week2" / "lab3.ipynb").read_text() == '{"lab": 2}'
+    (new,) = (home / "gpulab").glob("beginner.new-*.ipynb")
+    assert new.read_text() == '{"v": 2}'
+    assert_nothing_left(cluster)

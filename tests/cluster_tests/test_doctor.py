@@ -1,0 +1,275 @@
+"""``doctor`` on the practice cluster: it finds each planted fault and names it, and nothing where nothing is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import pexpect
+import pytest
+
+from tests.conftest import Session, assert_nothing_left, people_processes, plain, wait_until, write_profile
+from tests.practice_cluster import PracticeCluster
+from tests.practice_cluster.layout import COMPUTE_NODES
+
+each_slurm = pytest.mark.each_slurm
+NODE = ("--node", "-n", "1")
+Arranged = Callable[[PracticeCluster], AbstractContextManager[object]]
+
+
+@dataclass
+class Checkup:
+    """What one run of ``doctor --json`` told: each check by its name, and how it ended."""
+
+    checks: dict[str, dict[str, str]]
+    exit_code: int
+    error: str
+
+    @property
+    def faults(self) -> list[str]:
+        return [name for name, check in self.checks.items() if check["result"] == "fault"]
+
+    def results(self, *names: str) -> list[str]:
+        return [self.checks[name]["result"] for name in names]
+
+
+def doctor(cluster: PracticeCluster, *words: str, user: str = "alice", box: str = "laptop") -> Checkup:
+    done = cluster.run(box, user, ["launch-notebook", "doctor", "--json", *words], timeout=120)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    checks = {event["check"]: event for event in told if event["event"] == "check"}
+    errors = [event["what"] for event in told if event["event"] == "error"]
+    assert checks, done.stdout + done.stderr
+    return Checkup(checks, done.returncode, " ".join(errors))
+
+
+@contextlib.contextmanager
+def written(cluster: PracticeCluster, box: str, user: str, path: str, text: str) -> Iterator[None]:
+    """A file below a user's home, for a while."""
+    put = ["sh", "-c", f'mkdir -p "$(dirname ~/{path})"; umask 077; cat >~/{path}']
+    subprocess.run(cluster.argv(box, user, put), input=text, text=True, check=True)
+    try:
+        yield
+    finally:
+        cluster.run(box, user, ["sh", "-c", f"rm -f ~/{path}"])
+
+
+def profile(text: str) -> Arranged:
+    """A cluster profile “faulty” on alice's laptop, on top of a good one."""
+    return lambda cluster: written(
+        cluster, "laptop", "alice", ".config/notebook-launcher/clusters/faulty.toml",
+        f'base = "practice"\n{text}\n',
+    )  # fmt: skip
+
+
+@contextlib.contextmanager
+def changed_host_key(cluster: PracticeCluster) -> Iterator[None]:
+    """Alice's laptop knows the login node by the key of another machine."""
+    key = cluster.root("node1", ["cat", "/etc/ssh/ssh_host_ed25519_key.pub"]).stdout.strip()
+    name = cluster.run("laptop", "alice", ["ssh", "-G", "login"]).stdout.partition("hostname ")[2].split()[0]
+    config = f"Host login\n  HostName {name}\n  UserKnownHostsFile ~/.ssh/other_hosts\n"
+    with (
+        written(cluster, "laptop", "alice", ".ssh/other_hosts", f"{name},login {key}\n"),
+        written(cluster, "laptop", "alice", ".ssh/other_config", config),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def closed_folder(cluster: PracticeCluster) -> Iterator[None]:
+    """An image of bob's lies in a folder that he alone may enter."""
+    cluster.run("login", "bob", ["sh", "-c", "mkdir -m 700 -p ~/own; echo x >~/own/image.sif"], check=True)
+    try:
+        yield
+    finally:
+        cluster.run("login", "bob", ["rm", "-rf", "own"])
+
+
+def undisturbed(_cluster: PracticeCluster) -> AbstractContextManager[None]:
+    return contextlib.nullcontext()
+
+
+# the arrangement, what is typed, and each check that must fail with what it must say; as many at once as can be seen
+FAULTS = [
+    pytest.param(undisturbed, ["--host", "nowhere.example"], {"login node": "nowhere.example"}, id="unknown host name"),
+    pytest.param(undisturbed, ["--host", "login:2222"], {"login node": "refused"}, id="port refused"),
+    pytest.param(changed_host_key, ["--host", "login", "--ssh-config", "/home/alice/.ssh/other_config"],
+                 {"host key": "another"}, id="changed host key"),
+    pytest.param(undisturbed, ["--host", "bob@login"], {"login": "does not let bob in"}, id="wrong key"),
+    pytest.param(lambda c: c.without("sbatch"), [], {"scheduler": "no sbatch"}, id="no sbatch"),
+    pytest.param(lambda c: c.no_slurmctld(), ["--", "no-image"],
+                 {"scheduler answers": "does not answer", "image": "no image /sw/images/not-there.sif"},
+                 id="slurmctld down, image missing"),
+    pytest.param(closed_folder, ["-A", "proj9", "--", "/home/bob/own/image.sif"],
+                 {"account": "proj9 is not yours. Yours are: proj1, proj2", "image": "may not enter /home/bob/own"},
+                 id="account of others, image in a closed folder", marks=each_slurm),
+    pytest.param(undisturbed, ["-p", "cores", "--reservation", "lab2", "--", "no-jupyter"],
+                 {"partition": "no partition cores", "reservation": "no reservation lab2",
+                  "JupyterLab": "no JupyterLab in the image"},
+                 id="no such partition, no reservation, no JupyterLab in the image", marks=each_slurm),
+    pytest.param(undisturbed, ["-t", "20-00:00:00", "--", "broken"],
+                 {"walltime": "longer than partition core allows", "environment": "broken/1"},
+                 id="walltime beyond the limit, module does not load", marks=each_slurm),
+    pytest.param(lambda c: c.partition_state("gpu", "DOWN"), ["-p", "gpu", "-t", "60-00"],
+                 {"partition": "closed", "walltime": "partition gpu allows"}, id="partition down", marks=each_slurm),
+    pytest.param(profile('session_root = "/sw/sessions"'), ["faulty", "--gpus", "v100:1"],
+                 {"session folder": "/sw/sessions", "GPUs": "no GPU v100 in partition core"},
+                 id="session root not writable, no such GPU", marks=each_slurm),
+    pytest.param(lambda c: c.reservation("others", "now", users="bob"), ["--reservation", "others"],
+                 {"reservation": "may not use"}, id="reservation of others", marks=each_slurm),
+    pytest.param(profile('environment = "torch"'), ["faulty"], {"profile": "faulty.toml:2"}, id="profile is wrong"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arranged", "words", "faults"), FAULTS)
+def test_each_planted_fault_is_found_and_named(
+    cluster: PracticeCluster, arranged: Arranged, words: list[str], faults: dict[str, str]
+) -> None:
+    with arranged(cluster):
+        told = doctor(cluster, *words)
+    assert sorted(told.faults) == sorted(faults), told.checks
+    for name, said in faults.items():
+        assert said in told.checks[name]["found"]
+        assert told.checks[name]["mend"]
+        assert name in told.error
+    assert told.exit_code == 8
+    if {"login node", "host key", "login"} & faults.keys():  # what builds on a fault is not told as one more
+        assert told.results("login", "home", "scheduler", "image", "environment")[1:] == ["skipped"] * 4
+
+
+def test_a_full_home_and_a_clock_that_is_wrong(cluster: PracticeCluster) -> None:
+    with cluster.full_home("ivan"), cluster.skewed_clock(3600):
+        told = doctor(cluster, user="ivan")
+    assert told.faults == ["home"]
+    assert "full" in told.checks["home"]["found"] and "No space left" in told.checks["home"]["found"]
+    assert told.results("session folder", "environment", "account") == ["skipped", "skipped", "ok"]
+    assert told.checks["clock"]["result"] == "warning" and "1 hour ahead" in told.checks["clock"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("arranged", "words", "user", "check", "said"),
+    [
+        pytest.param(lambda c: c.no_container_command(*COMPUTE_NODES), [], "alice", "container command there",
+                     "no apptainer or singularity on node", id="no container command on the nodes"),
+        pytest.param(lambda c: c.no_sshd(), ["--stream", "auto"], "erin", "stream", "No way to node",
+                     id="no stream works"),
+    ],
+)  # fmt: skip
+def test_each_fault_of_a_compute_node_is_found_and_named(
+    cluster: PracticeCluster, arranged: Arranged, words: list[str], user: str, check: str, said: str
+) -> None:
+    with arranged(cluster):
+        told = doctor(cluster, *NODE, *words, user=user)
+        wait_until(lambda: not cluster.squeue(), 15, "no job is left")
+    assert told.faults == [check], told.checks
+    assert said in told.checks[check]["found"] and told.checks[check]["mend"]
+    assert told.exit_code == 8
+
+
+@each_slurm
+def test_nothing_is_found_where_nothing_is_wrong(cluster: PracticeCluster) -> None:
+    with cluster.pam_slurm():  # a session in a job there is the only way to a node
+        told = doctor(cluster, "practice", "--node", "--gpus", "1", "-t", "2:00:00")
+    assert {check["result"] for check in told.checks.values()} == {"ok"}, told.checks
+    assert told.exit_code == 0
+    assert "gpu1" in told.checks["compute node"]["found"]
+    assert {"image", "JupyterLab", "stream", "JupyterLab there", "GPUs there"} <= told.checks.keys()
+    assert_nothing_left(cluster)
+    look = "ls -A ~ ~/.notebook-launcher/sessions | grep check | grep -v ipynb_checkpoints"  # a JupyterLab's own
+    left = cluster.run("login", "alice", ["sh", "-c", look]).stdout
+    assert left == ""
+
+
+@pytest.mark.parametrize(
+    ("box", "user", "words"),
+    [("login", "alice", []), ("laptop", "frank", ["--host", "login", "--", "/sw/images/jupyterlab.sif"])],
+)
+def test_on_the_login_node_and_without_a_profile(
+    cluster: PracticeCluster, box: str, user: str, words: list[str]
+) -> None:
+    told = doctor(cluster, *words, box=box, user=user)
+    assert (told.faults, told.exit_code) == ([], 0)
+    if user == "frank":  # whose login prints this and that
+        assert "does no harm" in told.checks["login shell"]["found"]
+    assert told.results("scheduler", "account", "start", "image", "JupyterLab") == ["ok"] * 5
+
+
+def test_in_a_terminal_it_fits_80_columns(cluster: PracticeCluster) -> None:
+    argv = cluster.argv("laptop", "alice", ["launch-notebook", "doctor", "-A", "proj9"], env={"TERM": "xterm"})
+    child = pexpect.spawn(argv[0], argv[1:], encoding="utf-8", dimensions=(24, 80), timeout=60)
+    child.expect(pexpect.EOF)  # a job that would be refused is not asked about
+    child.close()
+    assert child.exitstatus == 8
+    shown = plain(str(child.before)).splitlines()
+    assert any("✗ account" in line for line in shown) and any("→ did you mean -A proj" in line for line in shown)
+
+
+COURSE = """\
+name = "gpu-lab"
+cluster = "practice"
+account = "proj1"
+image = "/home/alice/lab/image.sif"
+environment = "lab"
+notebooks = ["intro.ipynb"]
+
+[[reservations]]
+name = "lab1"
+first = 2026-01-01
+last = 2031-12-31
+
+[environments.lab]
+"""
+
+
+def test_the_week_before_a_course(cluster: PracticeCluster) -> None:
+    make = (
+        "mkdir -p ~/lab && cp /sw/images/jupyterlab.sif ~/lab/image.sif && chmod 755 ~/lab && chmod 600 ~/lab/image.sif"
+    )
+    cluster.run("login", "alice", ["sh", "-c", make], check=True)
+    try:
+        with (
+            written(cluster, "laptop", "alice", "course/gpu-lab.toml", COURSE),
+            written(cluster, "laptop", "alice", "course/intro.ipynb", "{}"),
+        ):
+            told = doctor(cluster, "--course", "/home/alice/course/gpu-lab.toml")
+    finally:
+        cluster.run("login", "alice", ["rm", "-rf", "lab"])
+        cluster.run("laptop", "alice", ["rm", "-rf", "/home/alice/.config/notebook-launcher/courses"])
+        write_profile(cluster, "laptop", "alice")  # a course that was taken is the one that is meant
+    assert told.faults == ["image for all"], told.checks
+    assert told.checks["image for all"]["mend"] == "chmod a+r /home/alice/lab/image.sif"
+    assert told.results("course", "notebooks", "room") == ["ok"] * 3
+    assert "does not last" in told.checks["reservation lab1"]["found"]
+    assert told.checks.get("as understood", {}).get("result") == "ok"
+
+
+def test_a_node_is_asked_about_and_ctrl_c_while_it_looks_at_one_leaves_nothing(
+    cluster: PracticeCluster, start: Callable[..., Session]
+) -> None:
+    session = start("doctor")
+    session.expect("JupyterLab.*it is in it")  # all else is known
+    session.expect("Start a job of five minutes.*yes/no")
+    session.send("yes\n")
+    session.expect(r"job \d+ (is queued|waits|runs)")
+    session.send("\x03")
+    assert session.end() == 130
+    assert_nothing_left(cluster)
+
+
+def test_an_environment_that_hangs_goes_on_nowhere(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
+    def hanging() -> int:
+        return " ".join(people_processes(cluster, ("login",))).count("sleep 987")
+
+    with profile('[environments.slow]\nactivate = "sleep 987; sleep 987"')(cluster):
+        interrupted, killed = (start("doctor", "faulty", "--no-node", "--", "slow") for _ in range(2))
+        wait_until(lambda: hanging() >= 2, 20, "both environments hang")
+        interrupted.send("\x03")
+        assert interrupted.end() == 130
+        killed.child.kill(signal.SIGKILL)
+        wait_until(lambda: not people_processes(cluster, ("login",)), 15, "nothing runs on the login node")
+    left = cluster.run("login", "alice", ["sh", "-c", "ls -A ~/.notebook-launcher/sessions | grep checkup"]).stdout
+    assert left == "", "a folder of a checkup that was killed goes with it"

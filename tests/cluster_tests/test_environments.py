@@ -1,0 +1,216 @@
+"""Environments and images on the practice cluster: real Apptainer, real TensorFlow, real builds in real jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.cluster_tests.jupyterlab_page import new_notebook, run_cell, type_into_cell
+from tests.conftest import Session, assert_nothing_left, wait_until
+from tests.practice_cluster import PracticeCluster
+from tests.practice_cluster.bundled_images import provide_image
+
+Start = Callable[..., Session]
+
+PROFILE = """\
+host = "login"
+image_dir = "~/images"
+environment = "tf-gpu"
+
+[environments.tf-gpu]
+container = "/sw/images/tensorflow-cpu.sif"
+venv = "/opt/envs/tf-gpu"
+
+[environments.tf-mkl]
+container = "/sw/images/tensorflow-cpu.sif"
+venv = "/opt/envs/tf-mkl"
+
+[environments.tf-pip]
+container = "/sw/images/tensorflow-cpu.sif"
+venv = "/opt/envs/tf-pip"
+
+[environments.broken]
+modules = ["broken/1"]
+
+[environments.no-jupyter]
+container = "/sw/images/no-jupyter.sif"
+
+[environments.another]
+container = "/sw/images/no-jupyter.sif"
+digest = "sha256:{wrong}"
+"""
+
+# an image of nothing but one file: building it takes a second
+SMALL = "Bootstrap: scratch\n\n%files\n    /etc/hostname /hello\n"
+ENDLESS = "Bootstrap: scratch\n\n%setup\n    sleep 300\n"
+BROKEN = "Bootstrap: scratch\n\n%setup\n    echo this goes wrong\n    false\n"
+
+
+@pytest.fixture
+def alice(cluster: PracticeCluster) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """What alice does on her laptop, with the profile; her images are cleared away."""
+    write(cluster, ".config/notebook-launcher/clusters/tensors.toml", PROFILE.replace("{wrong}", "0" * 64))
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return cluster.run("laptop", "alice", list(words), timeout=120)
+
+    yield run
+    cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/images ~/Untitled*.ipynb"])
+
+
+def write(cluster: PracticeCluster, path: str, text: str) -> None:
+    script = 'mkdir -p "$(dirname "$1")"; cat >"$1"'
+    cluster.run("laptop", "alice", ["sh", "-c", script, "write", path], input=text, check=True)
+
+
+def shell(cluster: PracticeCluster, script: str, box: str = "login") -> str:
+    return cluster.run(box, "alice", ["sh", "-c", script]).stdout.strip()
+
+
+# --- three environments in one image -------------------------------------------------------------------------------
+
+WHO = "import os, sys; print(sys.prefix, os.environ.get('TF_ENABLE_ONEDNN_OPTS'))"
+FIT = (
+    "import numpy as np, keras; x = np.random.rand(64, 4); "
+    "model = keras.Sequential([keras.layers.Dense(1)]); model.compile('sgd', 'mse'); "
+    "losses = model.fit(x, x.sum(1), epochs=3, verbose=0).history['loss']"
+)
+
+
+@pytest.mark.parametrize(("environment", "setting"), [("tf-mkl", "1"), ("tf-pip", "0")])
+@pytest.mark.usefixtures("alice")
+def test_a_cell_runs_in_the_environment_that_was_named(
+    cluster: PracticeCluster, start: Start, browser: Browser, environment: str, setting: str
+) -> None:
+    image = provide_image(cluster, "tensorflow-cpu")
+    session = start("--cluster", "tensors", "-n", "2", "--", environment)
+    page = browser.new_page()
+    new_notebook(page, session.ready() + "&reset")  # not the notebook of another test
+    assert run_cell(page, 0, WHO) == f"/opt/envs/{environment} {setting}"
+    if environment == "tf-mkl":  # a whole notebook learns with the other one: test_notebooks_cluster.py
+        type_into_cell(page, 1, FIT)  # what TensorFlow says of itself comes first
+        assert run_cell(page, 2, "'learns', losses[-1] < losses[0]", 120) == "('learns', True)"
+    note = f"cat ~/.notebook-launcher/sessions/{session.session_id}/image.json"
+    wait_until(lambda: "sha256:" in shell(cluster, note), 60, "the image's digest is noted")
+    found = json.loads(shell(cluster, note))
+    assert (found["image"], found["kind"]) == (image, "file")
+    assert found["digest"] == "sha256:" + shell(cluster, f"sha256sum <{image}").split()[0]
+    session.send("\n")
+    assert session.end() == 0
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.usefixtures("alice")
+def test_another_image_than_the_demanded_one_is_not_run(cluster: PracticeCluster, start: Start) -> None:
+    session = start("--cluster", "tensors", "--", "another")
+    session.expect("is not the one")
+    session.expect("should be sha256:000000000000")
+    assert session.end() == 91
+    assert_nothing_left(cluster)
+
+
+def test_an_environment_is_looked_into(
+    cluster: PracticeCluster, alice: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    provide_image(cluster, "tensorflow-cpu")
+    done = alice("launch-notebook", "env", "check", "tf-gpu", "--node", "--cluster", "tensors")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in ("/opt/envs/tf-gpu", "JupyterLab", "kernel", "2.21.0, oneDNN as the CPU suggests"):
+        assert part in done.stdout
+    assert_nothing_left(cluster)
+    done = alice("launch-notebook", "env", "check", "broken", "--cluster", "tensors")
+    assert done.returncode == 8
+    assert "Module broken/1 could not be loaded" in done.stdout
+    done = alice("launch-notebook", "env", "check", "no-jupyter", "--cluster", "tensors")
+    assert done.returncode == 8
+    assert "launch-notebook image build ./mine.def" in done.stdout
+    assert shell(cluster, "ls ~/.notebook-launcher/sessions | grep look-") == ""
+
+
+def test_an_environment_is_made_and_a_session_runs_in_it(
+    cluster: PracticeCluster, start: Start, alice: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """A box has no way out: alice's pip takes what lies in a folder, as at sites that have a mirror of their own."""
+    write(cluster, "requirements.txt", "ipykernel\n")
+    settings = "[global]\nno-index = true\nfind-links = /sw/wheels\n"
+    tidy = "rm -rf ~/.config/pip ~/environments"
+    cluster.run("login", "alice", ["sh", "-c", "mkdir -p ~/.config/pip; cat >~/.config/pip/pip.conf"], input=settings,
+                check=True)  # fmt: skip
+    try:
+        create = ("launch-notebook", "env", "create", "requirements.txt", "--name", "mine", "--cluster", "tensors")
+        done = alice(*create)
+        assert done.returncode == 0, done.stdout + done.stderr
+        session = start("--cluster", "tensors", "--", "mine")
+        session.ready()
+        session.send("\n")
+        assert session.end() == 0
+        assert alice(*create).returncode == 2
+        write(cluster, "requirements.txt", "not-there-at-all\n")
+        done = alice(*create[:-3], "other", *create[-2:])
+        assert done.returncode == 25
+        assert "not-there-at-all" in done.stderr
+        assert shell(cluster, "ls ~/environments; ls ~/.notebook-launcher/sessions | grep make-") == "mine"
+    finally:
+        shell(cluster, tidy)
+    assert_nothing_left(cluster)
+
+
+# --- images that are made -------------------------------------------------------------------------------------------
+
+
+def test_an_image_is_built_in_a_job_and_replaced_only_when_told(
+    cluster: PracticeCluster, alice: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    write(cluster, "small.def", SMALL)
+    build = ("launch-notebook", "image", "build", "./small.def", "--cluster", "tensors", "--json")
+    done = alice(*build, "-t", "5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "submitted" in [event["event"] for event in events]
+    made = events[-1]
+    assert (made["event"], made["path"]) == ("image", "/home/alice/images/small.sif")
+    assert made["digest"] == "sha256:" + shell(cluster, "sha256sum <~/images/small.sif").split()[0]
+    note = json.loads(shell(cluster, "cat ~/images/small.sif.json"))
+    assert note["digest"] == made["digest"]
+    assert note["definition"] == "sha256:" + hashlib.sha256(SMALL.encode()).hexdigest()
+    assert_nothing_left(cluster)
+
+    inode = shell(cluster, "stat -c %i ~/images/small.sif; ln ~/images/small.sif ~/images/in-use.sif")
+    done = alice(*build, "--login")
+    assert done.returncode == 24
+    assert shell(cluster, "stat -c %i ~/images/small.sif") == inode
+    done = alice(*build, "--login", "--force")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert shell(cluster, "stat -c %i ~/images/small.sif") != inode
+    assert shell(cluster, "stat -c %i ~/images/in-use.sif") == inode
+    assert shell(cluster, "ls -A ~/images").split() == ["in-use.sif", "small.sif", "small.sif.json"]
+
+
+def test_a_build_that_fails_leaves_its_reason_and_nothing_else(
+    cluster: PracticeCluster, alice: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    write(cluster, "bad.def", BROKEN)
+    done = alice("launch-notebook", "image", "build", "./bad.def", "--cluster", "tensors")
+    assert done.returncode == 24
+    assert "this goes wrong" in done.stderr
+    assert shell(cluster, "ls -A ~/images") == ""
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.usefixtures("alice")
+def test_ctrl_c_while_an_image_is_built_leaves_nothing(cluster: PracticeCluster, start: Start) -> None:
+    write(cluster, "endless.def", ENDLESS)
+    session = start("image", "build", "./endless.def", "--cluster", "tensors")
+    session.expect("sleep 300")
+    node = next(node for node in ("node1", "node2", "gpu1") if "sleep 300" in shell(cluster, "ps ax", node))
+    session.send("\x03")
+    assert session.end() == 130
+    assert_nothing_left(cluster)
+    assert shell(cluster, "ls -A ~/images") == ""
+    assert shell(cluster, "ls -d /tmp/notebook-launcher-image-*", node) == ""
+    assert shell(cluster, "ls ~/.notebook-launcher/sessions | grep 'image-2.*[^g]$'") == ""

@@ -1,0 +1,208 @@
+"""``when`` and ``queue`` on the practice cluster, whose GPUs are all taken for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from conftest import clear, launch, people_processes, wait_until
+
+from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis import explain
+from notebook_launcher.hosts.base import RUN_TIMEOUT
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.jobs.evidence import gather
+from notebook_launcher.schedulers.base import JobRef, JobStatus, State
+from notebook_launcher.schedulers.cluster_info import Limit
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from tests.practice_cluster import PracticeCluster
+
+each_slurm = pytest.mark.each_slurm
+T4 = ["-t", "2:00:00", "-p", "gpu", "--gpus", "t4:1"]
+
+
+def sbatch(cluster: PracticeCluster, user: str, *flags: str) -> str:
+    submit = ["sbatch", "--parsable", "--output=/dev/null", *flags, "--wrap=sleep 3600"]
+    return cluster.run("login", user, submit, check=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def crowd(cluster: PracticeCluster) -> Iterator[dict[str, str]]:
+    """Bob has all t4 for an hour and all a100 for half an hour; jobs of his and then of alice's wait for a t4."""
+    clear(cluster)
+    jobs = {
+        "t4": sbatch(cluster, "bob", "-p", "gpu", "--gpus=t4:2", "-t", "60"),
+        "a100": sbatch(cluster, "bob", "-p", "gpu", "--gpus=a100:4", "-t", "30"),
+    }
+    wait_until(lambda: states(cluster, *jobs.values()) == {"RUNNING"}, 30, "bob has the GPUs")
+    jobs["bobs"] = sbatch(cluster, "bob", "-p", "gpu", "--gpus=t4:1", "-t", "20", "--array=1-3")
+    jobs["held"] = sbatch(cluster, "bob", "-p", "gpu", "--gpus=t4:1", "-t", "20", "--hold")
+    jobs["alices"] = sbatch(cluster, "alice", "-A", "proj2", "-p", "gpu", "--gpus=t4:1", "-t", "30")
+    wait_until(lambda: reason(cluster, jobs["alices"]) == "Priority", 30, "alice waits behind bob")
+    yield jobs
+    clear(cluster)
+
+
+def states(cluster: PracticeCluster, *jobs: str) -> set[str]:
+    told = cluster.run("login", "alice", ["squeue", "-h", f"--jobs={','.join(jobs)}", "--format=%T"])
+    return set(told.stdout.split())
+
+
+def reason(cluster: PracticeCluster, job: str) -> str:
+    return cluster.run("login", "alice", ["squeue", "-h", f"--jobs={job}", "--format=%r"]).stdout.strip()
+
+
+def told(cluster: PracticeCluster, box: str, *words: str, code: int = 0) -> list[dict[str, Any]]:
+    """The events of a command of alice's."""
+    done = cluster.run(box, "alice", ["launch-notebook", *words, "--json"])
+    assert done.returncode == code, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def named(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["event"] == name]
+
+
+@each_slurm
+def test_when_is_what_slurm_says_and_queues_nothing(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
+    before = cluster.squeue()
+    events = told(cluster, "laptop", "when", *T4)
+    test = ["sbatch", "--test-only", "-t", "2:00:00", "-p", "gpu", "--gpus", "t4:1", "--wrap", "true"]
+    said = cluster.run("login", "alice", test, check=True).stderr
+    [forecast] = named(events, "forecast")
+    assert forecast["start"][:19] in said
+    assert (forecast["partition"], forecast["nodes"], forecast["exit_code"]) == ("gpu", "gpu1", 0)
+    assert cluster.squeue() == before
+
+
+@each_slurm
+def test_other_ways_to_ask_are_sorted_and_tell_what_starts_now(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
+    others = {event["flags"]: event for event in named(told(cluster, "login", "when", *T4), "variation")}
+    trial = others["-t 1:00:00 -p devcore --gpus 0"]
+    assert (trial["seconds"], trial["partition"], trial["sooner"]) == (0, "devcore", True)
+    assert others["--gpus a100:1"]["sooner"]
+    assert "-t 1:00:00" in others
+    starts = [event["start"] for event in others.values()]
+    assert starts == sorted(starts)
+
+
+@each_slurm
+def test_a_refused_request_has_the_refusals_exit_code(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
+    done = cluster.run("login", "alice", ["launch-notebook", "when", "-p", "gpu", "--gpus", "h100:1", "--json"])
+    [forecast] = named([json.loads(line) for line in done.stdout.splitlines()], "forecast")
+    assert done.returncode == forecast["exit_code"] != 0
+    assert "Requested node configuration is not available" in forecast["why"]
+
+
+@each_slurm
+def test_when_costs_the_controller_little(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
+    cluster.root("ctl", ["sdiag", "--reset"])
+    events = told(cluster, "login", "when", *T4)
+    counted = re.search(r"alice\s+\(\s*\d+\) count:(\d+)", cluster.root("ctl", ["sdiag"]).stdout)
+    assert counted
+    # sbatch asks two things for each test; and five for partitions, nodes and limits
+    assert int(counted[1]) == 2 * (1 + len(named(events, "variation"))) + 5
+
+
+@each_slurm
+def test_queue_counts_what_is_free_and_what_waits(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
+    [queue] = named(told(cluster, "laptop", "queue"), "queue")
+    assert queue["gpus"] == [
+        {"type": "a100", "free": 0, "busy": 4, "out": 0}, {"type": "t4", "free": 0, "busy": 2, "out": 0}
+    ]  # fmt: skip
+    partitions = {partition["name"]: partition for partition in queue["partitions"]}
+    assert partitions.keys() >= {"core", "node", "devcore", "gpu"}
+    assert partitions["devcore"]["cores"] == {"type": "cores", "free": 40, "busy": 0, "out": 0}
+    assert partitions["gpu"]["gpus"] == queue["gpus"]
+    assert (queue["waiting"], queue["waiting_gpus"], queue["yours"], queue["hidden"]) == (5, 5, 1, False)
+
+
+@each_slurm
+def test_another_cluster_is_another_queue(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
+    [queue] = named(told(cluster, "login", "queue", "-M", "snowy"), "queue")
+    assert queue["gpus"] == [{"type": "t4", "free": 1, "busy": 0, "out": 0}]
+    [forecast] = named(told(cluster, "login", "when", "-M", "snowy", "--gpus", "1"), "forecast")
+    assert (forecast["seconds"], forecast["nodes"]) == (0, "s1")
+
+
+class Login(LocalHost):
+    """The login node, as alice has it."""
+
+    def __init__(self, cluster: PracticeCluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> Answer:
+        done = self._cluster.run("login", "alice", list(argv), timeout=timeout)
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+
+@each_slurm
+def test_evidence_of_a_job_that_waits(
+    cluster: PracticeCluster, crowd: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = frozenset({"partitions", "limits", "ahead"})
+    monkeypatch.setattr(explain, "needs", lambda _: needed)
+    job = JobRef(crowd["alices"])
+    status = JobStatus(job, State.PENDING, "Priority", partition="gpu", account="proj2", qos="short")
+    request = Request({"partition": "gpu"})
+    evidence = gather(Login(cluster), Slurm.outlook, status, request, "alice")
+    assert evidence.ahead == 3
+    assert {partition.name for partition in evidence.partitions or ()} >= {"core", "node", "devcore", "gpu"}
+    assert evidence.limits == (Limit("QOS short", "walltime", "job", "02:00:00"),)
+
+
+# --- in a terminal -----------------------------------------------------------------------------------------------
+
+
+@each_slurm
+def test_in_a_terminal_of_eighty_columns_no_row_is_folded(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
+    session = launch(cluster, "laptop", "queue", columns=80)
+    assert session.end() == 0
+    rows = [line.rstrip() for line in session.printed.splitlines()]
+    heading = next(place for place, row in enumerate(rows) if row.startswith("Partition"))
+    assert rows[heading].endswith("Waiting  GPUs asked")
+    table = rows[heading + 1 : rows.index("", heading)]
+    assert len(table) >= 7  # two kinds of GPUs and cores in core, cores in node and devcore, two kinds of GPUs in gpu
+    assert [row for row in table if not re.search(r" (a100|t4|cores) +\d+ +\d+ +\d+( +\d+ +\d+)?$", row)] == []
+    assert "Waiting: 5 jobs (5 GPUs asked for), 1 of them yours." in rows
+
+
+SLOW_SBATCH = '#!/bin/sh\necho asked >>$HOME/asked\nsleep 3\nexec /usr/bin/sbatch "$@"\n'
+
+
+@contextlib.contextmanager
+def slow_sbatch(cluster: PracticeCluster) -> Iterator[None]:
+    """On the login node alice has a wrapper around sbatch, which notes each call and takes its time."""
+    put = (
+        f"mkdir -p ~/wrapped; printf %s '{SLOW_SBATCH}' >~/wrapped/sbatch; chmod +x ~/wrapped/sbatch; rm -f ~/asked; "
+        "echo 'PATH=$HOME/wrapped:$PATH' >~/.bash_profile"
+    )
+    cluster.run("login", "alice", ["sh", "-c", put], check=True)
+    try:
+        yield
+    finally:
+        cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/wrapped ~/asked ~/.bash_profile"], check=True)
+
+
+@pytest.mark.parametrize("engine", ["paramiko", "openssh"])
+def test_ctrl_c_ends_at_once_and_leaves_nothing(cluster: PracticeCluster, crowd: dict[str, str], engine: str) -> None:
+    def calls() -> int:
+        return cluster.run("login", "alice", ["sh", "-c", "cat ~/asked"]).stdout.count("asked")
+
+    before = cluster.squeue()
+    with slow_sbatch(cluster):
+        session = launch(cluster, "laptop", "when", *T4, "--engine", engine)
+        wait_until(lambda: calls() == 1, 30, "sbatch is asked")
+        session.send("\x03")
+        assert session.end(timeout=2) == 130
+        wait_until(lambda: not people_processes(cluster, ("laptop", "login")), 15, "nothing of alice runs")
+        assert calls() == 1
+    assert cluster.squeue() == before

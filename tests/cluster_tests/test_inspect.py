@@ -1,0 +1,152 @@
+"""Looking at a session on the practice cluster: status, usage and logs, while it runs and when it has ended."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import Session, clear, launch, people_processes, wait_until
+from tests.practice_cluster import PracticeCluster
+
+Start = Callable[..., Session]
+
+
+@pytest.fixture(scope="module")
+def held(cluster: PracticeCluster) -> Iterator[Session]:
+    """A session that is held in a terminal of its own, with samples of what it uses."""
+    session = launch(cluster, "laptop", "-t", "1:00:00", "-n", "2", "--mem", "2G", "--gpus", "1")
+    session.ready()
+    wait_until(lambda: len(on_login(cluster, session, "cat usage.csv").splitlines()) > 2, 30, "samples are there")
+    yield session
+    session.child.close(force=True)
+    clear(cluster)
+
+
+@pytest.fixture
+def look(cluster: PracticeCluster) -> Iterator[Start]:
+    """Start commands that only look: the session that is held goes on behind them."""
+    started: list[Session] = []
+
+    def look(*words: str, columns: int = 80) -> Session:
+        started.append(launch(cluster, "laptop", *words, columns=columns))
+        return started[-1]
+
+    yield look
+    for session in started:
+        session.child.close(force=True)
+
+
+def on_login(cluster: PracticeCluster, session: Session, script: str) -> str:
+    """Run a line of shell in the session's directory."""
+    folder = f".notebook-launcher/sessions/{session.session_id}"
+    return cluster.run("login", "alice", ["sh", "-c", f"cd {folder} && {script}"]).stdout
+
+
+def type_(cluster: PracticeCluster, *words: str, box: str = "laptop") -> str:
+    """Return what a command prints that ends by itself and well."""
+    done = cluster.run(box, "alice", ["launch-notebook", *words])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def assert_nobody_reads(cluster: PracticeCluster) -> None:
+    def readers() -> list[str]:
+        return [line for line in people_processes(cluster, ("login",)) if "read-lines" in line or "tail" in line]
+
+    wait_until(lambda: not readers(), 10, "nothing is left on the login node")
+
+
+@pytest.mark.parametrize("box", ["laptop", "login"])
+def test_status_of_a_running_session(cluster: PracticeCluster, held: Session, box: str) -> None:
+    text = type_(cluster, "status", held.session_id, box=box)
+    assert f"Session {held.session_id} runs on gpu1; 59 min left (until " in text
+    assert f"  job {held.job_id}, tf-gpu, JupyterLab, launched from laptop at " in text
+    assert "  asked for --gpus=1 --mem=2G --ntasks=2 --time=1:00:00\n" in text
+    assert re.search(r"^  CPU .* 2\.00 cores$", text, re.M)
+    memory = re.search(r"^  memory .* ([\d.]+) +[\d.]+ +([\d.]+) +2\.00 GiB$", text, re.M)
+    assert memory, text
+    assert 0.02 < float(memory[1]) < 2  # that a JupyterLab needs
+    assert held.token not in text
+
+
+def test_status_watches_until_ctrl_c(cluster: PracticeCluster, held: Session, look: Start) -> None:
+    watching = look("status", "--watch", held.session_id)
+    watching.expect(r"runs on gpu1; \d+ min left")
+    seen = on_login(cluster, held, "wc -l <usage.csv")
+    wait_until(lambda: on_login(cluster, held, "wc -l <usage.csv") != seen, 20, "another sample comes")
+    # the GPU node of the practice cluster has none that could be asked
+    on_login(cluster, held, "echo $(tail -n 1 usage.csv | cut -d , -f 1-4),0,Tesla T4,73,9,16,42.0 >>usage.csv")
+    watching.expect(r"GPU 0 power .* 42 +42 +42 +W")
+    watching.send("\x03")
+    assert watching.end() == 0
+    assert "Traceback" not in watching.printed
+    assert_nobody_reads(cluster)
+
+
+def test_the_log_of_a_running_session(cluster: PracticeCluster, held: Session) -> None:
+    text = type_(cluster, "logs", held.session_id)
+    assert "JupyterLab listens on 127.0.0.1:" in text
+    assert "token=..." in text
+    assert held.token not in text
+    assert "Skipped non-installed server" not in text
+    assert "Forbidden" not in text and "403 GET" not in text
+    assert "by hand: ssh " in type_(cluster, "logs", "-n", "1", held.session_id)
+    assert "Skipped non-installed server" in type_(cluster, "logs", "--all", held.session_id)
+    assert len(type_(cluster, "logs", "-n", "3", "--all", held.session_id).splitlines()) == 3
+
+
+def test_what_it_used_as_a_file(cluster: PracticeCluster, held: Session) -> None:
+    assert re.search(r"^  memory .* 2\.00 GiB$", type_(cluster, "usage", held.session_id), re.M)
+    text = type_(cluster, "usage", held.session_id, "--csv", "/tmp/looking.csv", "--force")
+    assert re.fullmatch(r"\d+ samples are in /tmp/looking\.csv\n", text)
+    copied = cluster.run("laptop", "alice", ["cat", "/tmp/looking.csv"]).stdout
+    assert copied.startswith("time,seconds,cpu_cores")
+    assert on_login(cluster, held, "cat usage.csv").startswith(copied)
+    again = cluster.run("laptop", "alice", ["launch-notebook", "usage", "--csv", "/tmp/looking.csv"])
+    assert again.returncode == 2
+    assert "/tmp/looking.csv is there already." in again.stderr
+
+
+def test_a_log_is_followed_across_a_broken_network_to_the_end(
+    cluster: PracticeCluster, held: Session, look: Start
+) -> None:
+    follows = look("logs", "-f", "-n", "5", held.session_id, columns=200)
+    follows.expect("by hand: ssh")
+    on_login(cluster, held, "echo first >>job.log")
+    follows.expect("first")
+    cluster.restart_sshd("login")
+    on_login(cluster, held, "echo second >>job.log")
+    follows.expect("Connected again, after", timeout=30)
+    follows.expect("second")
+    held.expect("Connected again", timeout=30)
+    held.send("\n")
+    follows.expect("received signal 15", timeout=30)
+    follows.expect("The session has ended: job", timeout=30)
+    assert follows.end() == 0
+    assert held.end() == 0
+    assert follows.printed.count("first\n") == follows.printed.count("second\n") == 1
+    assert_nobody_reads(cluster)
+    text = type_(cluster, "status", held.session_id)
+    assert f"Session {held.session_id} has ended: " in text
+    assert " mean  peak    of\n" in text
+    assert "received signal 15" in type_(cluster, "logs", held.session_id)
+    told = json.loads(type_(cluster, "usage", "--json", held.session_id).splitlines()[-1])
+    assert (told["seen"]["state"], told["whole"]) == ("ended", True)
+
+
+def test_a_job_that_has_not_begun_has_no_log_yet(cluster: PracticeCluster, start: Start) -> None:
+    waits = start("-t", "10:00", "-n", "1", "--gpus", "0", "-b", "now+8")
+    waits.expect("begin time")
+    done = cluster.run("laptop", "alice", ["launch-notebook", "logs", waits.session_id])
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"Job {waits.job_id} has not begun, so there is no log yet." in done.stderr
+    follows = start("logs", "-f", waits.session_id, columns=200)
+    follows.expect("has not begun .*: its log is shown as it comes")
+    follows.expect("notebook-launcher: entering", timeout=40)
+    follows.send("\x03")
+    assert follows.end() == 0
+    waits.send("\x03")
+    waits.end()

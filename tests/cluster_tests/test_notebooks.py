@@ -1,0 +1,258 @@
+"""The notebooks that come along as batch jobs: each executed whole by ``run``, in its container, and looked at.
+
+In small, see notebooks_small.py: what they measure here is true, and of no use.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbconvert import HTMLExporter
+
+from notebook_launcher.core.usage_samples import COLUMNS
+from notebook_launcher.notebook.prepare import bundled
+from tests.cluster_tests.jupyterlab_page import chromium
+from tests.conftest import assert_nothing_left
+from tests.notebook_parameters import NEEDS, SMALL
+from tests.practice_cluster import PracticeCluster
+from tests.practice_cluster.bundled_images import provide_image
+
+PROFILE = """\
+host = "login"
+scheduler = "slurm"
+environment = "torch"
+usage_seconds = 1
+
+[environments.torch]
+container = "{torch}"
+
+[environments.tf-mkl]
+container = "{tensorflow}"
+venv = "/opt/envs/tf-mkl"
+
+[environments.tf-pip]
+container = "{tensorflow}"
+venv = "/opt/envs/tf-pip"
+"""
+AT_ONCE = 3  # each loads a library for many seconds; the machine has few cores
+ENOUGH = 12  # samples of a run's use; gpu-usage wants ten
+RUN_AT_MOST = 600.0  # seconds, in the queue behind the others and with the tests that run beside
+
+# Threads that wait for each other on cores which others use as well take many times as long.
+CORES = {"core-scaling": "2"}
+LONGER: dict[str, dict[str, object]] = {"resnet-torch": {"IMAGES": 2000}}  # so that its phases are sampled
+WIDEST = 150  # letters: on the page that is little more than a line
+
+DRAWS = re.compile(r"\.plot\(|plt\.(subplots|figure)\(")
+TOO_WIDE = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText.slice(0, 200))"
+RECORDS = re.compile(r"\.record\(")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A notebook in an environment."""
+
+    notebook: str
+    environment: str
+    to: str = "notebook"
+
+    @property
+    def id(self) -> str:
+        return f"{self.notebook} in {self.environment}{' as a script' if self.to == 'script' else ''}"
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads what other runs have made."""
+        return self.notebook in ("compare", "gpu-usage")
+
+
+# Each once, those that need TensorFlow without oneDNN; and one more each way.
+RUNS = [
+    *(Run(name, "tf-pip" if NEEDS.get(name) == ("tensorflow",) else "torch") for name in sorted(bundled())),
+    Run("game-of-life", "tf-mkl"),
+    Run("resnet-torch", "torch", to="script"),
+]
+OTHERS = [run for run in RUNS if not run.reads]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A run that is over: what was said, its exit code, and the folder on the laptop with what it made."""
+
+    said: str
+    exit_code: int
+    folder: Path
+
+    def cells(self, name: str) -> list[nbformat.NotebookNode]:
+        """Return the code cells of the notebook that was brought back."""
+        notebook = nbformat.read(self.folder / f"{name}.ipynb", as_version=4)
+        return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+class Runs:
+    """All that were asked for, several at once; who asks for one waits for it."""
+
+    def __init__(self, cluster: PracticeCluster, wanted: Sequence[Run]) -> None:
+        self._cluster = cluster
+        self._home = cluster.directory / "laptop-home" / "alice"
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        before = [run for run in OTHERS if run in wanted or any(one.reads for one in wanted)]
+        self._done: dict[Run, Future[Done]] = {run: self._pool.submit(self._run, run) for run in before}
+        for run in wanted:  # behind those that they wait for, so that these have begun
+            if run.reads:
+                self._done[run] = self._pool.submit(self._run_behind, run)
+
+    def result(self, run: Run) -> Done:
+        return self._done[run].result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run_behind(self, run: Run) -> Done:
+        """Send what the others have made along, as it lies on the laptop of a student who has run them: in runs/."""
+        made = [self.result(one).folder for one in OTHERS]
+        there = f"given-to-{run.notebook}/runs"
+        copy = ["sh", "-c", 'there=$1; shift; mkdir -p "$there"; cp -r "$@" "$there"', "copy", there]
+        paths = [str(folder.relative_to(self._home)) for folder in made]
+        self._cluster.run("laptop", "alice", [*copy, *paths], check=True)
+        words = ["--with", there]
+        if run.notebook == "gpu-usage":
+            words += ["-p", "USAGE", f"runs/{best_sampled(made).name}/usage.csv"]
+        return self._run(run, *words)
+
+    def _run(self, run: Run, *words: str) -> Done:
+        wanted = SMALL[run.notebook] | LONGER.get(run.notebook, {})
+        parameters = [word for name, value in wanted.items() for word in ("-p", name, str(value))]
+        argv = ["launch-notebook", "run", run.notebook, *parameters, *words, "--to", run.to, "--output", "runs"]
+        argv += ["--cluster", "notebooks", "-n", CORES.get(run.notebook, "1"), "--", run.environment]
+        done = self._cluster.run("laptop", "alice", argv, timeout=RUN_AT_MOST)
+        said = done.stdout + done.stderr
+        session = re.search(r"\(session\s(\d{8}-\d{6}-[a-z2-7]{4})\)", said)
+        assert session, said
+        return Done(said, done.returncode, self._home / "runs" / f"{run.notebook}-{session[1]}")
+
+
+def best_sampled(folders: Sequence[Path]) -> Path:
+    """Return the run whose use to draw: one that has noted its phases, where it was sampled often enough."""
+
+    def value(folder: Path) -> tuple[bool, int]:
+        samples = len((folder / "usage.csv").read_text().splitlines()) - 1
+        return samples >= ENOUGH and (folder / "phases.json").exists(), samples
+
+    return max(folders, key=value)
+
+
+@pytest.fixture(scope="module")
+def made(request: pytest.FixtureRequest, cluster: PracticeCluster) -> Iterator[Runs]:
+    """What they make, once for all tests here."""
+    profile = PROFILE.format(
+        torch=provide_image(cluster, "torch-cpu"), tensorflow=provide_image(cluster, "tensorflow-cpu")
+    )
+    write = "cat >~/.config/notebook-launcher/clusters/notebooks.toml"
+    cluster.run("laptop", "alice", ["sh", "-c", write], input=profile, check=True)
+    here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
+    named = [item.callspec.params.get("run") for item in here if hasattr(item, "callspec")]
+    runs = Runs(cluster, [run for run in RUNS if run in named] if len(named) == len(here) else RUNS)
+    yield runs
+    runs.close()
+    cluster.run(
+        "laptop",
+        "alice",
+        ["sh", "-c", "rm -rf runs given-to-*; rm ~/.config/notebook-launcher/clusters/notebooks.toml"],
+    )
+
+
+each_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run.id)
+
+
+@each_run
+def test_a_notebook_runs_to_its_end_and_is_brought_back(made: Runs, run: Run) -> None:
+    done = made.result(run)
+    assert done.exit_code == 0, done.said
+    assert "came to its end" in done.said
+    about = json.loads((done.folder / "run.json").read_text())
+    assert (about["cause"], about["exit_code"], about["done"]) == ("finished", 0, about["cells"])
+    assert about["image"]["digest"].startswith("sha256:")
+    (header, *samples) = csv.reader((done.folder / "usage.csv").read_text().splitlines())
+    assert tuple(header) == COLUMNS
+    assert samples, "its use was sampled"
+    if run.to == "script":
+        check_script(run, done)
+    else:
+        check_cells(done.cells(run.notebook))
+    source = "\n".join(cell.source for cell in nbformat.read(bundled()[run.notebook], as_version=4).cells)
+    if RECORDS.search(source):
+        check_records(done.folder / "results.jsonl", about["job"], about["image"]["digest"])
+
+
+def check_cells(cells: Sequence[nbformat.NotebookNode]) -> None:
+    """Each was executed, none complains, and every one that draws has drawn."""
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    for cell in cells:
+        kinds = {output.get("name", output.output_type) for output in cell.outputs}
+        text = "".join(output.get("text", "") for output in cell.outputs)
+        assert kinds <= {"stdout", "display_data"}, f"{cell.id}: {text}"
+        assert not re.search("warning|deprecat|traceback", text, re.IGNORECASE), f"{cell.id}: {text}"
+        assert not (long := [line for line in text.splitlines() if len(line) > WIDEST]), f"{cell.id}: {long}"
+        figures = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+        assert bool(figures) == bool(DRAWS.search(cell.source)), f"{cell.id} has {len(figures)} figures"
+
+
+def check_script(run: Run, done: Done) -> None:
+    """There is the script, and what it said: its last cell ends with what came out."""
+    assert (done.folder / f"{run.notebook}.py").read_text().strip()
+    said = (done.folder / f"{run.notebook}.out").read_text()
+    assert not re.search("warning|deprecat|traceback", said, re.IGNORECASE), said
+    assert len(said.split()) > 30
+    assert list(done.folder.glob("*.png")), "a script has nowhere to show a figure, so it saves them"
+    assert not (done.folder / f"{run.notebook}.ipynb").exists()
+
+
+def check_records(path: Path, job: str, digest: str) -> None:
+    """What was measured is there, with the job and the image in which it was."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert records
+    for record in records:
+        assert record["median"] > 0
+        assert str(record["fingerprint"]["job"]) == job
+        assert record["fingerprint"]["container"] in (None, digest)
+
+
+def test_they_look_well(cluster: PracticeCluster, made: Runs, tmp_path: Path) -> None:
+    """As a student reads them: every figure is shown, and nothing runs out of the page. Pictures stay for a look."""
+    # no network: nothing is fetched for formulae and widgets, of which they have none
+    exporter: Any = HTMLExporter(mathjax_url="", require_js_url="", jquery_url="", widget_renderer_url="")  # type: ignore[no-untyped-call]
+    shown = [(run, made.result(run)) for run in RUNS if run.to == "notebook"]
+    wide = {}
+    with chromium(cluster, tmp_path) as browser:
+        page = browser.new_page(viewport={"width": 1100, "height": 900})
+        for run, done in shown:
+            html = tmp_path / f"{run.id}.html"
+            html.write_text(exporter.from_filename(str(done.folder / f"{run.notebook}.ipynb"))[0])
+            page.goto(html.as_uri())
+            page.screenshot(path=tmp_path / f"{run.id}.png", full_page=True)
+            sizes = page.eval_on_selector_all("main img, body img", "all => all.map(one => one.naturalWidth)")
+            figures = sum(
+                "image/png" in output.get("data", {}) for cell in done.cells(run.notebook) for output in cell.outputs
+            )
+            assert len(sizes) == figures
+            assert all(size > 200 for size in sizes)
+            if found := page.eval_on_selector_all(".jp-OutputArea-output, .jp-InputArea-editor", TOO_WIDE):
+                wide[run.id] = found
+    assert wide == {}
+
+
+def test_each_notebook_that_comes_along_is_among_them_and_nothing_is_left(cluster: PracticeCluster, made: Runs) -> None:
+    assert {run.notebook for run in RUNS} == set(bundled())
+    for run in RUNS:
+        made.result(run)
+    assert_nothing_left(cluster)

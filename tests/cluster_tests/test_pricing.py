@@ -1,0 +1,87 @@
+"""The price before a launch on the practice cluster: what is left of an account is asked for where that is told."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import PROFILE, Session, people_processes, wait_until, write_profile
+from tests.practice_cluster import PracticeCluster
+
+Start = Callable[..., Session]
+
+PRICE = """\
+[price]
+unit = "SBU"
+core_hour = 64
+
+[budget]
+command = ["accinfo", "{account}"]
+pattern = '^{account}\\s.*\\s(?P<left>[\\d ,.]+)$'
+"""
+
+
+def write_accinfo(cluster: PracticeCluster, script: str) -> None:
+    """Give alice a budget command, in a folder that only a login puts into PATH."""
+    install = (
+        "mkdir -p ~/site-bin && cat >~/site-bin/accinfo && chmod 700 ~/site-bin/accinfo; "
+        "grep -qs site-bin ~/.bash_profile || echo 'PATH=$HOME/site-bin:$PATH' >>~/.bash_profile"
+    )
+    subprocess.run(cluster.argv("login", "alice", ["sh", "-c", install]), input=script, text=True, check=True)
+
+
+@pytest.fixture
+def _priced(cluster: PracticeCluster) -> Iterator[None]:
+    write_profile(cluster, "laptop", "alice", f"{PROFILE}\n{PRICE}")
+    yield
+    write_profile(cluster, "laptop", "alice")
+    cluster.run("login", "alice", ["sh", "-c", "sed -i /site-bin/d ~/.bash_profile; rm -rf ~/site-bin"])
+
+
+def launched(session: Session) -> str:
+    """Wait until the job is queued, end it, and return what was printed before."""
+    session.expect(r"Job \d+ is queued")
+    printed = session.printed
+    session.child.sendintr()
+    assert session.end() == 130
+    return printed
+
+
+@pytest.mark.usefixtures("_priced")
+def test_the_price_is_told_before_the_job_is_queued(cluster: PracticeCluster, start: Start) -> None:
+    write_accinfo(cluster, "#!/bin/sh\necho 'account used left'\nprintf '\\033[1m%s\\033[0m 8160 1,840\\n' \"$1\"\n")
+    printed = launched(start("-t", "2:00:00", "-n", "2", "-A", "proj1", columns=200))
+    assert "It costs at most 2 h × 2 cores = 256 SBU (account proj1: 1 840 left)" in printed
+    assert "more than is left" not in printed
+
+    printed = launched(start("-t", "1-0", "-n", "2", "-A", "proj1", columns=200))
+    assert "1 day × 2 cores = 3 072 SBU (account proj1: 1 840 left)" in printed
+    assert "That is more than is left of proj1: 3 072 against 1 840 SBU." in printed
+
+
+@pytest.mark.usefixtures("_priced")
+def test_a_command_that_hangs_delays_the_launch_by_its_limit(cluster: PracticeCluster, start: Start) -> None:
+    write_accinfo(cluster, "#!/bin/sh\ntrap '' TERM\nwhile :; do sleep 1; done\n")
+    began = time.monotonic()
+    printed = launched(start("-t", "2:00:00", "-A", "proj1", columns=200))
+    assert 4 < time.monotonic() - began < 15  # the launch itself, and the end of its job, take some
+    assert "It costs at most 2 h × 1 core = 128 SBU" in printed
+    assert "What is left of the account was not told within 5 s." in printed
+    assert re.search(r"sking what is left of the account", printed)
+    wait_until(lambda: "accinfo" not in " ".join(people_processes(cluster, ("login",))), 10, "the command is ended")
+
+
+@pytest.mark.usefixtures("_priced")
+@pytest.mark.parametrize("script", ["", "#!/bin/sh\necho no such account >&2\nexit 3\n", "#!/bin/sh\nexec yes x\n"],
+                         ids=["no command", "failing", "without end"])  # fmt: skip
+def test_a_failure_is_told_only_to_who_asks(cluster: PracticeCluster, script: str) -> None:
+    write_accinfo(cluster, script) if script else None
+    words = ["launch-notebook", "when", "-t", "2:00:00", "-A", "proj1"]
+    done = cluster.run("laptop", "alice", words)
+    assert "= 128 SBU" in done.stdout + done.stderr
+    assert "accinfo" not in done.stdout + done.stderr
+    assert done.returncode == 0

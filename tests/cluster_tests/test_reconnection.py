@@ -1,0 +1,171 @@
+"""Faults while somebody works in JupyterLab: the tab is never reloaded, and the kernel still has its variable.
+
+Everything is real: the practice cluster's network, sshd and Slurm, and Debian's Chromium on the laptop. The long ones
+(a minute, ten minutes) are in ``benchmarks/faults.py``, which prints the table of the documentation.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.cluster_tests.jupyterlab_page import Tab, chromium
+from tests.cluster_tests.network_faults import LINK_DOWN, LOGIN_SSHD, MOVED, OTHER_LOGIN, QUICK, Fault, usable_again
+from tests.conftest import Session, assert_nothing_left, launch, wait_until
+from tests.practice_cluster import PracticeCluster
+
+MIB = 1024 * 1024
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def tabs(cluster: PracticeCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabs]:
+    """One session and one tab for each engine, for all faults: what one has broken, the next one finds."""
+    with chromium(cluster, tmp_path_factory.mktemp("browser")) as browser:
+        tabs = Tabs(cluster, browser)
+        yield tabs
+        tabs.end()
+    # of a connection that died in silence the login node does not know for hours
+    cluster.restart_sshd("login")
+    assert_nothing_left(cluster)
+
+
+class Tabs:
+    """Sessions by engine, each launched when it is first asked for."""
+
+    def __init__(self, cluster: PracticeCluster, browser: Browser) -> None:
+        self._cluster, self._browser = cluster, browser
+        self._held: dict[str, tuple[Session, Tab]] = {}
+
+    def of(self, engine: str) -> tuple[Session, Tab]:
+        """Return the session and its tab; there is one session at a time."""
+        if engine not in self._held:
+            self.end()
+            # JupyterLab opens what was open last time; these are first visits
+            self._cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/.jupyter/lab ~/Untitled*.ipynb"])
+            session = launch(self._cluster, "laptop", "--engine", engine, columns=160)
+            session.ready()
+            session.read_along()
+            self._held[engine] = session, Tab(self._browser, session.url)
+        return self._held[engine]
+
+    def give_up(self) -> None:
+        """End what is held, whatever state it is in: a second attempt begins with a session and a tab of its own."""
+        while self._held:
+            session, tab = self._held.popitem()[1]
+            tab.page.close()
+            session.send("\n")
+            session.end()
+
+    def end(self) -> None:
+        """End what is held."""
+        while self._held:
+            session, tab = self._held.popitem()[1]
+            tab.page.close()
+            session.send("\n")
+            assert session.end() == 0
+            assert "ended" not in session.printed.partition("ending job")[0]
+
+
+# both engines heal by the same code; what differs is how each notices, and connects anew
+CASES = [
+    *(("paramiko", fault) for fault in QUICK if "cable" not in fault.name),
+    *(("openssh", fault) for fault in QUICK if fault.name in (LINK_DOWN, LOGIN_SSHD, OTHER_LOGIN)),
+]
+
+
+@pytest.mark.parametrize(("engine", "fault"), CASES, ids=lambda value: getattr(value, "name", value))
+def test_the_tab_works_on(cluster: PracticeCluster, tabs: Tabs, engine: str, fault: Fault) -> None:
+    session, tab = tabs.of(engine)
+    try:
+        seconds = usable_again(cluster, session, tab, fault)
+    except AssertionError:
+        tabs.give_up()
+        raise
+    print(f"{fault.name}: usable again {seconds:.1f} s after its end")
+    assert tab.complaints == []
+    # the network was away, and not the job
+    assert "ended" not in session.printed and "gone" not in session.printed
+    if fault.name in (MOVED, OTHER_LOGIN):
+        # it has moved back by now: the next fault begins with a connection to where the name leads
+        tabs.end()
+        cluster.restart_sshd("login")
+
+
+def test_what_is_typed_while_the_network_is_down_is_run_afterwards(cluster: PracticeCluster, tabs: Tabs) -> None:
+    session, tab = tabs.of("openssh")
+    with cluster.unplugged("laptop"):
+        session.saw("(?i)network down, trying again")
+        tab.page.get_by_text("| Connecting").wait_for(timeout=30_000)  # JupyterLab knows
+        tab.asks()
+    session.saw("Connected again")
+    tab.is_answered()
+
+
+def test_reconnecting_by_hand_keeps_the_kernel(cluster: PracticeCluster, tabs: Tabs) -> None:
+    """The way out where JupyterLab's first question was lost: the menu does what the tests of faults rely on."""
+    _, tab = tabs.of("openssh")
+    assert not tab.is_stuck()
+    tab.reconnects()
+    tab.asks()
+    tab.is_answered()
+
+
+def test_an_upload_that_is_cut_spoils_nothing(cluster: PracticeCluster, tabs: Tabs, tmp_path: Path) -> None:
+    """2 GiB, of which each MiB tells its number: it goes on afterwards, or JupyterLab tells; nothing is lost."""
+    session, tab = tabs.of("openssh")
+    cluster.run("login", "alice", ["rm", "-f", "large.bin"])
+    large = tmp_path / "large.bin"
+    with large.open("wb") as file:
+        for number in range(2048):
+            file.seek(number * MIB)
+            file.write(number.to_bytes(8, "big"))
+        file.truncate(2048 * MIB)
+    with tab.page.expect_file_chooser() as chooser:
+        tab.page.locator('[data-jp-item-name="uploader"]').click()
+    chooser.value.set_files(large)
+    tab.page.get_by_role("button", name="Upload", exact=True).click()  # it asks whether so large a file is meant
+    wait_until(lambda: arrived(cluster) > 20, 60, "the upload is on its way")
+    with cluster.unplugged("laptop"):
+        session.saw("(?i)network down, trying again")
+        tab.page.wait_for_timeout(12_000)  # the connection is given up
+        before = arrived(cluster)
+    session.saw("Connected again")
+    failed = tab.page.get_by_text("Upload Error")
+
+    def goes_on_or_tells() -> bool:
+        tab.page.wait_for_timeout(500)
+        return failed.is_visible() or arrived(cluster) > before + 20
+
+    wait_until(goes_on_or_tells, 60, "the upload goes on, or JupyterLab says that it failed")
+    tab.page.close()
+    cluster.run("login", "alice", ["rm", "-f", "large.bin"])
+
+
+def arrived(cluster: PracticeCluster) -> int:
+    """How many MiB of the file are there: in their order, none lost, none damaged, one at the most twice.
+
+    JupyterLab sends MiB by MiB and its server appends. Where the answer to one is lost with the connection, a browser
+    may send that one again on its own, and it stands twice: docs/ssh.md tells.
+    """
+    program = (
+        "import os, sys\n"
+        "size = os.path.getsize('large.bin') if os.path.exists('large.bin') else 0\n"
+        "file = open('large.bin', 'rb') if size else None\n"
+        "for number in range(size >> 20):\n"
+        "    file.seek(number << 20)\n"
+        "    print(int.from_bytes(file.read(8), 'big'))\n"
+    )
+    told = cluster.run("login", "alice", ["python3", "-c", program], check=True).stdout
+    numbers = [int(line) for line in told.split()]
+    again = [place for place, (one, other) in enumerate(itertools.pairwise(numbers)) if one == other]
+    assert len(again) <= 1, f"MiB that stand twice: {again}"
+    if again:
+        print(f"MiB {again[0]} stands twice: sent again by the browser")
+    assert numbers == sorted([*range(len(numbers) - len(again)), *(numbers[place] for place in again)])
+    return len(numbers)

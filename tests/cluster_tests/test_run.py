@@ -1,0 +1,188 @@
+"""Notebooks run from top to bottom on the practice cluster: real Slurm, sshd, Apptainer, and JupyterLab's executor."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.conftest import Session, assert_nothing_left, wait_until
+from tests.practice_cluster import PracticeCluster
+
+Start = Callable[..., Session]
+ENV = ("-t", "10", "--gpus", "1", "-n", "2", "--", "tf-gpu")
+
+#: a folder with a notebook, a module that it imports, and data that it reads
+MAKE = r"""
+import json, os, pathlib
+os.makedirs("lab", exist_ok=True)
+def cell(kind, source, tags=()):
+    more = {"outputs": [], "execution_count": None} if kind == "code" else {}
+    return {"cell_type": kind, "id": str(len(cells)), "metadata": {"tags": list(tags)}, "source": source, **more}
+cells = []
+for kind, source, *tags in (
+    ("code", "SECONDS = 0\nFAIL = False", "parameters"),
+    ("markdown", "## Load"),
+    ("code", "import helper\nprint(helper.twice(SECONDS), open('data.txt').read())"),
+    ("markdown", "## Train"),
+    ("code", "import time\nfor _ in range(SECONDS * 10): time.sleep(0.1)\n"
+             "if FAIL: raise ValueError('the learning rate is too high')"),
+    ("markdown", "## Save"),
+    ("code", "import os\nos.makedirs('out', exist_ok=True)\nprint('saved', open('out/table.csv', 'w').write('a,b'))"),
+):
+    cells.append(cell(kind, source, tags))
+notebook = {"nbformat": 4, "nbformat_minor": 5, "cells": cells,
+            "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}}
+pathlib.Path("lab/train.ipynb").write_text(json.dumps(notebook))
+pathlib.Path("lab/helper.py").write_text("def twice(x): return 2 * x\n")
+pathlib.Path("lab/data.txt").write_text("the data\n")
+"""
+
+
+@pytest.fixture
+def lab(cluster: PracticeCluster) -> Iterator[Callable[..., str]]:
+    """The folder on the laptop and on the login node; runs a command in a home, and returns what it prints."""
+
+    def told(*argv: str, box: str = "laptop") -> str:
+        return cluster.run(box, "alice", list(argv), check=True).stdout
+
+    for box in ("laptop", "login"):
+        told("rm", "-rf", "lab", "runs", "other", box=box)
+        told("python3", "-c", MAKE, box=box)
+    yield told
+    for box in ("laptop", "login"):
+        told("rm", "-rf", "lab", "runs", "other", box=box)
+
+
+def result(lab: Callable[..., str], name: str, box: str = "laptop", where: str = "runs") -> str:
+    """Return a file of the only run there is."""
+    return lab("sh", "-c", f"cat {where}/*/{name}", box=box)
+
+
+def test_a_run_with_parameters_from_the_laptop_to_its_results(
+    cluster: PracticeCluster, start: Start, lab: Callable[..., str]
+) -> None:
+    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "3", "--with", "lab/data.txt", *ENV)
+    run.expect(r"Notebook train.ipynb: 5 code cells, with SECONDS=3; data.txt, helper.py go")
+    run.expect(r"Cell 4 of 5 · Train · 0:\d\d · ")
+    run.expect(r"\d:\d\d left")
+    run.expect("came to its end: 5 code cells")
+    run.expect(r"runs/train-[\w-]+/train.ipynb")
+    run.expect("beside it: out/table.csv, usage.csv")
+    assert run.end() == 0
+    text = result(lab, "train.ipynb")
+    assert "6 the data" in text and "saved 3" in text and "injected-parameters" in text
+    record = json.loads(result(lab, "run.json"))
+    assert record["parameters"] == {"SECONDS": 3} and record["cause"] == "finished" and record["job"] == run.job_id
+    assert record["image"]["image"].endswith("jupyterlab.sif")
+    assert result(lab, "out/table.csv") == "a,b" and result(lab, "usage.csv").startswith("time")
+    assert lab("sh", "-c", "find runs -perm /077") == ""
+    assert_nothing_left(cluster)
+
+
+def test_a_cell_that_fails_is_told_and_what_there_is_comes(
+    cluster: PracticeCluster, start: Start, lab: Callable[..., str]
+) -> None:
+    run = start("run", "lab/train.ipynb", "-p", "FAIL", "True", "--with", "lab/data.txt", *ENV)
+    assert run.end() == 36
+    said = " ".join(run.printed.split())  # as it is folded
+    assert "Cell 4 of 5 (Train) failed: ValueError: the learning rate is too high" in said
+    assert "its outputs up to there: runs/train-" in said and "The end of the job's log" not in said
+    text = result(lab, "train.ipynb")
+    assert (
+        "0 the data" in text
+        and "learning rate is too high" in text
+        and "saved"
+        not in json.dumps([cell["outputs"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"])
+    )
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("how", ["killed", "detached", "left"])
+def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
+    cluster: PracticeCluster, start: Start, lab: Callable[..., str], how: str
+) -> None:
+    """``connect`` follows it, from a home that knows nothing of it; ``results`` gets what there is, while it runs."""
+    detach = ["--detach"] if how == "detached" else []
+    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "12", "--with", "lab/data.txt", *detach, *ENV)
+    if how == "detached":
+        run.expect(r"results: +launch-notebook results --cluster practice \d")
+        assert run.end() == 0
+    else:
+        run.expect("Cell 4 of 5")
+    if how == "left":
+        run.send("d\r")
+        run.expect(r"results: +launch-notebook results --cluster practice \d")
+        assert run.end() == 0
+    elif how == "killed":
+        run.child.kill(signal.SIGKILL)
+        cluster.root("laptop", ["pkill", "-KILL", "-u", "alice"])
+    name = run.session_id[-4:]
+    other = "mkdir -p other && cd other && exec launch-notebook"
+    come_back = start_at(cluster, f"{other} connect {name}")
+    come_back.expect("Cell 4 of 5 · Train")
+    partly = start_at(cluster, f"{other} results {name}")
+    partly.expect("What it has made is here")
+    partly.expect("not at its end yet")
+    assert partly.end() == 0
+    assert "24 the data" in result(lab, "train.ipynb", where="other/runs")
+    listed = start("list")
+    listed.expect(r"train.ipynb, 3 of 5")
+    assert listed.end() == 0
+    come_back.expect("came to its end")
+    assert come_back.end() == 0
+    assert "saved 3" in result(lab, "train.ipynb", where="other/runs")
+    assert_nothing_left(cluster)
+
+
+def start_at(cluster: PracticeCluster, line: str) -> Session:
+    return Session(cluster.argv("laptop", "alice", ["sh", "-c", line], env={"TERM": "xterm-256color"}))
+
+
+@pytest.mark.parametrize(("end", "code"), [("walltime", 32), ("scancel", 31), ("ctrl-c", 130)])
+def test_what_there_is_comes_when_the_job_is_ended(
+    cluster: PracticeCluster, start: Start, lab: Callable[..., str], end: str, code: int
+) -> None:
+    time = ["-t", "0:00:10"] if end == "walltime" else []
+    flags = [*ENV[:-2], *time, *ENV[-2:]]
+    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "100", "--with", "lab/data.txt", *flags)
+    run.expect("Cell 4 of 5")
+    if end == "scancel":
+        cluster.run("login", "alice", ["scancel", run.job_id], check=True)
+    elif end == "ctrl-c":
+        run.send("\x03")
+    else:
+        cluster.root("login", ["scontrol", "update", f"JobId={run.job_id}", "TimeLimit=0:00:01"], check=False)
+    run.expect("What it has made is here:", timeout=120)
+    run.expect(r"runs/train-[\w-]+/train.ipynb")
+    assert run.end(timeout=60) == code, run.printed
+    assert "200 the data" in result(lab, "train.ipynb")
+    assert_nothing_left(cluster)
+
+
+def test_a_run_as_a_script_on_the_login_node_works_in_the_notebooks_folder(
+    cluster: PracticeCluster, start: Start, lab: Callable[..., str]
+) -> None:
+    """Nothing is sent: relative data files are found, and what the notebook writes is where it would be by hand."""
+    run = start("run", "lab/train.ipynb", "--to", "script", "--output", "other", *ENV, box="login")
+    run.expect("came to its end")
+    assert run.end() == 0
+    assert "the data" in result(lab, "train.out", box="login", where="other")
+    assert "import helper" in result(lab, "train.py", box="login", where="other")
+    assert lab("cat", "lab/out/table.csv", box="login") == "a,b"
+    assert_nothing_left(cluster)
+
+
+def test_a_run_has_no_jupyterlab_to_open(cluster: PracticeCluster, start: Start, lab: Callable[..., str]) -> None:
+    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "60", "--with", "lab/data.txt", "--detach", *ENV)
+    assert run.end() == 0
+    wait_until(lambda: "gpu1" in cluster.root("login", ["squeue", "-h", "-o", "%N"]).stdout, 30, "it runs")
+    for words in (["open"], ["forward", "6006"], ["connect", "--forward", "6006"]):
+        tried = start(*words)
+        tried.expect("has no JupyterLab")
+        assert tried.end() == 2
+    stopped = start("stop")
+    assert stopped.end() == 0
+    assert_nothing_left(cluster)

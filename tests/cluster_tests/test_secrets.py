@@ -1,0 +1,117 @@
+"""The token is found nowhere that anybody else can look, and the session's port and files are the user's alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import Session, assert_nothing_left, fetch, launch
+from tests.practice_cluster import PracticeCluster
+
+BOXES = ("laptop", "login", "ctl", "node1", "node2", "gpu1")
+
+# every file that somebody else than its owner may read, on the disks that users and the scheduler write to
+_SEARCH = """
+find /home /tmp /var/tmp /var/log /var/lib/slurm /var/spool /run /dev/shm /etc -xdev -type f -perm /077 \
+  -exec grep -lF -e "$(cat)" -- {} + 2>/dev/null
+true
+"""
+
+
+@pytest.fixture(scope="module")
+def live(cluster: PracticeCluster) -> Iterator[Session]:
+    """One live session, looked at by every test here."""
+    session = launch(cluster, "laptop", "--gpus", "1", "-n", "2")
+    session.ready()
+    # a kernel is where a token could leak through the environment
+    start_kernel(cluster, session)
+    yield session
+    session.send("\n")
+    assert session.end() == 0
+    assert_nothing_left(cluster)
+
+
+def start_kernel(cluster: PracticeCluster, session: Session) -> None:
+    program = (
+        "import sys, urllib.request\n"
+        "url, token = sys.stdin.read().split()\n"
+        "urllib.request.urlopen(urllib.request.Request(url, b'{}', {'Authorization': 'token ' + token}), timeout=20)\n"
+    )
+    url = re.sub(r"lab\?.*", "api/kernels", session.url)
+    subprocess.run(cluster.argv("laptop", "alice", ["python3", "-c", program]), input=f"{url} {session.token}",
+                   text=True, check=True)  # fmt: skip
+
+
+def with_input(cluster: PracticeCluster, box: str, user: str, script: str, text: str) -> str:
+    argv = cluster.argv(box, user, ["sh", "-c", script])
+    return subprocess.run(argv, input=text, text=True, capture_output=True, check=False).stdout
+
+
+@pytest.mark.parametrize("box", BOXES)
+def test_no_process_shows_it(cluster: PracticeCluster, live: Session, box: str) -> None:
+    assert [args for _, _, args in cluster.processes(box) if live.token in args] == []
+
+
+@pytest.mark.parametrize("box", BOXES)
+def test_no_file_that_others_can_read_holds_it(cluster: PracticeCluster, live: Session, box: str) -> None:
+    assert with_input(cluster, box, "root", _SEARCH, live.token) == ""
+
+
+def test_the_search_would_find_it(cluster: PracticeCluster, live: Session) -> None:
+    with_input(cluster, "login", "alice", "umask 022; cat >/tmp/leak", live.token)
+    try:
+        assert with_input(cluster, "login", "root", _SEARCH, live.token) == "/tmp/leak\n"
+    finally:
+        cluster.root("login", ["rm", "-f", "/tmp/leak"])
+
+
+def test_the_scheduler_does_not_know_it(cluster: PracticeCluster, live: Session) -> None:
+    shown = cluster.run("login", "alice", ["scontrol", "show", "job", "-dd", live.job_id]).stdout
+    script = cluster.run("login", "alice", ["scontrol", "write", "batch_script", live.job_id, "-"]).stdout
+    assert "JobState=RUNNING" in shown
+    assert live.token not in shown + script
+
+
+def test_the_jobs_log_does_not_hold_it(cluster: PracticeCluster, live: Session) -> None:
+    log = cluster.run("login", "alice", ["sh", "-c", f"cat ~/.notebook-launcher/sessions/{live.session_id}/job.log"])
+    assert "JupyterLab listens" in log.stdout
+    assert live.token not in log.stdout + log.stderr
+
+
+def test_no_environment_holds_it(cluster: PracticeCluster, live: Session) -> None:
+    script = 'cat /proc/[0-9]*/environ 2>/dev/null | tr "\\0" "\\n" | grep -cF -e "$(cat)"; true'
+    for box in BOXES:
+        assert with_input(cluster, box, "root", script, live.token).strip() == "0", box
+
+
+def test_another_user_cannot_read_the_session(cluster: PracticeCluster, live: Session) -> None:
+    directory = f"/home/alice/.notebook-launcher/sessions/{live.session_id}"
+    for box in ("login", "gpu1"):
+        for command in (["ls", directory], ["cat", f"{directory}/token"], ["cat", f"{directory}/endpoint.json"]):
+            assert cluster.run(box, "bob", command).returncode != 0
+    modes = cluster.run("login", "alice", ["find", directory, "-perm", "/077"]).stdout
+    assert modes == ""
+
+
+def test_another_user_on_the_node_gets_403(cluster: PracticeCluster, live: Session) -> None:
+    endpoint = cluster.run(
+        "login", "alice", ["sh", "-c", f"cat ~/.notebook-launcher/sessions/{live.session_id}/endpoint.json"]
+    )
+    port = json.loads(endpoint.stdout)["port"]
+    assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status", user="bob")[0] == 403
+    assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/contents", user="bob")[0] == 403
+    # and from another box the port is not there at all
+    assert fetch(cluster, "login", f"http://gpu1:{port}/api/status", user="bob")[0] == 0
+
+
+def test_the_url_on_the_laptop_is_the_users_alone(cluster: PracticeCluster, live: Session) -> None:
+    listening = cluster.root("laptop", ["ss", "-Htnl"]).stdout
+    port = re.search(r":(\d+)/", live.url)
+    assert port
+    assert [line.split()[3] for line in listening.splitlines() if line.split()[3].endswith(f":{port[1]}")] == [
+        f"127.0.0.1:{port[1]}"
+    ]

@@ -1,0 +1,214 @@
+"""Sessions on the practice cluster: left on one machine, found, come back to and ended from others."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Session, assert_nothing_left, fetch, wait_until
+from tests.practice_cluster import PracticeCluster
+from tests.session_directories import ODDITIES, name_of, plant
+
+Start = Callable[..., Session]
+
+
+def told(cluster: PracticeCluster, box: str, *arguments: str) -> list[dict[str, Any]]:
+    """What a command tells with ``--json``."""
+    done = cluster.run(box, "alice", ["launch-notebook", *arguments, "--json"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def listed(cluster: PracticeCluster, box: str, *arguments: str) -> dict[str, dict[str, Any]]:
+    """The sessions of ``launch-notebook list``, by name."""
+    return {event["session"]: event for event in told(cluster, box, "list", *arguments) if event["event"] == "session"}
+
+
+@pytest.fixture
+def root(cluster: PracticeCluster) -> Iterator[Path]:
+    """Where alice's sessions are; nothing of other tests is there, and nothing stays."""
+    home = cluster.directory / "home" / "alice"
+    root = home / ".notebook-launcher" / "sessions"
+    subprocess.run(["rm", "-rf", str(root)], check=True)
+    cluster.run("login", "alice", ["mkdir", "-m", "700", "-p", ".notebook-launcher/sessions"], check=True)
+    yield root
+    subprocess.run(["rm", "-rf", str(root)], check=True)
+
+
+@contextlib.contextmanager
+def login_profile(cluster: PracticeCluster, line: str) -> Iterator[None]:
+    """A start-up file of alice's on the cluster with this line."""
+    cluster.run("login", "alice", ["sh", "-c", f"echo {shlex.quote(line)} >~/.bash_profile"], check=True)
+    try:
+        yield
+    finally:
+        cluster.run("login", "alice", ["rm", "-f", ".bash_profile"], check=True)
+
+
+def give_to_alice(root: Path) -> None:
+    subprocess.run(["chown", "-Rh", f"--reference={root.parent}", str(root)], check=True)
+
+
+def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
+    cluster: PracticeCluster, start: Start, root: Path
+) -> None:
+    first = start("-n", "1", "-t", "2:00:00")
+    first.ready()
+    (pid,) = (pid for pid, user, args in cluster.processes("laptop") if user == "alice" and "/launch-notebook" in args)
+    cluster.root("laptop", ["kill", "-KILL", str(pid)])
+    first.end()
+
+    seen = listed(cluster, "login")[first.session_id]
+    assert (seen["state"], seen["job"], seen["environment"]) == ("running", first.job_id, "tf-gpu")
+    assert seen["node"].startswith("node") and 7000 < seen["seconds_left"] <= 7200 and seen["walltime"] == "2 hours"
+    with login_profile(cluster, "export TZ=America/New_York"):  # Slurm's commands read it, and date without a login not
+        elsewhere = listed(cluster, "laptop")[first.session_id]
+    assert 7000 < elsewhere["seconds_left"] <= seen["seconds_left"]
+
+    # from two machines at once, by two of its names
+    both = [start("connect", first.session_id[-4:], box="login"), start("connect", first.job_id)]
+    for again, box in zip(both, ("login", "laptop"), strict=True):
+        again.ready()
+        assert again.token == first.token
+        assert fetch(cluster, box, again.api, again.token)[0] == 200
+
+    names = [event["event"] for event in told(cluster, "login", "stop")]
+    assert "ended" in names
+    for again in both:
+        again.end()
+        assert "Traceback" not in again.printed
+    assert (root / first.session_id / "token").exists()
+    seen = listed(cluster, "laptop")[first.session_id]
+    assert (seen["state"], seen["about"], seen["seconds_left"]) == ("ended", "stopped", None)
+    assert not (root / first.session_id / "token").exists(), "a list removes what opens nothing any more"
+    assert [event["event"] for event in told(cluster, "login", "stop", first.session_id[-4:])] == ["note"]
+    assert_nothing_left(cluster)
+
+
+def test_a_launch_offers_the_session_that_is_there(cluster: PracticeCluster, start: Start, root: Path) -> None:
+    first = start("-n", "1", "-t", "2:00:00")
+    first.ready()
+    first.send("d\n")
+    assert first.end() == 0
+    again = start("launch", "-n", "2")
+    again.expect(r"runs on node\d since \d\d:\d\d \(tf-gpu\), (1 h 5\d min|2 h) left")
+    again.expect(r"Connect to it instead of starting another\? \[yes/no\]")
+    again.send("yes\n")
+    again.ready()
+    assert again.token == first.token and cluster.squeue() == [first.job_id]
+    other = start("--new", "-n", "1", "-b", "now+1hour", columns=200)
+    other.expect(rf"launch-notebook connect --cluster practice {first.session_id[-4:]}\b")
+    other.expect("waits for its begin time")
+    other.send("\x03")
+    assert other.end() == 130
+    again.send("\n")
+    assert again.end() == 0
+    assert_nothing_left(cluster)
+
+
+def test_a_session_on_another_cluster_is_asked_for_there(cluster: PracticeCluster, start: Start, root: Path) -> None:
+    here = start("-n", "1", "-b", "now+1hour")
+    there = start("-n", "1", "-b", "now+1hour", "-M", "snowy", "--new")
+    for session in (here, there):
+        session.expect("waits for its begin time")
+        session.send("d\n")
+        assert session.end() == 0
+    seen = listed(cluster, "laptop")
+    assert {one["session"]: (one["state"], one["cluster"]) for one in seen.values()} == {
+        here.session_id: ("waiting", None),
+        there.session_id: ("waiting", "snowy"),
+    }
+    ended = [event["session"] for event in told(cluster, "login", "stop", "--all") if event["event"] == "ended"]
+    assert set(ended) == {here.session_id, there.session_id}
+    assert_nothing_left(cluster)
+
+
+def test_a_session_on_another_cluster_of_a_federation(cluster: PracticeCluster, root: Path) -> None:
+    """The cluster where it was queued says of it that it is REVOKED, whether it runs elsewhere or has ended."""
+    now = datetime.now(timezone.utc)
+    names = [name_of(now, number) for number in (1, 2)]
+    with cluster.federated(), cluster.busy("core"):
+        for name in names:
+            there = f"/home/alice/.notebook-launcher/sessions/{name}"
+            script = f"trap 'echo {{}} >{there}/exit.json; exit' TERM; touch {there}/runs; sleep 90 & wait"
+            submit = ["sbatch", "--parsable", "-n", "1", "-o", "/dev/null", "--wrap", script]
+            plant(root, name, now, job=None, secrets=True)
+            give_to_alice(root)
+            job = cluster.run("login", "alice", submit, check=True).stdout.strip()
+            (root / name / "job").write_text(f"{job}\n")
+        give_to_alice(root)
+        wait_until(lambda: all((root / name / "runs").exists() for name in names), 30, "both jobs run")
+        seen = listed(cluster, "login")
+        assert [seen[name]["state"] for name in names] == ["unknown", "unknown"]
+        assert all((root / name / "token").exists() for name in names)
+        ended = [event["session"] for event in told(cluster, "login", "stop", "--all") if event["event"] == "ended"]
+        assert set(ended) == set(names)
+        states = cluster.run("login", "alice", ["squeue", "-M", "snowy", "--me", "-h", "-o", "%T"]).stdout
+        assert "RUNNING" not in states
+
+
+def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: Start, root: Path) -> None:
+    """200 records and 50 jobs that wait, beside what should not be there: one question to the scheduler, no hang."""
+    submit = "for i in $(seq 50); do sbatch --parsable -n 1 -o /dev/null --begin=now+1hour --wrap 'sleep 60'; done"
+    jobs = cluster.run("login", "alice", ["sh", "-c", submit], check=True).stdout.split()
+    now = datetime.now(timezone.utc)
+    for number in range(200):
+        plant(root, name_of(now, number), now - timedelta(days=3), ended=now - timedelta(days=2))
+    for number, job in enumerate(jobs):
+        plant(root, name_of(now, 1000 + number), now, job=job)
+    for number, make in enumerate(ODDITIES.values()):
+        odd = plant(root, name_of(now, 2000 + number), now, ended=now)
+        (odd / "session.json").unlink()
+        make(odd / "session.json")
+    plant(root, name_of(now, 3000), now).chmod(0)
+    (root / name_of(now, 3002)).write_text("a file")
+    give_to_alice(root)
+    plant(root, name_of(now, 3001), now)  # root's
+
+    told(cluster, "laptop", "list")  # whatever has to be read from disk is read
+    cluster.root("ctl", ["sdiag", "--reset"])
+    began = time.monotonic()
+    *sessions, end = told(cluster, "laptop", "list")
+    print(f"listed in {end['elapsed']:.2f} s by its own clock, {time.monotonic() - began:.2f} s with its start")
+    counted = re.search(r"alice\s+\(\s*\d+\) count:(\d+)", cluster.root("ctl", ["sdiag"]).stdout)
+    assert counted and int(counted[1]) == 2, "squeue asks two things, whatever it is about"
+    assert (end["live"], end["hidden"]) == (50, 200)
+    assert {one["state"] for one in sessions if one["event"] == "session"} == {"waiting"}
+    named = set(end["damaged"])
+    assert {name_of(now, 3000), name_of(now, 3002)} < named and name_of(now, 3001) not in named
+    assert len(named) >= len(ODDITIES)
+
+    began = time.monotonic()
+    ended = [event for event in told(cluster, "laptop", "stop", "--all") if event["event"] == "ended"]
+    print(f"50 ended in {time.monotonic() - began:.2f} s")
+    assert len(ended) == 50
+    wait_until(lambda: not cluster.squeue(), 10, "the queue is empty")
+    assert_nothing_left(cluster)
+
+
+def test_a_list_in_a_pipe_and_in_a_narrow_terminal(cluster: PracticeCluster, start: Start, root: Path) -> None:
+    empty = cluster.run("laptop", "alice", ["launch-notebook", "list"])
+    assert "There is no session on login. Start one: launch-notebook" in empty.stdout
+    now = datetime.now(timezone.utc)
+    plant(root, name_of(now, 1), now, ended=now, cause="jupyter-failed", environment="a-rather-long-name-of-one")
+    give_to_alice(root)
+    piped = cluster.run("laptop", "alice", ["launch-notebook", "list"]).stdout
+    assert any(name_of(now, 1) in line and "a-rather-long-name-of-one" in line for line in piped.splitlines())
+    assert "\x1b" not in piped
+    terminal = start("list", columns=80)
+    assert terminal.end() == 0
+    assert name_of(now, 1) in terminal.printed
+    assert all(len(line) <= 80 for line in terminal.printed.splitlines() if "connect" not in line)
+    for words in (["stop"], ["connect"]):
+        done = cluster.run("laptop", "alice", ["launch-notebook", *words])
+        assert done.returncode == 40 and "Live sessions there: none." in done.stderr

@@ -1,0 +1,344 @@
+"""Sites that make it difficult, each one entered as a user would: a launch in a terminal, up to the address.
+
+What is difficult about whom is said in tests/cluster/layout.py; that it is so, in tests/test_sites_cluster.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.conftest import Session, assert_nothing_left, fetch, wait_until, write_profile
+from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
+
+Start = Callable[..., Session]
+
+MEMORY = "~/.local/state/notebook-launcher"
+IMAGE = ("--", "/sw/images/jupyterlab.sif")
+QUESTION = r"(?i)(?:password|code): "
+SSH_CONFIG = "~/sites_ssh_config"
+ANOTHER = ".config/notebook-launcher/clusters/another.toml"
+
+
+@pytest.fixture(autouse=True)
+def _every_site_is_new(cluster: PracticeCluster) -> None:
+    """What the launcher remembers of a cluster would be another test's doing."""
+    files = (MEMORY, SSH_CONFIG, f"~/{ANOTHER}")
+    cluster.root("laptop", ["sh", "-c", f"rm -rf {' '.join(files).replace('~', '/home/*')}"], check=True)
+    for user in USERS:
+        cluster.forget_codes(user)
+
+
+class Site(NamedTuple):
+    """``questions``: how many the user is asked in the whole launch, all of them before the address comes."""
+
+    user: str
+    arguments: tuple[str, ...]
+    stream: str
+    questions: int = 0
+    engine: str = "paramiko"
+    ssh_config: str = ""
+
+
+OTHER_PORT = f"Include ~/.ssh/config\nHost login-8822\n  HostName {BOXES['login'].outside}\n  Port 8822\n" \
+             "  HostKeyAlias login\n"  # fmt: skip
+
+SITES = {
+    "password and code, paramiko": Site("dave", (), "step", 2),
+    "password and code, openssh": Site("dave", (), "step", 2, "openssh"),
+    "key and code, paramiko": Site("heidi", (), "node-ssh", 1),
+    "no forwarding and no ssh to nodes, paramiko": Site("erin", (), "step"),
+    "no ssh to nodes": Site("grace", (), "step"),
+    "no ssh to nodes, a server in the job": Site("grace", ("--stream", "job-sshd"), "job-sshd"),
+    "csh and noise, paramiko": Site("frank", (), "node-ssh"),
+    "csh and noise, over a step, openssh": Site("frank", ("--stream", "step"), "step", engine="openssh"),
+    "two jumps, paramiko": Site("alice", ("--host", "deep", *IMAGE), "node-ssh"),
+    "two jumps, openssh": Site("alice", ("--host", "deep", *IMAGE), "node-ssh", engine="openssh"),
+    "another port of the ssh configuration": Site(
+        "alice", ("--host", "login-8822", *IMAGE), "node-ssh", engine="openssh", ssh_config=OTHER_PORT
+    ),
+}  # fmt: skip
+
+
+def put_config(cluster: PracticeCluster, user: str, text: str) -> None:
+    subprocess.run(cluster.argv("laptop", user, ["sh", "-c", f"cat >{SSH_CONFIG}"]), input=text, text=True, check=True)
+
+
+def answer_questions(session: Session, user: str) -> list[str]:
+    """Answer whatever is asked until the address comes; the words before each colon."""
+    asked = []
+    while True:
+        question = session.expect(rf"{QUESTION}|http://127\.0\.0\.1:\d+/lab\?token=[\w-]+|launch-notebook: ").group(0)
+        if question.startswith("http"):
+            session.url = question
+            session.expect("ENTER ends")
+            return asked
+        if question.startswith("launch-notebook"):
+            session.end()
+            pytest.fail(session.printed)
+        asked.append(question.lower().rstrip(": "))
+        session.send(f"{USERS[user].password if 'password' in question.lower() else one_time_code(user)}\n")
+
+
+def raw(session: Session) -> str:
+    """All that reached the terminal, with every control character."""
+    return f"{session._seen}{session.child.buffer or ''}"
+
+
+def assert_no_noise(session: Session) -> None:
+    """Of what a noisy site says, nothing that a terminal would obey."""
+    assert [bad for bad in ("\x1b]", "\x1b[2J", "\x07", "\x9b", "\x9d") if bad in raw(session)] == []
+
+
+def leave(session: Session) -> None:
+    session.send("\n")
+    assert session.end() == 0, session.printed
+
+
+@pytest.mark.parametrize("site", SITES.values(), ids=list(SITES))
+def test_every_site_is_reached(cluster: PracticeCluster, start: Start, site: Site) -> None:
+    flags: list[str] = ["-n", "1", "--verbose", "--engine", site.engine]
+    if site.ssh_config:
+        put_config(cluster, site.user, site.ssh_config)
+        flags += ["--ssh-config", SSH_CONFIG.replace("~", f"/home/{site.user}")]
+    session = start(*flags, *site.arguments, user=site.user, columns=200)
+    asked = answer_questions(session, site.user)
+    password = ["password"] if USERS[site.user].password else []
+    assert asked == [*password, "code"][: site.questions]
+    assert f" by {site.engine}: asked for" in session.printed
+    assert re.search(rf"There is a way to \w+ \({site.stream}\)", session.printed), session.printed
+    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+    assert fetch(cluster, "laptop", session.api)[0] == 403
+    leave(session)
+    assert len(re.findall(QUESTION, session.printed)) == site.questions
+    assert_no_noise(session)
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("engine", ["paramiko", "openssh"])
+def test_after_a_short_cut_the_keys_are_for_the_session_again(
+    cluster: PracticeCluster, start: Start, engine: str
+) -> None:
+    """A new connection would need a code, and may ask for it just when the old one is heard again."""
+    session = start("-n", "1", "--engine", engine, user="heidi", columns=200)
+    assert answer_questions(session, "heidi") == ["code"]
+    session.read_along()
+    with cluster.unplugged("laptop"):
+        session.saw("(?i)network down, trying again")
+        time.sleep(2)  # 7 to 8 s in all: less than the old connection is given to come back
+    session.saw("Connected again")
+    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+    time.sleep(3)  # whatever was on its way to a question has got there
+    leave(session)
+    assert_nothing_left(cluster)
+
+
+REFUSALS = {
+    "by the scheduler": (("-A", "nobody"), 50, "account"),
+    "by the job": (("--", "no-jupyter"), 95, "no JupyterLab in the container"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "exit_code", "said"), REFUSALS.values(), ids=list(REFUSALS))
+@pytest.mark.parametrize("engine", ["openssh"])
+def test_a_refusal_at_a_noisy_site_is_readable(
+    cluster: PracticeCluster, start: Start, engine: str, arguments: tuple[str, ...], exit_code: int, said: str
+) -> None:
+    session = start("-n", "1", "--engine", engine, *arguments, user="frank", columns=200)
+    assert session.end() == exit_code, session.printed
+    assert said in session.printed
+    assert_no_noise(session)
+    assert_nothing_left(cluster)
+
+
+# --- who listens where ---------------------------------------------------------------------------------------------
+
+
+KNOCK = """\
+import http.client, sys
+host, port, token = sys.stdin.read().split("\\n")
+connection = http.client.HTTPConnection(host, int(port), timeout=10)
+try:
+    # whoever wants to get in does not tell that they come from elsewhere
+    connection.request("GET", "/api/status", headers={"Host": "localhost", "Authorization": f"token {token}"})
+    print(connection.getresponse().status)
+except OSError:
+    print(0)
+"""
+
+
+def knock(cluster: PracticeCluster, session: Session, box: str, token: str = "") -> int:
+    """What bob gets on another machine of the cluster where alice's Jupyter listens; 0: no connection."""
+    find = f"cat ~/.notebook-launcher/sessions/{session.session_id}/endpoint.json"
+    port = json.loads(cluster.run("login", "alice", ["sh", "-c", find], check=True).stdout)["port"]
+    node = cluster.root("login", ["squeue", "-h", "-j", session.job_id, "-o", "%N"]).stdout.strip()
+    argv = cluster.argv(box, "bob", ["python3", "-c", KNOCK])
+    done = subprocess.run(argv, input=f"{node}\n{port}\n{token}", text=True, capture_output=True, check=True)
+    return int(done.stdout)
+
+
+def test_an_open_port_is_told_of_and_guarded_by_the_token(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", "-w", "node2", "--stream", "direct", "--verbose", columns=200)
+    session.ready()
+    assert "everybody on the cluster can reach its port" in session.printed
+    assert "(direct)" in session.printed
+    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+    assert [knock(cluster, session, box) for box in ("login", "node1", "node2")] == [403, 403, 403]
+    assert knock(cluster, session, "login", "guessed") == 403
+    assert knock(cluster, session, "login", session.token) == 200  # so it was the token that was missing
+    leave(session)
+    assert_nothing_left(cluster)
+
+
+# --- nodes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_without_sshd_is_reached_by_an_open_port_alone(cluster: PracticeCluster, start: Start) -> None:
+    with cluster.no_sshd():
+        session = start("-n", "1", columns=400)
+        assert session.end() == 14, session.printed
+        for word in ("node-ssh:", "step:", "job-sshd:", "port 22 cannot be reached", "--stream direct"):
+            assert word in session.printed, session.printed
+        assert_nothing_left(cluster)
+        opened = start("-n", "1", "--stream", "direct")
+        opened.ready()
+        assert fetch(cluster, "laptop", opened.api, opened.token)[0] == 200
+        leave(opened)
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.parametrize("engine", ["paramiko"])
+def test_a_node_that_only_a_job_leads_to(cluster: PracticeCluster, start: Start, engine: str) -> None:
+    with cluster.pam_slurm():
+        session = start("-n", "1", "--verbose", "--engine", engine, columns=200)
+        session.ready()
+        assert "(node-ssh)" in session.printed
+        assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+        leave(session)
+    assert_nothing_left(cluster)
+
+
+# --- what is remembered --------------------------------------------------------------------------------------------
+
+
+def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster, start: Start) -> None:
+    """The nodes' own ssh would work as well, and is what a first launch tries first."""
+    write_profile(cluster, "laptop", "alice")
+    cluster.run(
+        "laptop", "alice", ["sh", "-c", f"cp ~/{ANOTHER.replace('another', 'practice')} ~/{ANOTHER}"], check=True
+    )
+    for arguments, may_need_a_server in ((["--stream", "step"], False), ([], False), (["--cluster", "another"], True)):
+        session = start("-n", "1", "--verbose", *arguments, columns=200)
+        session.ready()
+        stream = "node-ssh" if may_need_a_server else "step"
+        assert re.search(rf"There is a way to \w+ \({stream}\)", session.printed), session.printed
+        env = f"cat ~/.notebook-launcher/sessions/{session.session_id}/session.env"
+        assert ("sshd=yes" in cluster.run("login", "alice", ["sh", "-c", env]).stdout) == may_need_a_server
+        assert knock(cluster, session, "login", session.token) == 0
+        leave(session)
+    # ours, and nobody else's: it says where somebody works
+    found = cluster.run(
+        "laptop", "alice", ["sh", "-c", f"stat -c %a {MEMORY} {MEMORY}/*; cat {MEMORY}/streams.json"]
+    ).stdout
+    modes, brace, text = found.partition("{")
+    assert modes.split() == ["700", *["600"] * (len(modes.split()) - 1)]
+    assert json.loads(brace + text) == {"practice": "step", "another": "node-ssh"}
+    assert_nothing_left(cluster)
+
+
+# --- engines -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def a_connection_of_the_users_own(cluster: PracticeCluster) -> Iterator[list[str]]:
+    """An ssh that stands already and shares its connection; the words for a command about it."""
+    put_config(cluster, "alice", "Host login\n  ControlPath ~/.ssh/cm-%C\nInclude ~/.ssh/config\n")
+    ssh = ["ssh", "-F", "/home/alice/sites_ssh_config"]
+    cluster.run("laptop", "alice", [*ssh, "-MNf", "login"], check=True)
+    try:
+        yield ssh
+    finally:
+        cluster.run("laptop", "alice", [*ssh, "-O", "exit", "login"])
+
+
+def test_a_connection_that_stands_already_is_used_and_left_alone(cluster: PracticeCluster, start: Start) -> None:
+    with a_connection_of_the_users_own(cluster) as ssh:
+        config = ("--ssh-config", "/home/alice/sites_ssh_config")
+        session = start("-n", "1", "--verbose", *config, columns=200)
+        session.ready()
+        assert re.search(r"Connected to login by openssh: a live master connection is there \(~/\.ssh/cm-\w+\)",
+                         session.printed), session.printed  # fmt: skip
+        assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+        of_alice = [args for _, user, args in cluster.processes("login") if user == "alice" and args.startswith("sshd")]
+        assert len(of_alice) == 1, of_alice  # it was not made a second time
+        leave(session)
+        assert cluster.run("laptop", "alice", [*ssh, "-O", "check", "login"]).returncode == 0
+        assert cluster.run("laptop", "alice", [*ssh, "login", "hostname"]).stdout == "login\n"
+    assert_nothing_left(cluster)
+
+
+def test_without_one_the_engine_is_paramiko_and_verbose_says_why(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", "--verbose", "-A", "nobody", columns=200)
+    assert session.end() == 50
+    assert "by paramiko: the ssh configuration asks for nothing that only OpenSSH has" in session.printed
+    quiet = start("-n", "1", "-A", "nobody", columns=200)
+    assert quiet.end() == 50
+    assert "paramiko" not in quiet.printed
+
+
+# --- other ports ---------------------------------------------------------------------------------------------------
+
+SERVER = """\
+import http.server, sys
+class Says(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(sys.argv[2].encode())
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Says).serve_forever()
+"""
+
+
+@contextlib.contextmanager
+def a_server_that_says(cluster: PracticeCluster, box: str, port: int, word: str) -> Iterator[None]:
+    argv = cluster.argv(box, "alice", ["python3", "-c", SERVER, str(port), word])
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            wait_until(lambda: fetch(cluster, box, f"http://127.0.0.1:{port}/")[0] == 200, 10, "it listens")
+            yield
+        finally:
+            server.terminate()
+
+
+@pytest.mark.parametrize("engine", ["openssh"])
+def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start, engine: str) -> None:
+    with (
+        a_server_that_says(cluster, "node2", 6006, "six"),
+        a_server_that_says(cluster, "node2", 6007, "seven"),
+        a_server_that_says(cluster, "laptop", 6007, "this is the laptop"),
+    ):
+        session = start("-n", "1", "-w", "node2", "--engine", engine, "--forward", "6006", columns=200)
+        session.ready()
+        session.expect(r"Port 6006 of node2: http://127\.0\.0\.1:6006\s")
+        assert fetch(cluster, "laptop", "http://127.0.0.1:6006/") == (200, "six\n")
+        session.send("f 6007\n")
+        # that number is taken here
+        url = session.expect(r"Port 6007 of node2: (http://127\.0\.0\.1:\d+)\s").group(1)
+        assert fetch(cluster, "laptop", url) == (200, "seven\n")
+        assert fetch(cluster, "login", "http://node2:6006/")[0] == 0
+        session.send("f 6008\n")  # where nobody listens
+        url = session.expect(r"Port 6008 of node2: (http://127\.0\.0\.1:\d+)\s").group(1)
+        assert fetch(cluster, "laptop", url)[0] == 0
+        session.send("f 70000\n")
+        session.expect("is not a port")
+        assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+        leave(session)
+        assert fetch(cluster, "laptop", "http://127.0.0.1:6006/")[0] == 0
+    assert_nothing_left(cluster)

@@ -1,0 +1,170 @@
+"""Every situation on the practice cluster: the sentence that is seen, the exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.cluster_tests.situation import Situation, matching, shown
+from tests.cluster_tests.situations import SITUATIONS, WHOLE_PROFILE
+from tests.cluster_tests.situations_table import RECORD
+from tests.conftest import PROFILE, Session, assert_nothing_left, clear, launch, wait_until, write_profile
+from tests.practice_cluster import PracticeCluster
+from tests.practice_cluster.layout import USERS
+
+Start = Callable[..., Session]
+Record = Callable[[Situation, list[str]], None]
+each_slurm = pytest.mark.each_slurm
+QUIET = [one for one in SITUATIONS if not one.alone]
+AT_ONCE = 4  # of these, besides the long ones
+# Where somebody's files could be left: homes (the cluster's and the laptop's) and what every box has of its own.
+OWN = "/tmp /var/tmp /dev/shm"
+PLACES = {"login": f"/home {OWN}", "laptop": f"/home {OWN}", "login2": OWN, "node1": OWN, "node2": OWN, "gpu1": OWN}
+# Compiled Python, what is in a session's folder, and what the launcher, JupyterLab and Apptainer keep for another time.
+KEPT = (
+    *("/var/tmp/bytecode-*", "*/.notebook-launcher/sessions/*/*", "*/.notebook-launcher/sessions/.asked*"),
+    "*/.notebook-launcher/sessions/image-digests",
+    *("*/.local", "*/.local/*", "*/.jupyter", "*/.ipython", "*/.apptainer"),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _profiles(cluster: PracticeCluster) -> Iterator[None]:
+    """Every laptop has the profile with all environments, and every home the folder for sessions already."""
+    people = {situation.user for situation in SITUATIONS}
+    for user in people:
+        write_profile(cluster, "laptop", user, WHOLE_PROFILE)
+        cluster.run("login", user, ["mkdir", "-p", ".notebook-launcher/sessions"], check=True)
+    yield
+    for user in people:
+        write_profile(cluster, "laptop", user, PROFILE)
+
+
+@pytest.fixture(scope="module")
+def record(request: pytest.FixtureRequest) -> Record:
+    """Keep what was seen where ``python -m tests.situations --write`` finds it."""
+    cache = getattr(request.config, "cache", None)  # pytest may be told to have none
+
+    def keep(situation: Situation, seen: list[str]) -> None:
+        if cache is not None and request.config.getoption("--slurm") == "24.11":
+            cache.set(f"{RECORD}/{situation.name}", seen)
+
+    return keep
+
+
+def files_of_people(cluster: PracticeCluster) -> set[str]:
+    """Return all files and folders of ordinary users, but for those that may stay."""
+    owners = " -o ".join(f"-user {user}" for user in USERS)
+    passed_over = " -o ".join(f"-path '{pattern}'" for pattern in KEPT)
+
+    def look(box: str) -> list[str]:
+        find = f"find {PLACES[box]} \\( {passed_over} \\) -prune -o \\( {owners} \\) -print"
+        return [f"{box}:{line}" for line in cluster.root(box, ["sh", "-c", find]).stdout.splitlines()]
+
+    with ThreadPoolExecutor() as pool:
+        return {path for paths in pool.map(look, PLACES) for path in paths}
+
+
+def play(cluster: PracticeCluster, start: Start, record: Record, situation: Situation) -> None:
+    """Play one situation, hold what is seen against it, and record it."""
+    elsewhere = ""
+    with situation.arranged(cluster) as given:
+        arguments = [word.replace("{}", str(given)) for word in situation.arguments]
+        session = start(*arguments, box=situation.box, user=situation.user, columns=200)
+        for when in situation.acts:
+            session.expect(when.printed, when.seconds)
+            elsewhere += when.then(cluster, session) or ""
+        code = session.end(timeout=150 if situation.long else 60)
+    paragraphs = shown(f"{session.printed}\n{elsewhere}")
+    seen = {pattern: matching(pattern, paragraphs) for pattern in situation.sees}
+    told = "\n\n".join(paragraphs)
+    assert None not in seen.values(), f"{seen}\n\n{told}"
+    assert (code if code >= 0 else 128 - code) == situation.exit_code, told
+    assert "Traceback" not in told
+    jobs = set(re.findall(r"Job (\d+) is queued", told))
+    wait_until(lambda: not jobs & queued(cluster), 15, f"no job of {jobs} is left")
+    record(situation, [paragraph for paragraph in paragraphs if paragraph in seen.values()])
+
+
+def queued(cluster: PracticeCluster) -> set[str]:
+    return set(cluster.root("ctl", ["squeue", "-h", "-o", "%i"], check=True).stdout.split())
+
+
+def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int) -> None:
+    """No job, no process, and of files only so many new folders of sessions."""
+    assert_nothing_left(cluster)
+    left = sorted(files_of_people(cluster) - before)
+    assert [path for path in left if "/.notebook-launcher/sessions/" not in path] == []
+    assert len(left) == folders, left
+
+
+def parameters(situations: Iterable[Situation]) -> list[object]:
+    return [pytest.param(one, id=one.name, marks=[each_slurm] if one.each_slurm else []) for one in situations]
+
+
+class SideBySide:
+    """Situations that do not disturb each other, played while the tests wait for one after the other."""
+
+    def __init__(self, cluster: PracticeCluster, record: Record, situations: Sequence[Situation]) -> None:
+        self._cluster, self._record, self.situations = cluster, record, situations
+        self._before = files_of_people(cluster)
+        self._sessions: list[Session] = []
+        long_first = sorted(situations, key=lambda one: not one.long)
+        self._pool = ThreadPoolExecutor(sum(one.long for one in situations) + AT_ONCE)
+        self._played = {one: self._pool.submit(play, cluster, self._start, record, one) for one in long_first}
+
+    def _start(self, *arguments: str, **options: Any) -> Session:
+        self._sessions.append(launch(self._cluster, options.pop("box"), *arguments, **options))
+        return self._sessions[-1]
+
+    def result(self, situation: Situation) -> None:
+        """Wait for one of them; raises what went wrong."""
+        self._played[situation].result()
+
+    def assert_nothing_left(self) -> None:
+        """Wait for all of them, and look what they left; afterwards there is nothing in any case."""
+        self._pool.shutdown()
+        try:
+            assert_only_folders_left(self._cluster, self._before, sum(one.folders for one in self.situations))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End what still goes on."""
+        self._pool.shutdown(cancel_futures=True)
+        for session in self._sessions:
+            session.child.close(force=True)
+        clear(self._cluster)
+
+
+@pytest.fixture(scope="module")
+def side_by_side(request: pytest.FixtureRequest, cluster: PracticeCluster, record: Record) -> Iterator[SideBySide]:
+    """All of them that were asked for, begun at once."""
+    here = [item for item in request.session.items if item.path == request.path and isinstance(item, pytest.Function)]
+    asked: list[Situation] = [item.callspec.params["quiet"] for item in here if "quiet" in item.fixturenames]  # type: ignore[misc]
+    playing = SideBySide(cluster, record, asked)
+    yield playing
+    playing.close()
+
+
+@pytest.mark.parametrize("quiet", parameters(QUIET))
+def test_a_situation_is_told(side_by_side: SideBySide, quiet: Situation) -> None:
+    side_by_side.result(quiet)
+
+
+@each_slurm
+def test_nothing_is_left_of_those(side_by_side: SideBySide) -> None:
+    side_by_side.assert_nothing_left()
+
+
+@pytest.mark.parametrize("situation", parameters(one for one in SITUATIONS if one.alone))
+def test_a_situation_that_concerns_everybody_is_told_and_leaves_nothing(
+    cluster: PracticeCluster, start: Start, record: Record, situation: Situation
+) -> None:
+    before = files_of_people(cluster)
+    play(cluster, start, record, situation)
+    assert_only_folders_left(cluster, before, situation.folders)

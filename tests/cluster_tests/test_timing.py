@@ -1,0 +1,63 @@
+"""notebooks/timing.py beside PyTorch's own timer, as a job in the image with PyTorch that is shipped."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import assert_nothing_left
+from tests.practice_cluster import PracticeCluster
+from tests.practice_cluster.bundled_images import provide_image
+
+CHECKOUT = Path(__file__).parent.parent
+FILES = (CHECKOUT / "notebooks" / "timing.py", CHECKOUT / "tests" / "timing_against_torch.py")
+PYTHON = "/opt/torch/bin/python3"
+
+THREADS = """
+import timing, torch
+timing.use_allotted_threads()
+told = timing.fingerprint(timing.best_device("torch"))
+print(told["cores_allotted"], told["threads"], torch.get_num_threads(), told["scheduler"], told["libraries"]["torch"])
+"""
+
+
+@pytest.fixture
+def folder(cluster: PracticeCluster) -> str:
+    """A folder of alice's with the files that are tried."""
+    made = cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/timing; mkdir ~/timing; echo ~/timing"]).stdout.strip()
+    for path in FILES:
+        put = cluster.argv("login", "alice", ["tee", f"{made}/{path.name}"])
+        subprocess.run(put, input=path.read_bytes(), stdout=subprocess.DEVNULL, check=True)
+    return str(made)
+
+
+def in_a_job(cluster: PracticeCluster, folder: str, *argv: str, timeout: float) -> str:
+    """Run Python in the image, as a job of one core, and return what it printed."""
+    image = provide_image(cluster, "torch-cpu")
+    job = ["srun", "-A", "proj1", "-c1", "-t15", f"--chdir={folder}", "apptainer", "exec", image, PYTHON, *argv]
+    done = subprocess.run(
+        cluster.argv("login", "alice", job), capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.timeout(900)  # the image may have to be built, and on a busy machine workloads are repeated
+def test_the_medians_are_those_of_pytorchs_timer(cluster: PracticeCluster, folder: str) -> None:
+    printed = in_a_job(cluster, folder, "timing_against_torch.py", folder, timeout=700)
+    print(printed)
+    assert "10 workloads, medians within 2 %" in printed
+    assert re.search(r"An empty call takes [\d.]+ ns by measure", printed)
+    assert_nothing_left(cluster)
+
+
+@pytest.mark.timeout(600)
+def test_a_job_of_one_core_uses_one_thread(cluster: PracticeCluster, folder: str) -> None:
+    """The machine below has more, and so PyTorch would use more."""
+    told = in_a_job(cluster, folder, "-c", THREADS, timeout=120).split()
+    assert told[:4] == ["1", "1", "1", "slurm"]
+    assert told[4].startswith("2.13.0")
+    assert_nothing_left(cluster)

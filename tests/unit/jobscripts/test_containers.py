@@ -1,0 +1,339 @@
+"""How each container runtime is called: the words of all eight, with stand-ins that note them.
+
+Apptainer, Charliecloud and Podman really run on the practice cluster (test_containers_cluster.py). Podman-HPC, Enroot,
+Pyxis and Shifter are composed after their manuals and were never run; so what is checked of them is only what is said.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.jobscripts.test_sshd import BASH, JOBSCRIPTS, Job
+
+# Notes its words and what is exported, then runs what stands behind the image, as a container would.
+STAND_IN = """#!/bin/bash
+case " $* " in
+  *" --help "*) printf '%s\\n' --container-image --write-fake; exit ;;
+  *" image exists no:image "*) exit 1 ;;
+  *" image exists "* | *" rm --force "*) exit 0 ;;
+esac
+for word; do printf '%s\\0' "$word"; done >"$HOME/words"
+env -0 >"$HOME/environment"
+while (($#)); do
+  if [[ $1 == /bin/bash ]]; then HOME=/nowhere; cd /; umask 077; exec "$@"; fi
+  shift
+done
+"""
+INSIDE = """#!/bin/bash
+printf '%s\\n' "$HOME" "$PWD" "$(umask)" "${NBL_HOME-}${NBL_FOLDER-}${NBL_UMASK-}" >"$NBL_SESSION_DIR/seen"
+exit 0
+"""
+NASTY = "it's $(touch ran) `touch ran`; touch ran &"
+NASTY_WITHOUT_SPACES = "it's$(touch${IFS}ran)&"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    job.tool("jupyter-lab", INSIDE)
+    yield job
+    job.end()
+
+
+ENTER = """
+source "$0/lib.sh"
+export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause NBL_CONTAINER_FILE=$1/runtime/container
+mkdir -p "$1/runtime"
+read_settings "$1/session.env"
+set_up_node
+prepare_container
+"${into_container[@]}" /bin/bash -c :
+"""
+
+
+def called(job: Job, command: str, *lines: str, image: str = "") -> list[str]:
+    """Enter a container whose command is a stand-in, as a job does; return the words it was called with, up to bash."""
+    job.tool({"charliecloud": "ch-run", "pyxis": "srun"}.get(command, command), STAND_IN)
+    job.ask(f"container={image or job.work}", f"container_command={command}", *lines)
+    done = subprocess.run([BASH, "-c", ENTER, str(JOBSCRIPTS), str(job.dir)], cwd=job.work, env=job.env,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    words = (job.home / "words").read_text().split("\0")
+    assert not list(job.root.rglob("ran")), "nothing of what was written was run"
+    return words[: words.index("/bin/bash")]
+
+
+def environment(job: Job) -> dict[str, str]:
+    pairs = (job.home / "environment").read_text().split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+
+def pairs_of(words: list[str], flag: str) -> list[str]:
+    return [after for word, after in itertools.pairwise(words) if word == flag]
+
+
+def data(job: Job, name: str = NASTY) -> Path:
+    place = job.root / name
+    place.mkdir()
+    return place
+
+
+def test_apptainer_and_singularity(job: Job) -> None:
+    place = data(job)
+    words = called(job, "singularity", f"bind={place}:/data:ro", "gpu=nvidia", image=str(job.work))
+    assert words == ["exec", "--nv", "--bind", str(job.dir), "--bind", f"{place}:/data:ro", "--pwd", str(job.work),
+                     str(job.work)]  # fmt: skip
+
+
+def test_charliecloud(job: Job) -> None:
+    place = data(job)
+    (job.work / "ch").mkdir()
+    (job.work / "ch" / "environment").touch()
+    words = called(job, "charliecloud", f"bind={place}:/data")
+    assert "--set-env" in words and "--write-fake" in words
+    assert f"{place}:/data" in pairs_of(words, "--bind")
+    assert words[-2:] == [str(job.work), "--"]
+    assert environment(job)["USER"]
+
+
+@pytest.mark.parametrize("command", ["podman", "podman-hpc"])
+def test_podman(job: Job, command: str) -> None:
+    place = data(job)
+    words = called(job, command, f"bind={place}:/data:ro", f"setenv=MINE={NASTY}", "gpu=nvidia", image="a.b/c:1")
+    assert words[words.index("run")] == "run"
+    assert words[-1] == "a.b/c:1"
+    assert f"{place}:/data:ro" in pairs_of(words, "--volume")
+    assert {"--rm", "--userns=keep-id", "--network=host", "--pull=never"} <= set(words)
+    assert ("--gpu" in words) == (command == "podman-hpc")
+    assert ("nvidia.com/gpu=all" in words) == (command == "podman")
+    names = pairs_of(words, "--env")
+    assert "MINE" in names and not {"PATH", "LD_LIBRARY_PATH"} & set(names)
+    assert NASTY not in words, "values go by the environment, and not in the arguments"
+    assert environment(job)["MINE"] == NASTY
+
+
+def test_podman_fetches_an_address_and_runs_a_directory(job: Job) -> None:
+    assert "--pull=never" not in called(job, "podman", image="docker://a.b/c:1")
+    words = called(job, "podman", image=str(job.work))
+    assert words[-2:] == ["--rootfs", f"{job.work}:O"]
+
+
+def test_enroot(job: Job) -> None:
+    place = data(job, NASTY_WITHOUT_SPACES)
+    image = job.root / "an image.sqsh"
+    image.touch()
+    words = called(job, "enroot", f"bind={place}:/data:ro", "setenv=MINE=1", "gpu=nvidia", image=str(image))
+    assert (words[0], words[-1]) == ("start", str(image))
+    (rc,) = pairs_of(words, "--rc")
+    assert Path(rc).read_text() == 'exec "$@"\n', "in place of the image's entrypoint"
+    assert f"{place}:/data:x-create=auto,rbind,ro" in pairs_of(words, "--mount")
+    assert "MINE" in pairs_of(words, "--env")
+    assert environment(job)["NVIDIA_VISIBLE_DEVICES"] == "all"
+
+
+@pytest.mark.parametrize(
+    ("image", "written"),
+    [
+        ("docker://nvcr.io/nvidia/x:1", "nvcr.io#nvidia/x:1"),
+        ("docker://docker.io/library/x:1", "library/x:1"),
+        ("nvcr.io#x:1", "nvcr.io#x:1"),
+        ("x:1", "x:1"),
+        ("a.sqsh", "WORK/a.sqsh"),
+    ],
+)
+def test_pyxis(job: Job, image: str, written: str) -> None:
+    place = data(job, NASTY_WITHOUT_SPACES)
+    (job.work / "a.sqsh").touch()
+    job.env |= {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+    words = called(job, "pyxis", f"bind={place}:/data:ro", "gpu=none", image=image)
+    assert {"--overlap", "--ntasks=1", "--nodelist=n1", "--mpi=none", "--cpu-bind=none", "--quiet"} <= set(words)
+    assert f"--container-image={written.replace('WORK', str(job.work))}" in words
+    mounts = next(word for word in words if word.startswith("--container-mounts="))
+    assert f"{place}:/data:ro" in mounts.partition("=")[2].split(",")
+    assert environment(job)["NVIDIA_VISIBLE_DEVICES"] == "void"
+
+
+def test_pyxis_outside_of_slurm(job: Job) -> None:
+    job.tool("srun", STAND_IN)
+    job.ask("container=x:1", "container_command=pyxis")
+    report = job.run()
+    assert report["cause"] == "container-command-missing" and "Pyxis" in report["message"]
+
+
+def test_shifter(job: Job) -> None:
+    place = data(job)
+    words = called(job, "shifter", f"bind={place}:/data:rw", "gpu=nvidia", image="docker://a/b:1")
+    assert words == ["--image=docker:a/b:1", "--module=gpu", f"--volume={place}:/data",
+                     f"--volume={job.dir}:{job.dir}", f"--workdir={job.work}", "--"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("folder", "own"),
+    [("/usr/share", True), ("/run", True), ("/var", True), ("/", True)]
+    + [(folder, False) for folder in ("/runs/me", "/usr2/home", "/optics", "/var/lib/me", "/home/me")],
+)
+def test_what_every_image_has_itself(folder: str, own: bool) -> None:
+    """A working directory there is not shown; one with a like name is."""
+    code = 'source "$0/containers.sh"; is_in_every_image "$1"'
+    assert (subprocess.run([BASH, "-c", code, str(JOBSCRIPTS), folder]).returncode == 0) == own
+
+
+@pytest.mark.parametrize("command", ["apptainer", "charliecloud", "podman"])
+def test_what_the_door_takes_away_is_put_back(job: Job, command: str) -> None:
+    image = {"podman": "x:1", "shifter": "x:1"}.get(command, str(job.work))
+    job.tool({"charliecloud": "ch-run"}.get(command, command), STAND_IN)
+    job.ask(f"container={image}", f"container_command={command}")
+    assert job.run()["cause"] == "finished", job.log.read_text()
+    assert (job.dir / "seen").read_text().splitlines() == [str(job.home), str(job.work), "0027", ""]
+
+
+@pytest.mark.parametrize("command", ["podman", "enroot"])
+def test_the_token_is_neither_in_words_nor_in_the_environment(job: Job, command: str) -> None:
+    job.tool(command, STAND_IN)
+    job.ask(f"container={'x:1' if command == 'podman' else job.work}", f"container_command={command}")
+    job.run()
+    token = (job.dir / "token").read_text()
+    assert token not in (job.home / "words").read_text() + (job.home / "environment").read_text()
+
+
+# ------------------------------------------------------------------------------------- which runtime, and what is wrong
+
+
+@pytest.mark.parametrize(
+    ("image", "there", "found"),
+    [
+        ("a.sif", ["singularity", "podman", "ch-run"], "singularity"),
+        ("folder", ["ch-run", "podman"], "ch-run"),
+        ("folder", ["apptainer", "ch-run"], "apptainer"),
+        ("a.sqsh", ["enroot", "podman"], "enroot"),
+        ("docker://x", ["podman", "shifter"], "podman"),
+        ("x:1", ["apptainer", "podman"], "podman"),
+        ("x:1", ["shifter"], "shifter"),
+    ],
+)
+def test_the_runtime_that_suits_the_image(job: Job, image: str, there: list[str], found: str) -> None:
+    (job.work / "folder").mkdir()
+    for name in ("a.sif", "a.sqsh"):
+        (job.work / name).touch()
+    job.env["PATH"] = str(job.bin)
+    code = 'fail() { echo "$1"; exit; }; source "$0/lib.sh"; read_settings "$1"; find_container_command; echo "${container_command##*/}"'  # noqa: E501
+    for name in there:
+        job.tool(name, STAND_IN)
+    job.ask(f"container={image}")
+    done = subprocess.run(["/bin/bash", "-c", code, str(JOBSCRIPTS), str(job.dir / "session.env")], cwd=job.work,
+                          env=job.env, capture_output=True, text=True)  # fmt: skip
+    assert done.stdout.strip() == found, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause", "words"),
+    [
+        (["container=/not/there.sif"], "image-missing", "/not/there.sif"),
+        (["container=/not/there", "container_command=charliecloud"], "image-missing", "/not/there"),
+        (["container=no:image", "container_command=podman"], "image-missing", "podman pull no:image"),
+        (["container=no:image", "container_command=apptainer"], "image-missing", "docker://no:image"),
+        (["container=x:1", "container_command=shifter"], "container-command-missing", "no shifter"),
+        (["container=x:1", "container_command=podman", "bind=/not/there:/x"], "bind-missing", "/not/there"),
+        (
+            ["container=/dev/null", "container_command=enroot", "bind=/etc:/a b"],
+            "bind-missing",
+            "enroot cannot be given",
+        ),
+    ],
+)
+def test_what_is_missing_is_named(job: Job, lines: list[str], cause: str, words: str) -> None:
+    for name in ("podman", "apptainer", "ch-run", "enroot"):
+        job.tool(name, STAND_IN)
+    job.ask(*lines)
+    report: dict[str, Any] = job.run()
+    assert report["cause"] == cause
+    assert words in report["message"]
+
+
+# ------------------------------------------------------------------------------------------ uv, mamba, micromamba
+
+
+def make_venv(place: Path, job: Job) -> None:
+    (place / "bin").mkdir(parents=True)
+    (place / "bin" / "activate").write_text(f"export VIRTUAL_ENV={place}; PATH={place}/bin:$PATH\n")
+    (place / "bin" / "python").symlink_to("/bin/true")
+    (place / "bin" / "jupyter-lab").write_text(f"#!/bin/bash\necho $VIRTUAL_ENV >{job.root}/active\n")
+    (place / "bin" / "jupyter-lab").chmod(0o755)
+
+
+def test_a_uv_project(job: Job) -> None:
+    project = job.work / "project"
+    make_venv(project / ".venv", job)
+    job.ask(f"uv={project}")
+    assert job.run()["cause"] == "finished"
+    assert (job.root / "active").read_text().strip() == str(project / ".venv")
+
+
+def test_a_uv_project_without_its_environment(job: Job) -> None:
+    job.ask(f"uv={job.work}")
+    report = job.run()
+    assert report["cause"] == "venv-missing"
+    assert f"make it with: uv sync --project {job.work}" in report["message"]
+
+
+def test_micromamba_has_no_conda_sh(job: Job) -> None:
+    prefix = job.root / "mamba root" / "envs" / "course"
+    (prefix / "conda-meta").mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    (prefix / "bin" / "jupyter-lab").write_text(f"#!/bin/bash\necho $CONDA_PREFIX >{job.root}/active\n")
+    (prefix / "bin" / "jupyter-lab").chmod(0o755)
+    job.env["MAMBA_ROOT_PREFIX"] = str(job.root / "mamba root")
+    job.ask("conda=course")
+    assert job.run()["cause"] == "finished"
+    assert (job.root / "active").read_text().strip() == str(prefix)
+
+
+@pytest.mark.parametrize("base", ["miniforge3", "micromamba"])
+def test_conda_in_the_home(job: Job, base: str) -> None:
+    script = job.home / base / "etc" / "profile.d" / "conda.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(f'conda() {{ echo "$*" >{job.root}/active; }}\n')
+    job.ask("conda=course")
+    assert job.run()["cause"] == "finished"
+    assert (job.root / "active").read_text() == "activate course\n"
+
+
+def test_modules_then_a_venv(job: Job) -> None:
+    """The module's programs are there, and the virtual environment goes first."""
+    job.tool("lmod", "#!/bin/bash\n")
+    make_venv(job.work / "venv", job)
+    init = job.root / "lmod" / "init"
+    init.mkdir(parents=True)
+    (init / "bash").write_text(
+        f'export MODULEPATH=/x; module() {{ echo "$*" >>{job.root}/modules; LOADEDMODULES+=:$2; PATH=/of-$2:$PATH; }}\n'
+    )
+    job.env["LMOD_PKG"] = str(job.root / "lmod")
+    job.ask("module=2025", "module=Python/3.12", f"venv={job.work / 'venv'}")
+    assert job.run()["cause"] == "finished"
+    assert (job.root / "modules").read_text().splitlines() == ["load 2025", "load Python/3.12"], "in this order"
+    assert (job.root / "active").read_text().strip() == str(job.work / "venv")
+
+
+def test_a_container_with_conda_or_a_venv_inside(job: Job) -> None:
+    make_venv(job.work / "inside", job)
+    job.tool("ch-run", STAND_IN)
+    job.ask(f"container={job.work}", "container_command=charliecloud", f"venv={job.work / 'inside'}")
+    assert job.run()["cause"] == "finished"
+    assert (job.root / "active").read_text().strip() == str(job.work / "inside")
+
+
+def test_by_hand_with_the_scripts_alone(job: Job) -> None:
+    """What docs/job-script.md says: the files of jobscripts/ are enough, wherever they lie."""
+    job.ask("uv=/not/there")
+    done = subprocess.run([BASH, str(JOBSCRIPTS / "jupyterlab.sh"), str(job.dir)], cwd=job.work, env=job.env,
+                          capture_output=True, text=True, timeout=30)  # fmt: skip
+    assert done.returncode == 1
+    assert json.loads((job.dir / "exit.json").read_text())["cause"] == "venv-missing"
+    assert {"lib.sh", "containers.sh"} <= {path.name for path in job.dir.iterdir()}

@@ -1,0 +1,472 @@
+"""Fetching a run's results where things go wrong: what breaks midway, what lies, and what is in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.cli.views import runs as run_views
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.errors import ConnectionLost, CopyFailed, HostCommandFailed, Interrupted
+from notebook_launcher.core.events import launch as events
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.notebook import results as results_room
+from notebook_launcher.transfer import data as transfer
+from notebook_launcher.transfer import protocol as wire
+from notebook_launcher.transfer.local_endpoint import There
+from notebook_launcher.transfer.paths import Item, Seen
+from notebook_launcher.transfer.protocol import Reply, Wire
+from tests.unit.test_run import Run
+from tests.unit.test_run import made as _made  # a fixture
+
+made = _made
+
+Fetching = results_room._Fetching
+
+
+def breaks_after(
+    monkeypatch: pytest.MonkeyPatch, origin: str, error: BaseException, then: Callable[[], None] = lambda: None
+) -> None:
+    """Once a file has come, the fetch breaks; only the first time."""
+    inner, broken = Fetching._streamed, list[str]()
+
+    def streamed(self: Fetching, *words: object) -> object:
+        for one in inner(self, *words):  # type: ignore[arg-type]
+            yield one
+            if one[0] == origin and not broken:
+                broken.append(origin)
+                then()
+                raise error
+
+    monkeypatch.setattr(Fetching, "_streamed", streamed)
+
+
+def names(made: Run) -> list[str]:
+    return sorted(path.name for path in made.here.iterdir())
+
+
+# --- what breaks midway --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_fetch_that_breaks_midway_leaves_no_stale_notebook(
+    made: Run, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    made.ends("stopped")
+    if not is_first:
+        made.fetch()
+    made.writes("work/train.ipynb", "grown")
+    made.writes("work/z.bin", "z")
+    breaks_after(monkeypatch, "work/train.ipynb", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        made.fetch()
+    assert made.text("train.ipynb") == "grown"
+    made.writes("work/train.ipynb", "the final one")
+    made.ends("finished")
+    assert made.fetch().files == ("train.ipynb", "usage.csv", "z.bin")
+    assert made.text("train.ipynb") == "the final one" and "train.fetched.ipynb" not in names(made)
+
+
+def test_a_connection_that_breaks_is_made_anew_and_brings_the_last_state(
+    made: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks_after(
+        monkeypatch,
+        "work/train.ipynb",
+        ConnectionLost("gone"),
+        lambda: made.writes("work/train.ipynb", "the final one"),
+    )
+    made.fetch()
+    assert made.text("train.ipynb") == "the final one"
+    assert names(made) == ["run.json", "train.ipynb", "usage.csv"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_launcher_that_is_killed_while_a_file_gets_its_place_takes_it_for_no_file_of_the_users(
+    made: Run, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    made.fetch()
+    made.writes("work/train.ipynb", "grown")
+    inner = Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if target.name == "train.ipynb":
+            if when == "after":
+                inner(self, target)
+            raise KeyboardInterrupt
+        return inner(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            made.fetch()
+    assert made.fetch().files == ("train.ipynb", "usage.csv") and made.text("train.ipynb") == "grown"
+    made.writes("work/train.ipynb", "the final one")
+    made.fetch()
+    assert made.text("train.ipynb") == "the final one" and "train.fetched.ipynb" not in names(made)
+
+
+def test_what_is_away_for_a_moment_is_not_forgotten(made: Run) -> None:
+    made.writes("work/model.txt", "1")
+    made.fetch()
+    (made.directory / "work" / "earlier-1").mkdir()
+    (made.directory / "work" / "train.ipynb").rename(made.directory / "work" / "earlier-1" / "train.ipynb")
+    (made.directory / "work" / "model.txt").unlink()
+    assert made.fetch().files == ("earlier-1/train.ipynb", "usage.csv")
+    made.writes("work/train.ipynb", "the second run")
+    made.writes("work/model.txt", "22")
+    made.fetch()
+    assert (made.text("train.ipynb"), made.text("model.txt")) == ("the second run", "22")
+
+
+def test_two_fetches_at_once_take_turns(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    inner, began, free, done = Fetching._wanted, threading.Event(), threading.Event(), list[events.ResultsFetched]()
+
+    def wanted(self: Fetching, found: dict[str, results_room._Found]) -> list[str]:
+        seen = inner(self, found)
+        if not began.is_set():
+            began.set()
+            free.wait(20)
+        return seen
+
+    monkeypatch.setattr(Fetching, "_wanted", wanted)
+    first = threading.Thread(target=lambda: done.append(made.fetch()))
+    first.start()
+    assert began.wait(20)
+    second = threading.Thread(target=lambda: done.append(made.fetch()))
+    second.start()
+    deadline = time.monotonic() + 20
+    while not made.shown and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert made.shown == [events.Asking("another launch-notebook fetches into the same folder")] and not done
+    made.writes("work/train.ipynb", "grown")
+    free.set()
+    for thread in (first, second):
+        thread.join(20)
+    made.writes("work/train.ipynb", "the final one")
+    made.fetch()
+    assert len(done) == 2 and made.text("train.ipynb") == "the final one"
+    assert names(made) == ["run.json", "train.ipynb", "usage.csv"]
+
+
+def test_a_folder_that_another_launcher_holds_is_not_waited_for_without_end(
+    made: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from filelock import FileLock
+
+    monkeypatch.setattr(results_room, "WAIT", 0.3)
+    made.here.mkdir()
+    held = FileLock(state.lock_file("fetching", str(made.here.resolve())))
+    with held, pytest.raises(CopyFailed, match="Another launch-notebook"):
+        made.fetch()
+
+
+def test_parts_of_a_launcher_that_was_killed_are_taken_away_a_day_later(made: Run) -> None:
+    made.fetch()
+    for name, age in ((".part-abcdefgh", 90000), (".part-ijklmnop", 3600)):
+        (made.here / name).mkdir()
+        (made.here / name / "1").write_text("x")
+        moment = time.time() - age
+        os.utime(made.here / name, (moment, moment))
+    (made.here / ".part-notours!").write_text("a file")
+    made.fetch()
+    assert ".part-abcdefgh" not in names(made) and {".part-ijklmnop", ".part-notours!"} <= set(names(made))
+
+
+# --- Ctrl-C, and what takes long -----------------------------------------------------------------------------
+
+
+def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.interrupts.arrive("end")  # that which ended the job: what there is is fetched after it
+    made.writes("work/z.bin", "z" * 3_000_000)
+    inner = Fetching._say_how_far
+
+    def pressed(self: Fetching, count: int) -> None:
+        inner(self, count)
+        if self._bytes > 500_000:
+            made.interrupts.arrive("end")
+
+    monkeypatch.setattr(Fetching, "_say_how_far", pressed)
+    with pytest.raises(Interrupted) as raised:
+        made.fetch()
+    assert raised.value.exit_code == 130 and "launch-notebook results" in raised.value.mend
+    assert made.text("usage.csv") == "time\n1\n" and "z.bin" not in names(made)
+    monkeypatch.setattr(Fetching, "_say_how_far", inner)
+    assert "z.bin" in made.fetch().files
+
+
+def test_ctrl_c_leaves_a_fetch_of_which_nothing_comes(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_script", lambda: b"sleep 60")
+    threading.Timer(0.5, lambda: made.interrupts.arrive("end")).start()
+    began = time.monotonic()
+    with pytest.raises(Interrupted):
+        made.fetch()
+    assert time.monotonic() - began < 8
+
+
+def test_of_a_large_fetch_it_is_said_how_far_it_is(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results_room, "SAY_EVERY", 0.0)
+    made.writes("work/small.bin", b"x" * 1000)
+    made.fetch()
+    assert made.shown == []
+    made.writes("work/large.bin", b"x" * (20 << 20))
+    made.fetch()
+    said = [event.text for event in made.shown if isinstance(event, events.Asking)]
+    assert "fetching what the notebook has made: 10 of 20 MiB" in said
+
+
+# --- what another machine says -------------------------------------------------------------------------------
+
+
+class FakeWire:
+    """A far end that sends what a test says."""
+
+    sent = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        type(self).sent = 0
+
+    def __enter__(self) -> FakeWire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def send(self, data: bytes) -> None:
+        pass
+
+    def end_data(self) -> None:
+        pass
+
+    def reply(self, most: int = 0) -> Reply:
+        return Reply(b"")
+
+    def read(self, count: int) -> bytes:
+        type(self).sent += count
+        assert self.sent < 3 << 30, "it is read without an end"
+        return self.next(count)
+
+    def next(self, count: int) -> bytes:
+        raise NotImplementedError
+
+
+class Endless(FakeWire):
+    """Empty files that nobody has asked for."""
+
+    block = tarfile.TarInfo("./unasked").tobuf(tarfile.GNU_FORMAT)
+
+    def next(self, count: int) -> bytes:
+        return (self.block * (count // 512 + 1))[:count]
+
+
+def header(kind: bytes, size: int) -> bytes:
+    entry = tarfile.TarInfo("././@LongLink")
+    entry.type, entry.size = kind, size
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+class Huge(FakeWire):
+    """A header that is followed by a name of 3 GiB."""
+
+    kind = tarfile.GNUTYPE_LONGNAME
+
+    def __init__(self, *words: object, **others: object) -> None:
+        super().__init__(*words, **others)
+        self._rest = header(self.kind, 3 << 30)
+
+    def next(self, count: int) -> bytes:
+        data, self._rest = self._rest[:count], self._rest[count:]
+        return data or b"a" * count
+
+
+class HugePax(Huge):
+    """The same, of the other format."""
+
+    kind = tarfile.XHDTYPE
+
+
+class Grown(Huge):
+    """A file that has grown without an end."""
+
+    kind = tarfile.REGTYPE
+
+
+class Nested(FakeWire):
+    """Long names of long names."""
+
+    block = header(tarfile.GNUTYPE_LONGNAME, 512) + b"a" * 512
+
+    def next(self, count: int) -> bytes:
+        return (self.block * (count // 1024 + 1))[:count]
+
+
+FAKES = [Endless, Huge, HugePax, Grown, Nested]
+
+
+@pytest.mark.parametrize("far", FAKES)
+def test_a_far_end_that_sends_without_an_end_is_stopped(
+    made: Run, monkeypatch: pytest.MonkeyPatch, far: type[FakeWire]
+) -> None:
+    monkeypatch.setattr(results_room, "Wire", far)
+    monkeypatch.setattr(results_room, "MOST_ALL", 100 << 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CopyFailed):
+            made.fetch()
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+    assert far.sent <= 210 << 20
+
+
+@pytest.mark.parametrize("far", FAKES)
+def test_so_it_is_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: type[FakeWire]) -> None:
+    monkeypatch.setattr(transfer, "Wire", far)
+    item = Item("/x", "x", Seen("x", "file", 0o600, 5, 0))
+    with pytest.raises((CopyFailed, transfer.Spoilt)):
+        transfer.fetch_batch(There(LocalHost()), str(tmp_path / "stage"), [item], lambda _: None)
+    assert far.sent <= 70 << 20
+
+
+def test_an_answer_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "_script", lambda: b"yes")
+    with Wire(LocalHost(), "results", []) as far, pytest.raises(HostCommandFailed, match="more than"):
+        far.reply(1 << 20)
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "9" * 16, "-1", "x", "٣", ""])
+def test_a_size_that_is_none_is_not_believed(made: Run, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+    inner = results_room.ask
+
+    def ask(host: LocalHost, verb: str, *words: str, **others: object) -> Reply:
+        if verb == "results":
+            return Reply(f"{size}\x001\x00work/x\x003\x001\x00work/train.ipynb\x00".encode())
+        return inner(host, verb, *words, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(results_room, "ask", ask)
+    assert made.fetch().files == ("train.ipynb",)
+
+
+@pytest.mark.parametrize("word", ["9" * 5000, "x"])
+def test_so_it_is_in_the_answers_to_a_copy(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    there = There(LocalHost())
+    monkeypatch.setattr(
+        "notebook_launcher.transfer.local_endpoint.ask", lambda *_, **__: Reply(f"81a4\x00{word}\x00/x\x00".encode())
+    )
+    with pytest.raises(HostCommandFailed, match="cannot be read"):
+        there.sizes(["/x"])
+    monkeypatch.setattr("notebook_launcher.transfer.local_endpoint.ask", lambda *_, **__: Reply(f"{word}\n".encode()))
+    with pytest.raises(HostCommandFailed, match="cannot be read"):
+        there.part("/x")
+
+
+def test_a_connection_that_breaks_before_anything_was_asked_is_lost_and_tried_again(
+    made: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner, tries = Wire.send, list[int]()
+
+    def send(self: Wire, data: bytes) -> None:
+        tries.append(len(data))
+        if len(tries) == 1:
+            raise BrokenPipeError
+        inner(self, data)
+
+    monkeypatch.setattr(Wire, "send", send)
+    assert made.fetch().files == ("train.ipynb", "usage.csv")
+
+
+# --- what is told --------------------------------------------------------------------------------------------
+
+
+def test_what_was_seen_and_does_not_come_is_told(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.writes("work/gone.bin", "x")
+    made.writes("work/grown.bin", "x")
+    monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
+    inner = Fetching._wanted
+
+    def wanted(self: Fetching, found: dict[str, results_room._Found]) -> list[str]:
+        seen = inner(self, found)
+        (made.directory / "work" / "gone.bin").unlink()
+        made.writes("work/grown.bin", "x" * 2000)
+        return seen
+
+    monkeypatch.setattr(Fetching, "_wanted", wanted)
+    fetched = made.fetch()
+    assert fetched.files == ("train.ipynb", "usage.csv")
+    assert set(fetched.left) == {f"{made.work}/{name} (1 bytes)" for name in ("gone.bin", "grown.bin")}
+
+
+def test_a_sent_file_that_goes_while_it_is_looked_at_spoils_nothing(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.writes("work/data.csv", "1")
+    made.sent = ("data.csv",)
+    made.writes("sent.json", json.dumps({"files": {"data.csv": "x"}}))
+    inner = Fetching._unchanged
+
+    def unchanged(self: Fetching, found: dict[str, results_room._Found]) -> list[str]:
+        (made.directory / "work" / "data.csv").unlink()
+        return inner(self, found)
+
+    monkeypatch.setattr(Fetching, "_unchanged", unchanged)
+    assert made.fetch().files == ("train.ipynb", "usage.csv")
+
+
+def test_a_sent_file_that_has_become_too_large_is_not_read_on_the_login_node(
+    made: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
+    made.writes("work/data.csv", "x" * 1001)
+    made.sent = ("data.csv",)
+    inner, asked = results_room.ask, list[str]()
+
+    def ask(host: LocalHost, verb: str, *words: str, **others: object) -> Reply:
+        asked.append(verb)
+        return inner(host, verb, *words, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(results_room, "ask", ask)
+    assert made.fetch().left == (f"{made.work}/data.csv (1001 bytes)",) and asked == ["results"]
+
+
+def left_lines(left: Sequence[str]) -> list[str]:
+    told = events.ResultsFetched("s", "train.ipynb", "runs/t", ("train.ipynb",), tuple(left), True)
+    return run_views.fetched_words(told)[1]
+
+
+def test_no_command_is_made_of_a_name_that_cannot_be_typed(made: Run) -> None:
+    made.writes("work/a\nb", "odd")
+    left = made.fetch().left
+    assert left == (f"{made.work}/a\\nb (3 bytes)",)
+    assert left_lines(left)[-1] == (
+        f"  No command can name them. Rename what you need in {made.directory}/work there, and fetch it anew."
+    )
+    assert left_lines([*left, "/s/work/big (1.0 GiB)"])[-1].endswith("copy login:/s/work/big .")
+
+
+def test_a_change_within_the_same_second_is_seen(made: Run) -> None:
+    for content, moment in (("aaaa", 1000.25), ("bbbb", 1000.75)):
+        made.writes("work/train.ipynb", content)
+        os.utime(made.directory / "work" / "train.ipynb", (moment, moment))
+        made.fetch()
+        assert made.text("train.ipynb") == content
+
+
+@pytest.mark.parametrize("note", ['{"parameters": {"RATE": NaN, "MOST": [1e999, -Infinity]}}',
+                                  '{"parameters": {"RATE": "nan", "MOST": ["inf", "-inf"]}}'])  # fmt: skip
+def test_numbers_that_json_has_none_of_stand_as_text(made: Run, note: str) -> None:
+    made.writes("sent.json", note)
+    made.fetch()
+    record = json.loads(made.text("run.json"), parse_constant=pytest.fail)
+    assert record["parameters"] == {"RATE": "nan", "MOST": ["inf", "-inf"]}
+
+
+@pytest.mark.parametrize("note", ['{"a": "\\ud800"}', '{"a": ' + "[" * 800 + "]" * 800 + "}"])
+def test_a_note_that_is_odd_spoils_nothing(made: Run, note: str) -> None:
+    made.writes("image.json", note)
+    assert made.fetch().files == ("train.ipynb", "usage.csv") and made.record["session"]
