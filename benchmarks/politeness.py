@@ -82,7 +82,7 @@ def launch(cluster: PracticeCluster, way: Way, folder: Path) -> list[subprocess.
         output = folder / f"{way.user}-{number}"
         argv = ["launch-notebook", "--cluster", "practice", "--json", *WAITS]
         begun.append(start(cluster.argv("laptop", way.user, argv), output.open("wb")))
-        until(lambda output=output: b'"waiting"' in output.read_bytes(), f"session {number} of {way.user}")  # type: ignore[misc]
+        until(lambda output=output: b'"pending"' in output.read_bytes(), f"session {number} of {way.user}")  # type: ignore[misc]
     return begun
 
 

@@ -171,7 +171,7 @@ def by_ssh(config: str, port: int) -> Iterator[int]:
 def by_engine(engine: str, config: str, port: int) -> Iterator[int]:
     """Our own tunnel over one of our engines."""
     from notebook_launcher.hosts.openssh.host import OpenSshHost
-    from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+    from notebook_launcher.hosts.paramiko.host import ParamikoHost
     from notebook_launcher.hosts.paramiko.login import Credentials
     from notebook_launcher.hosts.ssh_config import Destination
     from notebook_launcher.tunnel.forwarding import Tunnel

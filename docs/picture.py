@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from notebook_launcher import events
-from notebook_launcher.cli.times import stopwatch
-from notebook_launcher.cli.views import TextView
-from notebook_launcher.cli.waitline import waiting_parts
+from notebook_launcher.cli.views.clock import stopwatch
+from notebook_launcher.cli.views.pending_line import pending_parts
+from notebook_launcher.cli.views.text_view import TextView
+from notebook_launcher.core import events
 
 SESSION = "20261121-014455-k3f9"
 
@@ -22,7 +22,7 @@ def waited() -> str:
     hours = {"estimate": now + timedelta(hours=2, minutes=20), "as_of": now - timedelta(minutes=2)}
     why = "3 jobs are ahead in partition gpu"
     times = {name: at.isoformat() for name, at in hours.items()}
-    return "; ".join(waiting_parts(events.Waiting("4711", "PENDING", "Priority", why, ahead=3, **times), now))
+    return "; ".join(pending_parts(events.Pending("4711", "PENDING", "Priority", why, ahead=3, **times), now))
 
 
 def main() -> None:

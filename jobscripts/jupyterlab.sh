@@ -13,18 +13,19 @@
 # SESSION_DIR/endpoint.json; docs/job-script.md describes both. JupyterLab listens on the node's 127.0.0.1
 # only, unless session.env asks for more, and its token stands in SESSION_DIR/token.
 #
-# The script has two parts. The outer part, `run_job`, only starts, waits and reports, so that a signal is answered at
-# once. The inner part, `enter`, loads modules, goes into the container and becomes JupyterLab or what runs the notebook.
+# This script only starts, waits and reports, so that a signal is answered at once. `enter`, in lib/enter.sh, loads modules,
+# goes into the container and becomes JupyterLab or what runs the notebook; lib/job_services.sh has what runs beside it.
 
 main() {
   case ${1-} in
-    --inside)   run_in_container "$2" "$3" ;;
     '' | -*)    printf 'usage: jupyterlab.sh SESSION_DIR\n' >&2; exit 2 ;;
     *)          run_job "$1" ;;
   esac
 }
 
-# ================================================================================================= the outer part
+# What a job needs beside this script, and what it has use for.
+readonly NEEDED=(lib.sh containers.sh enter.sh job_services.sh jupyter_server_config.py)
+readonly OPTIONAL=(idle_guard.py image.sh execute.py execute_common.py execute_outputs.py execute_script.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -45,8 +46,12 @@ run_job() {
   umask 077
   open_session_dir "$1"
   find_scripts
-  # shellcheck source=jobscripts/lib.sh
+  # shellcheck source=jobscripts/lib/lib.sh
   source "$scripts/lib.sh"
+  # shellcheck source=jobscripts/lib/enter.sh
+  source "$scripts/enter.sh"
+  # shellcheck source=jobscripts/lib/job_services.sh
+  source "$scripts/job_services.sh"
   find_job_id
   find_node_names
   trap 'leave_unforeseen $?' EXIT
@@ -92,17 +97,23 @@ open_session_dir() {
 }
 
 # Set scripts to the directory with the other job scripts. A launcher puts copies into the session directory. By hand
-# they lie beside this file; but Slurm runs a copy of it from its spool directory, and only tells where it was.
+# they lie in lib/ beside this file; but Slurm runs a copy of it from its spool directory, and only tells where it was.
 find_scripts() {
   local places dir
   places=("$(dirname -- "${BASH_SOURCE[0]}")" "$(submitted_from)" "$NBL_SESSION_DIR")
   [[ -e $NBL_SESSION_DIR/session.json ]] && places=("$NBL_SESSION_DIR" "${places[@]}")
   for dir in "${places[@]}"; do
-    scripts=$dir
-    [[ -n $dir && -r $dir/lib.sh && -r $dir/containers.sh && -r $dir/jupyter_server_config.py ]] && return
+    for scripts in "$dir" "$dir/lib"; do
+      [[ -z $dir ]] || ! has_scripts "$scripts" || return 0
+    done
   done
-  unusable "lib.sh, containers.sh and jupyter_server_config.py were not found; put the files of jobscripts/ into\
- $NBL_SESSION_DIR."
+  unusable "${NEEDED[*]} were not found; put the files of jobscripts/lib/ into $NBL_SESSION_DIR."
+}
+
+# has_scripts FOLDER
+has_scripts() {
+  local name
+  for name in "${NEEDED[@]}"; do [[ -r $1/$name ]] || return 1; done
 }
 
 submitted_from() {
@@ -133,13 +144,12 @@ leave_unwritable() {
 
 # The inner part and JupyterLab's configuration are read in the session directory, which is seen in the container too.
 copy_scripts() {
-  copy_script "$scripts/lib.sh" lib.sh &&
-    copy_script "$scripts/containers.sh" containers.sh &&
-    copy_script "$scripts/jupyter_server_config.py" jupyter_server_config.py &&
-    { [[ ! -r $scripts/idle_guard.py ]] || copy_script "$scripts/idle_guard.py" idle_guard.py; } &&
-    { [[ ! -r $scripts/image.sh ]] || copy_script "$scripts/image.sh" image.sh; } &&
-    { [[ ! -r $scripts/execute.py ]] || copy_script "$scripts/execute.py" execute.py; } &&
-    copy_script "${BASH_SOURCE[0]}" jupyterlab.sh
+  local name
+  for name in "${NEEDED[@]}"; do copy_script "$scripts/$name" "$name" || return; done
+  for name in "${OPTIONAL[@]}"; do
+    [[ ! -r $scripts/$name ]] || copy_script "$scripts/$name" "$name" || return
+  done
+  copy_script "${BASH_SOURCE[0]}" jupyterlab.sh
 }
 
 copy_script() {
@@ -252,103 +262,6 @@ leave_on_signal() {
 # shellcheck disable=SC2317
 leave_unforeseen() {
   [[ -n $concluded ]] || leave jupyter-failed "$1" "The job script ended unexpectedly with exit code $1."
-}
-
-# ------------------------------------------------------------------------------------------------- the SSH server
-
-# Start an SSH server into this session, where session.env asks for one. In a process group of its own, as JupyterLab: a
-# terminal's Ctrl-C is for this script, which ends the rest.
-start_sshd() {
-  [[ $want_sshd == yes ]] || return 0
-  set -m
-  "$BASH" "$scripts/sshd.sh" listen "$NBL_SESSION_DIR" </dev/null &
-  ssh_server=$!
-  set +m
-}
-
-# Set ssh_port to the port of the SSH server; to nothing where there is none, and the log then says why. It takes some
-# hundredths of a second; a program on a busy file server may take longer, and the tunnel has other ways.
-await_ssh_port() {
-  local looks
-  ssh_port=''
-  [[ -n $ssh_server ]] || return 0
-  for ((looks = 0; looks < 300; looks++)); do
-    if read_line "$NBL_SESSION_DIR/runtime/ssh_port"; then
-      ssh_port=$REPLY
-      return
-    fi
-    [[ -z $signal ]] && is_sshd_running || return 0
-    pause 0.01
-  done
-  log "the SSH server did not listen within 3 seconds; going on without it"
-  end_sshd
-}
-
-# Asked of bash, which knows its children: the number of one that has ended may be another process's by now.
-is_sshd_running() { [[ -n $ssh_server && $'\n'$(jobs -rp)$'\n' == *$'\n'"$ssh_server"$'\n'* ]]; }
-
-# sshd serves every connection in a session of its own and writes over its environment: no process group, no session and
-# no mark leads to it. But all of them write to one log.
-end_sshd() {
-  [[ -n $ssh_server ]] || return 0
-  if is_sshd_running; then kill -KILL "$ssh_server"; fi
-  end_writers "$NBL_SESSION_DIR/runtime/sshd.log"
-  ssh_server=''
-}
-
-# ------------------------------------------------------------------------------------------------ what the job uses
-
-# Sample it, where session.env asks for that. In a process group of its own, and behind everything else that wants to
-# run. A SIGPIPE is a signal again there: it ends an nvidia-smi to which nobody listens any more.
-start_sampler() {
-  ((want_usage)) || return 0
-  if [[ ! -r $scripts/usage.sh ]]; then
-    log "usage.sh is not in $scripts, so what the job uses is not sampled"
-    return
-  fi
-  set -m
-  (
-    trap - PIPE
-    exec nice -n 10 "$BASH" "$scripts/usage.sh" "$NBL_SESSION_DIR" "$want_usage" "$$"
-  ) </dev/null >&2 &
-  sampler=$!
-  set +m
-}
-
-end_sampler() {
-  local looks
-  [[ -n $sampler ]] || return 0
-  # Asked, so that it can say what it has cost.
-  kill -TERM "$sampler"
-  for ((looks = 0; looks < 50; looks++)); do
-    [[ $'\n'$(jobs -rp)$'\n' == *$'\n'"$sampler"$'\n'* ]] || break
-    pause 0.02
-  done
-  kill -KILL -- "-$sampler"
-  sampler=''
-}
-
-# -------------------------------------------------------------------------------------------------------- the image
-
-# Note in image.json which image it is. Only now: to take the digest of a large one means to read all of it.
-start_noting_image() {
-  [[ -n $want_container && -r $scripts/image.sh ]] || return 0
-  set -m
-  "$BASH" "$scripts/image.sh" note "$NBL_SESSION_DIR" </dev/null >&2 &
-  noter=$!
-  set +m
-}
-
-# Once it has ended, its number may be another's.
-end_noting_image() {
-  [[ -z $noter || $'\n'$(jobs -pr)$'\n' != *$'\n'"$noter"$'\n'* ]] || kill -KILL -- "-$noter" 2>/dev/null
-  noter=''
-}
-
-# Leave for the note which file is entered.
-note_identity() {
-  [[ ! -f $want_container ]] ||
-    write_file "$NBL_SESSION_DIR/runtime/image" "$(stat -L -c '%i-%s-%Y-%Z' -- "$want_container" 2>/dev/null)"
 }
 
 # ---------------------------------------------------------------------------------- the program: JupyterLab or execute.py
@@ -608,129 +521,7 @@ is_any_shell_open() {
   return 1
 }
 
-# ================================================================================================= the inner part
-
-enter() {
-  set_up_node
-  if [[ -n $want_container ]]; then
-    enter_container
-  else
-    exec_program
-  fi
-}
-
-enter_container() {
-  show_folder
-  note_identity
-  prepare_container
-  log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
-  open_guard
-  exec "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/jupyterlab.sh" --inside "$NBL_SESSION_DIR" "$listen_address"
-}
-
-# The container should see the notebook's folder. A home and the working directory are there by themselves.
-show_folder() {
-  [[ $want_program == notebook && -d $want_folder && $want_folder != *[:,]* ]] || return 0
-  [[ $want_folder/ == "$HOME"/* || $want_folder/ == "$PWD"/* ]] || want_binds+=("$want_folder")
-}
-
-run_in_container() {
-  export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause
-  listen_address=$2
-  # shellcheck source=jobscripts/lib.sh
-  source "$NBL_SESSION_DIR/lib.sh"
-  write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
-    printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
-  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
-  if [[ -n ${NBL_GUARDED-} ]]; then guard become_program; else become_program; fi
-}
-
-become_program() {
-  set_up_container
-  exec_program
-}
-
-exec_program() {
-  activate
-  export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_USAGE_CSV=$NBL_SESSION_DIR/usage.csv
-  if [[ $want_program == notebook ]]; then exec_notebook; else exec_jupyterlab; fi
-}
-
-exec_jupyterlab() {
-  find_jupyterlab
-  export NBL_LISTEN=$listen_address
-  export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage
-  exec "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
-}
-
-find_jupyterlab() {
-  if type -P jupyter-lab >/dev/null; then
-    jupyterlab_command=(jupyter-lab)
-  elif python3 -c 'import jupyterlab' 2>/dev/null; then
-    # Installed with `pip install --user`, whose bin directory is on few clusters' PATH.
-    jupyterlab_command=(python3 -m jupyterlab)
-  else
-    fail jupyter-missing "There is no JupyterLab in $(where_it_should_be jupyterlab)."
-  fi
-}
-
-exec_notebook() {
-  find_notebook_python
-  find_job_id
-  export NBL_RESULTS=$NBL_SESSION_DIR/work/results.jsonl
-  # What execute.py takes out of the environment again.
-  export NBL_NOTEBOOK=$want_notebook NBL_NOTEBOOK_TO=$want_to NBL_NOTEBOOK_FOLDER=$want_folder
-  export NBL_NOTEBOOK_JOB=$job_id NBL_NOTEBOOK_START_TIMEOUT=$want_start_timeout NBL_NOTEBOOK_PLACE
-  NBL_NOTEBOOK_PLACE=$(where_it_should_be ipykernel)
-  exec "$notebook_python" "$NBL_SESSION_DIR/execute.py"
-}
-
-# Set notebook_python to the Python of the environment's JupyterLab, or to one that can run notebooks without it.
-find_notebook_python() {
-  local lab needed=(nbformat nbclient)
-  [[ $want_to == notebook ]] || needed+=(nbconvert)
-  lab=$(type -P jupyter-lab)
-  for notebook_python in "$(python_of "$lab")" "${lab:+${lab%/*}/python3}" "$(type -P python3)" "$(type -P python)"; do
-    [[ -x $notebook_python ]] && has_modules "$notebook_python" "${needed[@]}" && return
-  done
-  fail jupyter-missing "There is no Python that can run notebooks (with ${needed[*]}) in\
- $(where_it_should_be "${needed[*]} ipykernel")."
-}
-
-# python_of PROGRAM: print the Python that its first lines name. Where that path is long or holds a space, pip lets
-# /bin/sh find it, by a line that is text to Python: '''exec' "/long path/python" "$0" "$@".
-python_of() {
-  local first='' second='' of_sh="^'''exec' \"?([^\"]+)\"? \"[$]0\""
-  { IFS= read -r first && IFS= read -r second; } 2>/dev/null <"$1"
-  first=${first#'#!'} first=${first# } first=${first%% -*}
-  if [[ $first == /bin/sh* && $second =~ $of_sh ]]; then
-    printf '%s\n' "${BASH_REMATCH[1]}"
-  elif [[ $first == /* && ${first##*/} == py* ]]; then
-    printf '%s\n' "$first"
-  fi
-}
-
-# has_modules PYTHON MODULE...: are they there? They are not loaded, which may take seconds.
-has_modules() {
-  "$1" -c 'import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))' "${@:2}" \
-    </dev/null 2>/dev/null
-}
-
-# where_it_should_be PACKAGES: print the place, and the mend.
-where_it_should_be() {
-  local install="install it there with: pip install $1"
-  if [[ -n $want_uv ]]; then
-    printf 'the uv project %s; add it there with: uv add --project %s %s' "$want_uv" "$want_uv" "$1"
-  elif [[ -n $want_venv ]]; then printf 'the virtual environment %s; %s' "$want_venv" "$install"
-  elif [[ -n $want_conda ]]; then printf 'the conda environment %s; %s' "$want_conda" "$install"
-  elif [[ -n $want_container ]]; then printf 'the container image %s; choose one that has it' "$want_container"
-  elif ((${#want_modules[@]})); then
-    printf 'the modules %s on %s; load one that has it as well' "${want_modules[*]}" "$(uname -n)"
-  else
-    printf 'the plain environment of %s; choose a container, modules, conda or a venv' "$(uname -n)"
-  fi
-}
-
 # Read whole before anything runs: the file may be replaced while the job waits.
 main "$@"
+# shellcheck disable=SC2317
 exit

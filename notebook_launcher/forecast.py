@@ -1,4 +1,4 @@
-"""The stories that queue nothing: when a request would start, and what is free and what waits."""
+"""``when`` and ``queue``, which submit nothing: when a request would start, what is free, and what is pending."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     AccountRefused,
     ClusterRefused,
@@ -27,23 +28,23 @@ from notebook_launcher.core.errors import (
     SchedulerSilent,
     WalltimeRefused,
 )
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request, parse_begin
 from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import moment
-from notebook_launcher.diagnosis import alternatives as variations
-from notebook_launcher.diagnosis import cluster_load as occupancy
-from notebook_launcher.diagnosis.start_constraints import Rules
+from notebook_launcher.core.view import View
+from notebook_launcher.diagnosis import alternatives, cluster_load
+from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.jobs.evidence import ask, ask_together
+from notebook_launcher.jobs.evidence import run_queries, run_query
 from notebook_launcher.planning.plan import Place, Plan, begin_note, useless_flags_note
-from notebook_launcher.schedulers.cluster_info import Node, Outlook, Partition
-from notebook_launcher.session.connect import open_stage
-from notebook_launcher.session.context import Stage, View
+from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
 from notebook_launcher.usage.cost_estimate import Costing
 
-NOW = timedelta(minutes=1)  # what starts within this starts now; so much sooner is worth being told
+NOW = timedelta(minutes=1)  # what starts within this starts now; so much sooner is worth a note
 MOST_PARTITIONS = 4  # of several, so many are asked about at once; more only where these refuse
 
 _WORTH = (
@@ -53,12 +54,12 @@ _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not
 _LATER = "try again in a minute"
 _MAKES_ROOM = "A job there may have to make room for others."
 _TAKES_ROOM = "Other people's jobs would have to make room for it."
-_NOTHING_READ = Rules(None, lambda _: None)
+_NOTHING_READ = StartConstraints(None, lambda _: None)
 _LEFT_OUT = {  # flags that hold a job back, of which a test knows nothing
     "hold": "It is queued on hold, and starts only once it is released.",
     "dependency": "The estimate does not wait for what --dependency names.",
 }
-# refused for what no variation changes; and the refusals that a shorter walltime alone may mend
+# refused for what no variation changes; and the refusals that a shorter walltime alone may lift
 _HOPELESS = (AccountRefused, QosRefused, ReservationRefused, LicenceRefused, ClusterRefused, DependencyRefused, NoRoom)
 _TOO_LONG = (WalltimeRefused, LimitRefused, JobNeverStarts)
 
@@ -68,14 +69,14 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
 
     Raises a ``LauncherError`` where that could not be found out; a request that is refused is an answer, and no error.
     """
-    with open_stage(plan.place, view, prompts, interrupts) as stage:
-        _tell_notes(plan, stage)
-        if stage.scheduler.outlook is None:
-            _need_no_outlook(stage)
-            view.show(_without_a_queue(plan.request, stage.site.now))
+    with open_context(plan.place, view, prompts, interrupts) as context:
+        _show_notes(plan, context)
+        if context.scheduler.cluster_info is None:
+            _require_no_queue(context)
+            view.show(_without_a_queue(plan.request, context.site.now))
             return 0
-        costing = Costing(plan, stage)
-        code = _Inquiry(stage, stage.scheduler.outlook, plan.request).tell()
+        costing = Costing(plan, context)
+        code = _Forecaster(context, context.scheduler.cluster_info, plan.request).tell()
         costing.tell()
         return code
 
@@ -85,37 +86,46 @@ def queue(place: Place, cluster: str | None, view: View, prompts: Prompts, inter
 
     Raises ``SchedulerSilent`` where the scheduler tells nothing of its nodes.
     """
-    with open_stage(place, view, prompts, interrupts) as stage:
-        outlook = stage.scheduler.outlook
-        if outlook is None:
-            _need_no_outlook(stage)
-            view.show(events.Noted("There is no queue on this machine: what is launched starts at once."))
+    with open_context(place, view, prompts, interrupts) as context:
+        cluster_info = context.scheduler.cluster_info
+        if cluster_info is None:
+            _require_no_queue(context)
+            view.show(events.Note("There is no queue on this machine: what is launched starts at once."))
             return
-        view.show(events.Asking("asking the scheduler what is free"))
-        answers = ask_together(stage.host, [outlook.nodes(cluster), outlook.partitions(cluster),
-                                            outlook.waiting(cluster), outlook.hiding(cluster)])  # fmt: skip
-        nodes = outlook.read_nodes(answers[0])
+        view.show(events.Querying("asking the scheduler what is free"))
+        commands = [
+            cluster_info.nodes(cluster),
+            cluster_info.partitions(cluster),
+            cluster_info.pending_jobs(cluster),
+            cluster_info.private_data(cluster),
+        ]
+        answers = run_queries(context.host, commands)
+        nodes = cluster_info.read_nodes(answers[0])
         if nodes is None:
-            said = answers[0].stderr.strip()
-            raise SchedulerSilent("The scheduler tells nothing of its nodes.", why=said, mend=_LATER)
-        partitions, waiting = outlook.read_partitions(answers[1]), outlook.read_waiting(answers[2])
-        view.show(occupancy.counted(nodes, partitions, waiting, outlook.read_hiding(answers[3]), stage.site.user))
+            message = answers[0].stderr.strip()
+            raise SchedulerSilent("The scheduler reports nothing about its nodes.", why=message, hint=_LATER)
+        partitions, waiting = cluster_info.read_partitions(answers[1]), cluster_info.read_pending_jobs(answers[2])
+        view.show(
+            cluster_load.count_load(
+                nodes, partitions, waiting, cluster_info.read_private_data(answers[3]), context.site.user
+            )
+        )
 
 
-def _tell_notes(plan: Plan, stage: Stage) -> None:
-    useless = useless_flags_note(plan.asked) if stage.scheduler.same_machine else None
-    for note in (*plan.notes, begin_note(plan.request, stage.site.now), useless):
+def _show_notes(plan: Plan, context: Context) -> None:
+    useless = useless_flags_note(plan.asked) if context.scheduler.same_machine else None
+    for note in (*plan.notes, begin_note(plan.request, context.site.now), useless):
         if note:
-            stage.view.show(events.Noted(note))
+            context.view.show(events.Note(note))
 
 
-def _need_no_outlook(stage: Stage) -> None:
-    """Raise ``SchedulerSilent`` where there is a queue of which nothing is told."""
-    if not stage.scheduler.same_machine:
+def _require_no_queue(context: Context) -> None:
+    """Raise ``SchedulerSilent`` where there is a queue of which nothing is known."""
+    if not context.scheduler.same_machine:
         raise SchedulerSilent(
-            f"On {stage.host.label} it is not known what is free, nor when a job would start.",
-            why=f"Of {stage.scheduler.name}, the launcher asks for one's own jobs alone.",
-            mend="ask with the scheduler's own commands, or launch and see why it waits",
+            f"On {context.host.label} it is not known what is free, nor when a job would start.",
+            why=f"With {context.scheduler.name}, the launcher only queries your own jobs.",
+            hint="ask with the scheduler's own commands, or launch and see why it waits",
         )
 
 
@@ -172,12 +182,12 @@ class _Start:
         return self.at is None, bool(self.held_up), self.at.timestamp() if self.at else 0.0
 
 
-class _Inquiry:
+class _Forecaster:
     """Asks about one request, and then about its variations."""
 
-    def __init__(self, stage: Stage, outlook: Outlook, request: Request) -> None:
-        self._stage, self._outlook, self._request = stage, outlook, request
-        self._looked = time.monotonic()
+    def __init__(self, context: Context, cluster_info: ClusterInfo, request: Request) -> None:
+        self._context, self._outlook, self._request = context, cluster_info, request
+        self._read_at = time.monotonic()
         self._partitions: tuple[Partition, ...] | None = None
         self._nodes: tuple[Node, ...] | None = None
         self._rules = _NOTHING_READ
@@ -186,21 +196,21 @@ class _Inquiry:
     @property
     def _now(self) -> datetime:
         """The cluster's clock."""
-        return self._stage.site.now + timedelta(seconds=time.monotonic() - self._looked)
+        return self._context.site.now + timedelta(seconds=time.monotonic() - self._read_at)
 
     def tell(self) -> int:
         """Show the request's start, then those of its variations; return the exit code."""
-        asked = self._ask_for_the_request()
-        start = next(filter(self._is_mistyped, asked), min(asked, key=lambda one: one.order))
-        self._stage.view.show(self._forecast(start))
+        starts = self._ask_for_the_request()
+        start = next(filter(self._is_mistyped, starts), min(starts, key=lambda one: one.order))
+        self._context.view.show(self._forecast(start))
         others: list[_Start] = []
         if not isinstance(start.refusal, _HOPELESS) and start.is_after(
             max(self._now, _begin(self._request, self._now))
         ):
-            others = self._ask_for_variations(start, [one.request for one in asked])
+            others = self._ask_for_variations(start, [one.request for one in starts])
         for other in sorted(others, key=lambda one: one.order):
-            self._stage.view.show(self._variation(other, start))
-        self._stage.view.show(events.Compared(_iso(self._now), self._worth([start, *others])))
+            self._context.view.show(self._variation(other, start))
+        self._context.view.show(events.ForecastDone(_iso(self._now), self._worth([start, *others])))
         return start.refusal.exit_code if start.refusal else 0
 
     def _worth(self, starts: Sequence[_Start]) -> str:
@@ -216,18 +226,20 @@ class _Inquiry:
 
         Raises ``SchedulerSilent``, ``SchedulerMissing`` or ``SchedulerAway`` where there was no answer to it.
         """
-        requests, cluster, outlook = _one_partition_each(self._request), self._request.clusters, self._outlook
-        self._stage.view.show(events.Asking("asking the scheduler when this would start"))
-        tests = [outlook.would_start(request) for request in requests[:MOST_PARTITIONS]]
-        *told, partitions, nodes = ask_together(
-            self._stage.host, [*tests, outlook.partitions(cluster), outlook.nodes(cluster)]
+        requests, cluster, cluster_info = _one_partition_each(self._request), self._request.clusters, self._outlook
+        self._context.view.show(events.Querying("asking the scheduler when this would start"))
+        tests = [cluster_info.estimate_start(request) for request in requests[:MOST_PARTITIONS]]
+        *answers, partitions, nodes = run_queries(
+            self._context.host, [*tests, cluster_info.partitions(cluster), cluster_info.nodes(cluster)]
         )
-        self._partitions, self._nodes = outlook.read_partitions(partitions), outlook.read_nodes(nodes)
-        starts = self._judged(requests[: len(told)], told)
-        left = sorted(requests[len(told) :], key=self._is_known)
+        self._partitions, self._nodes = cluster_info.read_partitions(partitions), cluster_info.read_nodes(nodes)
+        starts = self._judged(requests[: len(answers)], answers)
+        left = sorted(requests[len(answers) :], key=self._is_known)
         while left and (not self._is_known(left[0]) or all(start.refusal for start in starts)):
             more, left = left[:MOST_PARTITIONS], left[MOST_PARTITIONS:]
-            starts += self._judged(more, ask_together(self._stage.host, [outlook.would_start(one) for one in more]))
+            starts += self._judged(
+                more, run_queries(self._context.host, [cluster_info.estimate_start(one) for one in more])
+            )
         self._unasked = left
         return starts
 
@@ -240,61 +252,63 @@ class _Inquiry:
         """Whether there is no such partition: Slurm then refuses the request in all the others, too."""
         return isinstance(start.refusal, PartitionRefused) and not self._is_known(start.request)
 
-    def _judged(self, requests: Sequence[Request], told: Sequence[Answer]) -> list[_Start]:
-        """Return what the scheduler said, with what its test does not look at."""
-        starts = [self._read(request, answer) for request, answer in zip(requests, told, strict=True)]
+    def _judged(self, requests: Sequence[Request], answers: Sequence[CommandResult]) -> list[_Start]:
+        """Return what the scheduler said, with what its test leaves out."""
+        starts = [self._read(request, answer) for request, answer in zip(requests, answers, strict=True)]
         if self._rules is _NOTHING_READ and not all(isinstance(start.refusal, _HOPELESS) for start in starts):
             self._rules = self._read_rules()
         return [self._checked(start) for start in starts]
 
-    def _read_rules(self) -> Rules:
+    def _read_rules(self) -> StartConstraints:
         """Read the limits of accounts and QOS; where they cannot be read, only the partitions' rules are known."""
-        outlook = self._outlook
-        told = ask(self._stage.host, outlook.limits(self._stage.site.user, self._request.clusters))
-        account, qos = outlook.read_defaults(self._request, told)
-        return Rules(self._partitions, lambda request: outlook.read_limits(request, told), account, qos)
+        cluster_info = self._outlook
+        answers = run_query(self._context.host, cluster_info.limits(self._context.site.user, self._request.clusters))
+        account, qos = cluster_info.read_defaults(self._request, answers)
+        return StartConstraints(
+            self._partitions, lambda request: cluster_info.read_limits(request, answers), account, qos
+        )
 
     def _checked(self, start: _Start) -> _Start:
-        """Return a start with what the test does not look at."""
+        """Return a start with what the test leaves out."""
         if start.refusal:
             return start
         never = self._rules.never(start.request, start.partition)
         if never is None:
             return replace(start, held_up=self._rules.held_up(start.request, start.partition))
         what = f"It could be queued; as far as its limits can be read, it would never start: {never.summary}."
-        refusal = JobNeverStarts(what, mend=never.action)
+        refusal = JobNeverStarts(what, hint=never.action)
         return replace(start, at=None, refusal=refusal)
 
-    def _ask_for_variations(self, start: _Start, asked: Sequence[Request]) -> list[_Start]:
+    def _ask_for_variations(self, start: _Start, requested: Sequence[Request]) -> list[_Start]:
         """Ask for what has not been asked for yet; no answer to that is no error."""
         rules = self._rules
-        found = variations.of(
+        found = alternatives.find_alternatives(
             start.request, self._partitions, self._nodes, rules.account, rules.qos, self._is_worth_a_test
         )
-        others = [variation for variation in found[1:] if variation.request not in asked]
+        others = [variation for variation in found[1:] if variation.request not in requested]
         if start.refusal and not isinstance(start.refusal, _TOO_LONG):
             others = [variation for variation in others if not _differs_in_time_alone(start.request, variation.request)]
         if not others:
             return []
-        self._stage.view.show(events.Asking(f"asking for {len(others)} other {'way' if len(others) == 1 else 'ways'}"))
+        self._context.view.show(events.Querying(f"asking about {counted(len(others), 'alternative')}"))
         try:
-            answers = ask_together(self._stage.host, [self._outlook.would_start(other.request) for other in others])
+            answers = run_queries(self._context.host, [self._outlook.estimate_start(other.request) for other in others])
             starts = [self._read(other.request, answer) for other, answer in zip(others, answers, strict=True)]
         except (HostCommandFailed, SchedulerSilent, SchedulerAway) as error:
-            self._stage.view.show(events.Noted(f"The scheduler did not tell about other ways to ask: {error.what}"))
+            self._context.view.show(events.Note(f"The scheduler did not answer for the alternatives: {error.what}"))
             return []
         return [replace(one, flags=other.flags) for one, other in zip(starts, others, strict=True)]
 
     def _is_worth_a_test(self, request: Request) -> bool:
         return self._rules.never(request, None) is None and not self._rules.held_up(request, None)
 
-    def _read(self, request: Request, answer: Answer) -> _Start:
-        would = self._outlook.read_would_start(answer)
+    def _read(self, request: Request, answer: CommandResult) -> _Start:
+        would = self._outlook.read_start_estimate(answer)
         if isinstance(would.refusal, SchedulerAway):
-            raise SchedulerAway("The scheduler does not answer at the moment.", why=would.refusal.why, mend=_LATER)
+            raise SchedulerAway("The scheduler does not answer at the moment.", why=would.refusal.why, hint=_LATER)
         if isinstance(would.refusal, SchedulerMissing):
             raise would.refusal
-        at = moment(would.start, self._stage.site.now)
+        at = moment(would.start, self._context.site.now)
         if at is None and would.refusal is None:
             raise SchedulerSilent("The scheduler did not say when this would start.", why=would.said)
         return _Start(request, at, would.partition, would.nodes, would.refusal, preempts=bool(would.preempts))
@@ -310,13 +324,13 @@ class _Inquiry:
         refusal = start.refusal
         if refusal is None:
             return event
-        return replace(event, what=refusal.what, why=refusal.why, mend=refusal.mend, exit_code=refusal.exit_code)
+        return replace(event, what=refusal.what, why=refusal.why, hint=refusal.hint, exit_code=refusal.exit_code)
 
-    def _variation(self, other: _Start, start: _Start) -> events.Variation:
+    def _variation(self, other: _Start, start: _Start) -> events.Alternative:
         sooner = other.at is not None and start.is_after(other.at)
         note = "" if self._preemption(start) == self._preemption(other) else self._preemption(other)
         what = other.refusal.what if other.refusal else ""
-        return events.Variation(other.flags, *self._at(other), other.partition, other.nodes, sooner, note, what)
+        return events.Alternative(other.flags, *self._at(other), other.partition, other.nodes, sooner, note, what)
 
     def _unasked_note(self, start: _Start) -> str:
         names = [request.flags["partition"] or "" for request in self._unasked]
@@ -343,8 +357,8 @@ def _differs_in_time_alone(one: Request, other: Request) -> bool:
 
 def _one_partition_each(request: Request) -> list[Request]:
     """Return the request for each of its partitions: a test answers for one alone."""
-    asked = re.split(r"\s*,\s*", request.flags.get("partition") or "")
-    names = list(dict.fromkeys(name for name in asked if name))
+    requested = re.split(r"\s*,\s*", request.flags.get("partition") or "")
+    names = list(dict.fromkeys(name for name in requested if name))
     if len(names) < 2:
         return [request]
     return [Request({**request.flags, "partition": name}) for name in names]

@@ -1,4 +1,4 @@
-"""The story of ``run``: a notebook goes to the cluster, is executed there from top to bottom, and its results come."""
+"""``run``: a notebook goes to the cluster, is executed there from top to bottom, and its results are fetched."""
 
 from __future__ import annotations
 
@@ -15,36 +15,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import Interrupted, NotebookInvalid, SessionNotFound, UsageError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
+from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import finite
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Prompts
-from notebook_launcher.jobs.cancel import end_job, say_left
-from notebook_launcher.jobs.lookup import choose_there, look, play_on
+from notebook_launcher.jobs.cancel import cancel_job, report_detached
+from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
 from notebook_launcher.jobs.session_index import Entry
-from notebook_launcher.launch import Load, dry_run, notes_before, queue_loaded, submitted
+from notebook_launcher.launch import Payload, dry_run, notes_before, queue_payload, submitted
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.notebook.results import SENT, fetch_results, results_folder
 from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Place, Plan
-from notebook_launcher.session.connect import open_stage
-from notebook_launcher.session.context import Access, Stage, View
-from notebook_launcher.session.preflight import lacks_jupyterlab
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Access, Context
+from notebook_launcher.session.preflight import missing_jupyterlab
 from notebook_launcher.session.record import Session
-from notebook_launcher.supervision.batch import attend_run, remember_output, usual_output
-from notebook_launcher.transfer.paths import human
+from notebook_launcher.supervision.batch import remember_output, supervise_run, usual_output
 from notebook_launcher.usage.cost_estimate import Costing
 
-__all__ = ["RunWish", "dry_run_notebook", "fetch_results", "queue_run", "results", "run_notebook", "typed_again"]
+__all__ = [
+    "RunRequest",
+    "dry_run_notebook",
+    "fetch_results",
+    "queue_run",
+    "results",
+    "run_notebook",
+    "with_run_command",
+]
 
 To = Literal["notebook", "script"]
 SLOWEST = 100_000  # bytes a second that a line carries, at least, so that what is sent has its time
-SLOW_AFTER = 2.0  # seconds after which it is said what is sent
+SLOW_AFTER = 2.0  # seconds after which it is shown what is being sent
 
 
 @dataclass(frozen=True)
-class RunWish:
+class RunRequest:
     """What is wanted of a run. ``output``: the folder here in which each run gets one of its own; ``None``: ``runs``.
 
     ``to``: what is executed, the notebook or a script made of it. ``detach``: do not wait for its end.
@@ -56,64 +65,66 @@ class RunWish:
 
 
 def run_notebook(
-    plan: Plan, prepared: Prepared, wish: RunWish, view: View, prompts: Prompts, interrupts: Interrupts
+    plan: Plan, prepared: Prepared, request: RunRequest, view: View, prompts: Prompts, interrupts: Interrupts
 ) -> int:
     """Queue a notebook, follow it to its end, fetch what it made, and return the exit code: 0.
 
     Raises a ``LauncherError`` where it did not end well, after fetching what there is (``NotebookFailed``: a cell
     failed); ``Interrupted`` after ending the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
-    with open_stage(plan.place, view, prompts, interrupts) as stage:
-        costing = Costing(plan, stage)
+    with open_context(plan.place, view, prompts, interrupts) as context:
+        costing = Costing(plan, context)
         if plan.place.course:
             view.show(course_used(plan.place.course))
-        lacks = lacks_jupyterlab(stage.host, stage.site, plan.environment, plan.container)
-        notes = notes_before(plan, stage.scheduler, stage.site, "notebook")
-        for note in (*prepared.notes, *notes, *([lacks] if lacks else [])):
-            view.show(events.Noted(note))
-        view.show(_queued(prepared, here=not stage.host.remote))
-        session, _ = queue_run(plan, stage, prepared, wish.to, costing, written=functools.partial(_remember, wish))
-        first = submitted(plan, stage, session)
-        if wish.detach:
-            _leave(stage, session, first)
+        missing = missing_jupyterlab(context.host, context.site, plan.environment, plan.container)
+        notes = notes_before(plan, context.scheduler, context.site, "notebook")
+        for note in (*prepared.notes, *notes, *([missing] if missing else [])):
+            view.show(events.Note(note))
+        view.show(_queued(prepared, here=not context.host.remote))
+        session, _ = queue_run(
+            plan, context, prepared, request.to, costing, written=functools.partial(_remember, request)
+        )
+        first = submitted(plan, context, session)
+        if request.detach:
+            _detach(context, session, first)
         else:
-            attend_run(stage, session, ours=True, first=first, output=wish.output)
+            supervise_run(context, session, ours=True, first=first, output=request.output)
     return 0
 
 
-def _remember(wish: RunWish, session: Session) -> None:
-    if wish.output:
-        remember_output(session, wish.output)
+def _remember(request: RunRequest, session: Session) -> None:
+    if request.output:
+        remember_output(session, request.output)
 
 
-def _leave(stage: Stage, session: Session, first: events.Event) -> None:
+def _detach(context: Context, session: Session, first: events.Event) -> None:
     """Leave a run that was just queued, unless that was interrupted meanwhile. Raises ``Interrupted``, ``HungUp``."""
-    stage.view.show(first)
-    wishes = {interrupt.kind for interrupt in _interrupts(stage)}
-    if "leave" in wishes:
+    context.view.show(first)
+    kinds = {interrupt.kind for interrupt in _interrupts(context)}
+    if "leave" in kinds:
         raise HungUp
-    if wishes:
-        end_job(stage, session)
+    if kinds:
+        cancel_job(context, session)
         raise Interrupted("Interrupted before the job had started.")
-    say_left(stage, session)
+    report_detached(context, session)
 
 
-def typed_again(plan: Plan, words: Sequence[str]) -> Plan:
-    """Return the plan with the command that asks for the same again: the run's own words go first."""
+def with_run_command(plan: Plan, words: Sequence[str]) -> Plan:
+    """Return the plan with the command that runs the same again: the run's own arguments go first."""
     return dataclasses.replace(plan, command=f"{shlex.join(words)} {plan.command}".strip())
 
 
-def dry_run_notebook(plan: Plan, prepared: Prepared, wish: RunWish, view: View) -> None:
+def dry_run_notebook(plan: Plan, prepared: Prepared, request: RunRequest, view: View) -> None:
     """Show the submit command, the session file and what would be sent, and do nothing: not even connect."""
     for note in prepared.notes:
-        view.show(events.Noted(note))
+        view.show(events.Note(note))
     view.show(_queued(prepared, here=plan.place.destination is None))
-    dry_run(plan, view, lambda here: _load(prepared, wish.to, here=here))
+    dry_run(plan, view, lambda here: _payload(prepared, request.to, here=here))
 
 
 def queue_run(
     plan: Plan,
-    stage: Stage,
+    context: Context,
     prepared: Prepared,
     to: To = "notebook",
     costing: Costing | None = None,
@@ -122,18 +133,21 @@ def queue_run(
 ) -> tuple[Session, Access]:
     """Make the session of one run, with all that it needs, and queue its job; from then on interrupts are deferred.
 
-    ``costing``: tells the price before; without it nothing is shown but that it takes long. ``written``: told the
-    session once its files are there, before its job is queued. Raises what ``queue_job`` raises, and
-    ``NotebookInvalid`` for companions that cannot be sent.
+    ``costing``: shows the price before; without it nothing is shown but that it takes long. ``written``: called with
+    the session once its files are there, before its job is queued. Raises what ``queue_job`` raises, and
+    ``NotebookInvalid`` for dependencies that cannot be sent.
     """
-    load = _load(prepared, to, here=not stage.host.remote)
+    payload = _payload(prepared, to, here=not context.host.remote)
 
-    def send(stage: Stage, session: Session) -> None:
-        load.send(stage, session)
+    def send(context: Context, session: Session) -> None:
+        payload.send(context, session)
         written(session)
 
-    return queue_loaded(
-        plan, stage, dataclasses.replace(load, send=send), before_queueing=costing.tell if costing else lambda: None
+    return queue_payload(
+        plan,
+        context,
+        dataclasses.replace(payload, send=send),
+        before_queueing=costing.tell if costing else lambda: None,
     )
 
 
@@ -142,35 +156,35 @@ def results(
 ) -> events.ResultsFetched:
     """Fetch what a run has made so far; without a name that of the one that runs, or of the last one.
 
-    ``output``: as in ``RunWish``; ``None``: where the run was begun on this machine, as it was told then. Raises
+    ``output``: as in ``RunRequest``; ``None``: where the run was begun on this machine, as requested then. Raises
     ``SessionNotFound``, and ``UsageError`` for a session that is no run.
     """
-    with open_stage(place, view, prompts, interrupts) as stage:
-        entry = _the_run(stage, prefix)
-        session = play_on(stage, entry)
-        view.show(events.Asking("fetching what the notebook has made"))
-        made = fetch_results(stage, session, results_folder(session, output or usual_output(session)))
+    with open_context(place, view, prompts, interrupts) as context:
+        entry = _the_run(context, prefix)
+        session = select_session(context, entry)
+        view.show(events.Querying("fetching what the notebook has made"))
+        made = fetch_results(context, session, results_folder(session, output or usual_output(session)))
         view.show(made)
-        if not made.whole and (why := _why_not_whole(entry)):
-            view.show(events.Noted(why))
+        if not made.complete and (why := _why_not_whole(entry)):
+            view.show(events.Note(why))
         return made
 
 
-def _the_run(stage: Stage, prefix: str) -> Entry:
-    catalogue = look(stage)
+def _the_run(context: Context, prefix: str) -> Entry:
+    index = read_session_index(context)
     if not prefix:
-        runs = tuple(entry for entry in catalogue.entries if entry.session.record.program == "notebook")
-        if not runs and catalogue.entries:
+        runs = tuple(entry for entry in index.entries if entry.session.record.program == "notebook")
+        if not runs and index.entries:
             raise SessionNotFound(
-                f"No notebook was run on {stage.host.label}.", mend="run one: launch-notebook run NOTEBOOK"
+                f"No notebook was run on {context.host.label}.", hint="run one: launch-notebook run NOTEBOOK"
             )
-        catalogue = dataclasses.replace(catalogue, entries=runs)
-    entry = choose_there(stage, catalogue, prefix, ended_too=True)
+        index = dataclasses.replace(index, entries=runs)
+    entry = choose_on_host(context, index, prefix, ended_too=True)
     if entry.session.record.program != "notebook":
         raise UsageError(
-            f"Session {entry.session.id} is no run of a notebook.",
+            f"Session {entry.session.id} is not a run of a notebook.",
             why="Only a run has results to fetch.",
-            mend="fetch files of yours with: launch-notebook copy login:FOLDER .",
+            hint="fetch files of yours with: launch-notebook copy login:FOLDER .",
         )
     return entry
 
@@ -180,43 +194,43 @@ def _why_not_whole(entry: Entry) -> str:
     seen = entry.seen
     if entry.live:
         far = f" (cell {seen.done} of {seen.cells} is done)" if seen.done is not None and seen.cells else ""
-        return "Its job waits." if seen.state == "waiting" else f"The notebook is not at its end yet{far}."
+        return "Its job is still pending." if seen.state == "pending" else f"The notebook has not finished yet{far}."
     message = (entry.record.exited or {}).get("message")
-    return str(message) if message else f"The notebook did not come to its end: {seen.about or 'nobody knows why'}."
+    return str(message) if message else f"The notebook did not finish: {seen.detail or 'nobody knows why'}."
 
 
 # --- what is sent --------------------------------------------------------------------------------------------
 
 
-def _queued(prepared: Prepared, *, here: bool) -> events.NotebookQueued:
-    sent = tuple(_sent(prepared, _works_in(prepared, here=here)))
-    return events.NotebookQueued(prepared.name, prepared.cells, dict(prepared.parameters), sent)
+def _queued(prepared: Prepared, *, here: bool) -> events.NotebookPrepared:
+    sent = tuple(_sent(prepared, _kernel_folder(prepared, here=here)))
+    return events.NotebookPrepared(prepared.name, prepared.cells, dict(prepared.parameters), sent)
 
 
 def _sent(prepared: Prepared, folder: Path | None) -> Mapping[str, bytes]:
-    """Return what is brought into the session's folder: all, or what the folder that the kernel works in lacks."""
-    return {name: prepared.companions[name] for name in prepared.lent} if folder else prepared.companions
+    """Return what is copied into the session's folder: all, or what the folder that the kernel works in has not."""
+    return {name: prepared.dependencies[name] for name in prepared.helpers} if folder else prepared.dependencies
 
 
-def _load(prepared: Prepared, to: To, *, here: bool) -> Load:
+def _payload(prepared: Prepared, to: To, *, here: bool) -> Payload:
     """Return what a session takes along. ``here``: whether this machine's files are seen by the job."""
-    folder = _works_in(prepared, here=here)
-    companions = _sent(prepared, folder)
+    folder = _kernel_folder(prepared, here=here)
+    dependencies = _sent(prepared, folder)
     record = {
         "version": 1,
         "notebook": prepared.name,
         "to": to,
         "cells": prepared.cells,
         "parameters": dict(prepared.parameters),
-        "files": {name: hashlib.sha256(content).hexdigest() for name, content in companions.items()},
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in dependencies.items()},
     }
-    return Load(
+    return Payload(
         "notebook",
         {"notebook": prepared.name, "to": to, **({"folder": str(folder)} if folder else {})},
         prepared.name,
-        tuple(companions),
+        tuple(dependencies),
         {"input.ipynb": prepared.content, SENT: _as_json(record)},
-        lambda stage, session: _send(stage, session, companions),
+        lambda context, session: _send(context, session, dependencies),
     )
 
 
@@ -224,17 +238,17 @@ def _as_json(record: Mapping[str, object]) -> bytes:
     return (json.dumps(finite(record), default=str, allow_nan=False) + "\n").encode()
 
 
-def _works_in(prepared: Prepared, *, here: bool) -> Path | None:
+def _kernel_folder(prepared: Prepared, *, here: bool) -> Path | None:
     """Return the notebook's own folder where the kernel can work in it: it is on this machine, with all that it needs.
 
-    Files that were named from elsewhere are brought together in the session's own folder, with the notebook. So they
+    Files that were named from elsewhere are put together in the session's own folder, with the notebook. So they
     are where the folder's name has a sign with which a container could not be shown it. What the launcher lends is
     imported from the session's folder.
     """
     folder = prepared.folder
     if not here or folder is None or not str(folder).isprintable() or set(":,") & set(str(folder)):
         return None
-    own = {name: content for name, content in prepared.companions.items() if name not in prepared.lent}
+    own = {name: content for name, content in prepared.dependencies.items() if name not in prepared.helpers}
     return folder if all(_is_same(folder / name, content) for name, content in own.items()) else None
 
 
@@ -245,30 +259,30 @@ def _is_same(path: Path, content: bytes) -> bool:
         return False
 
 
-def _send(stage: Stage, session: Session, companions: Mapping[str, bytes]) -> None:
-    """Bring the companions into the folder where the notebook runs. A wish to end it meanwhile is not put off."""
-    if not companions:
+def _send(context: Context, session: Session, dependencies: Mapping[str, bytes]) -> None:
+    """Copy the dependencies into the folder where the notebook runs. A request to end it meanwhile is not put off."""
+    if not dependencies:
         return
-    size = sum(map(len, companions.values()))
+    size = sum(map(len, dependencies.values()))
     done: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
 
     def send() -> None:
         try:
-            files = {f"work/{name}": content for name, content in companions.items()}
-            stage.host.write_files(session.directory, files, timeout=RUN_TIMEOUT + size / SLOWEST)
+            files = {f"work/{name}": content for name, content in dependencies.items()}
+            context.host.write_files(session.directory, files, timeout=RUN_TIMEOUT + size / SLOWEST)
             done.put(None)
         except Exception as error:
             done.put(error)
 
-    threading.Thread(target=send, name="send companions", daemon=True).start()
-    error = _until_done(stage, done, f"sending {len(companions)} files with the notebook ({human(size)})")
+    threading.Thread(target=send, name="send dependencies", daemon=True).start()
+    error = _until_done(context, done, f"sending {len(dependencies)} files with the notebook ({file_size(size)})")
     if isinstance(error, ValueError):  # a name that no tar takes
-        raise NotebookInvalid("A file cannot be sent with the notebook.", why=str(error), mend="give it a shorter name")
+        raise NotebookInvalid("A file cannot be sent with the notebook.", why=str(error), hint="give it a shorter name")
     if error is not None:
         raise error
 
 
-def _until_done(stage: Stage, done: queue.SimpleQueue[Exception | None], what: str) -> Exception | None:
+def _until_done(context: Context, done: queue.SimpleQueue[Exception | None], what: str) -> Exception | None:
     """Wait for the end of what is sent, and say what takes so long. Raises ``Interrupted``."""
     waited = 0.0
     while True:
@@ -276,22 +290,22 @@ def _until_done(stage: Stage, done: queue.SimpleQueue[Exception | None], what: s
             return done.get(timeout=0.25)
         waited += 0.25
         if waited == SLOW_AFTER:
-            stage.view.show(events.Asking(what))
-        _refuse_if_interrupted(stage)
+            context.view.show(events.Querying(what))
+        _refuse_if_interrupted(context)
 
 
-def _refuse_if_interrupted(stage: Stage) -> None:
+def _refuse_if_interrupted(context: Context) -> None:
     """Raise ``Interrupted`` where the user has changed their mind."""
-    if _interrupts(stage):
+    if _interrupts(context):
         raise Interrupted("Interrupted.", why="Nothing was queued.")
 
 
-def _interrupts(stage: Stage) -> list[Interrupt]:
+def _interrupts(context: Context) -> list[Interrupt]:
     """Return the interrupts that have come; all that has come stays where it is, in its order."""
     items: list[object] = []
     with contextlib.suppress(queue.Empty):
         while True:
-            items.append(stage.interrupts.inbox.get_nowait())
+            items.append(context.interrupts.inbox.get_nowait())
     for item in items:
-        stage.interrupts.inbox.put(item)
+        context.interrupts.inbox.put(item)
     return [item for item in items if isinstance(item, Interrupt)]

@@ -1,4 +1,4 @@
-"""The stories of a terminal on a compute node: in a session that runs, or in an allocation queued for it alone."""
+"""A terminal on a compute node: in a session that runs, or in an allocation that is submitted for it alone."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, Interrupted, LauncherError, SessionNotFound, UsageError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts, Kind
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.jobs.cancel import end_after, end_job, typed
+from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job, launcher_command
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Place, Plan, useless_flags_note
-from notebook_launcher.session.connect import open_stage
-from notebook_launcher.session.context import Stage, View, job_of
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.until_started import await_start
 
 
 @dataclass(frozen=True)
-class Wish:
+class ShellRequest:
     """What is wanted there: a terminal, or without one the output of a ``command``; in or out of the environment."""
 
     inside: bool = True
@@ -30,33 +31,33 @@ class Wish:
 
 
 def shell_in_session(
-    place: Place, prefix: str, wish: Wish, view: View, prompts: Prompts, interrupts: Interrupts
+    place: Place, prefix: str, request: ShellRequest, view: View, prompts: Prompts, interrupts: Interrupts
 ) -> int:
     """Open a terminal in the running job of a session, and return the exit code of its shell, or of the command.
 
     Raises a ``LauncherError``; the session goes on in every case.
     """
-    with open_stage(place, view, prompts, interrupts) as stage:
-        session, entry = find_session(stage, prefix)
+    with open_context(place, view, prompts, interrupts) as context:
+        session, entry = find_session(context, prefix)
         if not entry.seen.node:
             raise SessionNotFound(
                 f"Session {session.id} has no compute node yet.",
-                why="Its job waits.",
-                mend=f"see why with: {typed(stage, session, 'connect')}",
+                why="Its job is still pending.",
+                hint=f"see why with: {launcher_command(context, session, 'connect')}",
             )
-        if stage.host.read_file(f"{session.directory}/shell.sh") is None:
+        if context.host.read_file(f"{session.directory}/shell.sh") is None:
             raise UsageError(
                 f"Session {session.id} was launched by an older version, without what a terminal needs.",
                 why=f"It was version {session.record.launcher}.",
-                mend="end it and launch another one",
+                hint="end it and launch another one",
             )
         interrupts.defer()
         interrupted = _Interrupted(interrupts)
         try:
-            code = _shell(stage, session, entry.seen.node, wish, interrupted, ends_job=False)
+            code = _shell(context, session, entry.seen.node, request, interrupted, ends_job=False)
         except ConnectionLost as error:
             error.why = f"{error.why} The session goes on: job {job_of(session)}.".strip()
-            error.mend = f"open another one with: {typed(stage, session, 'shell')}"
+            error.hint = f"open another one with: {launcher_command(context, session, 'shell')}"
             raise
         if interrupted.kind == "leave":
             raise HungUp
@@ -65,26 +66,26 @@ def shell_in_session(
         return code
 
 
-def trial(plan: Plan, wish: Wish, view: View, prompts: Prompts, interrupts: Interrupts) -> int:
+def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Prompts, interrupts: Interrupts) -> int:
     """Queue a job for a terminal alone, open it, end the job, and return the exit code of the shell or the command.
 
     Raises a ``LauncherError``, after ending the job. A closed terminal (``HungUp``) ends it as well: nobody could come
     back to it.
     """
-    with open_stage(plan.place, view, prompts, interrupts) as stage:
-        useless = useless_flags_note(plan.asked) if stage.scheduler.same_machine else None
+    with open_context(plan.place, view, prompts, interrupts) as context:
+        useless = useless_flags_note(plan.asked) if context.scheduler.same_machine else None
         for note in (*plan.notes, *([useless] if useless else ())):
-            view.show(events.Noted(note))
-        session, _ = queue_session(plan, stage, program="shell")
-        node = await_start(stage, session, submitted(plan, stage, session))
+            view.show(events.Note(note))
+        session, _ = queue_session(plan, context, program="shell")
+        node = await_start(context, session, submitted(plan, context, session))
         interrupted = _Interrupted(interrupts)
         try:
-            with _heard_of(stage, session):
-                code = _shell(stage, session, node, wish, interrupted, ends_job=True)
+            with _kept_alive(context, session):
+                code = _shell(context, session, node, request, interrupted, ends_job=True)
         except Exception as error:
-            end_after(stage, session, error)
+            cancel_after_failure(context, session, error)
             raise
-        end_job(stage, session)
+        cancel_job(context, session)
         if interrupted.kind == "leave":
             raise HungUp
         if interrupted.kind:
@@ -93,7 +94,7 @@ def trial(plan: Plan, wish: Wish, view: View, prompts: Prompts, interrupts: Inte
 
 
 @contextlib.contextmanager
-def _heard_of(stage: Stage, session: Session) -> Iterator[None]:
+def _kept_alive(context: Context, session: Session) -> Iterator[None]:
     """Let something travel all the time, so that a login node notices that we have gone for good, and ends our shell.
 
     A terminal in which nobody types sends nothing; a connection over which nothing is sent is never found to be broken,
@@ -103,7 +104,7 @@ def _heard_of(stage: Stage, session: Session) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(LauncherError):
             watch = ["bash", f"{session.directory}/watch.sh", session.directory]
-            stack.callback(stage.host.stream(watch, lambda _line: None, lambda _reason: None).close)
+            stack.callback(context.host.stream(watch, lambda _line: None, lambda _reason: None).close)
         yield
 
 
@@ -123,12 +124,20 @@ class _Interrupted:
         return self.kind is not None
 
 
-def _shell(stage: Stage, session: Session, node: str, wish: Wish, interrupted: _Interrupted, *, ends_job: bool) -> int:
+def _shell(
+    context: Context, session: Session, node: str, request: ShellRequest, interrupted: _Interrupted, *, ends_job: bool
+) -> int:
     """Run the shell, or the command, in the session's job."""
-    job, scheduler = job_of(session), stage.scheduler
-    directory, where = session.directory, "inside" if wish.inside else "outside"
-    words = ["bash", f"{directory}/shell.sh", directory, where, *([wish.command] if wish.command is not None else [])]
-    if wish.command is not None:
+    job, scheduler = job_of(session), context.scheduler
+    directory, where = session.directory, "inside" if request.inside else "outside"
+    words = [
+        "bash",
+        f"{directory}/shell.sh",
+        directory,
+        where,
+        *([request.command] if request.command is not None else []),
+    ]
+    if request.command is not None:
         step = list(words) if scheduler.same_machine else scheduler.step(job, words)
     else:
         step = scheduler.terminal_step(job, words)
@@ -137,8 +146,8 @@ def _shell(stage: Stage, session: Session, node: str, wish: Wish, interrupted: _
             f"No terminal can be opened in a job of {scheduler.name}.", why="It has no job steps that share a job."
         )
     environment = session.record.environment
-    stage.view.show(
-        events.ShellOpening(session.id, job.id, node, wish.inside, environment, ends_job, command=wish.command)
+    context.view.show(
+        events.ShellOpening(session.id, job.id, node, request.inside, environment, ends_job, command=request.command)
     )
-    run = stage.host.terminal if wish.command is None else stage.host.pass_through
+    run = context.host.terminal if request.command is None else context.host.pass_through
     return run(step, login_shell=True, until=interrupted)

@@ -878,12 +878,12 @@ class _Queue:
         """Raise ``Unsynchronised``: the calls returned after ``took`` seconds, and the work after ``left`` more."""
         what = f"{calls} calls" if calls > 1 else "1 call"
         if self._device.asynchronous:
-            mend = "Do not switch off synchronise, or wait for the device before you read a clock."
+            hint = "Do not switch off synchronise, or wait for the device before you read a clock."
         else:
-            mend = "The work is done by a GPU: say which, by device=timing.best_device()."
+            hint = "The work is done by a GPU: say which, by device=timing.best_device()."
         raise Unsynchronised(
             f"{self._name}: {what} returned after {duration(took)}, and the GPU then worked for another "
-            f"{duration(left)}. That is the time to queue the work, not to do it. {mend}"
+            f"{duration(left)}. That is the time to queue the work, not to do it. {hint}"
         )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +17,7 @@ import pexpect
 import pytest
 from playwright.sync_api import Browser
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+from tests.doubles import wait_until
 
 # With pytest-xdist every worker has a practice cluster of its own: tests break it, and would break each other's.
 if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
@@ -70,19 +70,68 @@ modules = ["broken/1"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
+    parser.addoption("--reruns-need-a-cause", action="store_true", help="a rerun without a written cause fails the run")
     parser.addoption("--keep-cluster", action="store_true", help="leave the practice cluster up afterwards")
 
 
 #: long files that would come last by their names: begun first, they leave no worker alone at the end. Not more of them:
 #: all that is heavy at once would starve each other on two cores
-FIRST = ("test_situations", "test_sites", "test_shell_cluster")
+FIRST = tuple(
+    f"tests/cluster_tests/test_{name}" for name in ("situations", "main_job", "run", "sites", "shell", "environments")
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
+        if uses_the_cluster(item):
             item.add_marker(pytest.mark.cluster)
-    items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
+        if marker := item.get_closest_marker("browser_time"):
+            cause = marker.kwargs.get("cause", "").strip()
+            if not cause:
+                raise pytest.UsageError(f'{item.nodeid}: browser_time needs cause="why it may have to run again"')
+            item.user_properties.append((RERUN_CAUSE, cause))
+        # Real servers and real time: what fails once runs once more, and the summary lists it. A bug that shows seldom
+        # is a bug: look into those.
+        if any(map(item.get_closest_marker, ("browser_time", "real_time", "cluster"))):
+            item.add_marker(pytest.mark.flaky(reruns=2))
+    items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
+
+
+def file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition(".py::")[0]
+
+
+def uses_the_cluster(item: pytest.Item) -> bool:
+    """Whether a test is given the practice cluster; some have a ``cluster`` of their own."""
+    fixtures = getattr(item, "_fixtureinfo", None)
+    found = fixtures.name2fixturedefs.get("cluster", ()) if fixtures else ()
+    return any(fixture.func.__module__ == __name__ for fixture in found)
+
+
+#: the name under which a test's report tells why the test may run again
+RERUN_CAUSE = "rerun cause"
+
+
+def reruns_without_a_cause(reporter: pytest.TerminalReporter) -> list[str]:
+    reports = reporter.stats.get("rerun", ())
+    return [report.nodeid for report in reports if RERUN_CAUSE not in dict(report.user_properties)]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where that is asked for, a test that ran again fails the run, unless the cause is written beside it."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not session.config.getoption("--reruns-need-a-cause") or reporter is None or session.exitstatus:
+        return
+    if reruns_without_a_cause(reporter):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for nodeid in reruns_without_a_cause(terminalreporter):
+        terminalreporter.write_line(f"RAN AGAIN, and no cause is written beside it: {nodeid}", red=True)
+    for report in terminalreporter.stats.get("rerun", ()):
+        if cause := dict(report.user_properties).get(RERUN_CAUSE):
+            terminalreporter.write_line(f"ran again: {report.nodeid}: {cause}")
 
 
 @pytest.fixture(scope="session")
@@ -110,14 +159,21 @@ def browser(cluster: PracticeCluster, tmp_path: Path) -> Iterator[Browser]:
         yield browser
 
 
+@pytest.fixture(scope="session")
+def _state_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A name for each test's state. A ``tmp_path`` for every test would take longer than most of the tests do."""
+    root = tmp_path_factory.mktemp("launcher-state")
+    return (root / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _nothing_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _nothing_is_remembered(_state_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """What the launcher keeps for the next time is neither read nor written where the person who tests keeps it."""
-    monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(tmp_path / "launcher-state"))
+    monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(next(_state_folders)))
 
 
 def write_profile(cluster: PracticeCluster, box: str, user: str, text: str = PROFILE) -> None:
-    """Give a user the course's profile, and make it the one that is meant without ``--cluster``."""
+    """Give a user the course's profile, and make it the default cluster."""
     script = (
         "d=~/.config/notebook-launcher; mkdir -p $d/clusters; cat >$d/clusters/practice.toml; "
         "echo 'cluster = \"practice\"' >$d/config.toml"
@@ -267,16 +323,6 @@ def clear(cluster: PracticeCluster) -> None:
     wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
     for node in COMPUTE_NODES:  # what one test left behind is not the next one's fault
         cluster.root(node, ["pkill", "-KILL", "-u", ",".join(USERS)])
-
-
-def wait_until(condition: Callable[[], object], seconds: float, what: str) -> None:
-    """Wait for a condition; the longer it takes the less often it is looked at, as others want the cores as well."""
-    began = time.monotonic()
-    while not condition():
-        waited = time.monotonic() - began
-        if waited > seconds:
-            pytest.fail(f"not within {seconds} s: {what}")
-        time.sleep(min(0.1 + waited / 10, 0.5))
 
 
 def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from notebook_launcher.cli.views.errors import EVENTS_VERSION
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
+from tests.paths import DOCS
 
-FILE = Path(__file__).parent.parent / "docs" / "events.schema.json"
+FILE = DOCS / "events.schema.json"
 
 
 def schema() -> dict[str, Any]:

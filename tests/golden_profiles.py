@@ -1,6 +1,6 @@
 """What each bundled profile makes of the same few wishes, written down for people to judge.
 
-``python -m tests.golden_sites --write`` writes the files anew; ``git diff`` then shows what a change comes to.
+``python -m tests.golden_profiles --write`` writes the files anew; ``git diff`` then shows what a change comes to.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ import click
 
 from notebook_launcher.cli.options import ASKED_FLAGS, scheduler_options
 from notebook_launcher.core.errors import LauncherError
-from notebook_launcher.planning.plan import Ask, Here, make_plan
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
 from notebook_launcher.schedulers.base import Submission
 from notebook_launcher.session.connect import make_scheduler
+from tests.paths import GOLDEN
 
-FOLDER = Path(__file__).parent / "golden" / "sites"
-LAPTOP = Here("laptop", has_slurm=False)
+FOLDER = GOLDEN / "profiles"
+LAPTOP = LocalMachine("laptop", has_slurm=False)
 SUBMISSION = Submission("SESSION", "DIRECTORY", "SCRIPT", "LOG", datetime(2026, 11, 23, 14, 0, tzinfo=timezone.utc))
 
 # a type of GPU to ask for; the profile's own where it knows some, which is not to say that it is there
@@ -135,7 +136,7 @@ def _heading(name: str, profile: ClusterProfile) -> str:
         "status": profile.status + (f", now {profile.successor}" if profile.successor else ""),
         "login": f"{profile.host or 'not known'}{f' port {profile.port}' if profile.port else ''}",
         "scheduler": profile.scheduler,
-        "stream": profile.stream,
+        "route": profile.route,
         "asked for": ", ".join(profile.ask) or "nothing",
         "environments": ", ".join(profile.environments) or "none known",
     }
@@ -150,11 +151,11 @@ def _case(name: str, wish: str, words: str) -> str:
 def _answer(name: str, words: str) -> Iterator[str]:
     """Yield what --dry-run comes to: the notes and the submit command, or the refusal."""
     try:
-        plan = make_plan(Ask(flags_of(words), name), LAPTOP)
+        plan = make_plan(LaunchOptions(flags_of(words), name), LAPTOP)
         command = make_scheduler(plan.place.scheduler, "DIRECTORY").submit(plan.request, SUBMISSION)
     except LauncherError as error:
         yield f"{error.kind} (exit code {error.exit_code}): {error.what} {error.why}".strip()
-        yield f"-> {error.mend}"
+        yield f"-> {error.hint}"
         return
     yield from (f"note: {note}" for note in plan.notes)
     yield shlex.join(command)

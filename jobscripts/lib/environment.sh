@@ -13,10 +13,10 @@ main() {
   local kind=$1 here
   work=$2 target=${3-} child=''
   here=$(dirname -- "${BASH_SOURCE[0]}")
-  # shellcheck source=jobscripts/lib.sh
+  # shellcheck source=jobscripts/lib/lib.sh
   source "$here/lib.sh"
-  # shellcheck source=jobscripts/making.sh
-  source "$here/making.sh"
+  # shellcheck source=jobscripts/lib/build_steps.sh
+  source "$here/build_steps.sh"
   if [[ $kind == tidy ]]; then remove_begun; return; fi
   NBL_CAUSE_FILE=$work/cause
   trap 'stopped' TERM INT HUP

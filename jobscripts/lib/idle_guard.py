@@ -206,7 +206,7 @@ def is_terminal_busy(fd, shell):
 
 
 class Usage:
-    """What ``usage.csv`` tells, read as it grows. Its columns are those of ``notebook_launcher/samples.py``.
+    """What ``usage.csv`` tells, read as it grows. Its columns are those of ``notebook_launcher/core/usage_samples.py``.
 
     ``longest``: seconds between two samples beyond which something is missing between them. Times are UTC, in seconds.
     """

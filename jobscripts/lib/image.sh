@@ -15,11 +15,11 @@
 main() {
   local here
   here=$(dirname -- "${BASH_SOURCE[0]}")
-  # shellcheck source=jobscripts/lib.sh
+  # shellcheck source=jobscripts/lib/lib.sh
   source "$here/lib.sh"
   case ${1-} in build | pull)
-    # shellcheck source=jobscripts/making.sh
-    source "$here/making.sh" ;;
+    # shellcheck source=jobscripts/lib/build_steps.sh
+    source "$here/build_steps.sh" ;;
   esac
   case ${1-} in
     note)   note "${2%/}" ;;

@@ -72,6 +72,31 @@ def leave_out_announcements(_handler: object, page: dict) -> dict:
     return {**page, "disabledExtensions": disabled}
 
 
+def close_replaced_connections_at_once() -> None:
+    """End a page's old connection to its kernel as soon as the page has a new one.
+
+    jupyter_server 2 waits up to 5 s for the old one to say goodbye, which after a network that failed in silence nobody
+    does. Where both end within that time, as when the network fails again, and the old one ends last, it keeps the old
+    one's channels for the page, and those reach the kernel no more: no cell of that page would ever be answered.
+    Version 1 waits for the old one's end first.
+    """
+    try:
+        from jupyter_server.services.kernels.websocket import KernelWebsocketHandler
+    except ImportError:
+        return
+
+    say_goodbye = KernelWebsocketHandler.close
+
+    def close(handler: KernelWebsocketHandler, *reason: object) -> None:
+        stream = getattr(handler.ws_connection, "stream", None)
+        say_goodbye(handler, *reason)
+        if stream is not None:
+            stream.close()
+        handler.on_connection_close()
+
+    KernelWebsocketHandler.close = close
+
+
 def guard_against_idleness() -> None:
     """Have this server watched, and ended when nobody uses it, where that is asked for. It starts in any case."""
     idle_stop = int(os.environ.get("NBL_IDLE_STOP") or 0)
@@ -143,4 +168,5 @@ lab: dict = {
 }
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
+close_replaced_connections_at_once()
 guard_against_idleness()

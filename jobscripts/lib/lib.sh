@@ -348,7 +348,7 @@ load_module() {
 # How images are run; only who enters one needs it.
 nbl_containers=${BASH_SOURCE[0]%/*}/containers.sh
 [[ ${BASH_SOURCE[0]} == */* ]] || nbl_containers=./containers.sh
-# shellcheck source=jobscripts/containers.sh
+# shellcheck source=jobscripts/lib/containers.sh
 [[ ! -r $nbl_containers ]] || source "$nbl_containers"
 unset nbl_containers
 

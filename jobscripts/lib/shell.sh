@@ -173,7 +173,7 @@ know() {
 forget() { unset NBL_SESSION_DIR NBL_SHELL NBL_CAUSE_FILE NBL_INSIDE_FILE NBL_CONTAINER NBL_CONTAINER_FILE; }
 
 use_lib() {
-  # shellcheck source=jobscripts/lib.sh
+  # shellcheck source=jobscripts/lib/lib.sh
   source "$NBL_SESSION_DIR/lib.sh"
   log() { say "$*"; }
 }

@@ -22,7 +22,7 @@ main() {
   [[ $# == 2 && -n $2 ]] || usage
   dir=${2%/}
   [[ $dir == /* ]] || dir=$PWD/$dir
-  # shellcheck source=jobscripts/lib.sh
+  # shellcheck source=jobscripts/lib/lib.sh
   source "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
   check_session_dir
   find_sshd

@@ -9,7 +9,7 @@
 
 main() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/cause
-  # shellcheck source=jobscripts/lib.sh
+  # shellcheck source=jobscripts/lib/lib.sh
   source "$1/lib.sh"
   if [[ ${2-} == --inside ]]; then
     read_settings "$1/session.env" 2>/dev/null

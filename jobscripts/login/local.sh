@@ -19,10 +19,15 @@ set -u
 # How long a job has from TERM to KILL.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-10}
 
+# In a session directory all lies side by side.
+library() {
+  if [[ -r $here/lib.sh ]]; then printf '%s\n' "$here/lib.sh"; else printf '%s\n' "$here/../lib/lib.sh"; fi
+}
+
 main() {
   here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-  # shellcheck source=jobscripts/lib.sh
-  source "$here/lib.sh"
+  # shellcheck source=jobscripts/lib/lib.sh
+  source "$(library)"
   node=$(uname -n)
   local action=${1-}
   shift
@@ -42,7 +47,7 @@ refuse() {
 }
 
 read_options() {
-  root='' id='' limit='' begin=0 name='' output='' words=()
+  root='' id='' limit='' begin=0 name='' output='' arguments=()
   while (($#)); do
     case $1 in
       --root)   root=${2-} ;;
@@ -51,9 +56,9 @@ read_options() {
       --begin)  begin=${2-} ;;
       --name)   name=${2-} ;;
       --output) output=${2-} ;;
-      --)       shift; words+=("$@"); break ;;
+      --)       shift; arguments+=("$@"); break ;;
       -*)       refuse "unknown option $1" ;;
-      *)        words+=("$1"); shift; continue ;;
+      *)        arguments+=("$1"); shift; continue ;;
     esac
     (($# > 1)) || refuse "$1 needs a value"
     shift 2
@@ -66,7 +71,7 @@ read_options() {
 submit() {
   [[ $id =~ ^[0-9A-Za-z][0-9A-Za-z._-]*$ ]] || refuse "--id '$id' must consist of letters, digits and . _ -"
   [[ $limit =~ ^[0-9]+$ && $begin =~ ^[0-9]+$ ]] || refuse "--time and --begin must be whole numbers of seconds"
-  ((${#words[@]})) || refuse "no script given"
+  ((${#arguments[@]})) || refuse "no script given"
   (umask 077 && mkdir -p -- "$root/$id") || exit 1
   [[ ! -e $root/$id/local.state ]] || refuse "there has been a job $id already"
   output=${output:-$root/$id/job.log}
@@ -81,7 +86,7 @@ start_supervisor() {
   # With job control, because the shell lets other background processes ignore the interrupt signal for good.
   set -m
   in_new_session "$BASH" "$here/local.sh" supervise --root "$root" --id "$id" --time "$limit" --begin "$begin" \
-    --name "$name" -- "${words[@]}" </dev/null >>"$output" 2>&1 &
+    --name "$name" -- "${arguments[@]}" </dev/null >>"$output" 2>&1 &
   set +m
 }
 
@@ -110,26 +115,26 @@ await_supervisor() {
 supervise() {
   users_umask=$(umask)
   umask 077
-  wish='' start=- end=- exit_code=- kill_at=''
-  trap 'wish=CANCELLED' TERM
+  requested='' start=- end=- exit_code=- kill_at=''
+  trap 'requested=CANCELLED' TERM
   trap : HUP INT   # handlers, and not '': the job would inherit ignored signals
   pid=$$ pid_start=$(process_start $$)
   await_begin
-  if [[ -z $wish ]]; then
+  if [[ -z $requested ]]; then
     start_job
     await_job
     clear_away
   fi
   get_time
   end=$now
-  remember "${wish:-$(end_state)}"
+  remember "${requested:-$(end_state)}"
 }
 
 await_begin() {
   get_time
   ((now < begin)) || return 0
   remember PENDING
-  while get_time; ((now < begin)) && [[ -z $wish ]]; do pause 0.5; done
+  while get_time; ((now < begin)) && [[ -z $requested ]]; do pause 0.5; done
 }
 
 start_job() {
@@ -142,7 +147,7 @@ start_job() {
   set -m
   (
     umask "$users_umask"
-    if [[ -x ${words[0]} ]]; then exec "${words[@]}"; else exec "$BASH" "${words[@]}"; fi
+    if [[ -x ${arguments[0]} ]]; then exec "${arguments[@]}"; else exec "$BASH" "${arguments[@]}"; fi
   ) &
   job=$!
   set +m
@@ -151,8 +156,8 @@ start_job() {
 await_job() {
   while kill -0 "$job" 2>/dev/null; do
     get_time
-    if [[ -z $wish && $end != - ]] && ((now >= end)); then wish=TIMEOUT; fi
-    if [[ -n $wish ]]; then
+    if [[ -z $requested && $end != - ]] && ((now >= end)); then requested=TIMEOUT; fi
+    if [[ -n $requested ]]; then
       end_job
       break
     fi
@@ -219,7 +224,7 @@ remember() {
   write_file "$root/$id/local.state" "$1 $pid $pid_start $begin $start $end $exit_code $node"
 }
 
-# recall ID: set state and the other words of its line; a supervisor that has vanished is found out here.
+# recall ID: set state and the other fields of its line; a supervisor that has vanished is found out here.
 recall() {
   id=$1
   read_state || return
@@ -272,8 +277,8 @@ get_time() { printf -v now '%(%s)T' -1; }
 
 queue() {
   local one reason missing=0
-  ((${#words[@]})) || list_ids
-  for one in ${words[@]+"${words[@]}"}; do
+  ((${#arguments[@]})) || list_ids
+  for one in ${arguments[@]+"${arguments[@]}"}; do
     recall "$one" || { unknown "$one"; missing=1; continue; }
     reason=None
     [[ $state == PENDING ]] && reason=BeginTime start=$begin
@@ -285,7 +290,7 @@ queue() {
 list_ids() {
   local file
   for file in "$root"/*/local.state; do
-    [[ -e $file ]] && file=${file%/local.state} && words+=("${file##*/}")
+    [[ -e $file ]] && file=${file%/local.state} && arguments+=("${file##*/}")
   done
 }
 
@@ -293,7 +298,7 @@ unknown() { printf 'local.sh: there is no job %s\n' "$1" >&2; }
 
 cancel() {
   local one missing=0
-  for one in ${words[@]+"${words[@]}"}; do
+  for one in ${arguments[@]+"${arguments[@]}"}; do
     if ! recall "$one"; then
       unknown "$one"
       missing=1

@@ -29,7 +29,7 @@ set -u
 
 readonly MOST_BYTES=16384
 readonly MOST_REMOVED=20
-readonly ERRAND='^(image|look|make)-([0-9]{8})-([0-9]{6})-[a-z2-7]{4}(\.log)?$'
+readonly JOB_COMMAND='^(image|look|make)-([0-9]{8})-([0-9]{6})-[a-z2-7]{4}(\.log)?$'
 readonly NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
 
 main() {
@@ -67,7 +67,7 @@ list() {
   # Unless it is all that there is: some file servers (AFS, NFS with other users) show no file's owner as it is.
   [[ $own || ${#foreign[@]} -eq 0 ]] || printf '%s\n' "${foreign[@]}"
   remove_records ${old[@]+"${old[@]}"}
-  [[ -z $until ]] || remove_errands
+  [[ -z $until ]] || remove_job_commands
   printf 'end\n'
 }
 
@@ -189,14 +189,14 @@ remove_records() {
 
 # What making images and environments and looking into them has left where the launcher was killed. As old as records
 # that are removed, a few at each call.
-remove_errands() {
-  local path made until_digits=${until//[!0-9]/} errands=()
+remove_job_commands() {
+  local path made until_digits=${until//[!0-9]/} folders=()
   for path in "$root"/{image,look,make}-*; do
-    [[ ${path##*/} =~ $ERRAND && -O $path && ! -L $path ]] || continue
+    [[ ${path##*/} =~ $JOB_COMMAND && -O $path && ! -L $path ]] || continue
     made=${BASH_REMATCH[2]}${BASH_REMATCH[3]}
-    ((${#errands[@]} == MOST_REMOVED)) || [[ ! $made < $until_digits ]] || errands+=("$path")
+    ((${#folders[@]} == MOST_REMOVED)) || [[ ! $made < $until_digits ]] || folders+=("$path")
   done
-  ((${#errands[@]} == 0)) || rm -rf -- "${errands[@]}" 2>/dev/null
+  ((${#folders[@]} == 0)) || rm -rf -- "${folders[@]}" 2>/dev/null
 }
 
 # is_ours NAME: whether the launcher or its job writes a file of that name, or has begun to.
@@ -206,8 +206,9 @@ is_ours() {
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
     progress.json | input.ipynb | results.sent | sent.json) ;;
-    jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh | asked.sh) ;;
-    local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
+    jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
+    enter.sh | job_services.sh | usage_gpu.sh | execute_common.py | execute_outputs.py | execute_script.py) ;;
+    shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;
   esac
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Ask the scheduler something, once for all launchers of a user that want to know the same on this machine.
 #
-#   bash asked.sh PLACE MAX_AGE [COMMAND... --together] COMMAND...
+#   bash shared_query.sh PLACE MAX_AGE [COMMAND... --together] COMMAND...
 #
 # Prints a line `AGE CLOCK FOR` and then what the last COMMAND printed: now, or to another launcher with the same PLACE,
 # MAX_AGE seconds (such as 2.50) before our call or later. Passes on its exit code and, where it failed, what it said as

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import warnings
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from notebook_launcher.bench.compare import Row, cores_instead, speedup
 from notebook_launcher.bench.report import Plot, Report
+from notebook_launcher.usage.plot import NO_MATPLOTLIB, has_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,9 +28,7 @@ _LONGEST = 48  # characters of a label
 
 def why_no_plots() -> str:
     """Return in a sentence why nothing can be drawn, "" where it can."""
-    if importlib.util.find_spec("matplotlib") is not None:
-        return ""
-    return "There are no plots: matplotlib is not installed here (pip install 'notebook-launcher[plot]')."
+    return "" if has_matplotlib() else f"{NO_MATPLOTLIB} To have them: pip install 'notebook-launcher[plot]'"
 
 
 def draw_all(report: Report) -> list[Plot]:
@@ -87,9 +85,16 @@ def _bars(label: str, rows: Sequence[Row]) -> Figure:
         known = result.low is not None and result.high is not None
         low, high = (result.low or 0.0, result.high or 0.0) if known else (result.median, result.median)
         error = [[max(0.0, result.median - low) / scale], [max(0.0, high - result.median) / scale]]
-        axes.barh(place, result.median / scale, height=0.62, color=_COLOURS[0], alpha=0.85 if result.synchronised else
-                  0.35, hatch="" if result.synchronised else "///", xerr=error if known else None,
-                  error_kw={"ecolor": "0.15", "elinewidth": 1.3, "capsize": 3})  # fmt: skip
+        axes.barh(
+            place,
+            result.median / scale,
+            height=0.62,
+            color=_COLOURS[0],
+            alpha=0.85 if result.synchronised else 0.35,
+            hatch="" if result.synchronised else "///",
+            xerr=error if known else None,
+            error_kw={"ecolor": "0.15", "elinewidth": 1.3, "capsize": 3},
+        )
     axes.set_yticks(range(len(shown)), names, fontsize=9)
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
@@ -114,19 +119,19 @@ def _short_names(combinations: Sequence[Sequence[tuple[str, str]]]) -> list[str]
 
 def _named(pairs: Sequence[tuple[str, str]]) -> str:
     """Return values as people say them: ``tf-gpu, 4 cores, no GPU, EPOCHS=1``."""
-    words = []
+    parts = []
     for name, value in pairs:
         if name == "env":
-            words.append(value or "no environment named")
+            parts.append(value or "no environment named")
         elif name == "cores":
-            words.append("1 core" if value == "1" else f"{value} cores")
+            parts.append("1 core" if value == "1" else f"{value} cores")
         elif name == "gpus":
             kind, _, count = value.rpartition(":")
             plural = "s" if count != "1" and not kind else ""
-            words.append("no GPU" if count == "0" else f"{count} {kind or 'GPU'}{plural}")
+            parts.append("no GPU" if count == "0" else f"{count} {kind or 'GPU'}{plural}")
         else:
-            words.append(f"{name}={value}")
-    return ", ".join(words)
+            parts.append(f"{name}={value}")
+    return ", ".join(parts)
 
 
 def _short(text: str) -> str:

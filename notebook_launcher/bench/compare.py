@@ -79,8 +79,8 @@ def _result(data: object) -> Result:
     """Raises ``ValueError``, ``TypeError`` or ``KeyError`` for what is no measurement."""
     if not isinstance(data, dict):
         raise TypeError
-    told, times = data.get("device"), data.get("times")
-    device = told if isinstance(told, dict) else {}
+    recorded, times = data.get("device"), data.get("times")
+    device = recorded if isinstance(recorded, dict) else {}
     median, seconds = _time(data["median"]), tuple(map(_time, times)) if isinstance(times, list) else ()
     low, high = (None if data.get(end) is None else _time(data[end]) for end in ("low", "high"))
     if low is None or high is None or len(seconds) < 2 or not low <= median <= high:
@@ -256,21 +256,21 @@ def _of_runs(runs: Sequence[Ran]) -> set[str]:
 
 
 def _with_notes(row: Row, of_runs: set[str]) -> Row:
-    said = ", ".join(f"{name}={value}" for name, value in row.result.parameters if name in of_runs)
-    told = (row.note, *_doubts(row.result), _other_cores(row), said)
-    return replace(row, note="; ".join(filter(None, told)))
+    parameters = ", ".join(f"{name}={value}" for name, value in row.result.parameters if name in of_runs)
+    notes = (row.note, *_doubts(row.result), _other_cores(row), parameters)
+    return replace(row, note="; ".join(filter(None, notes)))
 
 
 def _other_cores(row: Row) -> str:
     had = cores_instead(row)
-    words = "core was" if had == "1" else "cores were"
-    return had and f"warning: {had} {words} allotted, not the {dict(row.ran.values)['cores']} of its name"
+    cores = "core was" if had == "1" else "cores were"
+    return had and f"warning: {had} {cores} allotted, not the {dict(row.ran.values)['cores']} of its name"
 
 
 def cores_instead(row: Row) -> str:
     """Return how many cores a result had where these are not those of the axis; "" where they are, or nobody told."""
-    asked, had = dict(row.ran.values).get("cores"), row.result.fingerprint.get("cores_allotted", "")
-    return had if asked and had.isdecimal() and had.isascii() and int(had) != int(asked) else ""
+    requested, had = dict(row.ran.values).get("cores"), row.result.fingerprint.get("cores_allotted", "")
+    return had if requested and had.isdecimal() and had.isascii() and int(had) != int(requested) else ""
 
 
 def _doubts(result: Result) -> list[str]:
@@ -301,7 +301,7 @@ def _compared(row: Row, first: Mapping[tuple[str, float | None, str], Row], main
 
 
 def _work(result: Result) -> str:
-    return "work not told" if result.work is None else f"{result.work:g} {result.unit}".strip()
+    return "work not given" if result.work is None else f"{result.work:g} {result.unit}".strip()
 
 
 def _labelled(results: Sequence[Result], varied: set[str], runs: Sequence[Ran]) -> list[tuple[str, Result]]:
@@ -319,8 +319,8 @@ def _labelled(results: Sequence[Result], varied: set[str], runs: Sequence[Ran]) 
 
 
 def _base_label(result: Result, varied: set[str]) -> str:
-    said = ", ".join(f"{name}={value}" for name, value in result.parameters if name not in varied)
-    return f"{result.name} ({said})" if said else result.name
+    parameters = ", ".join(f"{name}={value}" for name, value in result.parameters if name not in varied)
+    return f"{result.name} ({parameters})" if parameters else result.name
 
 
 def _several_devices(runs: Sequence[Ran], varied: set[str]) -> set[str]:
@@ -380,17 +380,23 @@ def fingerprints(runs: Sequence[Ran]) -> Fingerprints:
         for ran in runs
         if any(result.fingerprint for result in ran.recording.results)
     }
-    names = list(dict.fromkeys(name for told in by_run.values() for name in told if not _is_ours_alone(name)))
+    names = list(
+        dict.fromkeys(name for fingerprint in by_run.values() for name in fingerprint if not _is_ours_alone(name))
+    )
     same: list[str] = []
     differing: list[str] = []
     for name in names:
-        values = {told.get(name, "–") for told in by_run.values()}
+        values = {fingerprint.get(name, "–") for fingerprint in by_run.values()}
         (same if len(values) == 1 else differing).append(name)
     first = next(iter(by_run.values()), {})
     return Fingerprints(
         tuple((name, first[name]) for name in same),
         tuple(differing),
-        tuple((run, tuple(told.get(name, "–") for name in differing)) for run, told in by_run.items() if differing),
+        tuple(
+            (run, tuple(fingerprint.get(name, "–") for name in differing))
+            for run, fingerprint in by_run.items()
+            if differing
+        ),
     )
 
 

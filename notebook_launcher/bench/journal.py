@@ -1,4 +1,4 @@
-"""The ledger of a bench: which combinations there are, which session ran each, and what came of it.
+"""The journal of a bench: which combinations there are, which session ran each, and what came of it.
 
 One small file in the bench's folder, replaced whole at each change. A session is noted in it before its job is queued,
 so that a launcher which is killed at any moment, and started again, finds every job.
@@ -19,10 +19,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from notebook_launcher.bench.compare import Ran, Recording, read_recording
 from notebook_launcher.bench.matrix import Combination
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
 
 FILE, LOCK, RUNS, RESULTS = "bench.json", ".lock", "runs", "results.jsonl"
-_PARTS = f".{FILE}."  # how the names of files begin that are to become the ledger
+_PARTS = f".{FILE}."  # how the names of files begin that are to become the journal
 LARGEST = 64 * 1024 * 1024  # bytes of a file of results that are read
 
 State = Literal["planned", "queued", "done", "failed"]
@@ -55,7 +56,7 @@ class Entry(BaseModel):
     number: int | None = None
 
 
-class Ledger(BaseModel):
+class Journal(BaseModel):
     """All combinations that the folder has, in the order in which they came. ``digest``: of what the notebook does.
 
     ``place``: where they run. ``asked``: what was asked for beside the matrix (``matrix.beside``), ``None`` where that
@@ -76,38 +77,38 @@ class Ledger(BaseModel):
     entries: tuple[Entry, ...] = ()
 
 
-class Bench:
-    """A bench's folder while we hold its lock; see ``hold``."""
+class BenchFolder:
+    """A bench's folder while we hold its lock; see ``lock_folder``."""
 
-    def __init__(self, folder: Path, ledger: Ledger) -> None:
+    def __init__(self, folder: Path, journal: Journal) -> None:
         self.folder = folder
-        self.ledger = ledger
+        self.journal = journal
 
     def __getitem__(self, name: str) -> Entry:
-        return next(entry for entry in self.ledger.entries if entry.name == name)
+        return next(entry for entry in self.journal.entries if entry.name == name)
 
     def names(self, *states: State) -> list[str]:
         """Return the combinations in these states, in their order."""
-        return [entry.name for entry in self.ledger.entries if entry.state in states]
+        return [entry.name for entry in self.journal.entries if entry.state in states]
 
     def change(self, name: str, **what: object) -> Entry:
         """Change an entry, and keep that."""
         changed = self[name].model_copy(update=what)
-        entries = tuple(changed if entry.name == name else entry for entry in self.ledger.entries)
+        entries = tuple(changed if entry.name == name else entry for entry in self.journal.entries)
         self._keep(entries=entries)
         return changed
 
     def take(self, combinations: Sequence[Combination], *, matrix: str, command: str) -> None:
         """Add the combinations that are new, and keep what was typed."""
-        known = {entry.name for entry in self.ledger.entries}
+        known = {entry.name for entry in self.journal.entries}
         new = [Entry(name=one.name, values=one.values, folder=one.folder) for one in combinations]
-        entries = (*self.ledger.entries, *(entry for entry in new if entry.name not in known))
+        entries = (*self.journal.entries, *(entry for entry in new if entry.name not in known))
         self._keep(entries=entries, matrix=matrix, command=command)
 
     def renew(self, *, notebook: str, digest: str, place: str, asked: str) -> bool:
         """Take over what has changed where ``check_same`` lets it; what failed is a gap again then. Return whether."""
         now = {"notebook": notebook, "digest": digest, "place": place, "asked": asked}
-        if all(getattr(self.ledger, name) in (None, value) for name, value in now.items()):
+        if all(getattr(self.journal, name) in (None, value) for name, value in now.items()):
             return False
         failed = self.names("failed")
         for name in failed:
@@ -131,6 +132,14 @@ class Bench:
         }
         self.change(name, state="planned", earlier=earlier, number=number, **nothing)
 
+    def progress(self, text: str) -> events.BenchProgress:
+        """Return where the bench stands, with what has just happened."""
+        queued = [self[name] for name in self.names("queued")]
+        running = tuple(entry.name for entry in queued if entry.started)
+        waiting = tuple(name for name in self.names("planned", "queued") if name not in running)
+        done, failed = tuple(self.names("done")), tuple(self.names("failed"))
+        return events.BenchProgress(str(self.folder), text, waiting, running, done, failed)
+
     def runs_folder(self, name: str) -> Path:
         """Return where the results of a combination's present session go."""
         entry = self[name]
@@ -143,10 +152,19 @@ class Bench:
     def ran(self) -> list[Ran]:
         """Return all combinations as a report needs them, with what they have recorded."""
         return [
-            Ran(entry.name, entry.values, _in_words(entry), self._recording(entry), entry.why, entry.in_queue,
-                entry.image, entry.session or "", entry.job or "")
-            for entry in self.ledger.entries
-        ]  # fmt: skip
+            Ran(
+                entry.name,
+                entry.values,
+                _shown_state(entry),
+                self._recording(entry),
+                entry.why,
+                entry.in_queue,
+                entry.image,
+                entry.session or "",
+                entry.job or "",
+            )
+            for entry in self.journal.entries
+        ]
 
     def _recording(self, entry: Entry) -> Recording:
         if entry.state not in ("done", "failed"):
@@ -156,18 +174,18 @@ class Bench:
         return Recording()
 
     def _keep(self, **what: object) -> None:
-        self.ledger = self.ledger.model_copy(update=what)
-        write_whole(self.folder / FILE, (self.ledger.model_dump_json(indent=1) + "\n").encode())
+        self.journal = self.journal.model_copy(update=what)
+        write_whole(self.folder / FILE, (self.journal.model_dump_json(indent=1) + "\n").encode())
 
 
-def _in_words(entry: Entry) -> str:
+def _shown_state(entry: Entry) -> str:
     if entry.state == "queued":
         return "not fetched" if entry.why else "running" if entry.started else "waiting"
     return "waiting" if entry.state == "planned" else entry.state
 
 
 @contextlib.contextmanager
-def hold(
+def lock_folder(
     folder: Path,
     *,
     notebook: str,
@@ -175,9 +193,9 @@ def hold(
     place: str,
     asked: str,
     now: datetime,
-    fresh: Callable[[Ledger], None] | None = None,
-) -> Iterator[Bench]:
-    """Hold a bench's folder, made if need be, and yield it; no other launcher can meanwhile.
+    fresh: Callable[[Journal], None] | None = None,
+) -> Iterator[BenchFolder]:
+    """Lock a bench's folder, made if need be, and yield it; no other launcher can use it meanwhile.
 
     ``fresh``: what is there is moved aside first, unless this raises something at the sight of it. Raises
     ``UsageError`` where another launcher is at it, or where it is another thing's folder.
@@ -191,43 +209,52 @@ def hold(
     except OSError as error:
         raise UsageError(f"{folder} cannot be used as a folder.", why=error.strerror or str(error)) from None
     if strange and not (folder / FILE).is_file():
-        raise UsageError(f"{folder} is not empty, and no bench lies in it.", mend="name another folder with --output")
+        raise UsageError(
+            f"{folder} is not empty, and is not the folder of a bench.", hint="name another folder with --output"
+        )
     lock = FileLock(folder / LOCK, timeout=0, mode=0o600)
     try:
         lock.acquire()
     except Timeout:
-        raise UsageError(f"Another launch-notebook is at the bench in {folder}.",
-                         why="Two would queue the same combinations.",
-                         mend="wait for it, or name another folder with --output") from None  # fmt: skip
+        raise UsageError(
+            f"Another launch-notebook uses the bench in {folder}.",
+            why="Two would queue the same combinations.",
+            hint="wait for it, or name another folder with --output",
+        ) from None
     except (OSError, NotImplementedError) as error:
-        raise UsageError(f"{folder} cannot be locked against a second launch-notebook.", why=str(error),
-                         mend="name a folder on a disk of this machine with --output") from None  # fmt: skip
+        raise UsageError(
+            f"{folder} cannot be locked against a second launch-notebook.",
+            why=str(error),
+            hint="name a folder on a disk of this machine with --output",
+        ) from None
     try:
         for part in folder.glob(f"{_PARTS}*"):  # of a launcher that was killed while it wrote
             part.unlink(missing_ok=True)
         if fresh:
-            _ask_before(fresh, folder)
+            _call_before(fresh, folder)
             _move_aside(folder, now)
-        new = Ledger(id=secrets.token_hex(4), notebook=notebook, digest=digest, place=place, asked=asked, created=now)
-        yield Bench(folder, _read(folder) or new)
+        new = Journal(id=secrets.token_hex(4), notebook=notebook, digest=digest, place=place, asked=asked, created=now)
+        yield BenchFolder(folder, _read(folder) or new)
     finally:
         lock.release()
 
 
-def _read(folder: Path) -> Ledger | None:
+def _read(folder: Path) -> Journal | None:
     """Return what is noted there, ``None`` for a folder that is new. Raises ``UsageError`` for what is damaged."""
     try:
-        return Ledger.model_validate_json((folder / FILE).read_bytes())
+        return Journal.model_validate_json((folder / FILE).read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
         why = str(error).splitlines()[0]
-        raise UsageError(f"{folder / FILE} cannot be read.", why=why,
-                         mend="name another folder with --output, or begin anew with --fresh, which moves it aside"
-                         ) from None  # fmt: skip
+        raise UsageError(
+            f"{folder / FILE} cannot be read.",
+            why=why,
+            hint="name another folder with --output, or start over with --fresh, which moves it aside",
+        ) from None
 
 
-def _ask_before(fresh: Callable[[Ledger], None], folder: Path) -> None:
+def _call_before(fresh: Callable[[Journal], None], folder: Path) -> None:
     try:
         there = _read(folder)
     except UsageError:
@@ -236,27 +263,30 @@ def _ask_before(fresh: Callable[[Ledger], None], folder: Path) -> None:
         fresh(there)
 
 
-def check_same(ledger: Ledger, *, notebook: str, digest: str, place: str, asked: str, folder: Path) -> None:
+def check_same(journal: Journal, *, notebook: str, digest: str, place: str, asked: str, folder: Path) -> None:
     """See that new results can stand beside those that are there, or are to come. Raises ``UsageError``."""
-    is_empty = all(entry.state in ("planned", "failed") for entry in ledger.entries)
-    if is_empty and ledger.notebook == notebook:
+    is_empty = all(entry.state in ("planned", "failed") for entry in journal.entries)
+    if is_empty and journal.notebook == notebook:
         return  # there is nothing yet that they would stand beside
-    if (ledger.notebook, ledger.digest) != (notebook, digest):
+    if (journal.notebook, journal.digest) != (notebook, digest):
         what = (
-            f"The results in {folder} are of another notebook, {ledger.notebook}."
-            if ledger.notebook != notebook
+            f"The results in {folder} are of another notebook, {journal.notebook}."
+            if journal.notebook != notebook
             else f"{notebook}, or a file that goes with it, was changed since the results in {folder} were made."
         )
         why = "Numbers of different code cannot be compared."
-    elif ledger.place != place:
-        what, why = f"The results in {folder} are of another place, {ledger.place}.", f"Now it is {place}."
-    elif ledger.asked is not None and ledger.asked != asked:
-        what = f"The results in {folder} were asked for with other words beside the matrix."
-        why = f"Then: {ledger.asked or 'none'}. Now: {asked or 'none'}. What differs stands in no result's name."
+    elif journal.place != place:
+        what, why = f"The results in {folder} are of another place, {journal.place}.", f"Now it is {place}."
+    elif journal.asked is not None and journal.asked != asked:
+        what = f"The results in {folder} were made with other options beside the matrix."
+        why = f"Then: {journal.asked or 'none'}. Now: {asked or 'none'}. The results' names would not show that."
     else:
         return
-    raise UsageError(what, why=why, mend="name another folder with --output, or begin anew with --fresh, which moves "
-                     "the old results aside")  # fmt: skip
+    raise UsageError(
+        what,
+        why=why,
+        hint="name another folder with --output, or start over with --fresh, which moves the old results aside",
+    )
 
 
 def _move_aside(folder: Path, now: datetime) -> None:
@@ -267,7 +297,7 @@ def _move_aside(folder: Path, now: datetime) -> None:
     aside = folder.with_name(f"{folder.name}.{now:%Y%m%d-%H%M%S}")
     try:
         aside.mkdir(mode=0o700)
-        # the ledger goes first: without it the rest is a bench's no more, and is found moved half at worst
+        # the journal goes first: without it the rest is a bench's no more, and is found moved half at worst
         for path in sorted(there, key=lambda path: path.name != FILE):
             path.rename(aside / path.name)
     except OSError as error:

@@ -72,9 +72,9 @@ class Combination:
     @property
     def folder(self) -> str:
         """A name for its folder, of plain characters; another one for each combination."""
-        words = self.name.replace(" ", ",")
-        plain = re.sub(r"[^A-Za-z0-9.,=+-]+", "_", words)
-        if plain == words and len(plain) <= _LONGEST:
+        text = self.name.replace(" ", ",")
+        plain = re.sub(r"[^A-Za-z0-9.,=+-]+", "_", text)
+        if plain == text and len(plain) <= _LONGEST:
             return plain
         return f"{plain[:_LONGEST]}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
 
@@ -125,7 +125,7 @@ class Matrix:
         """Return what kinds of axes there are."""
         return frozenset(axis.kind for axis in self.axes)
 
-    def said_twice(self, asked: Sequence[str]) -> str | None:
+    def given_twice(self, asked: Sequence[str]) -> str | None:
         """Return the first of the user's flags that says what an axis says as well, if there is one."""
         taken: set[str] = set()
         for axis in self.axes:
@@ -148,11 +148,14 @@ def beside(flags: Mapping[str, str | None], others: Mapping[str, object], words:
 
     ``flags``: the scheduler's; ``others``: what else says where it runs, by long name; ``words``: those after ``--``.
     """
-    asked = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())
-             if name not in _OF_NO_NUMBER]  # fmt: skip
-    for name, said in others.items():
-        asked += [f"--{name}={value}" for value in ([said] if isinstance(said, str) else said or ())]  # type: ignore
-    return shlex.join([*asked, *(["--", *words] if words else [])])
+    typed = [
+        f"--{name}" if value is None else f"--{name}={value}"
+        for name, value in sorted(flags.items())
+        if name not in _OF_NO_NUMBER
+    ]
+    for name, given in others.items():
+        typed += [f"--{name}={value}" for value in ([given] if isinstance(given, str) else given or ())]  # type: ignore
+    return shlex.join([*typed, *(["--", *words] if words else [])])
 
 
 def parse(text: str) -> Matrix:
@@ -163,18 +166,20 @@ def parse(text: str) -> Matrix:
     and where.
     """
     axes: list[Axis] = []
-    for name, values in _words(text):
+    for name, values in _assignments(text):
         axis = _axis(name, values)
         if any(axis.name == other.name for other in axes):
             raise UsageError(
-                f"“{axis.name}” stands twice in the matrix.", mend=f"put all its values in one: {axis.name}=…"
+                f"“{axis.name}” stands twice in the matrix.", hint=f"put all its values in one: {axis.name}=…"
             )
         axes.append(axis)
     families = [(axis, _family(axis)) for axis in axes]
     for (one, first), (other, second) in itertools.combinations(families, 2):
         if first & second:
-            raise UsageError(f"“{one.name}” and “{other.name}” ask for the same in different words.",
-                             mend="leave one of the two out of the matrix")  # fmt: skip
+            raise UsageError(
+                f"“{one.name}” and “{other.name}” ask for the same in different words.",
+                hint="leave one of the two out of the matrix",
+            )
     return Matrix(tuple(axes))
 
 
@@ -182,7 +187,7 @@ def with_parameters(matrix: Matrix, pairs: Sequence[tuple[str, str]]) -> Matrix:
     """Return the matrix with parameters that are the same in all combinations. Raises ``UsageError``."""
     fixed = dict(pairs)  # of several for one name the last counts
     if twice := [axis.name for axis in matrix.axes if axis.name in fixed]:
-        raise UsageError(f"“{twice[0]}” stands in the matrix and after -p as well.", mend="leave out one of the two")
+        raise UsageError(f"“{twice[0]}” stands in the matrix and after -p as well.", hint="leave out one of the two")
     return Matrix((*matrix.axes, *(Axis(name, "parameter", (value,)) for name, value in fixed.items())))
 
 
@@ -190,27 +195,32 @@ def check_size(matrix: Matrix, *, sure: bool) -> None:
     """See that there are not more combinations than somebody wants. Raises ``UsageError``."""
     if len(matrix) > MOST and not sure:
         product = " × ".join(str(len(axis.values)) for axis in matrix.axes)
-        raise UsageError(f"The matrix has {len(matrix)} combinations ({product}), each of them a job.",
-                         why=f"More than {MOST} are queued only where that is said on purpose.",
-                         mend="leave out some values, or give --yes")  # fmt: skip
+        raise UsageError(
+            f"The matrix has {len(matrix)} combinations ({product}), each of them a job.",
+            why=f"More than {MOST} are queued only where that is said on purpose.",
+            hint="leave out some values, or give --yes",
+        )
 
 
-def find(combinations: Sequence[Combination], words: str) -> Combination:
+def find(combinations: Sequence[Combination], text: str) -> Combination:
     """Return the first combination that has these values: ``cores=1 gpus=0``. Raises ``UsageError``."""
-    wanted = [(axis.name, value) for axis in parse(words).axes for value in axis.values]
+    wanted = [(axis.name, value) for axis in parse(text).axes for value in axis.values]
     if wanted:
         for one in combinations:
             if all(one.value(name) == value for name, value in wanted):
                 return one
     named = " ".join(sorted({name for one in combinations for name, _ in one.values}))
-    raise UsageError(f"No combination of the matrix is “{words}”.", why=f"Its axes are: {named or 'none'}.",
-                     mend="for example: --baseline cores=1")  # fmt: skip
+    raise UsageError(
+        f"No combination of the matrix is “{text}”.",
+        why=f"Its axes are: {named or 'none'}.",
+        hint="for example: --baseline cores=1",
+    )
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
 
 
-def _words(text: str) -> Iterator[tuple[str, list[str]]]:
+def _assignments(text: str) -> Iterator[tuple[str, list[str]]]:
     """Split a text at blanks into axes, and each at commas into values; what is in quotes stays together."""
     name: str | None = None
     values: list[str] = []
@@ -231,29 +241,35 @@ def _words(text: str) -> Iterator[tuple[str, list[str]]]:
             word, began = word + char, True
         elif began or name is not None:
             if name is None:
-                raise UsageError(f"“{word}” in the matrix has no values.", why="An axis is NAME=VALUE,VALUE.",
-                                 mend=f"for example: {EXAMPLE}")  # fmt: skip
+                raise UsageError(
+                    f"“{word}” in the matrix has no values.",
+                    why="An axis is NAME=VALUE,VALUE.",
+                    hint=f"for example: {EXAMPLE}",
+                )
             yield name, [*values, word]
             name, values, word, began = None, [], "", False
     if quote:
-        raise UsageError(f"A quote ({quote}) is not closed in the matrix.", mend=f"for example: {EXAMPLE}")
+        raise UsageError(f"A quote ({quote}) is not closed in the matrix.", hint=f"for example: {EXAMPLE}")
 
 
 def _axis(name: str, values: list[str]) -> Axis:
     kind, plain = _kind(name)
     if kind != "env" and "" in values:
-        raise UsageError(f"“{name}” has an empty value in the matrix.", why=f"It has: {','.join(values)}",
-                         mend="a comma too many?")  # fmt: skip
+        raise UsageError(
+            f"“{name}” has an empty value in the matrix.", why=f"It has: {','.join(values)}", hint="a comma too many?"
+        )
     if kind in ("cores", "gpus"):
         values = [_number(plain, value) for value in values]
     elif kind == "flag" and BY_NAME[plain].argument == "none" and not set(values) <= {"yes", "no"}:
-        raise UsageError(f"--{plain} takes no value.", mend=f"in the matrix: {plain}=yes,no")
+        raise UsageError(f"--{plain} takes no value.", hint=f"in the matrix: {plain}=yes,no")
     if bad := [value for value in values if any(ord(char) < 32 or ord(char) == 127 for char in value)]:
         raise UsageError(f"A value of “{name}” has a control character: {bad[0]!r}")
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
-        raise UsageError(f"“{plain}” has the value “{twice}” twice in the matrix.",
-                         why="A combination is run once; how often it measures is the notebook's affair.")  # fmt: skip
+        raise UsageError(
+            f"“{plain}” has the value “{twice}” twice in the matrix.",
+            why="A combination is run once; how often it measures is the notebook's affair.",
+        )
     return Axis(plain, kind, tuple(values))
 
 
@@ -268,9 +284,11 @@ def _kind(name: str) -> tuple[Kind, str]:
         return "flag", flag
     if name.startswith("-") or not _PARAMETER.fullmatch(name):
         near = difflib.get_close_matches(flag, ["env", "cores", "gpus", *BY_NAME], n=1)
-        raise UsageError(f"“{name}” is nothing that can be varied." if name else "A name is missing before “=”.",
-                         why="An axis is env, cores, gpus, a long flag of sbatch, or a parameter of the notebook.",
-                         mend=f"did you mean {near[0]}=…?" if near else f"for example: {EXAMPLE}")  # fmt: skip
+        raise UsageError(
+            f"“{name}” is nothing that can be varied." if name else "A name is missing before “=”.",
+            why="An axis is env, cores, gpus, a long flag of sbatch, or a parameter of the notebook.",
+            hint=f"did you mean {near[0]}=…?" if near else f"for example: {EXAMPLE}",
+        )
     return "parameter", name
 
 
@@ -281,7 +299,7 @@ def _number(axis: str, value: str) -> str:
         kind, _, count = value.rpartition(":")
         return f"{kind}:{int(count)}" if kind else str(int(count))
     known = "a number of cores, 1 at least" if axis == "cores" else "a number of GPUs, or with a type a100:1"
-    raise UsageError(f"“{value}” is not {known}.", mend=f"in the matrix: {axis}={'1,4' if axis == 'cores' else '0,1'}")
+    raise UsageError(f"“{value}” is not {known}.", hint=f"in the matrix: {axis}={'1,4' if axis == 'cores' else '0,1'}")
 
 
 def _quoted(value: str) -> str:

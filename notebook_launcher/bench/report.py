@@ -24,6 +24,7 @@ from notebook_launcher.bench.compare import (
     shared_by_all,
     with_shown_names,
 )
+from notebook_launcher.core.quantities import measured_wait, three_digits
 from notebook_launcher.core.text import printable
 
 _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -75,7 +76,7 @@ def seconds(value: float | None) -> str:
     if value is None:
         return _NOTHING
     scale, unit = next((one for one in _SCALES if value >= 0.9995 * one[0]), _SCALES[-1])
-    return f"{_digits(value / scale)} {unit}"
+    return f"{three_digits(value / scale)} {unit}"
 
 
 def interval(low: float | None, high: float | None) -> str:
@@ -83,13 +84,13 @@ def interval(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return _NOTHING
     scale, unit = next((one for one in _SCALES if high >= 0.9995 * one[0]), _SCALES[-1])
-    return f"{_digits(low / scale)} – {_digits(high / scale)} {unit}"
+    return f"{three_digits(low / scale)} – {three_digits(high / scale)} {unit}"
 
 
 def rate(row: Row) -> str:
     """Return the throughput: ``48 200 images/s``."""
     value = row.result.throughput
-    return _NOTHING if value is None else f"{_digits(value)} {row.result.unit}/s".replace(" /s", "/s")
+    return _NOTHING if value is None else f"{three_digits(value)} {row.result.unit}/s".replace(" /s", "/s")
 
 
 def times_as_quick(row: Row) -> str:
@@ -100,25 +101,13 @@ def times_as_quick(row: Row) -> str:
     if found is None:
         return "not compared"
     if found.low is None or found.high is None:
-        return f"{_digits(found.ratio)}×"
-    return f"{_digits(found.ratio)}× ({_digits(found.low)} – {_digits(found.high)})"
+        return f"{three_digits(found.ratio)}×"
+    return f"{three_digits(found.ratio)}× ({three_digits(found.low)} – {three_digits(found.high)})"
 
 
 def waited(value: float | None) -> str:
-    """Return seconds in the queue as people say it."""
-    if value is None:
-        return _NOTHING
-    whole = round(value)
-    return f"{whole} s" if whole < 120 else f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"
-
-
-def _digits(value: float) -> str:
-    """Return three digits, as plain figures: 0.123, 12.3, 48 200."""
-    if value >= 1000:
-        rounded = float(f"{value:.3g}")
-        return f"{rounded:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}") if value < 1e15 else f"{value:.3g}"
-    text = f"{value:#.3g}".rstrip(".")
-    return text if "e" not in text else f"{value:.3g}"
+    """Return how long a combination was in the queue."""
+    return _NOTHING if value is None else measured_wait(value)
 
 
 def how_measured(report: Report) -> list[str]:
@@ -129,12 +118,12 @@ def how_measured(report: Report) -> list[str]:
     repeats = sorted(len(result.times) for result in results)
     warmups = sorted({result.warmup for result in results if result.warmup is not None})
     synchronised = sum(result.synchronised for result in results)
-    told = "not told" if not warmups else " to ".join(dict.fromkeys((str(warmups[0]), str(warmups[-1]))))
+    warmup = "not told" if not warmups else " to ".join(dict.fromkeys((str(warmups[0]), str(warmups[-1]))))
     counts = " to ".join(dict.fromkeys((str(repeats[0]), str(repeats[-1]))))
     sentences = [
-        "A time is that of one call, measured once" + f"; calls before it to warm up: {told}."
+        "A time is that of one call, measured once" + f"; calls before it to warm up: {warmup}."
         if counts == "1"
-        else f"A time is the median of {counts} repeats; repeats before them to warm up: {told}.",
+        else f"A time is the median of {counts} repeats; repeats before them to warm up: {warmup}.",
         "The interval is that of the median, as the notebook has recorded it; of a single time there is none.",
         f"A speed-up is the baseline's median over the result's; its interval ({CONFIDENCE:.0%}) is a bootstrap of "
         f"both, from {FEWEST} repeats on; with fewer it reaches as far as the extremes of both do.",
@@ -156,9 +145,14 @@ def _is(count: int) -> str:
 def summary(report: Report) -> str:
     """Return in a sentence how many combinations came to what."""
     states = [ran.state for ran in report.runs]
-    words = (("done", "done"), ("failed", "failed"), ("running", "running"), ("not fetched", "not fetched"),
-             ("waiting", "not run yet"))  # fmt: skip
-    counts = [f"{states.count(state)} {word}" for state, word in words if state in states]
+    names_of_states = (
+        ("done", "done"),
+        ("failed", "failed"),
+        ("running", "running"),
+        ("not fetched", "not fetched"),
+        ("waiting", "not run yet"),
+    )
+    counts = [f"{states.count(state)} {word}" for state, word in names_of_states if state in states]
     combinations = "one combination" if len(states) == 1 else f"{len(states)} combinations"
     return f"{combinations}: {', '.join(counts)}"
 
@@ -216,10 +210,16 @@ def as_html(report: Report) -> str:
     engine = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     pictures = [(plot.title, base64.b64encode(plot.svg).decode()) for plot in report.plots]
     return engine.from_string(source).render(
-        report=report, summary=summary(report), headings=HEADINGS, lines=lines(report), pictures=pictures,
-        measured=how_measured(report), failed=[ran for ran in report.runs if ran.state == "failed"],
-        prints=report.prints, shared=shared(report),
-    )  # fmt: skip
+        report=report,
+        summary=summary(report),
+        headings=HEADINGS,
+        lines=lines(report),
+        pictures=pictures,
+        measured=how_measured(report),
+        failed=[ran for ran in report.runs if ran.state == "failed"],
+        prints=report.prints,
+        shared=shared(report),
+    )
 
 
 # --- Markdown -----------------------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ def _markdown(report: Report, folder: str) -> Iterator[str]:
     yield from ("## Results", "")
     if shared(report):
         yield from (f"The same for all: {_code(shared(report))}", "")
-    told = lines(report)
-    yield from _table((*HEADINGS, "note"), [(*line.cells, line.note) for line in told])
+    rows = lines(report)
+    yield from _table((*HEADINGS, "note"), [(*line.cells, line.note) for line in rows])
     for plot in report.plots:
         yield from ("", f"![{_plain(plot.title)}]({folder}/{plot.name}.png)")
     if report.missing:
@@ -275,9 +275,32 @@ def _code(text: str) -> str:
 
 # --- CSV ----------------------------------------------------------------------------------------------------------
 
-_CSV = ("combination", "state", "why", "result", "median_s", "low_s", "high_s", "repeats", "warmup", "work", "unit",
-        "throughput_per_s", "synchronised", "device", "speedup", "speedup_low", "speedup_high", "against", "note",
-        "queued_s", "image", "session", "job", "recorded")  # fmt: skip
+_CSV = (
+    "combination",
+    "state",
+    "why",
+    "result",
+    "median_s",
+    "low_s",
+    "high_s",
+    "repeats",
+    "warmup",
+    "work",
+    "unit",
+    "throughput_per_s",
+    "synchronised",
+    "device",
+    "speedup",
+    "speedup_low",
+    "speedup_high",
+    "against",
+    "note",
+    "queued_s",
+    "image",
+    "session",
+    "job",
+    "recorded",
+)
 
 
 def as_csv(report: Report) -> str:
@@ -289,10 +312,18 @@ def as_csv(report: Report) -> str:
     for ran in report.runs:
         rows: list[Row | None] = [row for row in report.rows if row.ran is ran]
         for row in rows or [None]:
-            told = {"combination": ran.name, "state": ran.state, "why": ran.why, "queued_s": ran.queued,
-                    "image": ran.image, "session": ran.session, "job": ran.job, **_of_row(row)}  # fmt: skip
+            columns = {
+                "combination": ran.name,
+                "state": ran.state,
+                "why": ran.why,
+                "queued_s": ran.queued,
+                "image": ran.image,
+                "session": ran.session,
+                "job": ran.job,
+                **_of_row(row),
+            }
             values = dict(ran.values)
-            table.writerow([_cell(told.get(name)) for name in _CSV] + [_cell(values.get(axis)) for axis in axes])
+            table.writerow([_cell(columns.get(name)) for name in _CSV] + [_cell(values.get(axis)) for axis in axes])
     return text.getvalue()
 
 
@@ -301,14 +332,24 @@ def _of_row(row: Row | None) -> Mapping[str, object]:
         return {}
     result, found = row.result, row.speedup
     return {
-        "result": row.label, "median_s": result.median, "low_s": result.low, "high_s": result.high,
-        "repeats": len(result.times), "warmup": result.warmup, "work": result.work, "unit": result.unit,
-        "throughput_per_s": result.throughput, "synchronised": "yes" if result.synchronised else "no",
-        "device": result.device, "note": row.note, "recorded": result.recorded,
+        "result": row.label,
+        "median_s": result.median,
+        "low_s": result.low,
+        "high_s": result.high,
+        "repeats": len(result.times),
+        "warmup": result.warmup,
+        "work": result.work,
+        "unit": result.unit,
+        "throughput_per_s": result.throughput,
+        "synchronised": "yes" if result.synchronised else "no",
+        "device": result.device,
+        "note": row.note,
+        "recorded": result.recorded,
         "speedup": 1.0 if row.baseline else found.ratio if found else None,
-        "speedup_low": found.low if found else None, "speedup_high": found.high if found else None,
+        "speedup_low": found.low if found else None,
+        "speedup_high": found.high if found else None,
         "against": found.against if found else None,
-    }  # fmt: skip
+    }
 
 
 def _cell(value: object) -> object:

@@ -1,4 +1,8 @@
-"""The command line: arguments, prompts and views; no decision of its own."""
+"""The command line: arguments (``commands``), prompts, and what is shown (``views``).
+
+Nothing is decided here: a command calls the package, which is imported only then, so that ``--help`` is quick.
+May import: everything.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     code: list[int] = []
     atexit.register(_leave, code)  # the first that is registered is the last that is called
     from notebook_launcher.cli.app import run
-    from notebook_launcher.cli.views import errors as report  # noqa: F401 - with this it can answer Ctrl-C
+    from notebook_launcher.cli.views import errors  # noqa: F401 - with this it can answer Ctrl-C
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     code.append(run(sys.argv[1:] if argv is None else argv))

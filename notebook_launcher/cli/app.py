@@ -5,43 +5,39 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
-from notebook_launcher.cli import completion as completing
-from notebook_launcher.cli import run_options as running
-from notebook_launcher.cli.commands import bench as benching
-from notebook_launcher.cli.commands import bill as billing
-from notebook_launcher.cli.commands import clusters, notebooks
-from notebook_launcher.cli.commands import copy as copying
-from notebook_launcher.cli.commands import course as courses
-from notebook_launcher.cli.commands import doctor as checkup
-from notebook_launcher.cli.commands import env as environments
-from notebook_launcher.cli.commands import forward as sessions
-from notebook_launcher.cli.commands import image as images
-from notebook_launcher.cli.commands import init as initialising
-from notebook_launcher.cli.commands import queue as asking
-from notebook_launcher.cli.commands import shell as shelling
-from notebook_launcher.cli.commands import usage as looking
-from notebook_launcher.cli.completion import TYPED, TakesEnvironment
-from notebook_launcher.cli.options import (
-    ASKED_FLAGS,
-    WITH_VALUE,
-    WORDS,
-    Where,
-    place_options,
-    played,
-    scheduler_options,
-    way_options,
-)
+from notebook_launcher.cli.commands.bench import bench
+from notebook_launcher.cli.commands.bill import bill
+from notebook_launcher.cli.commands.clusters import clusters
+from notebook_launcher.cli.commands.connect import connect
+from notebook_launcher.cli.commands.copy import copy
+from notebook_launcher.cli.commands.course import course
+from notebook_launcher.cli.commands.doctor import doctor
+from notebook_launcher.cli.commands.env import env
+from notebook_launcher.cli.commands.forward import forward
+from notebook_launcher.cli.commands.image import image
+from notebook_launcher.cli.commands.init import init
+from notebook_launcher.cli.commands.launch import launch
+from notebook_launcher.cli.commands.list import list_
+from notebook_launcher.cli.commands.logs import logs
+from notebook_launcher.cli.commands.notebooks import notebooks
+from notebook_launcher.cli.commands.open import open_
+from notebook_launcher.cli.commands.queue import queue
+from notebook_launcher.cli.commands.results import results
+from notebook_launcher.cli.commands.run import run as run_notebook
+from notebook_launcher.cli.commands.shell import shell
+from notebook_launcher.cli.commands.status import status
+from notebook_launcher.cli.commands.stop import stop
+from notebook_launcher.cli.commands.usage import usage
+from notebook_launcher.cli.commands.when import when
+from notebook_launcher.cli.completion import TYPED, completion
+from notebook_launcher.cli.options import ASKED_FLAGS, WITH_VALUE, WORDS
 from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
-
-if TYPE_CHECKING:
-    from notebook_launcher.planning.plan import Ask
 
 REPORT_TO = "the project's issue tracker"
 
@@ -90,8 +86,7 @@ def _command_first(argv: Sequence[str]) -> list[str]:
 
 
 #: the options of a place, and whether a word comes after them
-_OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": True, "--engine": True,
-          "--course": True}  # fmt: skip
+_OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": True, "--engine": True, "--course": True}
 
 
 def _in_two_words(argv: Sequence[str]) -> str:
@@ -109,15 +104,20 @@ def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
     if extra and command == "launch":
         word = extra[1]
         if word in cli.commands:
-            return UsageError(f"The command comes first: {word}.", mend=f"launch-notebook {word} …, then its options")
-        return UsageError(f"What is “{word}”?", why="An environment or an image comes after two dashes.",
-                          mend=f"launch-notebook … -- {word}")  # fmt: skip
+            return UsageError(f"The command comes first: {word}.", hint=f"launch-notebook {word} …, then its options")
+        return UsageError(
+            f"Unexpected argument: “{word}”.",
+            why="An environment or an image comes after two dashes.",
+            hint=f"launch-notebook … -- {word}",
+        )
     # the parser does not tell which command it is; of a launch, -p takes one word
     if isinstance(error, click.BadOptionUsage) and error.option_name == "-p" and "2 arguments" in error.message:
-        return UsageError("-p is a parameter of the notebook here, and needs a name and a value.",
-                          mend=f"{_in_two_words(argv)}; for the partition: --partition NAME")  # fmt: skip
+        return UsageError(
+            "-p is a parameter of the notebook here, and needs a name and a value.",
+            hint=f"{_in_two_words(argv)}; for the partition: --partition NAME",
+        )
     words = "launch-notebook" if command in (None, "launch") or error.ctx is None else error.ctx.command_path
-    return UsageError(error.format_message(), mend=f"see: {words} --help")
+    return UsageError(error.format_message(), hint=f"see: {words} --help")
 
 
 _TAKE_ENVIRONMENTS = ("launch", "shell", "doctor", "run", "bench")
@@ -150,10 +150,15 @@ def _spelled_out(words: Sequence[str]) -> list[str]:
     return result
 
 
-_OPTIONAL = {spelling: f"--{flag.name}" for flag in FLAGS if flag.argument == "optional"
-             for spelling in (f"--{flag.name}", f"-{flag.letter}")}  # fmt: skip
-_TAKES_VALUE = {spelling for flag in FLAGS if flag.argument == "required"
-                for spelling in (f"--{flag.name}", f"-{flag.letter}")}  # fmt: skip
+_OPTIONAL = {
+    spelling: f"--{flag.name}"
+    for flag in FLAGS
+    if flag.argument == "optional"
+    for spelling in (f"--{flag.name}", f"-{flag.letter}")
+}
+_TAKES_VALUE = {
+    spelling for flag in FLAGS if flag.argument == "required" for spelling in (f"--{flag.name}", f"-{flag.letter}")
+}
 
 
 def _unknown_flag(error: click.NoSuchOption) -> UsageError:
@@ -163,12 +168,12 @@ def _unknown_flag(error: click.NoSuchOption) -> UsageError:
         known = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
         near = closest(name, tuple(known)) if name not in OUR_FLAGS else None
         words = error.ctx.command_path if error.ctx else f"launch-notebook {command}"
-        mend = f"did you mean {near}?" if near in known else f"see: {words} --help"
-        return UsageError(f"“{command}” has no flag {name}.", mend=mend)
+        hint = f"did you mean {near}?" if near in known else f"see: {words} --help"
+        return UsageError(f"“{command}” has no flag {name}.", hint=hint)
     near = closest(name, OUR_FLAGS)
     return UsageError(
         f"There is no flag {name}.",
-        mend=f"did you mean {near}?" if near else "see: launch-notebook --help, and sbatch's own flags",
+        hint=f"did you mean {near}?" if near else "see: launch-notebook --help, and sbatch's own flags",
     )
 
 
@@ -187,7 +192,7 @@ def _our_bug(error: Exception) -> LauncherError:
     return OurBug(
         "Something is wrong in launch-notebook itself, not in what you typed.",
         why=f"{type(error).__name__}: {error}",
-        mend=f"please report it with the file {path}: {REPORT_TO}",
+        hint=f"please report it with the file {path}: {REPORT_TO}",
     )
 
 
@@ -228,7 +233,7 @@ class _Commands(click.Group):
             raise UsageError(
                 f"There is no command “{args[0]}”.",
                 why="An environment or an image comes after two dashes.",
-                mend=f"did you mean: {words}?" if words else f"did you mean: launch-notebook -- {args[0]}?",
+                hint=f"did you mean: {words}?" if words else f"did you mean: launch-notebook -- {args[0]}?",
             ) from None
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -257,108 +262,40 @@ def cli() -> None:
       launch-notebook -n 4 -p devcore --gpus 0 -- tf-mkl
       launch-notebook --cluster NAME -- ENVIRONMENT [CONTAINER]
 
-    While JupyterLab runs: ENTER ends the session and its job, d and ENTER leaves it running.
-    Every flag of sbatch works, short and long (but for --array, --wrap and --test-only).
+    While JupyterLab runs: ENTER ends the session and its job, d and ENTER detaches.
+    Every flag of sbatch works, short and long (except --array, --wrap and --test-only).
     """  # \b is click's mark for lines to be left alone
 
 
-@cli.command(
-    cls=TakesEnvironment, hidden=True, short_help="Start a session (what launch-notebook does without a command)."
-)
-@place_options
-@click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
-@click.option("--new", "always_new", is_flag=True, help="Start another session without asking where one runs already.")
-@click.option("--notify", is_flag=True, help="Tell the desktop when JupyterLab is ready, and before the time is over.")
-@click.option(
-    "--idle-stop", metavar="TIME", help="End the session when nobody has used it for so long: 30m, 2h; 0 for never."
-)
-@click.option("--dry-run", is_flag=True, help="Show the submit command and the session file, and do nothing.")
-@click.option(
-    "--module", "modules", multiple=True, metavar="NAME", help="Load a module on the node first (repeatable)."
-)
-@click.option("--conda", metavar="ENV", help="Use the JupyterLab of a conda environment.")
-@click.option("--venv", metavar="DIR", help="Use the JupyterLab of a virtual environment.")
-@click.option("--uv", metavar="DIR", help="Use the JupyterLab of a uv project: of its .venv.")
-@click.option("--verbose", "-v", is_flag=True, help="Tell more, with times.")
-@way_options
-@scheduler_options
-@click.pass_context
-def launch(
-    ctx: click.Context,
-    *,
-    where: Where,
-    open_browser: bool,
-    always_new: bool,
-    notify: bool,
-    idle_stop: str | None,
-    dry_run: bool,
-    modules: tuple[str, ...],
-    conda: str | None,
-    venv: str | None,
-    uv: str | None,
-    verbose: bool,
-    stream: str | None,
-    forwards: tuple[int, ...],
-) -> int:
-    """Start a session: queue a job with JupyterLab in it, open the tunnel, print the address, hold it."""
-    from notebook_launcher.planning.plan import Ask
-
-    ask = Ask(
-        ctx.obj[ASKED_FLAGS],
-        where.cluster,
-        where.host,
-        where.ssh_config,
-        ctx.obj[WORDS],
-        modules,
-        conda,
-        venv,
-        where.engine,
-        stream,
-        forwards,
-        idle_stop=idle_stop,
-        always_new=always_new,
-        course=where.course,
-        uv=uv,
-        course_files=where.course_files,
-    )
-    return _launch(ask, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
-
-
-def _launch(ask: Ask, where: Where, *, dry_run: bool, **shown: bool) -> int:
-    from notebook_launcher import launch as stories
-    from notebook_launcher.planning.first_run import settle
-    from notebook_launcher.planning.plan import Here, make_plan
-
-    here = Here.look()
-    with played(where, **shown) as (view, prompts, interrupts):
-        plan = make_plan(settle(ask, here, view, prompts, look_only=dry_run), here)
-        if dry_run:
-            stories.dry_run(plan, view)
-        else:
-            stories.launch(plan, view, prompts, interrupts)
-    return view.exit_code
-
-
-for _room in (
-    sessions,
-    looking,
-    billing,
-    copying,
-    shelling,
-    running,
-    benching,
-    asking,
-    completing,
-    checkup,
-    initialising,
-    images,
-    courses,
+COMMANDS: tuple[click.Command, ...] = (
+    bench,
+    bill,
     clusters,
-    environments,
+    connect,
+    copy,
+    course,
+    doctor,
+    env,
+    forward,
+    image,
+    init,
+    launch,
+    list_,
+    logs,
     notebooks,
-):  # fmt: skip
-    for _command in _room.COMMANDS:
-        cli.add_command(_command)
+    open_,
+    queue,
+    results,
+    run_notebook,
+    shell,
+    status,
+    stop,
+    usage,
+    when,
+    completion,
+)
+for _command in COMMANDS:
+    cli.add_command(_command)
 
 OUR_FLAGS = tuple(
     sorted(

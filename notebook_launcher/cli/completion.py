@@ -16,11 +16,11 @@ TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the o
 
 def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the sessions that were seen last, the newest first; behind two dashes, environments."""
-    from notebook_launcher.core.local_state import seen_sessions
+    from notebook_launcher.core.local_state import known_sessions
 
     if isinstance(ctx.command, TakesEnvironment) and "--" in ctx.meta.get(TYPED, ()):
         return _environments(ctx.params, incomplete)
-    return [CompletionItem(name, help=about) for name, about in seen_sessions() if name.startswith(incomplete)]
+    return [CompletionItem(name, help=about) for name, about in known_sessions() if name.startswith(incomplete)]
 
 
 def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -37,9 +37,9 @@ def complete_course(_ctx: click.Context, _parameter: click.Parameter, incomplete
 
 def complete_kept_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the courses that were taken."""
-    from notebook_launcher.profiles.courses import kept_courses
+    from notebook_launcher.profiles.courses import saved_courses
 
-    return [CompletionItem(name) for name in kept_courses() if name.startswith(incomplete)]
+    return [CompletionItem(name) for name in saved_courses() if name.startswith(incomplete)]
 
 
 class TakesEnvironment(click.Command):
@@ -54,11 +54,11 @@ class TakesEnvironment(click.Command):
 
 def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionItem]:
     from notebook_launcher.core.errors import LauncherError
-    from notebook_launcher.planning.plan import Ask, Here, place_so_far
+    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, place_so_far
 
     try:
-        ask = Ask(cluster=typed.get("cluster"), host=typed.get("host"), course=typed.get("course"))
-        environments = place_so_far(ask, Here.look()).profile.environments
+        ask = LaunchOptions(cluster=typed.get("cluster"), host=typed.get("host"), course=typed.get("course"))
+        environments = place_so_far(ask, LocalMachine.detect()).profile.environments
     except LauncherError:  # a launch will say what is wrong
         return []
     return [
@@ -68,7 +68,7 @@ def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionI
     ]
 
 
-@click.command(short_help="Print what makes TAB complete in your shell.")
+@click.command(short_help="Print the completion script for your shell.")
 @click.argument("shell", type=click.Choice(SHELLS), default="bash")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:
@@ -87,6 +87,3 @@ def completion(ctx: click.Context, shell: str) -> int:
     source = kind(root.command, {}, program, f"_{program.replace('-', '_').upper()}_COMPLETE").source()
     click.echo(source)
     return 0
-
-
-COMMANDS = (completion,)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they are played with."""
+"""Options that several commands share, and the user interface that they run with."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from notebook_launcher.core.sbatch_options import FLAGS, Flag
 
 if TYPE_CHECKING:
     from notebook_launcher.cli.prompts import TerminalPrompts
-    from notebook_launcher.cli.views.text_view import BaseView
+    from notebook_launcher.cli.views.base import BaseView
     from notebook_launcher.core.interrupts import Interrupts
     from notebook_launcher.planning.plan import Place, Plan
     from notebook_launcher.profiles.courses import CourseFiles
 
 ENGINES = ("auto", "paramiko", "openssh")
-STREAMS = ("auto", "node-ssh", "step", "job-sshd", "direct")
+ROUTES = ("auto", "node-ssh", "step", "job-sshd", "direct")
 WORDS = "words"  # key in click's context: what stood after --
 ASKED_FLAGS = "flags"  # key in click's context: the scheduler's flags as they were given
 WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
@@ -41,13 +41,19 @@ class Where:
     course: str | None = None
     course_files: CourseFiles | None = None
 
-    def place(self, stream: str | None = None) -> Place:
+    def place(self, route: str | None = None) -> Place:
         """Return the place that is meant. Raises ``ProfileError`` or ``UsageError``."""
-        from notebook_launcher.planning.plan import Ask, Here, find_place
+        from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_place
 
-        ask = Ask(cluster=self.cluster, host=self.host, ssh_config=self.ssh_config, engine=self.engine, stream=stream,
-                  course=self.course)  # fmt: skip
-        return find_place(ask, Here.look())
+        ask = LaunchOptions(
+            cluster=self.cluster,
+            host=self.host,
+            ssh_config=self.ssh_config,
+            engine=self.engine,
+            route=route,
+            course=self.course,
+        )
+        return find_place(ask, LocalMachine.detect())
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,7 +83,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(ENGINES),
             help="What makes the SSH connection: auto, paramiko or openssh.",
         ),
-        click.option("--ssh-config", metavar="FILE", help="Another ssh configuration than ~/.ssh/config."),
+        click.option("--ssh-config", metavar="FILE", help="An ssh configuration other than ~/.ssh/config."),
         click.option("--host", metavar="[USER@]LOGIN", help="A login node, without a profile."),
         click.option(
             "--course",
@@ -98,12 +104,12 @@ def _with_course_kept(where: Where, *, look_only: bool) -> Where:
     """
     if where.course is None or where.host:
         return where
-    from notebook_launcher.planning.courses import is_kept_name, read_course, take_course
+    from notebook_launcher.planning.courses import is_course_name, read_course, take_course
 
-    if is_kept_name(where.course):
+    if is_course_name(where.course):
         return where
     name, files = where.course, None
-    with played(where, notes_apart=True) as (view, prompts, _):
+    with user_interface(where, notes_apart=True) as (view, prompts, _):
         if look_only:
             files = read_course(where.course, view, where.cluster)
         else:
@@ -122,25 +128,40 @@ def session_argument(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _name(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     if value == "":
-        raise UsageError("The name of a session is empty.", why="It may come from a variable that is not set.",
-                         mend="name the session, or leave out the word where there is one session only")  # fmt: skip
+        raise UsageError(
+            "The name of a session is empty.",
+            why="It may come from a variable that is not set.",
+            hint="name the session, or leave out the word where there is one session only",
+        )
     return value or ""
 
 
 def _port(ctx: click.Context, _parameter: click.Parameter, values: tuple[int, ...]) -> tuple[int, ...]:
     for value in values:
         if not 0 < value < 65536:
-            raise UsageError(f"“{value}” is not a port.", mend="for example: --forward 6006")
+            raise UsageError(f"“{value}” is not a port.", hint="for example: --forward 6006")
     return values
 
 
-def way_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of the way to the node: ``stream`` and ``forwards``."""
+def _as_route(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        ctx.params["route"] = value
+
+
+#: ``--stream``, the name that ``--route`` had first
+former_route_option = click.option(
+    "--stream", hidden=True, expose_value=False, type=click.Choice(ROUTES), callback=_as_route
+)
+
+
+def route_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of the route to the node: ``route`` and ``forwards``."""
     for option in (
         click.option(
-            "--stream", metavar="NAME", type=click.Choice(STREAMS),
+            "--route", metavar="NAME", type=click.Choice(ROUTES), is_eager=True,  # read before its former name
             help="How the node is reached: auto, node-ssh, step, job-sshd or direct.",
         ),
+        former_route_option,
         click.option(
             "--forward", "forwards", type=int, multiple=True, callback=_port, metavar="PORT",
             help="Another port of the node to open here (repeatable).",
@@ -180,7 +201,7 @@ _SHOWN = {
     "constraint": "Features that the node must have.",
     "cpus-per-task": "Cores.",
     "gpus": "GPUs: 1, or with a type a100:1; 0 for none.",
-    "gres": "GPUs in the older words: gpu:t4:1.",
+    "gres": "GPUs as a generic resource: gpu:t4:1.",
     "mem": "Memory: 16G.",
     "ntasks": "Tasks; on many sites: cores.",
     "partition": "The partition (queue).",
@@ -205,16 +226,17 @@ def scheduler_options(
 
 def plan_without_gpus(where: Where, flags: Mapping[str, str | None]) -> Plan:
     """Return the plan of a job in which something is made that needs no GPU."""
-    from notebook_launcher.planning.plan import Ask, Here, make_plan
+    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 
     asked = {**flags, "gpus": "0"}
     return make_plan(
-        Ask(asked, where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course), Here.look()
+        LaunchOptions(asked, where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course),
+        LocalMachine.detect(),
     )
 
 
 @contextlib.contextmanager
-def played(
+def user_interface(
     where: Where,
     *,
     open_browser: bool = False,
@@ -223,14 +245,14 @@ def played(
     notes_apart: bool = False,
     notes_are_results: bool = False,
 ) -> Iterator[tuple[BaseView, TerminalPrompts, Interrupts]]:
-    """What a story is played with: a view, questions on its terminal, and signals as interrupts.
+    """Yield a view, prompts on its terminal, and signals as interrupts, for the time that a command runs.
 
     ``notes_apart``: all that is said goes to standard error, because standard output is a command's.
     ``notes_are_results``: what is noted is what was asked for.
     """
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.signals import signals
-    from notebook_launcher.cli.views.text_view import make_view
+    from notebook_launcher.cli.views.factory import make_view
 
     view = make_view(as_json=where.as_json, open_browser=open_browser, verbose=verbose, notify=notify,
                      notes_apart=notes_apart, notes_are_results=notes_are_results)  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 
-from notebook_launcher.cli.views.text_view import BaseView
+from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.core.text import printable
 
 _ANSWERS = {"yes": True, "no": False, "n": False}

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-from notebook_launcher.cli.views.text_view import BaseView
+from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.core.interrupts import HungUp, Interrupts
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """The exit code of a command and its two outputs as text."""
 
     exit_code: int

@@ -13,17 +13,17 @@ from typing import ClassVar
 class LauncherError(Exception):
     """Something that the user should know, in words; never shown as a traceback.
 
-    ``what`` happened, ``why`` we think so (evidence, often the tool's own words), ``mend``: what to type or do
+    ``what`` happened, ``why`` we think so (evidence, often the tool's own words), ``hint``: what to type or do
     next, ``log``: the last lines of the job's log, when they tell more.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, what: str, *, why: str = "", mend: str = "", log: Sequence[str] = ()) -> None:
+    def __init__(self, what: str, *, why: str = "", hint: str = "", log: Sequence[str] = ()) -> None:
         super().__init__(what)
         self.what = what
         self.why = why
-        self.mend = mend
+        self.hint = hint
         self.log = tuple(log)
 
     @property
@@ -111,7 +111,7 @@ class HostKeyChanged(LauncherError):
 
 
 class NodeUnreachable(LauncherError):
-    """The job runs, but no byte stream to its compute node could be made."""
+    """The job runs, but no route to its compute node could be opened."""
 
     exit_code = 14
 
@@ -129,7 +129,7 @@ class HostCommandFailed(LauncherError):
 
 
 class SchedulerSilent(LauncherError):
-    """The scheduler does not say what became of the job; the session may go on."""
+    """The scheduler does not report how the job ended; the session may go on."""
 
     exit_code = 17
 
@@ -386,7 +386,7 @@ class JobSilent(LauncherError):
 
 
 class NotebookInvalid(LauncherError):
-    """A file is no notebook that could be run, or a parameter is none of its; nothing was queued."""
+    """A file is not a notebook that could be run, or a parameter is none of its; nothing was queued."""
 
     exit_code = 26
 
@@ -430,7 +430,7 @@ class CopyRefused(LauncherError):
 class CopyFailed(LauncherError):
     """A copy broke off: a disk is full, a source changed or vanished, the connection stayed away.
 
-    What has come so far is kept, and the same command goes on from there.
+    What has been copied so far is kept, and the same command continues from there.
     """
 
     exit_code = 101

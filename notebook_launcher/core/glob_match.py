@@ -7,7 +7,7 @@ import re
 _ATOMS = re.compile(r"\*|\[![^\]]+\]|\[[^\]!][^\]]*\]|.", re.S)
 
 
-def meant_by(pattern: str, text: str) -> str | None:
+def match_glob(pattern: str, text: str) -> str | None:
     """Return what the last ``*`` stands for, all of the text where there is none; ``None`` where it does not match.
 
     Each ``*`` stands for as much as can be, the first one first. Everything else means itself.

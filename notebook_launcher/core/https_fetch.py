@@ -31,16 +31,18 @@ def check_address(url: str, *, plain: bool = False) -> None:
     """Raise ``UsageError`` for an address that nothing is fetched from. ``plain``: whether http will do."""
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
-        raise UsageError("A name or a password stands in the address.",
-                         why="Everybody on this machine can read the arguments of a command.",
-                         mend="take an address that needs none, or fetch the file and name it")  # fmt: skip
+        raise UsageError(
+            "The address contains a name or a password.",
+            why="Everybody on this machine can read the arguments of a command.",
+            hint="use an address that needs none, or download the file and name it",
+        )
     if not parts.hostname or any(character <= " " or character > "~" for character in url):
-        raise UsageError(f"“{url}” is not an address.", mend="for example: https://www.uni.example/course.toml")
+        raise UsageError(f"“{url}” is not an address.", hint="for example: https://www.uni.example/course.toml")
     if parts.scheme != "https" and not (plain and parts.scheme == "http"):
         raise UsageError(
             f"Nothing is fetched from “{url}” as it stands.",
             why="On its way over plain http a file can be changed by others.",
-            mend="take the address that begins with https://, or add the digest: ADDRESS#sha256=…",
+            hint="use the address that begins with https://, or add the digest: ADDRESS#sha256=…",
         )
 
 
@@ -64,7 +66,7 @@ def fetch(url: str, at_most: int, *, plain: bool = False, within: float = WITHIN
     try:
         result = done.get(timeout=within)
     except queue.Empty:
-        result = FetchFailed(f"{url} did not come within {within:.0f} s.", mend="try again, or from another network")
+        result = FetchFailed(f"{url} did not come within {within:.0f} s.", hint="try again, or from another network")
     finally:
         stop.set()
     if isinstance(result, Fetched):
@@ -80,10 +82,10 @@ def _fetched(url: str, at_most: int, stop: threading.Event) -> Fetched:
         while not stop.is_set() and (data := answer.read1(_PIECE)):
             content += data
             if len(content) > at_most:
-                raise FetchFailed(f"{url} is larger than {at_most // 1024} KiB.", mend="is that the right file?")
+                raise FetchFailed(f"{url} is larger than {at_most // 1024} KiB.", hint="is that the right file?")
         length = answer.headers.get("Content-Length")
         if length is not None and length.isdecimal() and len(content) < int(length):
-            raise FetchFailed(f"{url} ended early.", mend="try again")
+            raise FetchFailed(f"{url} ended early.", hint="try again")
         return Fetched(content, answer.geturl())
 
 
@@ -102,8 +104,10 @@ class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         """Follow a redirection to https, and no other."""
         if urlsplit(newurl).scheme != "https":
-            raise FetchFailed(f"{req.full_url} leads on to {newurl}, which is not https.",
-                              mend="ask who gave you the address for the right one")  # fmt: skip
+            raise FetchFailed(
+                f"{req.full_url} leads on to {newurl}, which is not https.",
+                hint="ask who gave you the address for the right one",
+            )
         return super().redirect_request(req, fp, 307 if code == 308 else code, msg, headers, newurl)
 
 
@@ -111,16 +115,16 @@ def _in_words(url: str, error: Exception) -> Exception:
     """Return what the user should know of a failure."""
     if isinstance(error, FetchFailed):
         return error
-    mend = "is the address right? does a browser show it?"
+    hint = "is the address right? does a browser show it?"
     if isinstance(error, urllib.error.HTTPError):
         return FetchFailed(
-            f"{url} could not be fetched.", why=f"The server says: {error.code} {error.reason}", mend=mend
+            f"{url} could not be fetched.", why=f"The server says: {error.code} {error.reason}", hint=hint
         )
     if isinstance(error, urllib.error.URLError):
         why = str(error.reason)
         if "CERTIFICATE_VERIFY_FAILED" in why:
-            mend = "nothing was taken; if your institution has certificates of its own, SSL_CERT_FILE names their file"
-        return FetchFailed(f"{url} could not be fetched.", why=why, mend=mend)
+            hint = "if your institution has certificates of its own, name their file in SSL_CERT_FILE"
+        return FetchFailed(f"{url} could not be fetched.", why=why, hint=hint)
     if isinstance(error, OSError | http.client.HTTPException | ValueError):
-        return FetchFailed(f"{url} could not be fetched.", why=f"{type(error).__name__}: {error}", mend=mend)
+        return FetchFailed(f"{url} could not be fetched.", why=f"{type(error).__name__}: {error}", hint=hint)
     return error

@@ -33,7 +33,7 @@ class Interrupts:
         self.inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._deferred = False
         #: how often the user has wanted it over since interrupts were deferred
-        self.wishes_to_end = 0
+        self.exit_requests = 0
 
     def defer(self) -> None:
         """From now on raise nothing."""
@@ -42,7 +42,7 @@ class Interrupts:
     def arrive(self, kind: Kind) -> None:
         """Take an interrupt; called by signal handlers."""
         if self._deferred:
-            self.wishes_to_end += kind == "end"
+            self.exit_requests += kind == "end"
             self.inbox.put(Interrupt(kind))
         elif kind == "leave":
             raise HungUp

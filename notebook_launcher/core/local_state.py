@@ -42,12 +42,12 @@ def remember(what: str, about: str, word: str, at_most: int | None = None) -> No
     """
     known = _read(what)
     if known.get(about) != word:
-        words = known | {about: word}
-        kept = words if at_most is None else sorted(words)[-at_most:]
-        _write(what, {key: words[key] for key in kept})
+        entries = known | {about: word}
+        kept = entries if at_most is None else sorted(entries)[-at_most:]
+        _write(what, {key: entries[key] for key in kept})
 
 
-def _write(what: str, words: dict[str, str]) -> None:
+def _write(what: str, entries: dict[str, str]) -> None:
     with contextlib.suppress(OSError):
         folder = state_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,18 +55,18 @@ def _write(what: str, words: dict[str, str]) -> None:
         descriptor, path = tempfile.mkstemp(dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(words, file, indent=1, sort_keys=True)
+                json.dump(entries, file, indent=1, sort_keys=True)
             Path(path).replace(_file(what))
         except OSError:
             Path(path).unlink()
 
 
-def seen_sessions() -> list[tuple[str, str]]:
+def known_sessions() -> list[tuple[str, str]]:
     """Return the names of the sessions that were seen last, the newest first, each with a word about it."""
     return sorted(_read("sessions").items(), reverse=True)
 
 
-def replace_seen_sessions(about: dict[str, str]) -> None:
+def replace_known_sessions(about: dict[str, str]) -> None:
     """Keep the sessions that are there now, with a word about each, for completion on TAB."""
     if _read("sessions") != about:
         _write("sessions", about)
@@ -78,28 +78,28 @@ def last_port(session: str) -> int:
     return int(word) if word.isdecimal() and int(word) < 65536 else 0
 
 
-def note_held(session: str, port: int) -> None:
-    """Keep for as long as this process holds a session that it does, and by which port of this machine."""
+def note_attached(session: str, port: int) -> None:
+    """Keep, for as long as this process is attached to a session, that it is, and by which port of this machine."""
     remember("ports", session, str(port), at_most=_PORTS)
-    _write(_held(session), {"machine": socket.gethostname(), "pid": str(os.getpid()), "port": str(port)})
+    _write(_attached(session), {"machine": socket.gethostname(), "pid": str(os.getpid()), "port": str(port)})
 
 
-def forget_held(session: str) -> None:
-    """This process does not hold the session any more."""
+def forget_attached(session: str) -> None:
+    """This process is not attached to the session any more."""
     with contextlib.suppress(OSError):
-        _file(_held(session)).unlink(missing_ok=True)
+        _file(_attached(session)).unlink(missing_ok=True)
 
 
-def held_ports(session: str) -> list[int]:
-    """Return the ports by which other processes of this user on this machine hold a session, the newest first.
+def attached_ports(session: str) -> list[int]:
+    """Return the ports by which other processes of this user on this machine are attached, the newest first.
 
     What a process has left behind that is gone is removed.
     """
     found = []
     with contextlib.suppress(OSError):
-        for path in sorted(state_folder().glob(f"held-{session}-*.json"), key=_written_at, reverse=True):
-            told = _read(path.name.removesuffix(".json"))
-            pid, port, machine = (told.get(key, "") for key in ("pid", "port", "machine"))
+        for path in sorted(state_folder().glob(f"attached-{session}-*.json"), key=_written_at, reverse=True):
+            record = _read(path.name.removesuffix(".json"))
+            pid, port, machine = (record.get(key, "") for key in ("pid", "port", "machine"))
             if machine and machine != socket.gethostname():
                 continue  # the folder may be shared by several login nodes
             if pid.isdecimal() and port.isdecimal() and _is_ours(int(pid)) and not _others_listen(int(port)):
@@ -110,19 +110,19 @@ def held_ports(session: str) -> list[int]:
 
 
 def forget_port(session: str, port: int) -> None:
-    """Nothing of the session is behind a port of ``held_ports`` any more: forget who said so."""
+    """Forget who noted one of ``attached_ports``: nothing of the session is behind it any more."""
     with contextlib.suppress(OSError):
-        for path in state_folder().glob(f"held-{session}-*.json"):
-            told = _read(path.name.removesuffix(".json"))
-            if (told.get("port"), told.get("machine")) == (str(port), socket.gethostname()):
+        for path in state_folder().glob(f"attached-{session}-*.json"):
+            record = _read(path.name.removesuffix(".json"))
+            if (record.get("port"), record.get("machine")) == (str(port), socket.gethostname()):
                 path.unlink(missing_ok=True)
 
 
 _PORTS = 200  # sessions whose ports are remembered
 
 
-def _held(session: str) -> str:
-    return f"held-{session}-{os.getpid()}"
+def _attached(session: str) -> str:
+    return f"attached-{session}-{os.getpid()}"
 
 
 def _written_at(path: Path) -> float:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent.parent
 
-# what a session directory gets a copy of, so that the cluster needs nothing installed
-JOB_FILES = (
-    "jupyterlab.sh",
-    "lib.sh",
-    "containers.sh",
-    "submit.sh",
-    "sshd.sh",
-    "shell.sh",
-    "watch.sh",
-    "usage.sh",
-    "asked.sh",
-    "local.sh",
-    "image.sh",
-    "jupyter_server_config.py",
-    "idle_guard.py",
-    "execute.py",
+_LIB = (
+    *("lib.sh", "containers.sh", "enter.sh", "job_services.sh", "sshd.sh", "shell.sh"),
+    *("usage.sh", "usage_gpu.sh", "image.sh"),
 )
+_LOGIN = ("submit.sh", "watch.sh", "shared_query.sh", "local.sh")
+_PYTHON = (
+    *("jupyter_server_config.py", "idle_guard.py"),
+    *("execute.py", "execute_common.py", "execute_outputs.py", "execute_script.py"),
+)
+
+# what a session directory gets a copy of, side by side, so that the cluster needs nothing installed
+JOB_FILES = ("jupyterlab.sh", *_LIB, *_LOGIN, *_PYTHON)
 
 
 def folder(name: str) -> Path:
@@ -31,6 +26,12 @@ def folder(name: str) -> Path:
     return shipped if shipped.is_dir() else _PACKAGE.parent / name
 
 
+def job_script(name: str) -> Path:
+    """Return the path of a job script by its file name, whichever folder of ``jobscripts`` it is in."""
+    top = folder("jobscripts")
+    return next(path for path in (top / name, top / "lib" / name, top / "login" / name) if path.is_file())
+
+
 def job_files() -> dict[str, bytes]:
     """Return the job scripts by name, for a session directory."""
-    return {name: (folder("jobscripts") / name).read_bytes() for name in JOB_FILES}
+    return {name: job_script(name).read_bytes() for name in JOB_FILES}

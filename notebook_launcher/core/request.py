@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.walltime import Walltime
 
 DEFAULT_WALLTIME = "0:59:00"
 
@@ -23,39 +24,9 @@ _SAME = (MEMORY_FLAGS, frozenset({"requeue", "no-requeue"}), frozenset({"exclusi
 # Flags that say more about the GPUs asked for, and are refused where none are.
 _GPU_DETAILS = frozenset({"cpus-per-gpu", "gpu-bind", "gpu-freq", "mem-per-gpu", "ntasks-per-gpu"})
 
-_DURATIONS = (  # the six forms that sbatch's manual gives for --time, in its order
-    re.compile(r"(?P<minutes>[0-9]{1,7})"),
-    re.compile(r"(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
-    re.compile(r"(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
-    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7})"),
-    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7})"),
-    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
-)
-_UNLIMITED = frozenset({"unlimited", "infinite", "-1"})
 _CLOCK = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?\s*(?P<half>am|pm)?", re.I | re.A)
 _NOW_PLUS = re.compile(r"now\+(?P<count>\d{1,9})(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?", re.I | re.A)
 _NAMED_CLOCKS = {"midnight": (0, 0), "noon": (12, 0), "elevenses": (11, 0), "fika": (15, 0), "teatime": (16, 0)}
-
-
-def parse_walltime(text: str) -> timedelta | None:
-    """Return the walltime of one of the forms of ``sbatch --time``, ``None`` for no limit.
-
-    Raises ``UsageError`` for anything else, and for zero, which Slurm reads as "no limit" and no user means.
-    """
-    value = text.strip().lower()
-    if value in _UNLIMITED:
-        return None
-    for form in _DURATIONS:
-        if match := form.fullmatch(value):
-            walltime = timedelta(**{unit: int(count) for unit, count in match.groupdict().items()})
-            if walltime > timedelta(0):
-                return walltime
-            break
-    raise UsageError(
-        f"“{text}” is not a walltime.",
-        why="A walltime is minutes, minutes:seconds, hours:minutes:seconds or days-hours[:minutes[:seconds]], over 0.",
-        mend="for example: -t 2:00:00 for two hours, -t 30 for thirty minutes",
-    )
 
 
 def parse_idle(text: str) -> int:
@@ -71,29 +42,15 @@ def parse_idle(text: str) -> int:
         if match:
             seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
         else:
-            walltime = parse_walltime(value)
-            seconds = int(walltime.total_seconds()) if walltime else 0
+            walltime = Walltime.parse(value)
+            seconds = 0 if walltime.is_unlimited else int(walltime.total_seconds())
     except UsageError:
         seconds = -1
     if seconds and seconds < 60:
         raise UsageError(
-            f"“{text}” is not a time without use.", why="It is a minute at least.", mend="for example: --idle-stop 30m"
+            f"“{text}” is not a time without use.", why="It is a minute at least.", hint="for example: --idle-stop 30m"
         )
     return seconds
-
-
-def format_walltime(walltime: timedelta | None) -> str:
-    """Return a walltime as people say it: ``59 minutes``, ``2 hours``, ``1 day 3 hours``, ``no limit``."""
-    if walltime is None:
-        return "no limit"
-    seconds = int(walltime.total_seconds())
-    counts = [
-        (seconds // 86400, "day"),
-        (seconds % 86400 // 3600, "hour"),
-        (seconds % 3600 // 60, "minute"),
-        (seconds % 60, "second"),
-    ]
-    return " ".join(f"{n} {unit}{'' if n == 1 else 's'}" for n, unit in counts if n)
 
 
 @dataclass(frozen=True)
@@ -143,7 +100,7 @@ def _clock_of(value: str) -> tuple[int, int, int] | None:
     if match["half"] and 1 <= hour <= 12:
         hour = hour % 12 + (12 if match["half"].lower() == "pm" else 0)
     if hour > 23 or minute > 59 or second > 59:
-        raise UsageError(f"“{value}” is not a time of day.", mend="for example: -b 15:00")
+        raise UsageError(f"“{value}” is not a time of day.", hint="for example: -b 15:00")
     return hour, minute, second
 
 
@@ -241,7 +198,7 @@ class Request:
     flags: Mapping[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        parse_walltime(self._time)
+        Walltime.parse(self._time)
 
     @property
     def _time(self) -> str:
@@ -249,9 +206,9 @@ class Request:
         return DEFAULT_WALLTIME if time is None else time
 
     @property
-    def walltime(self) -> timedelta | None:
-        """How long the job may run; ``None``: no limit."""
-        return parse_walltime(self._time)
+    def walltime(self) -> Walltime:
+        """How long the job may run."""
+        return Walltime.parse(self._time)
 
     @property
     def begin(self) -> str | None:

@@ -38,9 +38,6 @@ contiguous hold:H ignore-pbs no-requeue overcommit:O oversubscribe:s parsable qu
 spread-job spread-segments consolidate-segments stepmgr test-only use-min-nodes wait:W
 """
 
-# sbatch reads these for itself; the launcher has its own meaning for them
-OWN_MEANING = frozenset({"help", "usage", "version", "verbose"})
-
 # Flags that cannot go with a notebook, and why.
 REFUSED = {
     "array": "a notebook is one job; start the command several times for several sessions",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # a terminal's own commands, whole, so that no "[31m" is left of them
 _COMMANDS = re.compile(
@@ -35,3 +35,14 @@ def joined(*sentences: str, stop: str = ".") -> str:
     """Return what is not empty of some sentences, one after the other, with a stop where one has none of its own."""
     *first, last = [text.strip() for text in sentences if text.strip()] or [""]
     return " ".join([*(text if text[-1] in ".!?:;…" else text + stop for text in first), last])
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return names for a sentence, the first few of many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def whole_number(text: str | None) -> int | None:
+    """Return the number that a text of digits stands for; ``None`` for any other text."""
+    return int(text) if text and re.fullmatch(r"\d{1,20}", text, re.A) else None

@@ -8,21 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import chain, zip_longest
 
 from notebook_launcher.core.request import GPU_FLAGS, Request, merge_flags, parse_gres
 from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.core.walltime import UNLIMITED, Walltime
 from notebook_launcher.diagnosis.partition_fit import may_use
-from notebook_launcher.diagnosis.requirements import as_flag, least_nodes
-from notebook_launcher.schedulers.cluster_info import UNLIMITED, Node, Partition
+from notebook_launcher.diagnosis.requirements import least_nodes
+from notebook_launcher.schedulers.cluster_info import Node, Partition
 
 MOST = 8  # with the request itself
 
 Changes = dict[str, str | None]
 
-_ROUND = tuple(timedelta(minutes=n) for n in (10, 15, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200))
-_LONG_ENOUGH = timedelta(days=2)  # what an unlimited walltime is shortened from
+_ROUND = tuple(Walltime(minutes=n) for n in (10, 15, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200))
+_LONG_ENOUGH = Walltime(days=2)  # what an unlimited walltime is shortened from
 _OF_ONE_NODE = GPU_FLAGS - {"gpus"}  # flags whose count, or more, has to be found on one node
 
 
@@ -34,7 +34,7 @@ class Variation:
     flags: str
 
 
-def of(
+def find_alternatives(
     request: Request,
     partitions: Sequence[Partition] | None,
     nodes: Sequence[Node] | None,
@@ -82,9 +82,9 @@ class _Cluster:
     @property
     def own(self) -> list[Partition]:
         """The partitions asked for, or the default one."""
-        asked = (self.request.flags.get("partition") or "").split(",")
-        named = [partition for partition in self.partitions if partition.name in asked]
-        return named if asked != [""] else [partition for partition in self.partitions if partition.is_default]
+        partitions = (self.request.flags.get("partition") or "").split(",")
+        named = [partition for partition in self.partitions if partition.name in partitions]
+        return named if partitions != [""] else [partition for partition in self.partitions if partition.is_default]
 
     @property
     def others(self) -> list[Partition]:
@@ -104,12 +104,12 @@ class _Cluster:
         return [node for node in self.nodes if node.partition == partition.name and node.available]
 
     def _allows(self, partition: Partition) -> bool:
-        asked = least_nodes(self.request)
+        nodes = least_nodes(self.request)
         return (
             partition.is_up is not False
             and (not partition.whole_nodes or "exclusive" in self.request.flags)
-            and (partition.max_nodes is None or asked <= partition.max_nodes)
-            and (partition.min_nodes is None or asked >= partition.min_nodes)
+            and (partition.max_nodes is None or nodes <= partition.max_nodes)
+            and (partition.min_nodes is None or nodes >= partition.min_nodes)
             and may_use(self.account, partition.accounts, partition.denied_accounts)
             and may_use(self.qos, partition.qos, partition.denied_qos)
         )
@@ -123,11 +123,11 @@ class _Cluster:
 
 def _gpus(request: Request) -> _Gpus | None:
     """Return the GPUs asked for; ``None`` where there are none, or several flags or types."""
-    asked = []
+    requested = []
     for flag in sorted(GPU_FLAGS & request.flags.keys()):
         for name, count in _gpu_items(flag, request.flags[flag] or ""):
-            asked.append(_Gpus(flag, name.partition(":")[2], count))
-    return asked[0] if len(asked) == 1 else None
+            requested.append(_Gpus(flag, name.partition(":")[2], count))
+    return requested[0] if len(requested) == 1 else None
 
 
 def _gpu_items(flag: str, value: str) -> list[tuple[str, int]]:
@@ -165,15 +165,15 @@ def _shorter(cluster: _Cluster) -> Iterator[Changes]:
         return
     limits = [partition.walltime for partition in cluster.own if partition.walltime is not None]
     limit = max(limits, default=UNLIMITED)
-    asked = cluster.request.walltime or UNLIMITED
-    longest = min(asked, limit)
-    if longest < asked:
-        yield {"time": as_flag(longest)}
-    base = _LONG_ENOUGH if longest == UNLIMITED else longest
+    requested = cluster.request.walltime
+    longest = min(requested, limit)
+    if longest < requested:
+        yield {"time": longest.as_typed()}
+    base = _LONG_ENOUGH if longest.is_unlimited else longest
     for part in (2, 4):
         below = [walltime for walltime in _ROUND if walltime * part <= base]
         if below:
-            yield {"time": as_flag(below[-1])}
+            yield {"time": below[-1].as_typed()}
 
 
 def _other_gpus(cluster: _Cluster) -> Iterator[Changes]:
@@ -192,7 +192,7 @@ def _other_gpus(cluster: _Cluster) -> Iterator[Changes]:
 
 
 def _long_enough(cluster: _Cluster) -> list[Partition]:
-    walltime = cluster.request.walltime or UNLIMITED
+    walltime = cluster.request.walltime
     return [partition for partition in cluster.others if partition.walltime is None or walltime <= partition.walltime]
 
 
@@ -222,6 +222,6 @@ def _quick_trial(cluster: _Cluster) -> Iterator[Changes]:
     place = min(places, key=lambda partition: (partition.walltime or UNLIMITED, partition.preemptible))
     move: Changes = {} if place in cluster.own else {"partition": place.name}
     limit = place.walltime or UNLIMITED
-    time: Changes = {"time": as_flag(limit)} if (cluster.request.walltime or UNLIMITED) > limit else {}
+    time: Changes = {"time": limit.as_typed()} if cluster.request.walltime > limit else {}
     if move or gpus:
         yield {**time, **move, **gpus}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from notebook_launcher.core.events import launch as events
-from notebook_launcher.diagnosis.requirements import as_flag
-from notebook_launcher.schedulers.cluster_info import UNLIMITED, Node, Partition, QueuedJob
+from notebook_launcher.core import events
+from notebook_launcher.schedulers.cluster_info import Node, Partition, QueuedJob
 
 
-def counted(
+def count_load(
     nodes: Sequence[Node],
     partitions: Sequence[Partition] | None,
     waiting: Sequence[QueuedJob] | None,
@@ -42,7 +41,7 @@ def _partition(
         name,
         partition is not None and partition.is_default,
         partition.is_up if partition else None,
-        None if longest is None else "UNLIMITED" if longest == UNLIMITED else as_flag(longest),
+        None if longest is None else longest.as_typed(),
         _gpu_loads(theirs),
         _core_load([node for node in theirs if not node.gpus]),
         *_waiting(jobs, user),
@@ -59,19 +58,19 @@ def _waiting(jobs: Sequence[QueuedJob] | None, user: str) -> tuple[int | None, i
 
 def _gpus_of(jobs: Iterable[QueuedJob]) -> int | None:
     gpus = [None if job.gpus is None else job.gpus * job.tasks for job in jobs]
-    told = [count for count in gpus if count is not None]
-    return sum(told) if len(told) == len(gpus) else None
+    known = [count for count in gpus if count is not None]
+    return sum(known) if len(known) == len(gpus) else None
 
 
-def _gpu_loads(nodes: Sequence[Node]) -> tuple[events.Load, ...]:
+def _gpu_loads(nodes: Sequence[Node]) -> tuple[events.ResourceLoad, ...]:
     kinds = sorted({kind for node in nodes for kind in node.gpus})
     return tuple(_gpu_load(kind, [node for node in nodes if node.gpus.get(kind)]) for kind in kinds)
 
 
-def _gpu_load(kind: str, nodes: Sequence[Node]) -> events.Load:
+def _gpu_load(kind: str, nodes: Sequence[Node]) -> events.ResourceLoad:
     """Count the GPUs of one type. Those of a node without a free core are as good as busy."""
     used = [None if node.gpus_used is None else min(node.gpus_used.get(kind, 0), node.gpus[kind]) for node in nodes]
-    told = [count for count in used if count is not None]
+    known = [count for count in used if count is not None]
     free = busy = out = 0
     for node, count in zip(nodes, used, strict=True):
         unused = node.gpus[kind] - (count or 0)
@@ -82,16 +81,20 @@ def _gpu_load(kind: str, nodes: Sequence[Node]) -> events.Load:
             busy += unused
         else:
             free += unused
-    return events.Load(kind, free, busy, out) if len(told) == len(used) else events.Load(kind, None, None, out)
+    return (
+        events.ResourceLoad(kind, free, busy, out)
+        if len(known) == len(used)
+        else events.ResourceLoad(kind, None, None, out)
+    )
 
 
 def _is_full(node: Node) -> bool:
     return node.cores is not None and node.cores_used is not None and node.cores_used >= node.cores
 
 
-def _core_load(nodes: Sequence[Node]) -> events.Load:
+def _core_load(nodes: Sequence[Node]) -> events.ResourceLoad:
     known = [node for node in nodes if node.cores is not None]
     total = sum(node.cores or 0 for node in known)
     busy = sum(node.cores_used or 0 for node in known)
     out = sum((node.cores or 0) - (node.cores_used or 0) for node in known if not node.available)
-    return events.Load("cores", total - busy - out, busy, out)
+    return events.ResourceLoad("cores", total - busy - out, busy, out)

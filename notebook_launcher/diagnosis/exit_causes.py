@@ -37,7 +37,7 @@ class Cause:
     """One cause: the error for it, what to do, and what happened (after “Job 7 …”), where that is always the same."""
 
     kind: type[LauncherError]
-    mend: str
+    hint: str
     what: str = ""
 
 
@@ -52,7 +52,7 @@ _ROOM = "make room in your home folder (quota -s), or name another place with se
 _MEMORY = "ask for more with --mem"
 _AGAIN = "start again"
 #: what to do where nothing better is known
-LOG = "the last lines of its log tell more"
+LOG = "read the last lines of its log"
 _TO_START = (
     "is the folder of its log there on the compute nodes, and may you write into it? -o and session_root name others"
 )
@@ -67,28 +67,26 @@ BY_SCRIPT: dict[str, Cause] = {
     ),
     "jupyter-failed": Cause(JupyterCrashed, LOG),
     "notebook-failed": Cause(
-        NotebookFailed, "the traceback is in the notebook that came back, below that cell; mend it, and run it again"
+        NotebookFailed, "the traceback is in the fetched notebook, below that cell; fix it, and run it again"
     ),
     "kernel-died": Cause(
         NotebookFailed, "where memory was short, ask for more with --mem; else the end of the log may tell what crashed"
     ),
-    "jupyter-silent": Cause(
-        JupyterSlow, "its log tells how far it came; start_timeout in the profile gives a slow start more time"
-    ),
+    "jupyter-silent": Cause(JupyterSlow, "read its log; start_timeout in the profile allows a slow start more time"),
     "image-missing": Cause(ImageUnusable, "check the name after --, or `container` and `image_dir` in the profile"),
     "image-unreadable": Cause(ImageUnusable, "ask its owner to let you read it"),
     "image-differs": Cause(
         ImageUnusable,
-        "take the image that the profile or the course means, or change `digest` there: `env show` tells both",
+        "use the image that the profile or the course names, or change `digest` there: `env show` shows both",
     ),
     "bind-missing": Cause(BindMissing, "check `bind` in the profile's environment"),
     "container-command-missing": Cause(ContainerFailed, "is there a module for it? name it with --module"),
     "container-failed": Cause(ContainerFailed, LOG),
-    "module-failed": Cause(ModuleFailed, "the names are listed by `module avail` on the login node"),
+    "module-failed": Cause(ModuleFailed, "list the names with `module avail` on the login node"),
     "module-command-missing": Cause(
         ModuleFailed, "leave the modules out, or ask the cluster's support how batch jobs load them"
     ),
-    "conda-missing": Cause(ActivationFailed, "the names are listed by: conda env list"),
+    "conda-missing": Cause(ActivationFailed, "list the names with: conda env list"),
     "venv-missing": Cause(ActivationFailed, "check the path after --venv or --uv"),
     "activate-failed": Cause(ActivationFailed, "check `activate` in the profile's environment"),
     "session-unusable": Cause(HomeUnusable, _ROOM),
@@ -150,12 +148,12 @@ def signal_name(number: int) -> str:
         return str(number)
 
 
-def of_signal(number: int) -> str:
+def signal_meaning(number: int) -> str:
     """Return what a signal stands for; nothing where it tells no more than its name."""
     return _SIGNALS.get(number, "")
 
 
-def of_code(code: int) -> str:
+def exit_code_meaning(code: int) -> str:
     """Return what an exit code stands for, as a shell sets it; nothing where it tells no more than a failure.
 
     Slurm takes 128 off the codes above it, so that a shell's 137 is told as 9.
@@ -163,8 +161,8 @@ def of_code(code: int) -> str:
     if code in _CODES:
         return _CODES[code]
     if code > 128:
-        return of_signal(code - 128)
-    meaning = of_signal(code) if code not in (signals.SIGHUP, signals.SIGINT) else ""
+        return signal_meaning(code - 128)
+    meaning = signal_meaning(code) if code not in (signals.SIGHUP, signals.SIGINT) else ""
     return f"if it stands for {code + 128}, {meaning}" if meaning else ""
 
 
@@ -205,17 +203,17 @@ _PROGRAMS: tuple[tuple[str, Cause], ...] = (
 )
 
 
-def behind(log: Sequence[str]) -> tuple[Cause, str] | None:
+def cause_in_log(log: Sequence[str]) -> tuple[Cause, str] | None:
     """Return the cause that the log's last words name, with the line."""
-    return of_memory(log) or _last(_PROGRAMS, log)
+    return memory_shortage(log) or _last(_PROGRAMS, log)
 
 
-def of_memory(log: Sequence[str]) -> tuple[Cause, str] | None:
+def memory_shortage(log: Sequence[str]) -> tuple[Cause, str] | None:
     """Return the line with which Slurm's step daemon says that memory was short."""
     return _last(_MEMORY_SHORT, _by_step_daemon(log))
 
 
-def of_step_daemon(log: Sequence[str]) -> tuple[Cause, str] | None:
+def step_daemon_message(log: Sequence[str]) -> tuple[Cause, str] | None:
     """Return what Slurm's step daemon last wrote into the log, with its line, where that names a cause."""
     return _last(_STEP_DAEMON, _by_step_daemon(log))
 
@@ -232,7 +230,7 @@ def _last(table: Sequence[tuple[str, Cause]], lines: Sequence[str]) -> tuple[Cau
     return None
 
 
-def of_script(log: Sequence[str]) -> str:
+def script_message(log: Sequence[str]) -> str:
     """Return the sentence that the job script left in the log where it could not write anywhere else."""
     for line in reversed(log):
         if match := re.match(r"\s*notebook-launcher: (.*session directory.*)", line, re.I):

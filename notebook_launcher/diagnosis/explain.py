@@ -9,15 +9,15 @@ from datetime import timedelta
 from typing import Literal
 
 from notebook_launcher.core.errors import JobCancelled, JobFailed, JobLost, JobTimedOut, LauncherError
-from notebook_launcher.core.request import Request, format_walltime
-from notebook_launcher.diagnosis import exit_causes as causes
-from notebook_launcher.diagnosis import partition_fit as fitting
+from notebook_launcher.core.quantities import memory_as_typed
+from notebook_launcher.core.request import Request
+from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.diagnosis import exit_causes, partition_fit
 from notebook_launcher.diagnosis.exit_causes import Cause
-from notebook_launcher.diagnosis.requirements import amount, asked, in_words, is_beyond
+from notebook_launcher.diagnosis.requirements import amount_in_words, amount_requested, is_beyond, parse_amount
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
-from notebook_launcher.schedulers.slurm import limit_reasons as slurm_limit_reasons
-from notebook_launcher.schedulers.slurm import pending_reasons as slurm_reasons
+from notebook_launcher.schedulers.slurm import limit_reasons, pending_reasons
 from notebook_launcher.schedulers.slurm.limit_reasons import RESOURCES, LimitReason
 from notebook_launcher.schedulers.slurm.pending_reasons import Meaning, Topic
 
@@ -49,18 +49,18 @@ _LIMITED_BY = {"account": "account", "qos": "QOS"}
 # What Slurm itself calls the first QOS (sacctmgr's manual), which is hardly ever given rights of its own.
 _ORDINARY_QOS = "normal"
 # Reasons that are about one of the things that a partition allows; the others may be about any.
-_CHECKS: dict[str, tuple[Callable[[Request, Partition], fitting.Obstacle | None], ...]] = {
-    "partitiontimelimit": (fitting.too_long,),
-    "partitionnodelimit": (fitting.wrong_size,),
-    "accountnotallowed": (fitting.closed_to,),
-    "qosnotallowed": (fitting.closed_to,),
-    "partitionconfig": (fitting.closed_to, fitting.too_long, fitting.wrong_size),
+_CHECKS: dict[str, tuple[Callable[[Request, Partition], partition_fit.Obstacle | None], ...]] = {
+    "partitiontimelimit": (partition_fit.too_long,),
+    "partitionnodelimit": (partition_fit.wrong_size,),
+    "accountnotallowed": (partition_fit.closed_to,),
+    "qosnotallowed": (partition_fit.closed_to,),
+    "partitionconfig": (partition_fit.closed_to, partition_fit.too_long, partition_fit.wrong_size),
 }
 
 
-def needs(reason: str | None) -> frozenset[Worth]:
+def evidence_needed(reason: str | None) -> frozenset[Worth]:
     """Return what is worth reading to explain a reason."""
-    meaning = _read(reason)
+    meaning = _meaning(reason)
     return _WORTH[meaning.topic] if meaning else frozenset()
 
 
@@ -70,26 +70,26 @@ def pending(reason: str | None, evidence: Evidence | None = None, *, job: str = 
     ``evidence``: what else was read; what is missing there is said to be unknown where it matters. ``job``: its id, for
     the commands that are told. Where several partitions were asked for, a reason speaks of one of them.
     """
-    meaning = _read(reason)
+    meaning = _meaning(reason)
     if meaning is None:
         return Explanation(f"the scheduler says “{reason}”")
     known = evidence or _NOTHING_KNOWN
     if meaning.limit is not None:
-        told = _limit(meaning, meaning.limit, known)
+        explanation = _limit(meaning, meaning.limit, known)
     elif meaning.topic == "partition":
-        told = _partition(meaning, known)
+        explanation = _partition(meaning, known)
     elif meaning.topic == "queue":
-        told = Explanation(_queue(meaning, known, asked_for_more=evidence is not None), meaning.action)
+        explanation = Explanation(_queue(meaning, known, asked_for_more=evidence is not None), meaning.action)
     else:
-        told = Explanation(meaning.summary, meaning.action, meaning.never)
-    return Explanation(told.summary, told.action.replace("JOB", job), told.never)
+        explanation = Explanation(meaning.summary, meaning.action, meaning.never)
+    return Explanation(explanation.summary, explanation.action.replace("JOB", job), explanation.never)
 
 
-def _read(reason: str | None) -> Meaning | None:
-    return slurm_reasons.read(reason if reason and reason.strip() else "None")
+def _meaning(reason: str | None) -> Meaning | None:
+    return pending_reasons.parse_reason(reason if reason and reason.strip() else "None")
 
 
-def beyond(request: Request, evidence: Evidence) -> Explanation | None:
+def never_starts(request: Request, evidence: Evidence) -> Explanation | None:
     """Return why a request seems never to start, judged from the evidence alone; ``None`` where little speaks for it.
 
     A QOS may lift what a partition allows (sacctmgr's manual: PartitionTimeLimit and others), and of several partitions
@@ -97,9 +97,9 @@ def beyond(request: Request, evidence: Evidence) -> Explanation | None:
     """
     is_ordinary = request.flags.get("qos") in (None, _ORDINARY_QOS)
     known = Evidence(request, evidence.partition, evidence.partitions, evidence.limits, evidence.ahead)
-    if is_ordinary and (obstacles := _obstacles(known, (fitting.too_long, fitting.wrong_size))):
+    if is_ordinary and (obstacles := _obstacles(known, (partition_fit.too_long, partition_fit.wrong_size))):
         return _blocked(obstacles, known)
-    if len(fitting.names(known)) > 1:
+    if len(partition_fit.partition_names(known)) > 1:
         return None
     too_much = next((limit for limit in known.limits or () if is_beyond(request, limit)), None)
     return _too_much(request, too_much) if too_much else None
@@ -110,7 +110,7 @@ def beyond(request: Request, evidence: Evidence) -> Explanation | None:
 
 def _queue(meaning: Meaning, known: Evidence, *, asked_for_more: bool) -> str:
     """Say how many are ahead, where that was told."""
-    named = fitting.names(known) if known.partition else ()
+    named = partition_fit.partition_names(known) if known.partition else ()
     where = f" in partition{'s' if len(named) > 1 else ''} {' and '.join(named)}" if named else ""
     ahead = known.ahead
     if ahead is None:
@@ -129,29 +129,31 @@ def _partition(meaning: Meaning, known: Evidence) -> Explanation:
     """Name the partition and what it allows, where that was read."""
     if obstacles := _obstacles(known, _CHECKS.get(meaning.word, ())):
         return _blocked(obstacles, known)
-    several = len(fitting.names(known)) > 1
+    several = len(partition_fit.partition_names(known)) > 1
     summary, action = meaning.summary, _with_others(meaning.action, known)
     too_long = meaning.word == "partitiontimelimit"
     if too_long and known.partitions is None:
         summary += " (how long that is was not read)"
         action += "; it is listed by: sinfo -o '%P %l'"
     # where the walltime is no longer than what was read, one of the two has just been changed
-    is_contradicted = too_long and known.request is not None and fitting.places(known) is not None
+    is_contradicted = too_long and known.request is not None and partition_fit.known_partitions(known) is not None
     # where it has no nodes now, they may come when they are needed
-    is_empty = meaning.word == "partitionconfig" and any(place.nodes == 0 for place in fitting.places(known) or ())
+    is_empty = meaning.word == "partitionconfig" and any(
+        place.nodes == 0 for place in partition_fit.known_partitions(known) or ()
+    )
     if several:
         summary = f"one of its partitions does not take it: {summary}"
-    elif named := fitting.names(known):
+    elif named := partition_fit.partition_names(known):
         for words in ("the partition", "this partition"):
             summary = summary.replace(words, f"partition {named[0]}")
     return Explanation(summary, action, meaning.never and not several and not is_contradicted and not is_empty)
 
 
 def _obstacles(
-    known: Evidence, checks: Sequence[Callable[[Request, Partition], fitting.Obstacle | None]]
-) -> list[fitting.Obstacle]:
+    known: Evidence, checks: Sequence[Callable[[Request, Partition], partition_fit.Obstacle | None]]
+) -> list[partition_fit.Obstacle]:
     """Return what keeps the request out of each of its partitions; nothing where one may take it."""
-    partitions = fitting.places(known)
+    partitions = partition_fit.known_partitions(known)
     if known.request is None or not partitions:
         return []
     # what the longest one says comes first: it is the easiest to go by
@@ -164,7 +166,7 @@ def _obstacles(
     return found
 
 
-def _blocked(obstacles: Sequence[fitting.Obstacle], known: Evidence) -> Explanation:
+def _blocked(obstacles: Sequence[partition_fit.Obstacle], known: Evidence) -> Explanation:
     allowed: dict[str, list[str]] = {}
     for obstacle in obstacles:
         allowed.setdefault(obstacle.asks, []).append(obstacle.allows)
@@ -177,7 +179,7 @@ def _blocked(obstacles: Sequence[fitting.Obstacle], known: Evidence) -> Explanat
 
 def _with_others(action: str, known: Evidence) -> str:
     """Add the partitions that would take the request."""
-    others = " or ".join(f"-p {name}" for name in fitting.elsewhere(known))
+    others = " or ".join(f"-p {name}" for name in partition_fit.other_partitions(known))
     if not others:
         return action
     return f"{action}, {'for example' if '-p' in action else 'or'} {others}"
@@ -188,25 +190,25 @@ def _with_others(action: str, known: Evidence) -> str:
 
 def _limit(meaning: Meaning, reason: LimitReason, known: Evidence) -> Explanation:
     """Name the limit and how much of it is in use, where that was read."""
-    several = len(fitting.names(known)) > 1
+    several = len(partition_fit.partition_names(known)) > 1
     never = meaning.never and not several
     account = known.request.flags.get("account") if known.request else None
     meant = [limit for limit in known.limits or () if _is_meant(limit, reason)]
     if not meant:
-        told = "was not read" if known.limits is None else "was not told"
+        unread = "was not read" if known.limits is None else "was not told"
         if known.limits is None and (unknown := _whose_is_unknown(known.request)):
-            told += f": which {unknown} the job has was not told"
+            unread += f": which {unknown} the job has was not reported"
         depends = reason.per not in ("job", "node") and meaning.action.startswith("it starts")
         unless = ", unless it is over that limit by itself" if depends else ""
-        shown = f"the limit is shown by: {slurm_limit_reasons.command(reason, account)}"
-        summary = f"{meaning.summary} (how large the limit is {told})"
+        shown = f"see the limit with: {limit_reasons.command(reason, account)}"
+        summary = f"{meaning.summary} (how large the limit is {unread})"
         return Explanation(summary, f"{meaning.action}{unless}; {shown}", never)
     request = known.request
     if request is not None:
         if (too_much := next((limit for limit in meant if is_beyond(request, limit)), None)) and not several:
             return _too_much(request, too_much)
         meant = [limit for limit in meant if _is_reached(request, limit)] or meant
-    return Explanation("; ".join(map(_told, meant[:2])), meaning.action, False)
+    return Explanation("; ".join(map(_limit_in_words, meant[:2])), meaning.action, False)
 
 
 def _whose_is_unknown(request: Request | None) -> str:
@@ -228,14 +230,14 @@ def _is_meant(limit: Limit, reason: LimitReason) -> bool:
 
 
 def _is_reached(request: Request, limit: Limit) -> bool:
-    wanted, allowed = asked(request, limit.on), amount(limit.on, limit.value)
-    used = amount(limit.on, limit.used) if limit.used is not None else None
+    wanted, allowed = amount_requested(request, limit.on), parse_amount(limit.on, limit.value)
+    used = parse_amount(limit.on, limit.used) if limit.used is not None else None
     return None not in (wanted, allowed, used) and (used or 0) + (wanted or 0) > (allowed or 0)
 
 
-def _told(limit: Limit) -> str:
+def _limit_in_words(limit: Limit) -> str:
     whose = {"group": "for all together"}.get(limit.per, f"per {limit.per}")
-    allowed = f"{limit.of} allows at most {in_words(limit.on, limit.value)} {whose}"
+    allowed = f"{limit.of} allows at most {amount_in_words(limit.on, limit.value)} {whose}"
     if limit.per in ("job", "node"):
         return allowed
     verb = "used" if limit.on.endswith(" minutes") and not limit.on.startswith("running ") else "in use"
@@ -248,16 +250,16 @@ def _too_much(request: Request, limit: Limit) -> Explanation:
     """Say that no other job's end will help."""
     other = "another account: -A" if limit.of.lower().startswith("account") else "another QOS: -q"
     if limit.on == "walltime":
-        why = f"its walltime of {format_walltime(request.walltime)} is longer than {limit.of} allows ({limit.value})"
+        why = f"its walltime of {request.walltime.in_words()} is longer than {limit.of} allows ({limit.value})"
         return Explanation(why, f"try -t {limit.value}", never=True)
     if limit.on == "jobs":
         return Explanation(f"{limit.of} lets no job start at all", other, never=True)
-    wanted = asked(request, limit.on) or 0
-    much = _in_mebibytes(wanted) if limit.on == "mem" else f"{wanted:.0f}"
+    wanted = amount_requested(request, limit.on) or 0
+    much = memory_as_typed(wanted) if limit.on == "mem" else f"{wanted:.0f}"
     together = limit.per == "group" and limit.of.lower().startswith("account")
     may = f"may use {limit.value} at a time" if together else f"allows {limit.value} {_share(limit)}"
     return Explanation(
-        f"it asks for {in_words(limit.on, much)}, and {limit.of} {may}", _less(limit) or other, never=True
+        f"it asks for {amount_in_words(limit.on, much)}, and {limit.of} {may}", _less(limit) or other, never=True
     )
 
 
@@ -265,13 +267,9 @@ def _share(limit: Limit) -> str:
     return "at a time for all together" if limit.per == "group" else f"per {limit.per}"
 
 
-def _in_mebibytes(size: float) -> str:
-    return f"{size / 1024:g}G" if size % 1024 == 0 else f"{size:.0f}M"
-
-
 def _less(limit: Limit) -> str:
     """Return what to type to ask for what the limit allows, where it allows any."""
-    if not (amount(limit.on, limit.value) or 0):
+    if not (parse_amount(limit.on, limit.value) or 0):
         return ""
     kind = limit.on.partition("gres/gpu")[2].removeprefix(":")
     if limit.on.startswith("gres/gpu"):
@@ -283,7 +281,7 @@ def _less(limit: Limit) -> str:
 # --- how it ended --------------------------------------------------------------------------------------------------
 
 #: causes after which the scheduler may know better: a signal came from it, a crash was a lack of memory
-ASK_THE_SCHEDULER = causes.ASK_THE_SCHEDULER
+ASK_THE_SCHEDULER = exit_causes.ASK_THE_SCHEDULER
 
 
 def ended(
@@ -294,7 +292,7 @@ def ended(
     *,
     user: str = "",
     who: str | None = None,
-    walltime: timedelta | None = None,
+    walltime: Walltime | None = None,
     output: str = "",
     program: str = "jupyterlab",
 ) -> LauncherError:
@@ -305,20 +303,20 @@ def ended(
     is not known. ``walltime``: how long it was allowed to run. ``output``: where its output should go.
     ``program``: what it was for, as in the session's record.
     """
-    end = _End(job, exit_record or {}, status, log, user, who, walltime, output, program)
+    end = _ExitEvidence(job, exit_record or {}, status, log, user, who, walltime, output, program)
     for explained in (end.by_state, end.by_its_own_word, end.cancelled, end.by_the_log, end.failed, end.by_a_signal):
         if (error := explained()) is not None:
             return error
     return JobLost(
-        f"Job {job} is gone, and left no word why.",
+        f"Job {job} is gone, and nothing tells why.",
         why="Neither the scheduler nor the session's directory knows how it ended.",
-        mend=f"see: sacct -j {job.id}",
+        hint=f"see: sacct -j {job.id}",
         log=log,
     )
 
 
 @dataclass(frozen=True)
-class _End:
+class _ExitEvidence:
     """All that is known of a job's end; each method returns the error if it can tell the cause."""
 
     job: JobRef
@@ -327,7 +325,7 @@ class _End:
     log: Sequence[str]
     user: str
     who: str | None
-    walltime: timedelta | None
+    walltime: Walltime | None
     output: str
     program: str
 
@@ -346,51 +344,51 @@ class _End:
     def _error(self, cause: Cause, *, why: str = "", lines: int = 0) -> LauncherError:
         """``lines``: how many of the log's last ones tell something; 0: all that were read."""
         what = f"Job {self.job} {cause.what}{self._which(cause)}."
-        return cause.kind(what, why=why, mend=cause.mend, log=self.log[-lines:])
+        return cause.kind(what, why=why, hint=cause.hint, log=self.log[-lines:])
 
     def _which(self, cause: Cause) -> str:
         """Return what else is known of it: the walltime that was reached, the file that could not be opened."""
-        if cause.kind is JobTimedOut and self.walltime is not None:
-            return f" of {format_walltime(self.walltime)}"
-        return f" ({self.output})" if cause is causes.NO_OUTPUT and self.output else ""
+        if cause.kind is JobTimedOut and self.walltime is not None and not self.walltime.is_unlimited:
+            return f" of {self.walltime.in_words()}"
+        return f" ({self.output})" if cause is exit_causes.NO_OUTPUT and self.output else ""
 
     def by_state(self) -> LauncherError | None:
         """By a state that says more than the job itself can know."""
-        cause = causes.BY_STATE.get(self._state)
+        cause = exit_causes.BY_STATE.get(self._state)
         return self._error(cause, lines=5) if cause else None
 
     def by_its_own_word(self) -> LauncherError | None:
         """By the job script, which has written down why; the log may tell the cause behind that."""
         if self._cause in ("", "stopped"):
             return None
-        cause = causes.BY_SCRIPT.get(self._cause, Cause(JobFailed, causes.LOG))
+        cause = exit_causes.BY_SCRIPT.get(self._cause, Cause(JobFailed, exit_causes.LOG))
         what = f"Job {self.job}: {self._message}" if self._message else f"Job {self.job} failed ({self._cause})."
         code = self.record.get("exit_code")
-        why = causes.of_code(code) if isinstance(code, int) and self._cause == "jupyter-failed" else ""
+        why = exit_causes.exit_code_meaning(code) if isinstance(code, int) and self._cause == "jupyter-failed" else ""
         why = f"Exit code {code}: {why}." if why else ""
-        behind = causes.behind(self.log) if self._cause in causes.MAYBE_IN_THE_LOG else None
+        behind = exit_causes.cause_in_log(self.log) if self._cause in exit_causes.MAYBE_IN_THE_LOG else None
         if behind is not None:
             cause, why = behind[0], f"The log says “{behind[1]}”."
-        return cause.kind(what, why=why, mend=cause.mend, log=self.log)
+        return cause.kind(what, why=why, hint=cause.hint, log=self.log)
 
     def cancelled(self) -> LauncherError | None:
         """By somebody, by name where that is known; a lack of memory may look the same."""
         if self._state is not State.CANCELLED:
             return None
-        if shortage := causes.of_memory(self.log):
+        if shortage := exit_causes.memory_shortage(self.log):
             return self._error(shortage[0], why=f"The log says “{shortage[1]}”.")
-        by, mend = self._by()
-        error = JobCancelled(f"Job {self.job} was cancelled{by}.", mend=mend, log=self.log[-5:])
+        by, hint = self._by()
+        error = JobCancelled(f"Job {self.job} was cancelled{by}.", hint=hint, log=self.log[-5:])
         error.by_user = bool(self.who) and self.who == self.user
         return error
 
     def _by(self) -> tuple[str, str]:
         """Return by whom it was cancelled, and what to do then."""
-        told = self.status.by if self.status else None
-        name = self.who or ("root" if told == "0" else f"user {told}" if told else None)
+        uid_or_name = self.status.by if self.status else None
+        name = self.who or ("root" if uid_or_name == "0" else f"user {uid_or_name}" if uid_or_name else None)
         again = "start again when you like"
         if name is None:
-            reason = slurm_reasons.read(self.status.reason) if self.status and self.status.reason else None
+            reason = pending_reasons.parse_reason(self.status.reason) if self.status and self.status.reason else None
             if reason is not None and reason.never:
                 return f" by the scheduler: {reason.summary}", reason.action
             return ", by whom is not known", again
@@ -404,34 +402,34 @@ class _End:
         """By the last words in its log, where the scheduler says no more than that it failed, or nothing."""
         if self._state is State.COMPLETED:
             return None
-        found = causes.behind(self.log)
+        found = exit_causes.cause_in_log(self.log)
         if found is None and self._state is not State.FAILED:  # else it may be the word on an earlier run
-            found = causes.of_step_daemon(self.log)
+            found = exit_causes.step_daemon_message(self.log)
         return self._error(found[0], why=f"The log says “{found[1]}”.") if found else None
 
     def failed(self) -> LauncherError | None:
         """By the scheduler's exit code, signal and reason."""
         if self._state is State.COMPLETED:
             before = "the notebook was run" if self.program == "notebook" else "JupyterLab could be used"
-            return self._error(Cause(JobFailed, causes.LOG, f"ended by itself before {before}"))
+            return self._error(Cause(JobFailed, exit_causes.LOG, f"ended by itself before {before}"))
         if self._state is not State.FAILED or self.status is None:
             return None
-        sentence, code, number = causes.of_script(self.log), self.status.exit_code, self._signal()
-        if code == causes.EXIT_UNUSABLE or sentence:
+        sentence, code, number = exit_causes.script_message(self.log), self.status.exit_code, self._signal()
+        if code == exit_causes.EXIT_UNUSABLE or sentence:
             why = sentence or "It ended with exit code 73, which its script keeps for that."
-            return self._error(causes.UNUSABLE, why=why)
-        if number == causes.NO_OUTPUT_SIGNAL:
-            return self._error(causes.NO_OUTPUT)
+            return self._error(exit_causes.UNUSABLE, why=why)
+        if number == exit_causes.NO_OUTPUT_SIGNAL:
+            return self._error(exit_causes.NO_OUTPUT)
         if number:
-            what, meaning = f"failed (signal {causes.signal_name(number)})", causes.of_signal(number)
+            what, meaning = f"failed (signal {exit_causes.signal_name(number)})", exit_causes.signal_meaning(number)
         elif code:
-            what, meaning = f"failed with exit code {code}", causes.of_code(code)
-        elif cause := causes.BY_REASON.get((self.status.reason or "").partition(":")[0]):
+            what, meaning = f"failed with exit code {code}", exit_causes.exit_code_meaning(code)
+        elif cause := exit_causes.BY_REASON.get((self.status.reason or "").partition(":")[0]):
             return self._error(cause)
         else:
             what, meaning = "failed", ""
         why = f"{meaning[0].upper()}{meaning[1:]}." if meaning else ""
-        return self._error(Cause(JobFailed, causes.LOG, what), why=why)
+        return self._error(Cause(JobFailed, exit_causes.LOG, what), why=why)
 
     def _signal(self) -> int | None:
         """Return the signal that ended it: of the history, or of squeue's reason ``RaisedSignal:9(Killed)``."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from notebook_launcher.core.request import Request, format_walltime
-from notebook_launcher.diagnosis.requirements import as_flag, least_nodes, least_walltime, most_nodes
-from notebook_launcher.schedulers.cluster_info import UNLIMITED, Evidence, Partition
+from notebook_launcher.core.quantities import counted
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis.requirements import least_nodes, least_walltime, most_nodes
+from notebook_launcher.schedulers.cluster_info import Evidence, Partition
 
 MOST_OTHERS = 2  # of several partitions that would do, so many are named
 
@@ -26,19 +27,19 @@ class Obstacle:
         return f"{self.asks} {self.allows}"
 
 
-def names(evidence: Evidence) -> tuple[str, ...]:
+def partition_names(evidence: Evidence) -> tuple[str, ...]:
     """Return the partitions in which the job may start, by the scheduler or else as asked for; none where unknown."""
-    asked = evidence.request.flags.get("partition") if evidence.request else None
-    found = [name.strip() for name in (evidence.partition or asked or "").split(",")]
+    requested = evidence.request.flags.get("partition") if evidence.request else None
+    found = [name.strip() for name in (evidence.partition or requested or "").split(",")]
     if not any(found):
         found = [partition.name for partition in evidence.partitions or () if partition.is_default]
     return tuple(name for name in found if name)
 
 
-def places(evidence: Evidence) -> tuple[Partition, ...] | None:
+def known_partitions(evidence: Evidence) -> tuple[Partition, ...] | None:
     """Return what is known of these partitions; ``None`` where not all of them are known."""
     known = {partition.name: partition for partition in evidence.partitions or ()}
-    wanted = names(evidence)
+    wanted = partition_names(evidence)
     return tuple(known[name] for name in wanted) if wanted and known.keys() >= set(wanted) else None
 
 
@@ -47,26 +48,26 @@ def too_long(request: Request, partition: Partition) -> Obstacle | None:
     walltime = least_walltime(request)
     if walltime is None or partition.walltime is None or walltime <= partition.walltime:
         return None
-    allowed = as_flag(partition.walltime)
-    if walltime == UNLIMITED:
+    allowed = partition.walltime.as_typed()
+    if walltime.is_unlimited:
         return Obstacle(
             "its walltime has no limit, and", f"partition {partition.name} allows {allowed}", f"-t {allowed}"
         )
-    asks = f"its walltime of {format_walltime(walltime)} is longer than"
+    asks = f"its walltime of {walltime.in_words()} is longer than"
     return Obstacle(asks, f"partition {partition.name} allows ({allowed})", f"-t {allowed}")
 
 
 def wrong_size(request: Request, partition: Partition) -> Obstacle | None:
     """Return what to say where the partition does not take jobs of as many, or as few, nodes."""
     least, most, name = least_nodes(request), most_nodes(request), f"partition {partition.name}"
-    asks = f"it asks for {least} node{'' if least == 1 else 's'}, and"
+    asks = f"it asks for {counted(least, 'node')}, and"
     if partition.max_nodes is not None and least > partition.max_nodes:
         return Obstacle(asks, f"{name} allows {partition.max_nodes} at most", f"-N {partition.max_nodes}")
     # none at all tells nothing: nodes may come when they are needed
     if partition.nodes and least > partition.nodes:
         return Obstacle(asks, f"{name} has {partition.nodes}", f"-N {partition.nodes}")
     if partition.min_nodes is not None and most is not None and most < partition.min_nodes:
-        asks = f"it asks for {most} node{'' if most == 1 else 's'} at most, and"
+        asks = f"it asks for {counted(most, 'node')} at most, and"
         return Obstacle(asks, f"{name} is for {partition.min_nodes} or more", f"-N {partition.min_nodes}")
     return None
 
@@ -90,7 +91,7 @@ def may_use(own: str | None, allowed: frozenset[str] | None, denied: frozenset[s
     return not own or (own not in denied and (allowed is None or own in allowed))
 
 
-def elsewhere(evidence: Evidence) -> Sequence[str]:
+def other_partitions(evidence: Evidence) -> Sequence[str]:
     """Return other partitions that are up, long and large enough, and open to the request's account and QOS.
 
     None where that depends on what is not known here: on GPUs, features, or named nodes.
@@ -98,7 +99,7 @@ def elsewhere(evidence: Evidence) -> Sequence[str]:
     request = evidence.request
     if request is None or request.gpus or request.flags.keys() & {"constraint", "nodelist", "reservation", "gres"}:
         return ()
-    own = names(evidence)
+    own = partition_names(evidence)
     found = [
         partition.name
         for partition in evidence.partitions or ()

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
 
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.request import GPU_FLAGS, Request, parse_gres, parse_walltime
-from notebook_launcher.schedulers.cluster_info import UNLIMITED, Limit
+from notebook_launcher.core.request import GPU_FLAGS, Request, parse_gres
+from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.schedulers.cluster_info import Limit
 
 _MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 _THOUSANDS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
@@ -23,7 +23,7 @@ _PER_TASK = frozenset({"gpus-per-task", "tres-per-task"})
 # --- what is asked for ---------------------------------------------------------------------------------------------
 
 
-def asked(request: Request, on: str) -> float | None:
+def amount_requested(request: Request, on: str) -> float | None:
     """Return how much of something a request asks for at least; ``None`` where that cannot be told.
 
     ``on`` as in ``Limit.on``. Memory in MiB, the walltime in seconds, the rest by count.
@@ -44,13 +44,13 @@ def asked(request: Request, on: str) -> float | None:
     return None
 
 
-def least_walltime(request: Request) -> timedelta | None:
-    """Return the shortest walltime that the request is content with; ``UNLIMITED`` where it asks for no limit."""
+def least_walltime(request: Request) -> Walltime | None:
+    """Return the shortest walltime that the request is content with; ``None``: its ``--time-min`` is no walltime."""
     minimum = request.flags.get("time-min")
     if not minimum:
-        return request.walltime or UNLIMITED
+        return request.walltime
     try:
-        return parse_walltime(minimum) or UNLIMITED
+        return Walltime.parse(minimum)
     except UsageError:
         return None
 
@@ -113,12 +113,12 @@ def _gpus_in(request: Request, flag: str, kind: str | None) -> int:
 
 def _memory(request: Request) -> float | None:
     flags = request.flags
-    if size := amount("mem", flags.get("mem") or ""):
+    if size := parse_amount("mem", flags.get("mem") or ""):
         return size * least_nodes(request)
-    if size := amount("mem", flags.get("mem-per-cpu") or ""):
+    if size := parse_amount("mem", flags.get("mem-per-cpu") or ""):
         cores = _cores(request)
         return size * cores if cores is not None else None
-    if size := amount("mem", flags.get("mem-per-gpu") or ""):
+    if size := parse_amount("mem", flags.get("mem-per-gpu") or ""):
         return size * (_gpus(request, None) or 0)
     return None
 
@@ -126,14 +126,14 @@ def _memory(request: Request) -> float | None:
 # --- what is allowed -----------------------------------------------------------------------------------------------
 
 
-def amount(on: str, text: str) -> float | None:
-    """Read a limit's value as the scheduler writes it, in the unit of ``asked``; ``None`` for what is none."""
+def parse_amount(on: str, text: str) -> float | None:
+    """Read a limit's value as the scheduler writes it, in the unit of ``amount_requested``; ``None`` otherwise."""
     if on == "walltime":
         try:
-            walltime = parse_walltime(text)
+            walltime = Walltime.parse(text)
         except UsageError:
             return None
-        return walltime.total_seconds() if walltime else None
+        return None if walltime.is_unlimited else walltime.total_seconds()
     match = re.fullmatch(r"\s*(\d{1,15})(?:\.\d+)?([KMGTP]?)[BNCbnc]?\s*", text.upper(), re.A)
     units = _MEBIBYTES if on == "mem" else _THOUSANDS
     return int(match[1]) * units[match[2]] if match else None
@@ -149,22 +149,14 @@ def is_beyond(request: Request, limit: Limit) -> bool:
         return False
     if limit.per == "node":  # on how many nodes it will be is the scheduler's choice
         return False
-    wanted, allowed = asked(request, limit.on), amount(limit.on, limit.value)
+    wanted, allowed = amount_requested(request, limit.on), parse_amount(limit.on, limit.value)
     return wanted is not None and allowed is not None and wanted > allowed
 
 
 # --- in words ------------------------------------------------------------------------------------------------------
 
 
-def as_flag(walltime: timedelta) -> str:
-    """Return a walltime as it is typed: ``1:00:00``, ``2-00:00:00``."""
-    seconds = int(walltime.total_seconds())
-    days, hours, minutes = seconds // 86400, seconds % 86400 // 3600, seconds % 3600 // 60
-    clock = f"{minutes:02}:{seconds % 60:02}"
-    return f"{days}-{hours:02}:{clock}" if days else f"{hours}:{clock}"
-
-
-def in_words(on: str, value: str) -> str:
+def amount_in_words(on: str, value: str) -> str:
     """Return an amount as people say it: ``2 GPUs``, ``5G of memory``, ``600 CPU minutes``."""
     if on == "walltime":
         return f"a walltime of {value}"

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.diagnosis.partition_fit import may_use
-from notebook_launcher.diagnosis.requirements import amount, asked, in_words
+from notebook_launcher.diagnosis.requirements import amount_in_words, amount_requested, parse_amount
 from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
 
 _FOR = {"user": "for you", "account": "for your account", "group": "for all who share it"}
 
 
 @dataclass(frozen=True)
-class Rules:
+class StartConstraints:
     """The rules as far as they were told.
 
     ``limits``: returns those that a request counts on, ``None`` where they were not told. ``account`` and ``qos``: what
@@ -29,7 +29,7 @@ class Rules:
 
     def never(self, request: Request, partition: str | None) -> explain.Explanation | None:
         """Return why a request can never start in a partition (``None``: the one it names), by what was read."""
-        return explain.beyond(request, Evidence(request, partition, self.partitions, self.limits(request)))
+        return explain.never_starts(request, Evidence(request, partition, self.partitions, self.limits(request)))
 
     def held_up(self, request: Request, partition: str | None) -> str:
         """Return a sentence on what keeps a request waiting for longer than a test says; empty where nothing does."""
@@ -56,11 +56,11 @@ class Rules:
 
     def _used_up(self, request: Request) -> str:
         for limit in self.limits(request) or ():
-            wanted, allowed = asked(request, limit.on), amount(limit.on, limit.value)
-            used = amount(limit.on, limit.used) if limit.used is not None else None
+            wanted, allowed = amount_requested(request, limit.on), parse_amount(limit.on, limit.value)
+            used = parse_amount(limit.on, limit.used) if limit.used is not None else None
             if limit.on == "walltime" or not wanted or allowed is None or used is None or used + wanted <= allowed:
                 continue
             whose, are = _FOR.get(limit.per, ""), "is" if limit.used == "1" else "are"
-            allows = f"{limit.of} allows {in_words(limit.on, limit.value)} {whose}"
+            allows = f"{limit.of} allows {amount_in_words(limit.on, limit.value)} {whose}"
             return f"{allows[0].upper()}{allows[1:]}, and {limit.used} {are} in use: it waits until that is less."
         return ""

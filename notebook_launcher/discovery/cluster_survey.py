@@ -1,4 +1,4 @@
-"""What a cluster tells of itself: the parts that ``survey.sh`` printed, read as data. Pure.
+"""What a cluster reports of itself: the parts that ``survey.sh`` printed, read as data. Pure.
 
 All of it is foreign text. What becomes a value has the form of one, or is left out; what could not be read is ``None``,
 which is not the same as none.
@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.request import parse_walltime
 from notebook_launcher.core.text import printable
-from notebook_launcher.schedulers.slurm.cluster_info import SlurmOutlook
+from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 from notebook_launcher.schedulers.slurm.limits import pairs
 
 # what a partition, an account, a cluster or a type of GPU may be called: Slurm allows more, and no site uses it
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,127}")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/-]{0,127}")
 _GPUS = re.compile(r"(?:^|,)gpu(?::(?P<type>[^:,()=]+))?:(?P<count>\d{1,4})(?=,|$)", re.A)
-_SAID = 200  # characters of what a command said
+_MESSAGE_LENGTH = 200  # characters of what a command said
 
 #: the commands behind the parts, as a user would type them
 COMMANDS = {
@@ -80,22 +80,22 @@ _ADMINISTRATORS = frozenset(
 
 
 @dataclass(frozen=True)
-class Part:
-    """What one command told. ``code``: its exit code; ``None`` where it was not begun, or did not come to its end."""
+class SurveyPart:
+    """What one command reported. ``code``: its exit code; ``None`` where it was not begun, or did not end."""
 
     name: str
     code: int | None = None
     lines: tuple[str, ...] = ()
-    said: str = ""
+    message: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether it told what it was asked."""
+        """Whether it reported anything."""
         return self.code == 0
 
     @property
     def why_not(self) -> str:
-        """Why it told nothing, in words."""
+        """Why it reported nothing, as text."""
         command = COMMANDS.get(self.name, self.name)
         if self.code is None:
             return f"{command}: there was no time left for it"
@@ -103,11 +103,11 @@ class Part:
             return f"{command} took too long"
         if self.code == 127:
             return f"there is no {command.split()[0]}"
-        said = one_line(self.said or " ".join(self.lines))
-        return f"{command} said: {said}" if said else f"{command} ended with exit code {self.code}"
+        message = one_line(self.message or " ".join(self.lines))
+        return f"{command} said: {message}" if message else f"{command} ended with exit code {self.code}"
 
 
-def read_parts(text: str) -> dict[str, Part]:
+def read_parts(text: str) -> dict[str, SurveyPart]:
     """Return what ``survey.sh`` printed, by part; nothing where it was not that script that answered."""
     # the script ends its lines by \n; what else splitlines() takes for an end may stand in what a command printed
     lines = iter(text.split("\n"))
@@ -124,9 +124,9 @@ def read_parts(text: str) -> dict[str, Part]:
     return {name: _part(name, lines) for name, lines in parts.items()}
 
 
-def _part(name: str, lines: Sequence[str]) -> Part:
+def _part(name: str, lines: Sequence[str]) -> SurveyPart:
     codes = [int(line[5:]) for line in lines if re.fullmatch(r"code \d{1,3}", line, re.A)]
-    return Part(
+    return SurveyPart(
         name,
         codes[-1] if codes else None,
         tuple(line[1:] for line in lines if line.startswith("|")),
@@ -134,7 +134,7 @@ def _part(name: str, lines: Sequence[str]) -> Part:
     )
 
 
-def one_line(text: str, most: int = _SAID) -> str:
+def one_line(text: str, most: int = _MESSAGE_LENGTH) -> str:
     """Return foreign text as one line that can stand in a comment or on a terminal."""
     line = " ".join(printable(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
@@ -149,11 +149,11 @@ def is_name(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class PartitionSeen:
+class SurveyedPartition:
     """One partition. ``gpus``: of one node, by type (``""`` where none is named); ``gpu_nodes``: how many have any.
 
     ``longest`` and ``usual``: the walltime that is allowed, and that without ``--time``, as sbatch takes them; ``None``
-    without a limit, or where it was not told. ``accounts`` and ``groups``: those allowed, ``None``: all.
+    without a limit, or where it was not reported. ``accounts`` and ``groups``: those allowed, ``None``: all.
     """
 
     name: str
@@ -194,20 +194,20 @@ class Software:
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What a login node told on a day. ``None``: not read; ``parts`` tell why.
+class ClusterSurvey:
+    """What a login node reported on a day. ``None``: not read; ``parts`` say why.
 
     ``cluster``: Slurm's name for it; ``other``: whether it is another one than the login node's own, as with ``-M``.
     ``strange``: names that are none, left out.
     """
 
     day: date
-    parts: Mapping[str, Part]
+    parts: Mapping[str, SurveyPart]
     other: bool = False
     hostname: str | None = None
     version: str | None = None
     cluster: str | None = None
-    partitions: tuple[PartitionSeen, ...] | None = None
+    partitions: tuple[SurveyedPartition, ...] | None = None
     accounts: tuple[str, ...] | None = None
     default_account: str | None = None
     clusters: tuple[str, ...] | None = None
@@ -220,19 +220,19 @@ class Survey:
     strange: int = 0
 
     def why_not(self, *names: str) -> str:
-        """Why the first of these parts that failed told nothing."""
+        """Why the first of these parts that failed reported nothing."""
         failed = [part.why_not for name in names if not (part := self.part(name)).ok]
-        return failed[0] if failed else f"{COMMANDS.get(names[0], names[0])} told nothing"
+        return failed[0] if failed else f"{COMMANDS.get(names[0], names[0])} reported nothing"
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> SurveyPart:
         """Return a part, an empty one where it did not come to it."""
-        return self.parts.get(name, Part(name))
+        return self.parts.get(name, SurveyPart(name))
 
 
-def read_survey(text: str, day: date, other: str | None = None) -> Survey:
-    """Return what ``survey.sh login`` told. ``other``: the other cluster that it was asked for, if any."""
+def read_survey(text: str, day: date, other: str | None = None) -> ClusterSurvey:
+    """Return what ``survey.sh login`` reported. ``other``: the other cluster that it was asked for, if any."""
     parts = read_parts(text)
-    read = Survey(day, parts, other=other is not None)
+    read = ClusterSurvey(day, parts, other=other is not None)
     config = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in _lines(read, "config"))}
     cluster = other or _first_name([config.get("ClusterName", "")])
     accounts, default, strange = _accounts(read, cluster)
@@ -259,12 +259,12 @@ def read_survey(text: str, day: date, other: str | None = None) -> Survey:
 
 
 def read_node(text: str) -> Software | None:
-    """Return what ``survey.sh node`` told, ``None`` for no answer."""
+    """Return what ``survey.sh node`` reported, ``None`` for no answer."""
     parts = read_parts(text)
     return _software(parts) if parts else None
 
 
-def _lines(survey: Survey, name: str) -> tuple[str, ...]:
+def _lines(survey: ClusterSurvey, name: str) -> tuple[str, ...]:
     part = survey.part(name)
     return part.lines if part.ok else ()
 
@@ -277,17 +277,17 @@ def _first_name(lines: Iterable[str]) -> str | None:
     return next(iter(_names(lines)), None)
 
 
-def _hostname(survey: Survey) -> str | None:
-    """Return the login node's own name, in full where that is told."""
+def _hostname(survey: ClusterSurvey) -> str | None:
+    """Return the login node's own name, in full where that is known."""
     name, full = _first_name(_lines(survey, "hostname")), _first_name(_lines(survey, "hostname_f"))
     return full if name and full and full.startswith(f"{name.partition('.')[0]}.") else name
 
 
-def _names(words: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(word for line in words if is_name(word := line.strip())))
+def _names(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(word for line in texts if is_name(word := line.strip())))
 
 
-def _version(survey: Survey) -> str | None:
+def _version(survey: ClusterSurvey) -> str | None:
     match = re.search(r"\b(\d{2}\.\d{2}[\w.-]{0,16})", " ".join(_lines(survey, "version")), re.A)
     return match[1] if match else None
 
@@ -295,8 +295,8 @@ def _version(survey: Survey) -> str | None:
 # --- accounts ---------------------------------------------------------------------------------------------------
 
 
-def _accounts(survey: Survey, cluster: str | None) -> tuple[tuple[str, ...] | None, str | None, int]:
-    """Return the user's accounts on this cluster, the one that is meant without ``-A``, and how many are no names."""
+def _accounts(survey: ClusterSurvey, cluster: str | None) -> tuple[tuple[str, ...] | None, str | None, int]:
+    """Return the user's accounts on this cluster, the default account, and how many are no names."""
     if not survey.part("associations").ok:
         return None, None, 0
     rows = [line.split("|") for line in _lines(survey, "associations") if line.count("|") == 4]
@@ -310,24 +310,24 @@ def _accounts(survey: Survey, cluster: str | None) -> tuple[tuple[str, ...] | No
 # --- partitions --------------------------------------------------------------------------------------------------
 
 
-def _partitions(survey: Survey) -> tuple[tuple[PartitionSeen, ...] | None, int]:
+def _partitions(survey: ClusterSurvey) -> tuple[tuple[SurveyedPartition, ...] | None, int]:
     """Return the partitions as both commands tell of them, and how many are called as none can be."""
-    seen: dict[str, PartitionSeen] = {}
+    seen: dict[str, SurveyedPartition] = {}
     strange: set[str] = set()
     for line in _lines(survey, "sinfo"):
         fields = line.split("|")
         if len(fields) == 10 and is_name(fields[0]):
-            seen[fields[0]] = _with_nodes(seen.get(fields[0]) or PartitionSeen(fields[0]), fields)
+            seen[fields[0]] = _with_nodes(seen.get(fields[0]) or SurveyedPartition(fields[0]), fields)
         elif len(fields) == 10:
             strange.add(fields[0])
-    told = Answer(0, "\n".join(_lines(survey, "partitions")))
-    times = {record.get("PartitionName"): record for record in map(pairs, told.stdout.splitlines())}
-    for partition in SlurmOutlook().read_partitions(told) or ():
+    answer = CommandResult(0, "\n".join(_lines(survey, "partitions")))
+    times = {record.get("PartitionName"): record for record in map(pairs, answer.stdout.splitlines())}
+    for partition in SlurmClusterInfo().read_partitions(answer) or ():
         if not is_name(partition.name):
             strange.add(partition.name)
             continue
         record = times.get(partition.name, {})
-        before = seen.get(partition.name) or PartitionSeen(partition.name, nodes=partition.nodes or 0)
+        before = seen.get(partition.name) or SurveyedPartition(partition.name, nodes=partition.nodes or 0)
         seen[partition.name] = replace(
             before,
             is_default=partition.is_default,
@@ -350,7 +350,7 @@ def _partitions(survey: Survey) -> tuple[tuple[PartitionSeen, ...] | None, int]:
     return tuple(seen.values()) or None, len(strange)
 
 
-def _with_nodes(partition: PartitionSeen, fields: Sequence[str]) -> PartitionSeen:
+def _with_nodes(partition: SurveyedPartition, fields: Sequence[str]) -> SurveyedPartition:
     """Add a line of sinfo, which stands for nodes that have the same."""
     _, marked, state, longest, count, _, gres, features, _, _ = fields
     nodes = int(count) if re.fullmatch(r"\d{1,6}", count, re.A) else 0
@@ -379,7 +379,7 @@ def _gpus(gres: str) -> dict[str, int]:
 
 def _walltime(text: str) -> str | None:
     try:
-        return text if parse_walltime(text) else None
+        return None if Walltime.parse(text).is_unlimited else text
     except (UsageError, OverflowError):
         return None
 
@@ -387,9 +387,9 @@ def _walltime(text: str) -> str | None:
 # --- software ----------------------------------------------------------------------------------------------------
 
 
-def _software(parts: Mapping[str, Part]) -> Software:
+def _software(parts: Mapping[str, SurveyPart]) -> Software:
     def lines(name: str) -> tuple[str, ...]:
-        part = parts.get(name, Part(name))
+        part = parts.get(name, SurveyPart(name))
         return part.lines if part.ok else ()
 
     found = [path.rpartition("/")[2] for path in lines("runtimes")]
@@ -422,7 +422,7 @@ def _gpu_names(lines: Iterable[str]) -> Iterable[str]:
             yield one_line(match[1], 60)
 
 
-def _quota(survey: Survey) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _quota(survey: ClusterSurvey) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the command that surely tells a quota, and other programs that may be for it."""
     paths = _lines(survey, "quota_commands")
     names = _names(path.rpartition("/")[2] for path in paths)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from notebook_launcher.core.events.launch import Checked
-from notebook_launcher.discovery.cluster_survey import Survey, one_line
-from notebook_launcher.discovery.profile_text import Choice, Draft, Probed, Spelling, gpu_types
+from notebook_launcher.core.events import CheckResult
+from notebook_launcher.discovery.cluster_survey import ClusterSurvey, one_line
+from notebook_launcher.discovery.profile_draft import Choice, Draft, ProbeResult, Spelling, gpu_types
 
-_LOOK = "look at the profile"
+_CHECK_PROFILE = "look at the profile"
 
 
-def findings(draft: Draft) -> Iterator[Checked]:
+def findings(draft: Draft) -> Iterator[CheckResult]:
     """Yield a check for each thing that a profile should know."""
     survey = draft.survey
     yield _scheduler(survey)
@@ -23,114 +23,118 @@ def findings(draft: Draft) -> Iterator[Checked]:
     yield _images(survey)
     yield _modules(survey)
     if survey.home:
-        yield Checked("home", "ok", survey.home)
+        yield CheckResult("home", "ok", survey.home)
     else:
         yield _unknown("home", survey, "home")
     if survey.quota:
-        yield Checked("quota", "ok", " ".join(survey.quota))
+        yield CheckResult("quota", "ok", " ".join(survey.quota))
     else:
         others = ", ".join(survey.quota_candidates)
-        yield Checked("quota", "unknown", f"not tried: {others}" if others else "no command was found that tells it")
+        yield CheckResult(
+            "quota", "unknown", f"not tried: {others}" if others else "no command was found that reports it"
+        )
     if survey.strange:
         found = f"{survey.strange} names that no partition or account can have were left out"
-        yield Checked("names", "warning", found, "look at: sinfo; sacctmgr show assoc")
+        yield CheckResult("names", "warning", found, "look at: sinfo; sacctmgr show assoc")
 
 
-def accepted(what: str, spelling: Spelling | None, said: str, refused: bool) -> Checked:
+def accepted(what: str, spelling: Spelling | None, message: str, refused: bool) -> CheckResult:
     """Return the scheduler's word on a sample of what the profile asks for."""
-    asked = f"--{spelling.flag}={spelling.value().format(count=1)}" if spelling else "a short job"
-    if not said:
-        return Checked(what, "ok", f"sbatch --test-only takes {asked}")
-    return Checked(what, "warning" if refused else "unknown", f"{asked}: {one_line(said)}", _LOOK)
+    requested = f"--{spelling.flag}={spelling.value().format(count=1)}" if spelling else "a short job"
+    if not message:
+        return CheckResult(what, "ok", f"sbatch --test-only takes {requested}")
+    return CheckResult(what, "warning" if refused else "unknown", f"{requested}: {one_line(message)}", _CHECK_PROFILE)
 
 
-def probe_findings(probed: Probed, draft: Draft) -> Iterator[Checked]:
+def probe_findings(probed: ProbeResult, draft: Draft) -> Iterator[CheckResult]:
     """Yield what a job found out about the compute nodes."""
-    if probed.stream:
-        yield Checked("way to the node", "ok", f"{probed.stream}, to {probed.node}")
+    if probed.route:
+        yield CheckResult("route to the node", "ok", f"{probed.route}, to {probed.node}")
     else:
-        yield Checked(
-            "way to the node",
+        yield CheckResult(
+            "route to the node",
             "fault",
             f"none of those tried leads to {probed.node}",
-            "launch with --stream job-sshd, and see whether that one does",
+            "launch with --route job-sshd, and see whether that one does",
         )
     node = probed.software
     if node is None:
-        yield Checked("node", "unknown", f"{probed.node} did not tell what is there")
+        yield CheckResult("node", "unknown", f"{probed.node} did not report its software")
         return
     login = draft.survey.software.machine
     same = node.machine == login
-    yield Checked(
+    yield CheckResult(
         "node",
         "ok" if same else "warning",
         f"{probed.node}: {node.machine}",
         "" if same else f"the login node is {login}: images and environments must be made for {node.machine}",
     )
-    yield Checked(
+    yield CheckResult(
         "node: containers",
         "ok" if node.runtimes else "warning",
         ", ".join(node.runtimes) or "none",
-        "" if node.runtimes else "a module may bring one; or use modules, conda or a virtual environment",
+        "" if node.runtimes else "a module may provide one; or use modules, conda or a virtual environment",
     )
-    yield Checked(
+    yield CheckResult(
         "node: JupyterLab",
         "ok" if node.has_jupyter else "warning",
         "jupyter-lab is on PATH" if node.has_jupyter else "not on PATH",
-        "" if node.has_jupyter else "an environment has to bring it: see [environments] in the profile",
+        "" if node.has_jupyter else "an environment has to provide it: see [environments] in the profile",
     )
     if node.gpus:
-        yield Checked("node: GPUs", "ok", ", ".join(node.gpus))
+        yield CheckResult("node: GPUs", "ok", ", ".join(node.gpus))
 
 
-def _scheduler(survey: Survey) -> Checked:
+def _scheduler(survey: ClusterSurvey) -> CheckResult:
     if survey.version:
-        return Checked("scheduler", "ok", f"Slurm {survey.version}" + (f", {survey.cluster}" if survey.cluster else ""))
+        return CheckResult(
+            "scheduler", "ok", f"Slurm {survey.version}" + (f", {survey.cluster}" if survey.cluster else "")
+        )
     if survey.has_lsf:
-        return Checked("scheduler", "warning", "LSF (bsub)", "of LSF nothing more is read: fill in the profile")
+        return CheckResult("scheduler", "warning", "LSF (bsub)", "of LSF nothing more is read: fill in the profile")
     return _unknown("scheduler", survey, "version")
 
 
-def _partitions(survey: Survey) -> Checked:
+def _partitions(survey: ClusterSurvey) -> CheckResult:
     if survey.partitions is None:
         return _unknown("partitions", survey, "sinfo", "partitions")
     names = ", ".join(partition.name for partition in survey.partitions[:12])
     if not survey.part("partitions").ok:
-        return Checked(
+        return CheckResult(
             "partitions", "warning", f"{names}; {survey.why_not('partitions')}", "who may use which is not known"
         )
-    return Checked("partitions", "ok", names)
+    return CheckResult("partitions", "ok", names)
 
 
-def _gpus(draft: Draft) -> Checked:
+def _gpus(draft: Draft) -> CheckResult:
     choice = draft.gpu_partition
     kinds = ", ".join(gpu_types(draft))
     if choice.value:
-        return Checked("GPUs", "ok", f"{kinds or 'of no named type'}; partition {choice.value} ({choice.why})")
+        return CheckResult("GPUs", "ok", f"{kinds or 'of no named type'}; partition {choice.value} ({choice.why})")
     if choice.candidates:
         return _chosen("GPUs", choice, "take away the # before one in [gpu.flags]")
-    return Checked("GPUs", "unknown" if draft.survey.partitions is None else "ok", choice.why)
+    return CheckResult("GPUs", "unknown" if draft.survey.partitions is None else "ok", choice.why)
 
 
-def _chosen(what: str, choice: Choice, mend: str) -> Checked:
+def _chosen(what: str, choice: Choice, hint: str) -> CheckResult:
     others = f"; also {', '.join(choice.candidates[:8])}" if choice.candidates else ""
     if choice.value:
-        return Checked(what, "ok", f"{choice.value} ({choice.why}){others}")
-    return Checked(what, "warning" if choice.candidates else "unknown", f"{choice.why}{others}", mend)
+        return CheckResult(what, "ok", f"{choice.value} ({choice.why}){others}")
+    return CheckResult(what, "warning" if choice.candidates else "unknown", f"{choice.why}{others}", hint)
 
 
-def _clusters(survey: Survey) -> Checked:
+def _clusters(survey: ClusterSurvey) -> CheckResult:
     if survey.clusters is None:
         return _unknown("accounting", survey, "clusters")
     others = [name for name in survey.clusters if name != survey.cluster]
-    return Checked("accounting", "ok", f"yes; other clusters: {', '.join(others)}" if others else "yes")
+    return CheckResult("accounting", "ok", f"yes; other clusters: {', '.join(others)}" if others else "yes")
 
 
-def _images(survey: Survey) -> Checked:
+def _images(survey: ClusterSurvey) -> CheckResult:
     found = survey.software.runtimes
     if found:
-        return Checked("container command", "ok", f"{', '.join(found)} on the login node")
-    return Checked(
+        return CheckResult("container command", "ok", f"{', '.join(found)} on the login node")
+    return CheckResult(
         "container command",
         "unknown",
         "none on the login node; compute nodes may have one",
@@ -138,16 +142,16 @@ def _images(survey: Survey) -> Checked:
     )
 
 
-def _modules(survey: Survey) -> Checked:
+def _modules(survey: ClusterSurvey) -> CheckResult:
     software = survey.software
     if software.module_system is None:
-        return Checked("modules", "ok", "none here")
+        return CheckResult("modules", "ok", "none here")
     if not survey.part("modules").ok:
         return _unknown("modules", survey, "modules")
-    return Checked(
+    return CheckResult(
         "modules", "ok", f"{software.module_system}; {len(software.modules) + len(software.hidden)} of interest"
     )
 
 
-def _unknown(what: str, survey: Survey, *names: str) -> Checked:
-    return Checked(what, "unknown", f"not read: {survey.why_not(*names)}", _LOOK)
+def _unknown(what: str, survey: ClusterSurvey, *names: str) -> CheckResult:
+    return CheckResult(what, "unknown", f"not read: {survey.why_not(*names)}", _CHECK_PROFILE)

@@ -1,4 +1,4 @@
-"""The story of ``init``: log in, read what an unknown cluster tells of itself, and keep a profile that says so."""
+"""``init``: log in to an unknown cluster, read what it reports about itself, and write a profile of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from notebook_launcher.core import local_state as state
+from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import (
     ConnectionLost,
     HostCommandFailed,
@@ -24,40 +24,38 @@ from notebook_launcher.core.errors import (
     SchedulerMissing,
     UsageError,
 )
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
-from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
-from notebook_launcher.discovery.cluster_survey import Software, Survey, is_name, read_node, read_survey
+from notebook_launcher.core.view import View
+from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, is_name, read_node, read_survey
 from notebook_launcher.discovery.findings import accepted, findings, probe_findings
-from notebook_launcher.discovery.profile_text import (
-    COMMON,
+from notebook_launcher.discovery.profile_draft import (
     Choice,
     Draft,
     Login,
-    Probed,
+    ProbeResult,
     Spelling,
     choose_account,
     choose_gpu_partition,
     choose_partition,
-    next_step,
-    profile_text,
     sample_flags,
 )
+from notebook_launcher.discovery.profile_text import COMMON_LOGIN_NAMES, next_step, profile_text
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.ssh_config import Destination
-from notebook_launcher.jobs.cancel import end_after, end_job
-from notebook_launcher.jobs.evidence import ask
+from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
+from notebook_launcher.jobs.evidence import run_query
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Place, Plan
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder
-from notebook_launcher.session.connect import open_stage
-from notebook_launcher.session.context import Access, Stage, View, job_of
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Access, Context, job_of
 from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.supervision.until_started import await_start
-from notebook_launcher.tunnel.routes import MEMORY, STREAMS, Crossing, Node
+from notebook_launcher.tunnel.routes import LAST_ROUTES, ROUTES, JobNode, NodeTarget
 
 READ_WITHIN = 90.0  # seconds for all that is read at once; the script itself begins nothing new after 70
 _ASKED = 3  # times at most
@@ -66,7 +64,7 @@ Probing = Literal["ask", "no", "cpu", "gpu"]
 
 
 @dataclass(frozen=True)
-class Wish:
+class InitRequest:
     """What the user wants to have read. ``login``: the login node, ``None``: this machine. ``cluster``: as with ``-M``.
 
     ``probe``: whether a short job may find out what only a job can. ``command``: as it was typed, for the profile.
@@ -82,47 +80,47 @@ class Wish:
     command: str = "launch-notebook init"
 
 
-def initialise(wish: Wish, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Read a cluster, write a profile of it, and with a probe complete that.
 
     Raises ``UsageError`` or ``ProfileError`` where there is such a profile already, what opening the host raises, and
     ``SchedulerMissing``. What the probe raises leaves the profile as it was without one.
     """
-    place = _place(wish)
-    if wish.cluster and not is_name(wish.cluster):
-        raise UsageError(f"“{wish.cluster}” is not the name of a cluster.")
-    path = _path(wish, place)
-    with _room_for(path, wish, prompts), open_stage(place, view, prompts, interrupts) as stage:
-        draft = _read(wish, path.stem, stage)
+    place = _place(request)
+    if request.cluster and not is_name(request.cluster):
+        raise UsageError(f"“{request.cluster}” is not the name of a cluster.")
+    path = _path(request, place)
+    with _room_for(path, request, prompts), open_context(place, view, prompts, interrupts) as context:
+        draft = _read(request, path.stem, context)
         profile = _keep(draft, path)
-        view.show(events.Kept(f"the profile “{path.stem}”", str(path)))
-        kind = _probing(wish, draft, prompts)
-        if wish.probe in ("cpu", "gpu") and not kind:
-            view.show(events.Noted("No job was queued: it is done with Slurm only, and its sinfo did not answer here."))
+        view.show(events.Saved(f"the profile “{path.stem}”", str(path)))
+        kind = _probing(request, draft, prompts)
+        if request.probe in ("cpu", "gpu") and not kind:
+            view.show(events.Note("No job was queued: it is done with Slurm only, and its sinfo did not answer here."))
         if kind:
-            draft = replace(draft, probed=_probe(draft, profile, stage, with_gpu=kind == "gpu"))
+            draft = replace(draft, probed=_probe(draft, profile, context, with_gpu=kind == "gpu"))
             _keep(draft, path)
-            view.show(events.Kept("what the job found out", str(path)))
-    view.show(events.Noted(next_step(draft)))
+            view.show(events.Saved("what the job found out", str(path)))
+    view.show(events.Note(next_step(draft)))
 
 
 # --- the file ----------------------------------------------------------------------------------------------------
 
 
-def _place(wish: Wish) -> Place:
-    profile = ClusterProfile().model_copy(update={"engine": wish.engine} if wish.engine else {})
-    destination = Destination.parse(wish.login, config_file=wish.ssh_config) if wish.login else None
-    return Place(profile, None, destination, "slurm", wish.login, wish.ssh_config, wish.engine)
+def _place(request: InitRequest) -> Place:
+    profile = ClusterProfile().model_copy(update={"engine": request.engine} if request.engine else {})
+    destination = Destination.parse(request.login, config_file=request.ssh_config) if request.login else None
+    return Place(profile, None, destination, "slurm", request.login, request.ssh_config, request.engine)
 
 
-def _path(wish: Wish, place: Place) -> Path:
+def _path(request: InitRequest, place: Place) -> Path:
     """Return where the profile will be. Raises ``UsageError`` for what cannot be a name."""
-    name = wish.name or name_for(place.destination.host if place.destination else socket.gethostname())
+    name = request.name or name_for(place.destination.host if place.destination else socket.gethostname())
     if not is_name(name) or name[0] in "_":
         raise UsageError(
             f"“{name}” cannot be the name of a profile.",
             why="It is the name of a file as well.",
-            mend="name it: --name mine",
+            hint="name it: --name mine",
         )
     return config_folder() / "clusters" / f"{name}.toml"
 
@@ -131,15 +129,15 @@ def name_for(host: str) -> str:
     """Return what a cluster is called by its login node's name: the first word that is not every login node's."""
     if host.replace(".", "").isdecimal() or ":" in host:
         return "cluster"
-    words = host.split(".")
-    first = [word for word in words[:-1] if word.rstrip("0123456789").lower() not in COMMON]
-    return (first or words)[0].lower()
+    labels = host.split(".")
+    first = [word for word in labels[:-1] if word.rstrip("0123456789").lower() not in COMMON_LOGIN_NAMES]
+    return (first or labels)[0].lower()
 
 
 @contextlib.contextmanager
-def _room_for(path: Path, wish: Wish, prompts: Prompts) -> Iterator[None]:
+def _room_for(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[None]:
     """See to it that the user wants a profile of that name, before they are asked for a password."""
-    if wish.force:
+    if request.force:
         yield
         return
     if path.exists():
@@ -153,15 +151,15 @@ def _room_for(path: Path, wish: Wish, prompts: Prompts) -> Iterator[None]:
     else:
         yield
         return
-    answer = prompts.confirm(question) if getattr(prompts, "asks", False) else None
+    answer = prompts.confirm(question) if prompts.asks else None
     if answer is None:
         raise ProfileError(
             there,
             why="Nothing was read or written.",
-            mend="replace it with --force, or give the new one another name: --name NAME",
+            hint="replace it with --force, or give the new one another name: --name NAME",
         )
     if not answer:
-        raise Interrupted("Nothing was written.", mend="give the new profile another name: --name NAME")
+        raise Interrupted("Nothing was written.", hint="give the new profile another name: --name NAME")
     yield
 
 
@@ -196,46 +194,46 @@ def _old_name(path: Path, day: date) -> Path:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def _read(wish: Wish, name: str, stage: Stage) -> Draft:
+def _read(request: InitRequest, name: str, context: Context) -> Draft:
     """Read the cluster in one round trip, choose with the user what is not clear, and have the scheduler check it."""
-    stage.view.show(events.Asking(f"reading what {stage.host.label} tells of its cluster"))
-    survey = _survey(stage, wish.cluster)
-    account = chosen("account", choose_account(survey), stage.prompts)
+    context.view.show(events.Querying(f"reading what {context.host.label} reports about its cluster"))
+    survey = _survey(context, request.cluster)
+    account = chosen("account", choose_account(survey), context.prompts)
     draft = Draft(
         name,
-        _login(stage, survey),
-        wish.command,
+        _login(context, survey),
+        request.command,
         survey,
         account,
-        chosen("partition", choose_partition(survey, account.value), stage.prompts),
-        chosen("partition for GPUs", choose_gpu_partition(survey, account.value), stage.prompts),
+        chosen("partition", choose_partition(survey, account.value), context.prompts),
+        chosen("partition for GPUs", choose_gpu_partition(survey, account.value), context.prompts),
     )
     for check in findings(draft):
-        stage.view.show(check)
-    return _checked_by_scheduler(draft, stage) if survey.version and survey.partitions else draft
+        context.view.show(check)
+    return _checked_by_scheduler(draft, context) if survey.version and survey.partitions else draft
 
 
-def _survey(stage: Stage, cluster: str | None) -> Survey:
-    words = ["bash", "-s", "--", "login", *([cluster] if cluster else [])]
-    answer = stage.host.run(words, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
-    survey = read_survey(answer.stdout, stage.clock().date(), cluster)
+def _survey(context: Context, cluster: str | None) -> ClusterSurvey:
+    argv = ["bash", "-s", "--", "login", *([cluster] if cluster else [])]
+    answer = context.host.run(argv, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
+    survey = read_survey(answer.stdout, context.clock().date(), cluster)
     if not survey.parts:
-        raise HostCommandFailed(f"{stage.host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
+        raise HostCommandFailed(f"{context.host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
     if survey.part("version").code == 127 and not survey.has_lsf:
         raise SchedulerMissing(
-            f"There is neither Slurm nor LSF on {stage.host.label}.",
-            why=f"A login shell {'there' if stage.place.destination else 'here'} finds no sinfo and no bsub.",
-            mend="is it the right machine, or does a module bring them? Without a scheduler: launch-notebook --host …",
+            f"There is neither Slurm nor LSF on {context.host.label}.",
+            why=f"A login shell {'there' if context.place.destination else 'here'} finds no sinfo and no bsub.",
+            hint="is it the right machine, or does a module bring them? Without a scheduler: launch-notebook --host …",
         )
     return survey
 
 
 def _script() -> bytes:
-    return (folder("jobscripts") / "survey.sh").read_bytes()
+    return job_script("survey.sh").read_bytes()
 
 
-def _login(stage: Stage, survey: Survey) -> Login:
-    place, there = stage.place, stage.place.destination
+def _login(context: Context, survey: ClusterSurvey) -> Login:
+    place, there = context.place, context.place.destination
     if there is None:
         named = survey.part("hostname_f")
         return Login(next((name for name in named.lines if named.ok and is_name(name)), survey.hostname or "localhost"))
@@ -244,7 +242,7 @@ def _login(stage: Stage, survey: Survey) -> Login:
 
 def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
     """Let the user choose where nothing else does; ENTER leaves it open."""
-    if choice.value or len(choice.candidates) < 2 or not getattr(prompts, "asks", False):
+    if choice.value or len(choice.candidates) < 2 or not prompts.asks:
         return choice
     question = f"Which {what} ({', '.join(choice.candidates[:12])})? ENTER leaves it open: "
     for _ in range(_ASKED):
@@ -255,29 +253,29 @@ def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
     return choice.taken(answer) if answer in choice.candidates else choice
 
 
-def _checked_by_scheduler(draft: Draft, stage: Stage) -> Draft:
+def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
     """Have Slurm judge a short job as the profile asks for it, with a GPU in each spelling until one is taken."""
-    said, refused = _judged(stage, sample_flags(draft))
-    stage.view.show(accepted("a job without GPUs", None, said, refused))
+    message, refused = _judged(context, sample_flags(draft))
+    context.view.show(accepted("a job without GPUs", None, message, refused))
     if not draft.gpu_partition.value and not draft.gpu_partition.candidates:
         return draft
     first = Spelling()
     for spelling in (first, Spelling("gres")):
-        said, refused = _judged(stage, sample_flags(draft, spelling))
-        if not said:
-            stage.view.show(accepted("a job with a GPU", spelling, "", refused=False))
+        message, refused = _judged(context, sample_flags(draft, spelling))
+        if not message:
+            context.view.show(accepted("a job with a GPU", spelling, "", refused=False))
             return replace(draft, spelling=replace(spelling, confirmed=True))
-        first = first if first.said else replace(first, said=said)
-    stage.view.show(accepted("a job with a GPU", first, first.said, refused))
+        first = first if first.message else replace(first, message=message)
+    context.view.show(accepted("a job with a GPU", first, first.message, refused))
     return replace(draft, spelling=first)
 
 
-def _judged(stage: Stage, flags: dict[str, str | None]) -> tuple[str, bool]:
+def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
     """Return what Slurm says against a job, nothing where it would start, and whether it was refused."""
-    outlook = stage.scheduler.outlook
-    if outlook is None:
+    cluster_info = context.scheduler.cluster_info
+    if cluster_info is None:
         return "there is nobody to ask", False
-    word = outlook.read_would_start(ask(stage.host, outlook.would_start(Request(flags))))
+    word = cluster_info.read_start_estimate(run_query(context.host, cluster_info.estimate_start(Request(flags))))
     if word.refusal is not None:
         return word.refusal.what, not isinstance(word.refusal, SchedulerAway)
     return ("", False) if word.start else (word.said or "no answer", False)
@@ -286,81 +284,83 @@ def _judged(stage: Stage, flags: dict[str, str | None]) -> tuple[str, bool]:
 # --- with a job --------------------------------------------------------------------------------------------------
 
 
-def _probing(wish: Wish, draft: Draft, prompts: Prompts) -> Literal["cpu", "gpu"] | None:
-    if wish.probe in ("cpu", "gpu") and draft.survey.version:
-        return wish.probe
-    if wish.probe == "no" or not draft.survey.version or not getattr(prompts, "asks", False):
+def _probing(request: InitRequest, draft: Draft, prompts: Prompts) -> Literal["cpu", "gpu"] | None:
+    if request.probe in ("cpu", "gpu") and draft.survey.version:
+        return request.probe
+    if request.probe == "no" or not draft.survey.version or not prompts.asks:
         return None
-    question = "Queue a job of 5 minutes, to see a compute node and the way there?"
+    question = "Queue a job of 5 minutes, to see a compute node and the route to it?"
     return "cpu" if prompts.confirm(question) else None
 
 
-def _probe(draft: Draft, profile: ClusterProfile, stage: Stage, *, with_gpu: bool) -> Probed:
-    """Queue the smallest job, find a way to its node, look around there, and end it. Raises a ``LauncherError``."""
-    place = replace(stage.place, profile=profile, cluster=draft.name)
+def _probe(draft: Draft, profile: ClusterProfile, context: Context, *, with_gpu: bool) -> ProbeResult:
+    """Queue the smallest job, find a route to its node, look around there, and end it. Raises a ``LauncherError``."""
+    place = replace(context.place, profile=profile, cluster=draft.name)
     flags = sample_flags(draft, draft.spelling if with_gpu else None)
     plan = Plan(place, Request(flags), None, Environment(), None)
-    stage = replace(stage, place=place)
-    session, access = queue_session(plan, stage, program="shell", purpose="init --probe")
-    await_start(stage, session, submitted(plan, stage, session))
+    context = replace(context, place=place)
+    session, access = queue_session(plan, context, program="shell", purpose="init --probe")
+    await_start(context, session, submitted(plan, context, session))
     try:
-        probed = _look_around(stage, session, access)
+        probed = _inspect_node(context, session, access)
     except BaseException as error:
         if isinstance(error, Exception):
-            end_after(stage, session, error)
+            cancel_after_failure(context, session, error)
         else:
-            end_job(stage, session)
+            cancel_job(context, session)
         raise
-    end_job(stage, session)
+    cancel_job(context, session)
     for check in probe_findings(probed, draft):
-        stage.view.show(check)
+        context.view.show(check)
     return probed
 
 
-def _look_around(stage: Stage, session: Session, access: Access) -> Probed:
-    started = json_object(stage.host.read_file(f"{session.directory}/started.json") or b"")
-    crossing = Crossing(stage.host, stage.scheduler, session, job_of(session), Node.from_started(started), access.keys)
-    stage.view.show(events.Asking(f"looking for a way to {crossing.node}"))
-    stream, closed = _open_stream(crossing, stage.place.name)
-    _end_if_interrupted(stage)
-    stage.view.show(events.Asking(f"looking at what there is on {crossing.node}"))
-    software = _software(stage, session)
-    _end_if_interrupted(stage)
-    return Probed(str(crossing.node), stream, closed, software)
+def _inspect_node(context: Context, session: Session, access: Access) -> ProbeResult:
+    started = json_object(context.host.read_file(f"{session.directory}/started.json") or b"")
+    target = NodeTarget(
+        context.host, context.scheduler, session, job_of(session), JobNode.from_started(started), access.keys
+    )
+    context.view.show(events.Querying(f"looking for a route to {target.node}"))
+    route, closed = _open_route(target, context.place.name)
+    _end_if_interrupted(context)
+    context.view.show(events.Querying(f"looking at what there is on {target.node}"))
+    software = _software(context, session)
+    _end_if_interrupted(context)
+    return ProbeResult(str(target.node), route, closed, software)
 
 
-def _open_stream(crossing: Crossing, about: str) -> tuple[str | None, tuple[str, ...]]:
-    """Return the first way to the node that is open without asking the user anything, and those that are not."""
+def _open_route(target: NodeTarget, about: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return the first route to the node that is open without asking the user anything, and those that are not."""
     closed: list[str] = []
-    for name, way in STREAMS.items():
+    for name, open_route in ROUTES.items():
         try:
-            way(crossing, False).close()
+            open_route(target, False).close()
         except (ConnectionLost, HostKeyChanged):
             raise
         except (LauncherError, OSError):
             closed.append(name)
         else:
-            state.remember(MEMORY, about, name)
+            local_state.remember(LAST_ROUTES, about, name)
             return name, tuple(closed)
     return None, tuple(name for name in closed if name != "job-sshd")  # a job for a terminal starts no such server
 
 
-def _software(stage: Stage, session: Session) -> Software | None:
-    step = stage.scheduler.step(job_of(session), ["bash", "-s", "--", "node"])
+def _software(context: Context, session: Session) -> Software | None:
+    step = context.scheduler.step(job_of(session), ["bash", "-s", "--", "node"])
     if step is None:
         return None
     try:
-        answer = stage.host.run(step, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
+        answer = context.host.run(step, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
     except HostCommandFailed:
         return None
     return read_node(answer.stdout)
 
 
-def _end_if_interrupted(stage: Stage) -> None:
+def _end_if_interrupted(context: Context) -> None:
     """Act on what the user has done meanwhile; interrupts raise nothing any more once there is a job."""
-    while not stage.interrupts.inbox.empty():
-        item = stage.interrupts.inbox.get()
+    while not context.interrupts.inbox.empty():
+        item = context.interrupts.inbox.get()
         if isinstance(item, Interrupt):
             if item.kind == "leave":
                 raise HungUp
-            raise Interrupted("Interrupted.", why="The profile was written without what a job would have told.")
+            raise Interrupted("Interrupted.", why="The profile was written without what a job would have found.")

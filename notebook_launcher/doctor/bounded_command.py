@@ -1,4 +1,4 @@
-"""A command on the login node that may run for long: it ends there when its time is up here, or we are gone."""
+"""A command on the login node with a time limit: it ends there when its time is up, or this process ends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MOST = 2000  # lines that are kept, the last ones
 
 
 class TooSlow(HostCommandFailed):
-    """It did not come to its end in time, and was ended."""
+    """It did not finish in time, and was ended."""
 
 
-def run_tethered(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:
+def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:
     """Run a command by a login shell; return its exit code, and what it printed, errors included, by lines.
 
     ``within``: seconds. Raises ``TooSlow``, or ``ConnectionLost``. On every way out, by Ctrl-C too, the command has
@@ -32,7 +32,7 @@ def run_tethered(host: Host, argv: list[str], within: float) -> tuple[int, list[
             raise TooSlow(f"{argv[0]} was not done within {within:.0f} s on {host.label}.")
     if not host.alive:
         raise ConnectionLost(f"The connection to {host.label} is lost.")
-    told = [line.rstrip("\r\n") for line in lines]
-    code = told[-1].removeprefix(f"{_MARK} ") if told else ""
-    begin = told.index(_MARK) + 1 if _MARK in told else 0
-    return (int(code), told[begin:-1]) if code.isdecimal() else (255, told[begin:])
+    output = [line.rstrip("\r\n") for line in lines]
+    code = output[-1].removeprefix(f"{_MARK} ") if output else ""
+    begin = output.index(_MARK) + 1 if _MARK in output else 0
+    return (int(code), output[begin:-1]) if code.isdecimal() else (255, output[begin:])

@@ -1,15 +1,17 @@
-"""The story of a checkup: everything that a launch needs, looked at in the order in which it needs it.
+"""``doctor``: everything that a launch needs is checked, in the order in which it is needed.
 
-Each check is told as it is done; what builds on one that failed is skipped. Nothing stays behind: no job, and no file
+Each check is reported as it is done; what needs one that failed is skipped. Nothing stays behind: no job, and no file
 but the session directory of a job that failed, with its log.
 """
 
 from __future__ import annotations
 
-from notebook_launcher.core.check_runner import Round
+from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.finding import Finding, of_error, ok, warning
 from notebook_launcher.core.interrupts import Interrupts
-from notebook_launcher.core.request import format_walltime
+from notebook_launcher.core.quantities import counted
+from notebook_launcher.core.view import View
 from notebook_launcher.doctor.checks.course import check_course, check_reservations
 from notebook_launcher.doctor.checks.login import HOME, IN, ROOT, check_there, check_this_machine, log_in
 from notebook_launcher.doctor.checks.node import NODE, check_node
@@ -29,140 +31,156 @@ from notebook_launcher.doctor.checks.software import (
     check_environment,
     check_image,
 )
-from notebook_launcher.doctor.findings import Finding, of_error, ok, warning
 from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.launch import session_env
-from notebook_launcher.planning.plan import Ask, Here, Place, Plan, find_place, make_plan
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place, Plan, find_place, make_plan
 from notebook_launcher.planning.site_translation import MAY_BE_REFUSED
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import find_scheduler, make_scheduler
-from notebook_launcher.session.context import Stage, View
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site
-from notebook_launcher.tunnel.reconnect import CountedPrompts
-from notebook_launcher.tunnel.routes import told_of
+from notebook_launcher.tunnel.routes import last_route
 
 PROFILE = "profile"
-_LATER = ("home", "scheduler", "image", "environment")  # told as skipped where it does not even come to a connection
+_LATER = (
+    "home",
+    "scheduler",
+    "image",
+    "environment",
+)  # shown as skipped without a connection
 
 
 def doctor(
-    ask: Ask, here: Here, view: View, prompts: Prompts, interrupts: Interrupts, *, node: bool | None = None
+    ask: LaunchOptions,
+    here: LocalMachine,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    *,
+    node: bool | None = None,
 ) -> None:
     """Check everything that this launch would need, and tell each thing that was found.
 
     ``node``: whether a short job looks at a compute node as well; ``None``: the user is asked. Raises ``ChecksFailed``,
     which names the faults, after all that could be checked was; ``Interrupted``.
     """
-    round_ = Round(view)
-    place, plan = _plan(round_, ask, here)
+    checks = CheckRunner(view)
+    place, plan = _plan(checks, ask, here)
     if place is not None:
-        _Checkup(round_, place, plan, here, prompts, interrupts, node).run()
-    round_.sum_up()
+        _Doctor(checks, place, plan, here, prompts, interrupts, node).run()
+    checks.summarise()
 
 
-def _plan(round_: Round, ask: Ask, here: Here) -> tuple[Place | None, Plan | None]:
+def _plan(checks: CheckRunner, ask: LaunchOptions, here: LocalMachine) -> tuple[Place | None, Plan | None]:
     """Return the place and the plan, as far as the profile and the flags make sense."""
     try:
         place = find_place(ask, here)
         plan = make_plan(ask, here)
     except LauncherError as error:
-        round_.tell(PROFILE, of_error(error))
+        checks.report(PROFILE, of_error(error))
         try:
             return find_place(ask, here), None
         except LauncherError:
             return None, None
-    round_.tell(PROFILE, _profile(plan))
+    checks.report(PROFILE, _profile(plan))
     for note in plan.notes:
         if MAY_BE_REFUSED not in note:  # the scheduler itself is asked about that below
-            round_.tell("as understood", ok(note))
+            checks.report("as understood", ok(note))
     return place, plan
 
 
 def _profile(plan: Plan) -> Finding:
     place, request = plan.place, plan.request
     name = place.cluster or (f"no profile, {place.host}" if place.host else "no profile, this machine")
-    gpus = f"{request.gpus} GPU{'' if request.gpus == 1 else 's'}"
+    gpus = counted(request.gpus, "GPU")
     environment = plan.environment_name or plan.container or "the plain environment"
-    told = f"{name}: {environment}, {gpus}, {format_walltime(request.walltime)}"
+    report = f"{name}: {environment}, {gpus}, {request.walltime.in_words()}"
     if place.profile.status == "retired":
         successor = f": {place.profile.successor} came after it" if place.profile.successor else ""
-        return warning(f"{told}. This cluster is retired{successor}.", "see: launch-notebook clusters")
-    return ok(told)
+        return warning(f"{report}. This cluster is retired{successor}.", "see: launch-notebook clusters")
+    return ok(report)
 
 
-class _Checkup:
-    """One checkup of a place; ``plan`` is ``None`` where the profile or the flags make no sense."""
+class _Doctor:
+    """All checks of a place, in order; ``plan`` is ``None`` where the profile or the flags make no sense."""
 
     def __init__(
         self,
-        round_: Round,
+        checks: CheckRunner,
         place: Place,
         plan: Plan | None,
-        here: Here,
+        here: LocalMachine,
         prompts: Prompts,
         interrupts: Interrupts,
         node: bool | None,
     ) -> None:
-        self._round, self._place, self._plan, self._here = round_, place, plan, here
+        self._checks, self._place, self._plan, self._here = checks, place, plan, here
         self._prompts, self._interrupts = CountedPrompts(prompts), interrupts
         self._node = node
 
     def run(self) -> None:
         """Check this machine, then what lies behind the login."""
         if self._place.course is not None:
-            check_course(self._round, self._place.course, self._here.today)
-        check_this_machine(self._round, self._place)
-        host = log_in(self._round, self._place, self._prompts)
+            check_course(self._checks, self._place.course, self._here.today)
+        check_this_machine(self._checks, self._place)
+        host = log_in(self._checks, self._place, self._prompts)
         if host is None:
             for name in _LATER:
-                self._round.is_skipped(name, IN)
+                self._checks.skip_unless_passed(name, IN)
             return
         with host:
             self._behind_the_login(host)
 
     def _behind_the_login(self, host: Host) -> None:
-        there = check_there(self._round, host, self._place)
+        there = check_there(self._checks, host, self._place)
         if there is None:
             return
         site, root = there
         scheduler = self._scheduler(host, root)
-        check_scheduler(self._round, host, scheduler)
+        check_scheduler(self._checks, host, scheduler)
         plan = self._plan
         if plan is None:
             for name in ("start", IMAGE, ENVIRONMENT):
-                self._round.is_skipped(name, [PROFILE])
+                self._checks.skip_unless_passed(name, [PROFILE])
             return
-        told = check_request(self._round, host, scheduler, plan.request, site.user, site.now)
-        if told.refusal is None and self._round.is_well(WALLTIME):
+        report = check_request(self._checks, host, scheduler, plan.request, site.user, site.now)
+        if report.refusal is None and self._checks.passed(WALLTIME):
             for note in plan.notes:
                 if MAY_BE_REFUSED in note:
-                    self._round.tell("profile's limits", warning(note, "ask for less"))
-        check_accounting(self._round, host, scheduler)
+                    self._checks.report("profile's limits", warning(note, "ask for less"))
+        check_accounting(self._checks, host, scheduler)
         if (course := self._place.course) is not None:
-            check_reservations(self._round, course, told, site.now, plan.request.flags.get("reservation"))
-            check_room(self._round, plan.request, told)
-        check_image(self._round, host, plan, site, for_others=course is not None)
-        stage = Stage(plan.place, host, site, scheduler, root, self._round.view, self._prompts, self._interrupts)
-        self._software(stage, plan, site)
+            check_reservations(self._checks, course, report, site.now, plan.request.flags.get("reservation"))
+            check_room(self._checks, plan.request, report)
+        check_image(self._checks, host, plan, site, for_others=course is not None)
+        context = Context(plan.place, host, site, scheduler, root, self._checks.view, self._prompts, self._interrupts)
+        self._software(context, plan, site)
 
     def _scheduler(self, host: Host, root: str) -> Scheduler:
         kind = self._place.scheduler
-        return make_scheduler(kind if kind != "auto" else find_scheduler(host, self._round.view), root)
+        return make_scheduler(kind if kind != "auto" else find_scheduler(host, self._checks.view), root)
 
-    def _software(self, stage: Stage, plan: Plan, site: Site) -> None:
+    def _software(self, context: Context, plan: Plan, site: Site) -> None:
         needs = [HOME, ROOT, *TAKEN, IMAGE, DIGEST]
-        node_tells = bool(self._node) and all(map(self._round.is_well, needs))
+        node_tells = bool(self._node) and all(map(self._checks.passed, needs))
         check_environment(
-            self._round, stage.host, plan, stage.root,
-            lambda: session_env(plan, stage.scheduler, site), node_tells=node_tells,
-        )  # fmt: skip
-        if self._round.is_skipped(NODE, needs if self._node else [*needs, ENVIRONMENT, JUPYTERLAB]):
+            self._checks,
+            context.host,
+            plan,
+            context.root,
+            lambda: session_env(plan, context.scheduler, site),
+            node_tells=node_tells,
+        )
+        if self._checks.skip_unless_passed(NODE, needs if self._node else [*needs, ENVIRONMENT, JUPYTERLAB]):
             return
-        if self._wants_node(stage.scheduler):
-            check_node(self._round, stage, plan, needs)
+        if self._wants_node(context.scheduler):
+            check_node(self._checks, context, plan, needs)
         else:
-            self._round.skip(NODE, f"not asked for: --node looks at one with a short job. Of the way to the nodes: "
-                             f"{told_of(plan.place.name)}")  # fmt: skip
+            self._checks.skip(
+                NODE,
+                f"not requested: --node checks one with a short job. Route to the nodes: {last_route(plan.place.name)}",
+            )
 
     def _wants_node(self, scheduler: Scheduler) -> bool:
         if self._node is not None or not self._prompts.asks:

@@ -1,4 +1,4 @@
-"""What a checkup finds, judged from what was told: a home, a clock, the way to an image, a reservation. Pure."""
+"""Findings judged from what the cluster reported: a home, a clock, the path to an image, a reservation. Pure."""
 
 from __future__ import annotations
 
@@ -7,59 +7,18 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, tzinfo
-from typing import Literal
 
 from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
+from notebook_launcher.core.quantities import counted, disk_size, duration_in_words
 from notebook_launcher.core.request import Request, gpu_items
 from notebook_launcher.core.timestamps import moment
-from notebook_launcher.schedulers.cluster_info import Booking, Node
-
-Result = Literal["ok", "fault", "warning", "unknown", "skipped"]
+from notebook_launcher.schedulers.cluster_info import Node, ReservationInfo
 
 SKEW = timedelta(seconds=60)  # by so much two clocks may differ before it is worth a word
 LITTLE_ROOM = 500 * 1024  # KiB; JupyterLab's own files, a kernel's history and a few notebooks
 SLOW_LOGIN = 5.0  # seconds that a login shell may take to start
 SOON_FULL = 95  # per cent of a quota
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What came of one check: the result, what was found, and for a fault or a warning what to do about it.
-
-    ``who`` would stumble over a fault.
-    """
-
-    result: Result
-    found: str
-    mend: str = ""
-    who: str = "A launch"
-
-
-def ok(found: str) -> Finding:
-    """Return that all is well."""
-    return Finding("ok", found)
-
-
-def fault(found: str, mend: str) -> Finding:
-    """Return something that a launch will stumble over."""
-    return Finding("fault", found, mend)
-
-
-def warning(found: str, mend: str) -> Finding:
-    """Return something that a launch gets over, and that somebody should look at."""
-    return Finding("warning", found, mend)
-
-
-def unknown(found: str, mend: str = "") -> Finding:
-    """Return that it could not be found out."""
-    return Finding("unknown", found, mend)
-
-
-def of_error(error: LauncherError) -> Finding:
-    """Return an error as a fault, with its own mend, and with the last line of a log that is not ours."""
-    theirs = [line.strip() for line in error.log if line.strip() and "notebook-launcher:" not in line]
-    log = f" The log's last word: {theirs[-1]}" if theirs else ""
-    return fault(f"{error.what} {error.why}".strip() + log, error.mend or "see docs/errors.md")
 
 
 # --- this machine, the login node ------------------------------------------------------------------------------
@@ -83,32 +42,21 @@ def judge_clock(there: datetime, here: datetime) -> Finding:
         return ok(f"{there:%H:%M:%S %z} there, as here")
     which = "ahead of" if ahead > timedelta(0) else "behind"
     return warning(
-        f"The cluster's clock is {roughly(abs(ahead))} {which} that of this machine.",
+        f"The cluster's clock is {duration_in_words(abs(ahead).total_seconds())} {which} that of this machine.",
         "let this machine take its time from the network: one-time codes depend on it. If it does so already, tell "
         "the cluster's support",
     )
 
 
-def roughly(span: timedelta) -> str:
-    """Return a span of time in the largest unit that tells it well: ``2 hours``, ``90 minutes``, ``1 day``."""
-    seconds = span.total_seconds()
-    units = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
-    size, unit = next(
-        (one for one in units if seconds >= 1.9 * one[0] or abs(seconds - one[0]) < 0.01 * one[0]), units[-1]
-    )
-    count = round(seconds / size)
-    return f"{count} {unit}{'' if count == 1 else 's'}"
-
-
 def judge_login_shell(shell: str, noise: Sequence[str], seconds: float) -> Finding:
     """Judge how a login shell starts: what it prints by itself does no harm, that it is slow does."""
-    said = f"{shell or 'a shell'}, ready within {max(0.1, seconds):.1f} s"
+    summary = f"{shell or 'a shell'}, ready within {max(0.1, seconds):.1f} s"
     if noise:
-        said += f"; it prints {len(noise)} line{'' if len(noise) == 1 else 's'} at each login, which does no harm"
+        summary += f"; it prints {counted(len(noise), 'line')} at each login, which does no harm"
     if seconds > SLOW_LOGIN:
         what = f"A login shell takes {seconds:.0f} s to start ({shell}): each question to the scheduler waits for it."
         return warning(what, "look into ~/.bash_profile and ~/.bashrc there: is it conda's start-up?")
-    return ok(said)
+    return ok(summary)
 
 
 # --- the home there --------------------------------------------------------------------------------------------
@@ -116,11 +64,11 @@ def judge_login_shell(shell: str, noise: Sequence[str], seconds: float) -> Findi
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder on the cluster: whether a file could be written in it (``said``: why not), and its disk."""
+    """A folder on the cluster: whether a file could be written in it (``problem``: why not), and its disk."""
 
     path: str
     writes: bool
-    said: str = ""
+    problem: str = ""
     free: int | None = None  # KiB
     size: int | None = None  # KiB
     mode: str = ""  # as ls writes it; empty where it is not there yet
@@ -128,7 +76,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Home:
-    """What one look at the files of a user on the cluster told."""
+    """The files of a user on the cluster, as one command reported them."""
 
     home: Folder
     root: Folder
@@ -138,8 +86,8 @@ class Home:
 
 
 def read_home(text: str) -> Home:
-    """Read what ``LOOK_AT_HOME`` printed: lines of a word and its value; what is missing is not known."""
-    told: dict[str, str] = {}
+    """Read what ``INSPECT_HOME`` printed: lines of a word and its value; what is missing is not known."""
+    values: dict[str, str] = {}
     modes: dict[str, str] = {}
     for line in text.splitlines():
         word, _, value = line.partition(" ")
@@ -147,20 +95,22 @@ def read_home(text: str) -> Home:
             mode, _, path = value.partition(" ")
             modes[path] = mode
         elif word:
-            told[word] = value.strip()
-    return Home(_folder(told, "home"), _folder(told, "root"), told.get("shell", ""), told.get("umask", ""), modes)
+            values[word] = value.strip()
+    return Home(
+        _folder(values, "home"), _folder(values, "root"), values.get("shell", ""), values.get("umask", ""), modes
+    )
 
 
-def _folder(told: Mapping[str, str], which: str) -> Folder:
-    size, _, free = told.get(f"{which}-disk", "").partition(" ")
-    said = told.get(f"{which}-write", "nothing was told")
+def _folder(values: Mapping[str, str], which: str) -> Folder:
+    size, _, free = values.get(f"{which}-disk", "").partition(" ")
+    written = values.get(f"{which}-write", "nothing was reported")
     return Folder(
-        told.get(f"{which}-path", ""),
-        said == "ok",
-        "" if said == "ok" else said,
+        values.get(f"{which}-path", ""),
+        written == "ok",
+        "" if written == "ok" else written,
         int(free) if free.isdecimal() else None,
         int(size) if size.isdecimal() else None,
-        told.get(f"{which}-mode", ""),
+        values.get(f"{which}-mode", ""),
     )
 
 
@@ -170,7 +120,7 @@ def judge_home(home: Folder) -> Finding:
         return _unwritable("Your home", home)
     if home.free is None:
         return ok(f"{home.path} can be written")
-    room = f"{size(home.free)} free of {size(home.size or 0)}"
+    room = f"{disk_size(home.free)} free of {disk_size(home.size or 0)}"
     if home.free < LITTLE_ROOM and (home.size or 0) > 2 * LITTLE_ROOM:
         return warning(f"{home.path} has little room left: {room}.", "make some: du -xh ~ | sort -h | tail")
     return ok(f"{home.path} can be written; {room}")
@@ -187,19 +137,23 @@ def judge_root(root: Folder) -> Finding:
 
 
 def _unwritable(what: str, folder: Folder, besides: str = "") -> Finding:
-    said = folder.said.rpartition(": ")[2] or folder.said
-    if re.search(r"no space|quota|disk full", folder.said, re.I):
-        return fault(f"{what} is full: nothing can be written in {folder.path} ({said}).",
-                     f"make room: du -xh ~ | sort -h | tail; see: quota -s; df -h ~{besides}")  # fmt: skip
-    mend = "read-only" if re.search(r"read-only", folder.said, re.I) else "no permission"
-    if mend == "read-only":
-        return fault(f"{what} cannot be written: {folder.path} is read-only at the moment.",
-                     f"the cluster's support knows for how long{besides}")  # fmt: skip
-    return fault(f"{what} cannot be written: {folder.path} ({said}).", f"see: ls -ld {folder.path}{besides}")
+    why = folder.problem.rpartition(": ")[2] or folder.problem
+    if re.search(r"no space|quota|disk full", folder.problem, re.I):
+        return fault(
+            f"{what} is full: nothing can be written in {folder.path} ({why}).",
+            f"make room: du -xh ~ | sort -h | tail; see: quota -s; df -h ~{besides}",
+        )
+    hint = "read-only" if re.search(r"read-only", folder.problem, re.I) else "no permission"
+    if hint == "read-only":
+        return fault(
+            f"{what} cannot be written: {folder.path} is read-only at the moment.",
+            f"the cluster's support knows for how long{besides}",
+        )
+    return fault(f"{what} cannot be written: {folder.path} ({why}).", f"see: ls -ld {folder.path}{besides}")
 
 
 def judge_ssh_files(modes: Mapping[str, str]) -> Finding | None:
-    """Judge who may write what an SSH server reads of a user; ``None`` where nothing was told."""
+    """Judge who may write what an SSH server reads of a user; ``None`` where nothing was reported."""
     if not modes:
         return None
     loose = [path for path, mode in modes.items() if len(mode) >= 9 and "w" in (mode[5], mode[8])]
@@ -211,29 +165,21 @@ def judge_ssh_files(modes: Mapping[str, str]) -> Finding | None:
     return ok("yours alone to write: " + ", ".join(modes))
 
 
-def judge_quota(command: Sequence[str], exit_code: int, said: str) -> Finding:
+def judge_quota(command: Sequence[str], exit_code: int, output: str) -> Finding:
     """Judge what a site's own command says of quotas, as far as that can be read by anybody but a person."""
     name = " ".join(command)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     if exit_code != 0 or not lines:
-        return unknown(f"{name} told nothing of use: {lines[-1] if lines else f'exit code {exit_code}'}.",
-                       f"try it on the login node: {name}")  # fmt: skip
+        return unknown(
+            f"{name} reported nothing useful: {lines[-1] if lines else f'exit code {exit_code}'}.",
+            f"try it on the login node: {name}",
+        )
     full = [
         line for line in lines if any(float(part) >= SOON_FULL for part in re.findall(r"(\d+(?:\.\d+)?)\s*%", line))
     ]
     if full:
         return warning(f"{name} says: {full[0]}", "make room before a session needs it")
     return ok(f"{name}: {lines[-1]}")
-
-
-def size(kibibytes: int) -> str:
-    """Return a size as people say it: ``12 GiB``."""
-    value = float(kibibytes)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            return f"{value:.0f} {unit}" if value >= 10 or unit == "KiB" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.0f} TiB"
 
 
 # --- the scheduler ---------------------------------------------------------------------------------------------
@@ -250,70 +196,74 @@ def judge_programs(paths: Mapping[str, str], version: str) -> Finding:
             "in ~/.bash_profile, or another host in the profile",
         )
     if missing:
-        return warning(f"{version}; not found: {', '.join(missing)}.",
-                       "some of what a session offers will not work: ask the cluster's support")  # fmt: skip
+        return warning(
+            f"{version}; not found: {', '.join(missing)}.",
+            "some of what a session offers will not work: ask the cluster's support",
+        )
     return ok(f"{version}: {', '.join(paths)}")
 
 
-def judge_account(asked: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
-    """Judge the account. ``yours``: those that may be used, ``None``: not told. ``refusal``: of the account itself."""
+def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
+    """Judge the account. ``yours``: those that may be used, ``None``: not known. ``refusal``: of the account itself."""
     there = f"Yours are: {', '.join(yours)}." if yours else ""
     if refusal is None:
-        if asked is None:
+        if requested is None:
             return ok("none is asked for" + (f"; yours are {', '.join(yours)}" if yours else ""))
-        return ok(f"{asked} is yours" if yours and asked in yours else f"{asked} is accepted")
-    near = difflib.get_close_matches(asked or "", yours or (), n=1)
-    mend = f"did you mean -A {near[0]}?" if near else f"take one with -A NAME. {there}" if yours else refusal.mend
-    if asked is None:
-        return fault(f"{refusal.what} {there}".strip(), mend)
-    if yours and asked not in yours:
-        return fault(f"The account {asked} is not yours. {there}", mend)
-    return fault(f"{refusal.what} {refusal.why}".strip(), mend)
+        return ok(f"{requested} is yours" if yours and requested in yours else f"{requested} is accepted")
+    near = difflib.get_close_matches(requested or "", yours or (), n=1)
+    hint = f"did you mean -A {near[0]}?" if near else f"take one with -A NAME. {there}" if yours else refusal.hint
+    if requested is None:
+        return fault(f"{refusal.what} {there}".strip(), hint)
+    if yours and requested not in yours:
+        return fault(f"The account {requested} is not yours. {there}", hint)
+    return fault(f"{refusal.what} {refusal.why}".strip(), hint)
 
 
-def judge_booking(
-    name: str, bookings: Sequence[Booking] | None, now: datetime, refusal: LauncherError | None
+def judge_reservation(
+    name: str, reservations: Sequence[ReservationInfo] | None, now: datetime, refusal: LauncherError | None
 ) -> Finding:
     """Judge a reservation. ``refusal``: of this reservation, where the scheduler was asked with it."""
-    if bookings is None:
-        return unknown(f"What there is of reservations was not told, {name} among them.")
-    booking = next((one for one in bookings if one.name == name), None)
-    if booking is None:
-        names = [one.name for one in bookings]
+    if reservations is None:
+        return unknown(f"The scheduler did not report its reservations; {name} could not be checked.")
+    reservation = next((one for one in reservations if one.name == name), None)
+    if reservation is None:
+        names = [one.name for one in reservations]
         near = difflib.get_close_matches(name, names, n=1)
         there = f"There are: {', '.join(names)}." if names else "There is none."
-        mend = f"did you mean {near[0]}?" if near else "ask whoever made it, or go without it"
-        return fault(f"There is no reservation {name}. {there}", mend)
-    when = f"{name}: {span_of(booking, now.tzinfo)}"
-    end = moment(booking.end, now)
+        hint = f"did you mean {near[0]}?" if near else "ask whoever made it, or go without it"
+        return fault(f"There is no reservation {name}. {there}", hint)
+    when = f"{name}: {span_of(reservation, now.tzinfo)}"
+    end = moment(reservation.end, now)
     if end is not None and end <= now:
         return fault(f"The reservation is over: {when}.", "go without it, or ask for another one")
     if refusal is not None:
-        return fault(f"You may not use the reservation {name}. {refusal.why}".strip(),
-                     f"it is for {whom(booking)}: ask whoever made it to add you")  # fmt: skip
-    start = moment(booking.start, now)
+        return fault(
+            f"You may not use the reservation {name}. {refusal.why}".strip(),
+            f"it is for {whom(reservation)}: ask whoever made it to add you",
+        )
+    start = moment(reservation.start, now)
     future = "; a job with it waits until then" if start is not None and start > now else ""
-    return ok(f"{when}, for {whom(booking)}{future}")
+    return ok(f"{when}, for {whom(reservation)}{future}")
 
 
-def span_of(booking: Booking, zone: tzinfo | None) -> str:
+def span_of(reservation: ReservationInfo, zone: tzinfo | None) -> str:
     """Return from when to when a reservation lasts, on the cluster's clock."""
-    moments = [moment(text) for text in (booking.start, booking.end)]
+    moments = [moment(text) for text in (reservation.start, reservation.end)]
     first, last = (f"{at.astimezone(zone) if at.tzinfo else at:%Y-%m-%d %H:%M}" if at else "?" for at in moments)
     return f"{first} to {last}"
 
 
-def whom(booking: Booking) -> str:
+def whom(reservation: ReservationInfo) -> str:
     """Return for whom a reservation is."""
-    named = (("user", booking.users), ("account", booking.accounts))
+    named = (("user", reservation.users), ("account", reservation.accounts))
     return " and ".join(f"{kind}{'s' if ',' in names else ''} {names}" for kind, names in named if names) or "all"
 
 
-def covers(booking: Booking, first: date, last: date, now: datetime) -> bool:
+def covers(reservation: ReservationInfo, first: date, last: date, now: datetime) -> bool:
     """Return whether a reservation lasts over whole days, both included, in the cluster's zone."""
-    start, end = moment(booking.start, now), moment(booking.end, now)
+    start, end = moment(reservation.start, now), moment(reservation.end, now)
     if start is None or end is None:
-        return True  # nothing was told
+        return True  # nothing was reported
     return start.astimezone(now.tzinfo).date() <= first and end.astimezone(now.tzinfo).date() >= last
 
 
@@ -321,18 +271,21 @@ def room_in(names: Iterable[str] | None, partitions: Collection[str], nodes: Ite
     """Return the nodes in service among those that are named, in the partitions where none are; each of them once."""
     wanted = set(names) if names else None
     there = (node for node in nodes if node.available)
-    return list({
-        node.name: node
-        for node in there
-        if (node.name in wanted if wanted else not partitions or node.partition in partitions)
-    }.values())  # fmt: skip
+    return list(
+        {
+            node.name: node
+            for node in there
+            if (node.name in wanted if wanted else not partitions or node.partition in partitions)
+        }.values()
+    )
 
 
 def sessions_on(nodes: Iterable[Node], request: Request) -> int:
     """Return how many sessions with these GPUs some nodes have room for, by GPUs alone; each session is on one node."""
-    asked = dict(max((gpu_items(flag, value or "") or [] for flag, value in request.flags.items()), key=_total))
-    return sum(min((_having(node, kind) // count for kind, count in asked.items() if count), default=0)
-               for node in nodes)  # fmt: skip
+    requested = dict(max((gpu_items(flag, value or "") or [] for flag, value in request.flags.items()), key=_total))
+    return sum(
+        min((_having(node, kind) // count for kind, count in requested.items() if count), default=0) for node in nodes
+    )
 
 
 def _total(items: Iterable[tuple[str | None, int]]) -> int:
@@ -399,20 +352,20 @@ class Image:
 
 
 def read_image(path: str, text: str) -> Image:
-    """Read what ``LOOK_AT_IMAGE`` printed."""
+    """Read what ``INSPECT_IMAGE`` printed."""
     kind, count = "unknown", None
     steps, beside = [], []
     for line in text.splitlines():
-        words = line.split(" ", 5)
-        if words[0] == "step" and len(words) == 6:
-            _, enters, mode, owner, group, place = words
+        fields = line.split(" ", 5)
+        if fields[0] == "step" and len(fields) == 6:
+            _, enters, mode, owner, group, place = fields
             steps.append(Step(place, mode, owner, group, enters == "yes"))
-        elif words[0] == "beside":
+        elif fields[0] == "beside":
             beside.append(line.partition(" ")[2])
-        elif words[0] == "kind" and len(words) > 1:
-            kind = words[1]
-        elif words[0] == "bytes" and len(words) > 1 and words[1].isdecimal():
-            count = int(words[1])
+        elif fields[0] == "kind" and len(fields) > 1:
+            kind = fields[1]
+        elif fields[0] == "bytes" and len(fields) > 1 and fields[1].isdecimal():
+            count = int(fields[1])
     return Image(path, kind, count, tuple(steps), tuple(beside))
 
 
@@ -430,20 +383,26 @@ def judge_image(image: Image) -> Finding:
         last = image.steps[-1].path if image.steps else "/"
         missing = image.path.removeprefix(last).lstrip("/").partition("/")[0]
         near = difflib.get_close_matches(missing, image.beside, n=1)
-        mend = f"see: ls {last}; name another one after --, or get it: launch-notebook image pull"
-        return fault(f"There is no image {image.path}; what is there of the way to it ends at {last}.",
-                     f"did you mean {last.rstrip('/')}/{near[0]}?" if near else mend)  # fmt: skip
+        hint = f"see: ls {last}; name another one after --, or get it: launch-notebook image pull"
+        return fault(
+            f"There is no image {image.path}; of its path there is only {last}.",
+            f"did you mean {last.rstrip('/')}/{near[0]}?" if near else hint,
+        )
     if image.kind == "unreadable":
         step = image.steps[-1] if image.steps else Step(image.path)
-        return fault(f"You may not read the image {image.path} ({step.mode}, owner {step.owner}, group {step.group}).",
-                     f"ask {step.owner or 'its owner'} for it: chmod a+r {image.path}")  # fmt: skip
-    told = f"{image.path}" + (f", {size(image.bytes // 1024)}" if image.bytes else "")
+        return fault(
+            f"You may not read the image {image.path} ({step.mode}, owner {step.owner}, group {step.group}).",
+            f"ask {step.owner or 'its owner'} for it: chmod a+r {image.path}",
+        )
+    found = f"{image.path}" + (f", {disk_size(image.bytes // 1024)}" if image.bytes else "")
     if image.kind in ("sif", "squashfs", "folder"):
-        return ok(told)
+        return ok(found)
     if image.kind == "other":
-        return fault(f"{image.path} is no container image: it does not begin like one.",
-                     "is it a definition file, or a copy that was cut off? see: ls -lL and file")  # fmt: skip
-    return unknown(f"What {image.path} is was not told.")
+        return fault(
+            f"{image.path} is not a container image: it does not begin like one.",
+            "is it a definition file, or a copy that was cut off? see: ls -lL and file",
+        )
+    return unknown(f"The kind of file {image.path} could not be determined.")
 
 
 def judge_for_others(image: Image) -> Finding:
@@ -457,13 +416,15 @@ def judge_for_others(image: Image) -> Finding:
             return unknown(f"{step.path} has rules of its own (an ACL, {step.mode}).", f"see: getfacl {step.path}")
         if not _may(step.mode, 4, needed):
             verb = "read" if needed == "r" else "enter"
-            return fault(f"Nobody but {step.owner} may {verb} {step.path} ({step.mode}).",
-                         f"chmod a+{needed} {step.path}")  # fmt: skip
+            return fault(
+                f"Nobody but {step.owner} may {verb} {step.path} ({step.mode}).", f"chmod a+{needed} {step.path}"
+            )
         groups.append(step.group)
     if groups:
         names = ", ".join(dict.fromkeys(groups))
-        return warning(f"Only members of the group {names} can read it.",
-                       f"is every student one? see: getent group {groups[0]}")  # fmt: skip
+        return warning(
+            f"Only members of the group {names} can read it.", f"is every student one? see: getent group {groups[0]}"
+        )
     return ok("everybody on the cluster can read it")
 
 

@@ -1,7 +1,8 @@
-"""The stories of container images: built from a definition file, or pulled, on a machine where that is right.
+"""``image build`` and ``image pull``: container images built from a definition file, or pulled.
 
-That is a job without GPUs, the login node where that is asked for, or this machine. ``jobscripts/image.sh`` does the
-work there: it makes the image under another name, takes its digest, and puts it in place whole.
+This is done in a job without GPUs, on the login node where that is asked for, or on this machine.
+``jobscripts/lib/image.sh`` does the work there: it makes the image under another name, takes its digest,
+and puts it in place whole.
 """
 
 from __future__ import annotations
@@ -16,22 +17,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import ImageFailed, LauncherError, UsageError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupts
-from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.package_data import folder, job_script
 from notebook_launcher.core.text import joined
-from notebook_launcher.environments.job_command import directly, in_a_job
+from notebook_launcher.core.view import View
+from notebook_launcher.environments.job_command import run_directly, run_in_job
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.plan import Plan, image_path
 from notebook_launcher.profiles.models import ClusterProfile, Environment
-from notebook_launcher.session.connect import open_stage
-from notebook_launcher.session.context import Stage, View
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import environment_lines, json_object, new_id
 
 Machine = Literal["job", "login", "here"]
-LAST_LINES = 12  # of what was said, in an error
-_SCRIPTS = ("image.sh", "making.sh", "lib.sh", "containers.sh")
+LAST_LINES = 12  # of output that an error shows
+_SCRIPTS = ("image.sh", "build_steps.sh", "lib.sh", "containers.sh")
 _MAKES_IMAGES = (None, "apptainer", "singularity")
 
 
@@ -39,7 +41,7 @@ _MAKES_IMAGES = (None, "apptainer", "singularity")
 class Recipe:
     """What an image is made of: a definition file's content, or (``None``) a source such as ``docker://…``.
 
-    ``source``: what the user calls it. ``image``: where the image goes, if nothing else is said.
+    ``source``: what the user calls it. ``image``: where the image goes, if nothing else is asked for.
     """
 
     source: str
@@ -53,7 +55,7 @@ class Recipe:
 
 def definitions() -> dict[str, Path]:
     """Return the definition files that come with the launcher, by name."""
-    return {path.stem: path for path in sorted((folder("jobscripts") / "containers").glob("*.def"))}
+    return {path.stem: path for path in sorted((folder("jobscripts") / "lib" / "containers").glob("*.def"))}
 
 
 def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
@@ -68,9 +70,9 @@ def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
         return dataclasses.replace(recipe, image=image, digest=environment.digest)
     if name is None or (environment is not None and name not in definitions()):
         raise UsageError(
-            "Which image is to be built?" if name is None else f"The environment “{name}” names no definition file.",
-            why=f"These definitions come along: {', '.join(definitions())}.",
-            mend="launch-notebook image build NAME, or a definition file of yours: image build ./FILE.def",
+            "No image was named." if name is None else f"The environment “{name}” names no definition file.",
+            why=f"The launcher's own definitions: {', '.join(definitions())}.",
+            hint="launch-notebook image build NAME, or a definition file of yours: image build ./FILE.def",
         )
     if name in definitions():
         return Recipe(name, _in_image_dir(f"{name}.sif", profile), definitions()[name].read_bytes())
@@ -80,8 +82,8 @@ def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
     near = difflib.get_close_matches(name, [*definitions(), *profile.environments], n=1)
     raise UsageError(
         f"There is no definition “{name}”.",
-        why=f"These come along: {', '.join(definitions())}; a file's name ends in .def.",
-        mend=f"did you mean {near[0]}?" if near else "",
+        why=f"The launcher's own definitions: {', '.join(definitions())}; a file's name ends in .def.",
+        hint=f"did you mean {near[0]}?" if near else "",
     )
 
 
@@ -97,9 +99,9 @@ def pull_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
     if environment is None or environment.source is None:
         sources = [key for key, value in profile.environments.items() if value.source]
         raise UsageError(
-            f"From where is “{name}” to be pulled?" if name else "From where is an image to be pulled?",
+            f"There is no source to pull “{name}” from." if name else "No source to pull from was named.",
             why=f"Environments with a source: {', '.join(sources) or 'none'}.",
-            mend="launch-notebook image pull docker://NAME:TAG, or oras://…, library://…, https://…",
+            hint="launch-notebook image pull docker://NAME:TAG, or oras://…, library://…, https://…",
         )
     recipe = pull_recipe(environment.source, profile)
     image = image_path(environment.container, profile) if environment.container else recipe.image
@@ -121,7 +123,7 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"The definition file {path} cannot be read.", why=error.strerror or str(error)) from None
 
 
-# --- the story ----------------------------------------------------------------------------------------------------
+# --- making one ----------------------------------------------------------------------------------------------------
 
 
 def make_image(
@@ -145,83 +147,85 @@ def make_image(
             f"No images are made for {profile.container.command}.",
             why="Definition files, and the files that are made of them, are Apptainer's.",
         )
-    with open_stage(plan.place, view, prompts, interrupts) as stage:
-        image = _absolute(recipe.image, stage, machine)
+    with open_context(plan.place, view, prompts, interrupts) as context:
+        image = _absolute(recipe.image, context, machine)
         if not force:
-            _refuse_existing(stage, image)
+            _refuse_existing(context, image)
         began = time.monotonic()
-        with _work_folder(stage, recipe, profile, image) as work:
-            words = ["bash", f"{work}/image.sh", "pull" if recipe.definition is None else "build", work, image]
-            words += [recipe.source] if recipe.definition is None else []
-            words += ["force"] if force else []
-            note = _made_there(plan, stage, recipe, machine, words)
+        with _work_folder(context, recipe, profile, image) as work:
+            argv = ["bash", f"{work}/image.sh", "pull" if recipe.definition is None else "build", work, image]
+            argv += [recipe.source] if recipe.definition is None else []
+            argv += ["force"] if force else []
+            note = _run_image_script(plan, context, recipe, machine, argv)
         made = _image_made(note, image, recipe, time.monotonic() - began)
         if recipe.digest and recipe.digest != made.digest:
-            view.show(events.Noted(f'The profile demands another image: digest = "{recipe.digest}".'))
+            view.show(events.Note(f'The image differs from the one in the profile: digest = "{recipe.digest}".'))
         view.show(made)
 
 
-def _absolute(image: str, stage: Stage, machine: Machine) -> str:
-    image = stage.site.expand(image)
+def _absolute(image: str, context: Context, machine: Machine) -> str:
+    image = context.site.expand(image)
     if image.startswith("/"):
         return image
-    return str(Path(image).absolute()) if machine == "here" else f"{stage.site.home}/{image}"
+    return str(Path(image).absolute()) if machine == "here" else f"{context.site.home}/{image}"
 
 
-def _refuse_existing(stage: Stage, image: str) -> None:
-    if stage.host.run(["test", "-e", image]).exit_code == 0:
+def _refuse_existing(context: Context, image: str) -> None:
+    if context.host.run(["test", "-e", image]).exit_code == 0:
         raise ImageFailed(
-            f"There is an image {image} already, on {stage.host.label}.",
-            mend="take another name with -o, or replace it with --force when no session runs in it any more",
+            f"There is an image {image} already, on {context.host.label}.",
+            hint="take another name with -o, or replace it with --force when no session runs in it any more",
         )
 
 
 @contextlib.contextmanager
-def _work_folder(stage: Stage, recipe: Recipe, profile: ClusterProfile, image: str) -> Iterator[str]:
+def _work_folder(context: Context, recipe: Recipe, profile: ClusterProfile, image: str) -> Iterator[str]:
     """Write what the work needs into a folder there, and take it away again with what is half made."""
-    work = f"{stage.root}/image-{new_id(stage.clock())}"
+    work = f"{context.root}/image-{new_id(context.clock())}"
     environment = Environment(modules=profile.container.modules)
-    files = {name: (folder("jobscripts") / name).read_bytes() for name in _SCRIPTS}
+    files = {name: job_script(name).read_bytes() for name in _SCRIPTS}
     files |= {"session.env": environment_lines(environment).encode(), "source": f"{recipe.source}\n".encode()}
     if recipe.definition is not None:
         files["definition.def"] = recipe.definition
-    stage.host.write_files(work, files)
+    context.host.write_files(work, files)
     half_made = f"{image.rpartition('/')[0]}/.{image.rpartition('/')[2]}.{work.rpartition('/')[2]}"
     try:
         yield work
     finally:
         with contextlib.suppress(LauncherError):
-            stage.host.run(["rm", "-rf", "--", work, half_made])
+            context.host.run(["rm", "-rf", "--", work, half_made])
 
 
-def _made_there(plan: Plan, stage: Stage, recipe: Recipe, machine: Machine, words: list[str]) -> Mapping[str, object]:
+def _run_image_script(
+    plan: Plan, context: Context, recipe: Recipe, machine: Machine, argv: list[str]
+) -> Mapping[str, object]:
     """Run image.sh on the right machine, show what it says, and return what it notes of the image at last."""
-    work = words[3]
-    said: list[str] = []
+    work = argv[3]
+    output: list[str] = []
     answer: dict[str, str] = {}
 
-    def heard(line: str, where: str) -> bool:
+    def on_line(line: str, where: str) -> bool:
         answer["where"] = where
-        if told := last_word(line, work):
-            answer.update([told])
+        if result := script_result(line, work):
+            answer.update([result])
         elif line:
-            said.append(line)
-            stage.view.show(events.Building(recipe.source, where, line))
-        return bool(told)
+            output.append(line)
+            context.view.show(events.Building(recipe.source, where, line))
+        return bool(result)
 
     stop = f"{work}/stop"
-    if machine == "job" and not stage.scheduler.same_machine:
+    if machine == "job" and not context.scheduler.same_machine:
         bare = dataclasses.replace(plan, environment_name=None, environment=Environment(), container=None, path=())
-        reason = in_a_job(bare, stage, lambda _session: words, heard, stop, purpose=f"image {words[2]}")
+        reason = run_in_job(bare, context, lambda _session: argv, on_line, stop, purpose=f"image {argv[2]}")
     else:
-        reason = directly(stage, words, heard, stop)
+        reason = run_directly(context, argv, on_line, stop)
     if "image" not in answer:
-        where = answer.get("where", stage.host.label)
-        raise _failed(stage, recipe, where, said, answer.get("failed") or reason)
+        where = answer.get("where", context.host.label)
+        raise _failed(context, recipe, where, output, answer.get("failed") or reason)
     return json_object(answer["image"])
 
 
-def last_word(line: str, work: str) -> tuple[str, str] | None:
+def script_result(line: str, work: str) -> tuple[str, str] | None:
     """Return what a script in a work folder says for us, and of what kind it is: ``nbl-KIND WORK TEXT``.
 
     A line that does not know the folder's name is one of what is built.
@@ -230,18 +234,18 @@ def last_word(line: str, work: str) -> tuple[str, str] | None:
     return (found[1], found[3]) if found and found[2] == work.rpartition("/")[2] else None
 
 
-def _failed(stage: Stage, recipe: Recipe, where: str, said: list[str], why: str) -> ImageFailed:
-    """Return the error, with the end of what was said; all of it is kept in a file there."""
-    error = ImageFailed(f"No image was made of {recipe.source} on {where}.", why=why)
-    if said:
-        error.why = "\n".join([joined(why, "It said at last:"), *said[-LAST_LINES:]])
-        name = f"image-{new_id(stage.clock())}.log"
+def _failed(context: Context, recipe: Recipe, where: str, output: list[str], why: str) -> ImageFailed:
+    """Return the error, with the end of the output; all of it is saved in a file there."""
+    error = ImageFailed(f"No image was made from {recipe.source} on {where}.", why=why)
+    if output:
+        error.why = "\n".join([joined(why, "Its last output:"), *output[-LAST_LINES:]])
+        name = f"image-{new_id(context.clock())}.log"
         with contextlib.suppress(LauncherError):
-            stage.host.write_files(stage.root, {name: "".join(f"{line}\n" for line in said).encode()})
-            error.mend = f"all that it said is in {stage.root}/{name}, on {stage.host.label}"
+            context.host.write_files(context.root, {name: "".join(f"{line}\n" for line in output).encode()})
+            error.hint = f"see its whole output: {context.root}/{name}, on {context.host.label}"
     return error
 
 
-def _image_made(note: Mapping[str, object], image: str, recipe: Recipe, seconds: float) -> events.ImageMade:
+def _image_made(note: Mapping[str, object], image: str, recipe: Recipe, seconds: float) -> events.ImageReady:
     digest, size = str(note.get("digest", "")), note.get("bytes")
-    return events.ImageMade(image, digest, recipe.source, size if isinstance(size, int) else 0, round(seconds, 1))
+    return events.ImageReady(image, digest, recipe.source, size if isinstance(size, int) else 0, round(seconds, 1))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionFailed, ConnectionLost, HostCommandFailed, UsageError
 
 RUN_TIMEOUT = 90.0  # seconds; a slow login node with a long profile script answers well within
@@ -19,15 +19,24 @@ MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
 class Prompts(Protocol):
     """Asks the user; given by the command line. Where nobody can be asked, ``secret`` returns ``None``."""
 
+    @property
+    def asks(self) -> bool:
+        """Whether there is somebody to ask."""
+
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Ask for a password or the like. ``echo``: it may be seen while it is typed."""
 
     def confirm(self, text: str) -> bool | None:
         """Ask for yes or no; no where nobody can be asked."""
 
+    def dismiss(self) -> None:
+        """End the question that stands, if any, without an answer."""
+
 
 class Nobody:
     """Prompts where nobody can be asked."""
+
+    asks = False
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Return no answer."""
@@ -36,6 +45,9 @@ class Nobody:
     def confirm(self, text: str) -> bool | None:
         """Return no."""
         return False
+
+    def dismiss(self) -> None:
+        """Nothing: no question stands."""
 
 
 class ByteStream(Protocol):
@@ -61,12 +73,12 @@ class ByteStream(Protocol):
 
 
 @dataclass(frozen=True)
-class Onward:
+class NextHop:
     """An SSH server behind a host: what leads to it, who it must be, and how to get in.
 
     ``address``: where it listens, as the host sees it. Without one, ``command`` is run on the host (by a login shell)
     and speaks SSH on its standard input and output. ``host_keys``: the keys that it must have one of (``type base64``),
-    told by somebody trusted; none: what known_hosts has under ``name``. ``key``: a private key in OpenSSH's format that
+    from somebody trusted; none: what known_hosts has under ``name``. ``key``: a private key in OpenSSH's format that
     was made for this server; without one we get in as at the host. ``asking``: whether the user may be asked for a
     secret that is not known yet.
     """
@@ -79,7 +91,7 @@ class Onward:
     asking: bool = True
 
 
-class Link(ABC):
+class Route(ABC):
     """An SSH connection at whose far end TCP connections are made."""
 
     @abstractmethod
@@ -104,10 +116,6 @@ class LineStream(ABC):
     """
 
     @abstractmethod
-    def send(self, line: str) -> None:
-        """Write a line to the command; nothing happens when it has ended."""
-
-    @abstractmethod
     def close(self) -> None:
         """Close its input, which ends it, and stop calling the functions."""
 
@@ -121,7 +129,7 @@ class Runs(Protocol):
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
-    ) -> Answer:
+    ) -> CommandResult:
         """Run a command, as ``Host.run``."""
 
 
@@ -132,17 +140,17 @@ class Host(ABC):
     label: str = "this machine"
     #: whether commands travel over a network
     remote: bool = False
-    #: what let us in, in words: ``key ~/.ssh/id_ed25519``; empty where that is not known
+    #: how we logged in: ``key ~/.ssh/id_ed25519``; empty where that is not known
     entered_by: str = ""
 
     @abstractmethod
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
-    ) -> Answer:
+    ) -> CommandResult:
         """Run a command to its end.
 
         ``login_shell``: with the environment that a login gives (PATH to the scheduler, ``module``). Raises
-        ``ConnectionLost`` when the way there breaks, ``HostCommandFailed`` after ``timeout`` seconds.
+        ``ConnectionLost`` when the connection breaks, ``HostCommandFailed`` after ``timeout`` seconds.
         """
 
     @abstractmethod
@@ -182,8 +190,8 @@ class Host(ABC):
         raise UsageError(f"Nothing can be run with its output here on {self.label}.")
 
     @abstractmethod
-    def link(self, onward: Onward | None = None) -> Link:
-        """Return an SSH connection to a server behind this host, or (``None``) a link whose far end is this host.
+    def open_route(self, hop: NextHop | None = None) -> Route:
+        """Return an SSH connection to a server behind this host, or (``None``) a route whose far end is this host.
 
         Raises ``ConnectionFailed``, ``AuthenticationFailed``, ``HostKeyChanged`` or ``HostKeyUnknown``.
         """
@@ -195,11 +203,11 @@ class Host(ABC):
 
     @abstractmethod
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
-        """Make the connection to the host anew, and drop the old one once the new one stands.
+        """Reconnect to the host, and drop the old connection once the new one stands.
 
         ``timeout``: seconds for the network's part. ``replace``: asked once the new connection stands; where it says
         no, the new one is dropped. Secrets that were given before are not asked for again. What runs over the old
-        connection (streams, links) ends with it. Raises what opening the host raised.
+        connection (streams, routes) ends with it. Raises what opening the host raised.
         """
 
     @abstractmethod
@@ -211,13 +219,13 @@ class Host(ABC):
 
         The contents travel over standard input and so never show in an argument. Raises ``HostCommandFailed``.
         """
-        words = ["sh", "-c", _WRITE_FILES, "write-files", directory]
-        answer = self.run(words, stdin=_archive(files), timeout=timeout)
+        argv = ["sh", "-c", _WRITE_FILES, "write-files", directory]
+        answer = self.run(argv, stdin=_archive(files), timeout=timeout)
         if answer.exit_code != 0:
             raise HostCommandFailed(
                 f"The session's files could not be written in {directory} on {self.label}.",
                 why=answer.stderr.strip(),
-                mend="is there room in your home folder? see: quota -s; df -h ~",
+                hint="is there room in your home folder? see: quota -s; df -h ~",
             )
 
     def read_file(self, path: str) -> bytes | None:
@@ -238,16 +246,16 @@ class Host(ABC):
 
 
 class RemoteHost(Host):
-    """A host over a connection, which is made anew by one thread at a time."""
+    """A host over a connection; one thread at a time reconnects."""
 
     remote = True
 
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
-        self._made = 0  # how often the connection was made anew
+        self._made = 0  # how often it reconnected
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
-        """Make the connection anew, unless another thread has done so meanwhile."""
+        """Reconnect, unless another thread has done so meanwhile."""
         before = self._made
         if not self._one_at_a_time.acquire(timeout=timeout):
             raise ConnectionFailed(f"A connection to {self.label} is being made already.")
@@ -258,7 +266,7 @@ class RemoteHost(Host):
             self._one_at_a_time.release()
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Have the login node connect onward; where it allows none, a command there does."""
+        """Have the login node make the connection; where it allows none, a command there does."""
         try:
             return self._connected(address, timeout)
         except PermissionError:
@@ -303,8 +311,8 @@ def skip_what_shells_say(channel: ByteStream) -> None:
         line = (line + byte)[-1024:]
 
 
-class HostLink(Link):
-    """A link whose far end is the host itself; it lives and ends with the host's own connection."""
+class HostRoute(Route):
+    """A route whose far end is the host itself; it lives and ends with the host's own connection."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

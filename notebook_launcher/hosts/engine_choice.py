@@ -19,7 +19,7 @@ Wanted = Literal["auto", "paramiko", "openssh"]
 
 
 @dataclass(frozen=True)
-class Facts:
+class EngineFacts:
     """What this machine has that decides. ``None`` and ``False``: not there, or nothing to look for.
 
     ``has_ssh``: an ``ssh`` that can share a connection. ``live_master``: the control socket of a master connection that
@@ -35,7 +35,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Choice:
+class EngineChoice:
     """The engine that was taken, and why, in words for the user."""
 
     engine: str
@@ -56,7 +56,7 @@ _ONLY_OPENSSH = {
 _OFF = ("", "no", "none", "false", "ask")
 
 
-def choose(settings: SshSettings, wanted: Wanted, facts: Facts) -> Choice:
+def choose(settings: SshSettings, wanted: Wanted, facts: EngineFacts) -> EngineChoice:
     """Return the engine for a destination. Raises ``ConnectionFailed`` where the wanted one is not there.
 
     ``auto`` takes paramiko, which is quick and the same on every platform, unless the effective configuration needs
@@ -65,24 +65,24 @@ def choose(settings: SshSettings, wanted: Wanted, facts: Facts) -> Choice:
     if not settings.user:
         raise ConnectionFailed(
             f"Your name on {settings.hostname} is not known, and this machine has none for you.",
-            mend=f"name it: --host you@{settings.hostname}   or: launch-notebook clusters edit NAME --user …",
+            hint=f"name it: --host you@{settings.hostname}   or: launch-notebook clusters edit NAME --user …",
         )
     if wanted == "openssh" and not facts.has_ssh:
         raise ConnectionFailed(
             "There is no ssh program here that can share a connection.",
-            mend="install OpenSSH's client (on Windows it cannot do this), or take the engine paramiko",
+            hint="install OpenSSH's client (on Windows it cannot do this), or take the engine paramiko",
         )
     if wanted != "auto":
-        return Choice(wanted, "asked for")
+        return EngineChoice(wanted, "asked for")
     if not facts.has_ssh:
-        return Choice("paramiko", "there is no ssh program here that can share a connection")
+        return EngineChoice("paramiko", "there is no ssh program here that can share a connection")
     reason = _needs_openssh(settings, facts)
     if reason:
-        return Choice("openssh", reason)
-    return Choice("paramiko", "the ssh configuration asks for nothing that only OpenSSH has")
+        return EngineChoice("openssh", reason)
+    return EngineChoice("paramiko", "the ssh configuration asks for nothing that only OpenSSH has")
 
 
-def _needs_openssh(settings: SshSettings, facts: Facts) -> str:
+def _needs_openssh(settings: SshSettings, facts: EngineFacts) -> str:
     if facts.live_master:
         return f"a live master connection is there ({_from_home(facts.live_master)})"
     if facts.ticket:
@@ -110,15 +110,15 @@ def _from_home(path: str) -> str:
 # --- the facts ---------------------------------------------------------------------------------------------------
 
 
-def gather(settings: SshSettings, wanted: Wanted = "auto", *, windows: bool = sys.platform == "win32") -> Facts:
+def gather(settings: SshSettings, wanted: Wanted = "auto", *, windows: bool = sys.platform == "win32") -> EngineFacts:
     """Look at this machine, only for what can matter."""
     if windows or not shutil.which("ssh"):  # Windows' ssh has no master connections
-        return Facts(has_ssh=False)
+        return EngineFacts(has_ssh=False)
     if wanted != "auto":
-        return Facts()
+        return EngineFacts()
     from notebook_launcher.hosts.openssh.host import live_master
 
-    return Facts(
+    return EngineFacts(
         live_master=live_master(settings),
         ticket=_value(settings, "gssapiauthentication") == "yes" and _succeeds(["klist", "-s"]),
         hardware_key=next(filter(_is_in_hardware, settings.identity_files), None),
@@ -168,7 +168,7 @@ def _markers(file: Path, name: str) -> set[str]:
     return set()
 
 
-def open_host(destination: Destination, prompts: Prompts, wanted: Wanted = "auto") -> tuple[Host, Choice]:
+def open_ssh_host(destination: Destination, prompts: Prompts, wanted: Wanted = "auto") -> tuple[Host, EngineChoice]:
     """Open a login node by the engine that fits, and tell which that is and why.
 
     Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
@@ -185,6 +185,6 @@ def _opener(engine: str) -> Callable[..., Host]:
         from notebook_launcher.hosts.openssh.host import OpenSshHost
 
         return OpenSshHost.open
-    from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+    from notebook_launcher.hosts.paramiko.host import ParamikoHost
 
     return ParamikoHost.open

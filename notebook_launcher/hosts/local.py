@@ -11,20 +11,20 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.base import (
     RUN_TIMEOUT,
     ByteStream,
     Host,
-    HostLink,
+    HostRoute,
     LineStream,
-    Link,
+    NextHop,
     Nobody,
     OnEnd,
     OnLine,
-    Onward,
     Prompts,
+    Route,
     on_a_lifeline,
 )
 
@@ -36,7 +36,7 @@ class LocalHost(Host):
     """Commands as child processes. They get a session of their own, so that Ctrl-C reaches only the launcher.
 
     ``login_shell`` changes nothing here: the user is logged in, with the modules they loaded. ``prompts``: asked where
-    a link to another machine needs a secret.
+    a route to another machine needs a secret.
     """
 
     alive = True
@@ -47,16 +47,16 @@ class LocalHost(Host):
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
-    ) -> Answer:
+    ) -> CommandResult:
         """Run a command as a child process; one that is not there answers 127 as from a shell."""
         try:
             child = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
             )
         except FileNotFoundError:
-            return Answer(127, stderr=f"{argv[0]}: command not found")
+            return CommandResult(127, stderr=f"{argv[0]}: command not found")
         except OSError as error:
-            return Answer(126, stderr=f"{argv[0]}: {error.strerror}")
+            return CommandResult(126, stderr=f"{argv[0]}: {error.strerror}")
         with child:
             try:
                 stdout, stderr = child.communicate(stdin, timeout)
@@ -65,7 +65,7 @@ class LocalHost(Host):
             finally:
                 if child.returncode is None:
                     _kill(child)
-        return Answer(child.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+        return CommandResult(child.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Start a command as a child process and follow its output."""
@@ -104,17 +104,17 @@ class LocalHost(Host):
             finally:
                 _let_go(child)
 
-    def link(self, onward: Onward | None = None) -> Link:
+    def open_route(self, hop: NextHop | None = None) -> Route:
         """Connect to a server from here, by paramiko."""
-        if onward is None:
-            return HostLink(self)
-        from notebook_launcher.hosts.paramiko.connection import link_onward
+        if hop is None:
+            return HostRoute(self)
+        from notebook_launcher.hosts.paramiko.host import open_ssh_route
         from notebook_launcher.hosts.paramiko.login import Credentials
         from notebook_launcher.hosts.ssh_config import Destination, resolve
 
         if self._credentials is None:
             self._credentials = Credentials(self._prompts or Nobody())
-        return link_onward(self, onward, resolve(Destination(onward.name)), self._credentials)
+        return open_ssh_route(self, hop, resolve(Destination(hop.name)), self._credentials)
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
         """There is no connection that could be lost."""
@@ -199,12 +199,6 @@ class _ChildStream(LineStream):
             on_line(line.rstrip("\n"))
         if not self._closed:
             on_end(f"exit code {self._child.wait()}")
-
-    def send(self, line: str) -> None:
-        if self._child.stdin and not self._closed:
-            with contextlib.suppress(OSError):
-                self._child.stdin.write(line + "\n")
-                self._child.stdin.flush()
 
     def close(self) -> None:
         self._closed = True

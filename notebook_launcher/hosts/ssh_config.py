@@ -32,7 +32,7 @@ _SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the user wants to go, in their words: ``[user@]host``, perhaps a port and a configuration file."""
+    """A destination as it was typed: ``[user@]host``, perhaps a port and a configuration file."""
 
     host: str
     user: str | None = None
@@ -54,7 +54,7 @@ class Destination:
             or (port is not None and not (len(port) < 6 and port.isdecimal() and 0 < int(port) < 65536))
         ):
             raise ConnectionFailed(
-                f"“{text}” does not name a login node.", mend="for example: --host alice@login.example.org"
+                f"“{text}” does not name a login node.", hint="for example: --host alice@login.example.org"
             )
         given = {key: value for key, value in others.items() if value is not None}
         settings = {"user": user or None, "port": int(port) if port else None} | given
@@ -81,7 +81,7 @@ def _is_name(name: str, forbidden: frozenset[str]) -> bool:
     )
 
 
-#: whose secrets they are: user, machine, port and the way there (``localhost`` behind a jump is another machine)
+#: whose secrets they are: user, machine, port and route (``localhost`` behind a jump is another machine)
 Account = tuple[str, ...]
 _METHODS = ("publickey", "keyboard-interactive", "password")  # the order that OpenSSH has
 
@@ -124,8 +124,8 @@ class SshSettings:
     @property
     def account(self) -> Account:
         """What secrets are kept for, and given to."""
-        way = (*self.proxy_jump, self.proxy_command or "")
-        return self.shares_secrets_with or (self.user, self.hostname.lower(), str(self.port), *way)
+        jumps = (*self.proxy_jump, self.proxy_command or "")
+        return self.shares_secrets_with or (self.user, self.hostname.lower(), str(self.port), *jumps)
 
     @property
     def known_as(self) -> str:
@@ -166,7 +166,7 @@ def _ask_ssh(ssh: str, destination: Destination) -> dict[str, list[str]]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     except subprocess.TimeoutExpired:  # a Match exec, or CanonicalizeHostname, in a network that is down
-        raise ConnectionFailed(f"The ssh configuration for {destination} is not told by ssh -G within 30 s.") from None
+        raise ConnectionFailed(f"ssh -G printed no configuration for {destination} within 30 s.") from None
     if done.returncode != 0:
         raise ConnectionFailed(f"The ssh configuration for {destination} cannot be read.", why=done.stderr.strip())
     return parse_options(done.stdout.splitlines())
@@ -194,8 +194,11 @@ def _read_config(destination: Destination) -> dict[str, list[str]]:
     except (paramiko.SSHException, OSError) as error:
         raise ConnectionFailed(f"{path} cannot be read.", why=str(error)) from None
     except KeyError as error:  # paramiko asks for the user's name on this machine, as for %u
-        raise ConnectionFailed(f"{path} cannot be read.", why=f"You have no name on this machine: {error.args[0]}",
-                               mend="give yourself one: export USER=you") from None  # fmt: skip
+        raise ConnectionFailed(
+            f"{path} cannot be read.",
+            why=f"You have no name on this machine: {error.args[0]}",
+            hint="give yourself one: export USER=you",
+        ) from None
     return {key: value if isinstance(value, list) else [str(value)] for key, value in found.items()}
 
 
@@ -216,7 +219,7 @@ def _with_includes(path: Path, depth: int = 0) -> str:
             raise ConnectionFailed(
                 f"{path} cannot be read without an ssh program.",
                 why=f"“{line.strip()}” stands below “{below}”." if below else "Files include each other.",
-                mend="install OpenSSH's client, or move the Include to the top of the file",
+                hint="install OpenSSH's client, or move the Include to the top of the file",
             )
         else:
             for pattern in shlex.split(value.replace("\\", "/")):
@@ -227,16 +230,16 @@ def _with_includes(path: Path, depth: int = 0) -> str:
 
 
 def from_options(destination: Destination, options: dict[str, list[str]]) -> SshSettings:
-    """Make settings of ``key → values``; what the user said on our command line wins."""
+    """Make settings of ``key → values``; our command line wins."""
 
     def first(key: str, default: str = "") -> str:
         return options.get(key, [default])[0]
 
     def paths(key: str, usual: Iterable[str]) -> tuple[Path, ...]:
         # a blank within a path is kept: Windows' folders of users have them, and ``ssh -G`` quotes nothing
-        words = re.split(r"\s+(?=[/~]|[A-Za-z]:[/\\]|none$)", " ".join(options.get(key, [])).strip())
-        words = [word.strip('"') for word in words if word] or list(usual)
-        return tuple(Path(word).expanduser() for word in words if word.lower() != "none")
+        paths = re.split(r"\s+(?=[/~]|[A-Za-z]:[/\\]|none$)", " ".join(options.get(key, [])).strip())
+        paths = [path.strip('"') for path in paths if path] or list(usual)
+        return tuple(Path(path).expanduser() for path in paths if path.lower() != "none")
 
     hostname = first("hostname", destination.host)
     user = destination.user or first("user") or user_here() or ""

@@ -55,11 +55,11 @@ def check_terminal() -> None:
     except ImportError:
         raise UsageError(
             "A terminal on a compute node cannot be opened from Windows.",
-            mend="run one command instead (shell --command …), or take WSL",
+            hint="run one command instead (shell --command …), or take WSL",
         ) from None
     if not os.isatty(_KEYBOARD):
         raise UsageError(
-            "There is no terminal here to open a shell in.", mend="run one command: launch-notebook shell --command '…'"
+            "There is no terminal here to open a shell in.", hint="run one command: launch-notebook shell --command '…'"
         )
 
 
@@ -170,7 +170,7 @@ def write_all(descriptor: int, data: bytes) -> bool:
 def pass_on(receive: Callable[[int], bytes], until: Until) -> int | None:
     """Write what comes after the line ``OUTPUT_BEGINS`` to our output until it ends.
 
-    Where it has not ended, return an exit code: -1 where ``until`` said so, and a shell's for a broken pipe where
+    Where it has not ended, return an exit code: -1 where ``until`` is true, and a shell's for a broken pipe where
     nobody reads our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` at an
     end that is none.
     """
@@ -210,24 +210,24 @@ def _raw() -> Iterator[None]:
 @contextlib.contextmanager
 def _resizes() -> Iterator[int]:
     """Yield an open file that can be read from when the window has another size."""
-    told, teller = os.pipe()
-    os.set_blocking(teller, False)
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
 
-    def tell(*_: object) -> None:
+    def notify(*_: object) -> None:
         with contextlib.suppress(OSError):
-            os.write(teller, b".")
+            os.write(writable, b".")
 
     before: Any = None
     is_main = threading.current_thread() is threading.main_thread()  # only there a signal can be listened for
     if is_main:
-        before = signal.signal(signal.SIGWINCH, tell)
+        before = signal.signal(signal.SIGWINCH, notify)
     try:
-        yield told
+        yield readable
     finally:
         if is_main:
             signal.signal(signal.SIGWINCH, before if before is not None else signal.SIG_DFL)
-        os.close(told)
-        os.close(teller)
+        os.close(readable)
+        os.close(writable)
 
 
 # --- a command on this machine -----------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ _OWN_TERMINAL = 'exec "$@" 0<>"$0" 1>&0 2>&0'
 def run_in_terminal(argv: Sequence[str], until: Until) -> int:
     """Run a command on this machine in a terminal of its own, lend it the user's, and return its exit code.
 
-    It ends with us, however we end: its terminal is closed then. Returns -1 where ``until`` said so. Raises
+    It ends with us, however we end: its terminal is closed then. Returns -1 where ``until`` is true. Raises
     ``UsageError`` where there is no terminal.
     """
     check_terminal()
@@ -250,8 +250,11 @@ def run_in_terminal(argv: Sequence[str], until: Until) -> int:
         _set_size(master, *window_size())
         child = subprocess.Popen(
             ["/bin/sh", "-c", _OWN_TERMINAL, os.ttyname(slave), *argv],
-            stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-        )  # fmt: skip
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
     finally:
         os.close(slave)
     far = _Child(master, child)

@@ -1,4 +1,4 @@
-"""Ending a session's job for certain, and leaving one so that the user can come back."""
+"""Cancelling a session's job for certain, and detaching from one so that the user can come back."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
     AuthenticationFailed,
     CancelFailed,
@@ -23,65 +24,61 @@ from notebook_launcher.core.errors import (
     Interrupted,
     LauncherError,
 )
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import moment
-from notebook_launcher.jobs.watcher import NoAnswer, ask
+from notebook_launcher.jobs.status import NoAnswer, query_status
 from notebook_launcher.schedulers.base import Scheduler, State
-from notebook_launcher.session.context import Stage, job_of
+from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
-GONE_WITHIN = 120.0  # seconds that a cancelled job may take to be gone: its grace time and an epilog
-CANCEL_AGAIN = 10.0  # seconds after which a cancel that did nothing is repeated
-TOLD_AFTER = 3.0  # seconds for which a scheduler may be silent before that is said
-ANSWER_WITHIN = 20.0  # seconds for the word that ends a job; then the connection is taken for broken
 # an end that is further than this from the word that was left for it has another cause
 BELIEVED_WITHIN = timedelta(minutes=10)
 
 
-def end_job(stage: Stage, session: Session, text: str = "") -> None:
-    """End a session's job, wait until the scheduler says that it is gone, and say so.
+def cancel_job(context: Context, session: Session, text: str = "") -> None:
+    """Cancel a session's job, wait until the scheduler says that it is gone, and say so.
 
     A connection that is broken, or breaks now, is made anew for it. Raises ``CancelFailed``, which tells the job and
     the command, where it stays, cannot be asked for, or where the user does not want to wait (the second Ctrl-C; the
     first is answered with a word).
     """
     job = job_of(session)
-    stage.view.show(events.Ending(str(job)))
+    context.view.show(events.Stopping(str(job)))
     if not text:
-        leave_word(stage, [session])
-    ending = EndOfJob(stage, session)
-    command = shlex.join(stage.scheduler.cancel_typed(job))
-    if not ending.is_seen() and ending.problem is None:
+        record_cancel_request(context, [session])
+    ending = JobCancellation(context, session)
+    command = shlex.join(context.scheduler.cancel_typed(job))
+    if not ending.wait_until_gone() and ending.problem is None:
         if ending.silence:
-            raise CancelFailed(f"Job {job} may still be there.", why=f"The scheduler does not answer: {ending.silence}",
-                               mend=f"end it, once the scheduler answers again, with: {command}")  # fmt: skip
+            raise CancelFailed(
+                f"Job {job} may still be there.",
+                why=f"The scheduler does not answer: {ending.silence}",
+                hint=f"end it, once the scheduler answers again, with: {command}",
+            )
         why = (
             f"It could not be cancelled: {ending.refusal}"
             if ending.refusal
             else "It was cancelled, and is not gone yet."
         )
-        raise CancelFailed(f"Job {job} is still there.", why=why,
-                           mend=f"see whether it is; end it with: {command}")  # fmt: skip
+        raise CancelFailed(f"Job {job} is still there.", why=why, hint=f"check whether it runs; end it with: {command}")
     if ending.problem is not None:
         why = f"{ending.problem.what} {ending.problem.why}".strip()
-        raise CancelFailed(f"Job {job} may still be there.", why=why,
-                           mend=f"end it on the login node with: {command}")  # fmt: skip
-    stage.view.show(events.Ended(session.id, job.id, text or f"Job {job} is gone.", by_itself=bool(text)))
+        raise CancelFailed(f"Job {job} may still be there.", why=why, hint=f"end it on the login node with: {command}")
+    context.view.show(events.Ended(session.id, job.id, text or f"Job {job} is gone.", by_itself=bool(text)))
 
 
-def leave_word(stage: Stage, sessions: Sequence[Session]) -> None:
-    """Note in the sessions' directories, for other launchers that hold them, from where and when their end was wanted.
+def record_cancel_request(context: Context, sessions: Sequence[Session]) -> None:
+    """Note in the sessions' directories, for other launchers attached to them, from where and when they were cancelled.
 
     On a thread: neither a slow file server nor a broken connection may hold up the end.
     """
 
     def note() -> None:
         with contextlib.suppress(Exception):
-            word = f"{socket.gethostname()}\n{stage.clock().isoformat(timespec='seconds')}\n"
+            word = f"{socket.gethostname()}\n{context.clock().isoformat(timespec='seconds')}\n"
             folders = [session.directory for session in sessions]
-            stage.host.run(["sh", "-c", _NOTE, "ended-from", *folders], stdin=word.encode())
+            context.host.run(["sh", "-c", _NOTE, "ended-from", *folders], stdin=word.encode())
 
     threading.Thread(target=note, daemon=True).start()
 
@@ -89,59 +86,61 @@ def leave_word(stage: Stage, sessions: Sequence[Session]) -> None:
 _NOTE = 'umask 077; word=$(cat); for folder do printf "%s\\n" "$word" >"$folder/ended-from"; done'
 
 
-def ended_from(stage: Stage, session: Session, ended: str | None = None) -> str | None:
+def cancelled_from(context: Context, session: Session, ended: str | None = None) -> str | None:
     """Return the machine on which a launcher was told to end the session; ``None`` where none was, or it is unknown.
 
     Nor is it told where that was long before the end (``ended``, as the job noted it; else now): it had failed then.
     """
     try:
-        data = stage.host.read_file(f"{session.directory}/ended-from")
+        data = context.host.read_file(f"{session.directory}/ended-from")
     except LauncherError:
         return None
     machine, _, wanted = (data or b"").decode(errors="replace").strip().partition("\n")
-    now = stage.clock()
+    now = context.clock()
     at = moment(wanted, now)
     is_old = at is not None and abs((moment(ended, now) or now) - at) > BELIEVED_WITHIN
     return None if is_old else machine or None
 
 
-class EndOfJob:
+class JobCancellation:
     """Cancels a job until it is gone.
 
     ``problem``: why the cluster could not be asked, in the end. ``refusal``: why it could not be cancelled.
     ``silence``: what the scheduler's command said where the scheduler itself gave no answer.
     """
 
-    def __init__(self, stage: Stage, session: Session) -> None:
-        self._stage, self._session = stage, session
-        self._cancelled_at = -CANCEL_AGAIN
+    def __init__(self, context: Context, session: Session) -> None:
+        self._context, self._session, self._timing = context, session, context.timing
+        self._cancelled_at = -self._timing.cancel_again_after
         self._interrupts = 0
         self._began = time.monotonic()
-        self._deadline = self._began + GONE_WITHIN
-        self._silence_told = False
+        self._deadline = self._began + self._timing.gone_within
+        self._silence_noted = False
         self.problem: LauncherError | None = None
         self.silence = self.refusal = ""
 
-    def is_seen(self) -> bool:
-        """Wait for the job's end, at most ``GONE_WITHIN`` seconds, and tell whether it came."""
-        pause = 0.1
+    def wait_until_gone(self) -> bool:
+        """Wait for the job's end, at most ``Timing.gone_within`` seconds, and tell whether it came."""
+        pause = self._timing.gone_pause
         while time.monotonic() < self._deadline:
             try:
                 gone, self.problem = self._is_gone(), None
                 if gone:
                     return True
             except (ConnectionLost, HostCommandFailed) as error:
-                if not self._may_be_reached(error):
+                if not self._reconnect(error):
                     return False
             if self._user_leaves(pause):
                 return False
-            pause = min(pause * 1.6, 3.0)
+            pause = min(pause * 1.6, self._timing.longest_gone_pause)
         return False
 
     def _is_gone(self) -> bool:
-        host, scheduler = self._stage.host, self._stage.scheduler
-        if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
-            answer = host.run(scheduler.cancel(job_of(self._session)), login_shell=True, timeout=ANSWER_WITHIN)
+        host, scheduler = self._context.host, self._context.scheduler
+        if time.monotonic() - self._cancelled_at >= self._timing.cancel_again_after:
+            answer = host.run(
+                scheduler.cancel(job_of(self._session)), login_shell=True, timeout=self._timing.answer_within
+            )
             self.refusal = ""
             if answer.exit_code == 0:
                 self._cancelled_at = time.monotonic()
@@ -157,37 +156,37 @@ class EndOfJob:
 
     def _has_ended(self, scheduler: Scheduler, session: Session) -> bool:
         """Ask for a session's job by itself. Raises ``NoAnswer``."""
-        status = ask(self._stage.host, scheduler, job_of(session), ANSWER_WITHIN)
+        status = query_status(self._context.host, scheduler, job_of(session), self._timing.answer_within)
         if (
             status is not None and status.state is State.REVOKED
         ):  # whatever it does on the other cluster, and ever after
-            return self._stage.host.read_file(f"{session.directory}/exit.json") is not None
+            return self._context.host.read_file(f"{session.directory}/exit.json") is not None
         return status is None or status.state.ended
 
     def _is_silent(self, reason: str) -> None:
         """A scheduler that is being restarted takes no cancel: it gets one when it answers."""
-        self.silence, self._cancelled_at = reason, -CANCEL_AGAIN
-        if not self._silence_told and time.monotonic() - self._began > TOLD_AFTER:
-            self._silence_told = True
-            self._say(f"The scheduler does not answer ({reason}). The job is ended as soon as it does.")
+        self.silence, self._cancelled_at = reason, -self._timing.cancel_again_after
+        if not self._silence_noted and time.monotonic() - self._began > self._timing.silence_noted_after:
+            self._silence_noted = True
+            self._say(f"The scheduler does not answer ({reason}). The job will be cancelled as soon as it does.")
 
-    def _may_be_reached(self, error: LauncherError) -> bool:
+    def _reconnect(self, error: LauncherError) -> bool:
         """Connect anew; tell whether, if that fails, another attempt could be of use."""
         if self.problem is None:
-            self._say(f"{error.what} The job is ended as soon as the cluster is reached again.")
-        self.problem, self._cancelled_at = error, -CANCEL_AGAIN
-        asked = self._stage.prompts.count
+            self._say(f"{error.what} The job will be cancelled as soon as the cluster is reached again.")
+        self.problem, self._cancelled_at = error, -self._timing.cancel_again_after
+        prompts_before = self._context.prompts.count
         # a question that nobody answers must not hold up the end
-        patience = threading.Timer(max(0.0, self._deadline - time.monotonic()), self._stage.prompts.take_back)
+        patience = threading.Timer(max(0.0, self._deadline - time.monotonic()), self._context.prompts.dismiss)
         patience.daemon = True
         patience.start()
         try:
-            self._stage.host.reconnect(timeout=5.0)
+            self._context.host.reconnect(timeout=5.0)
         except Exception as failed:
             if not isinstance(failed, LauncherError):
-                self.problem = LauncherError("The connection could not be made anew.", why=repr(failed))
+                self.problem = LauncherError("Reconnecting failed.", why=repr(failed))
                 return False
-            refused = isinstance(failed, AuthenticationFailed) and self._stage.prompts.count > asked
+            refused = isinstance(failed, AuthenticationFailed) and self._context.prompts.count > prompts_before
             if refused or isinstance(failed, HostKeyChanged | HostKeyUnknown):
                 self.problem = failed
                 return False
@@ -196,14 +195,14 @@ class EndOfJob:
         return True
 
     def _user_leaves(self, seconds: float) -> bool:
-        if _interrupted_within(self._stage.interrupts.inbox, seconds):
+        if _interrupted_within(self._context.interrupts.inbox, seconds):
             self._interrupts += 1
             if self._interrupts == 1:
-                self._say("The job is being ended; Ctrl-C once more leaves without waiting for that.")
+                self._say("The job is being cancelled. Press Ctrl-C again to leave without waiting for it.")
         return self._interrupts > 1
 
     def _say(self, text: str) -> None:
-        self._stage.view.show(events.Noted(text))
+        self._context.view.show(events.Note(text))
 
 
 def _interrupted_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
@@ -217,38 +216,64 @@ def _interrupted_within(inbox: queue.SimpleQueue[object], seconds: float) -> boo
     return False
 
 
-def end_after(stage: Stage, session: Session, error: Exception) -> None:
+def cancel_after_failure(context: Context, session: Session, error: Exception) -> None:
     """End the job of a launch that failed; where even that fails, the error tells both."""
     try:
-        end_job(stage, session)
+        cancel_job(context, session)
     except CancelFailed as failed:
         if not isinstance(error, LauncherError):  # one of ours, with no place for this
-            stage.view.show(events.Noted(f"{failed.what} {failed.mend}"))
+            context.view.show(events.Note(f"{failed.what} {failed.hint}"))
         else:
             error.why = f"{error.why} {failed.what} {failed.why}".strip()
-            error.mend = f"{failed.mend}   {error.mend}".strip()
+            error.hint = f"{failed.hint}   {error.hint}".strip()
 
 
-def not_ready_yet(stage: Stage, session: Session, *, ours: bool) -> None:
+@contextlib.contextmanager
+def cancelled_on_failure(
+    context: Context,
+    session: Session,
+    *,
+    ours: bool = True,
+    is_attached: Callable[[], bool] = lambda: False,
+    expected: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """Leave no job behind that is of no use to anybody: where what follows fails, also by a bug, it is cancelled.
+
+    ``ours``: only where we have just queued it. ``is_attached``: the session is of use by then, and keeps running.
+    ``expected``: exceptions that are no failure here.
+    """
+    try:
+        yield
+    except expected:
+        raise
+    except Exception as error:
+        if is_attached():
+            report_detached(context, session)
+        elif ours:
+            cancel_after_failure(context, session, error)
+        raise
+
+
+def report_interrupted_start(context: Context, session: Session, *, ours: bool) -> None:
     """Tell what an interrupt did to a session that was not of use yet: ended its job, as was shown, or left it."""
     if ours:
         raise Interrupted("Interrupted before JupyterLab was ready.")
-    say_left(stage, session)
+    report_detached(context, session)
 
 
-def say_left(stage: Stage, session: Session) -> None:
+def report_detached(context: Context, session: Session) -> None:
     """Say that the session goes on, how to come back to it, and how to end it."""
-    come_back, stop = (typed(stage, session, command) for command in ("connect", "stop"))
-    results = typed(stage, session, "results") if session.record.program == "notebook" else ""
-    stage.view.show(events.Left(session.id, job_of(session).id, come_back, stop, results))
+    connect, stop = (launcher_command(context, session, command) for command in ("connect", "stop"))
+    results = launcher_command(context, session, "results") if session.record.program == "notebook" else ""
+    context.view.show(events.Detached(session.id, job_of(session).id, connect, stop, results))
 
 
-def typed(stage: Stage, session: Session, command: str, name: str = "") -> str:
+def launcher_command(context: Context, session: Session, command: str, name: str = "") -> str:
     """Return a command of ours on this session, as the user can type it. ``name``: a shorter one of the session."""
-    return " ".join(filter(None, [_program(), command, shlex.join(stage.place.arguments()), name or session.id]))
+    return " ".join(filter(None, [_program(), command, shlex.join(context.place.arguments()), name or session.id]))
 
 
-def same_again(stage: Stage, session: Session) -> str:
+def command_to_repeat(context: Context, session: Session) -> str:
     """Return the command that starts a session like this one, as the user can type it.
 
     Another machine's names its profiles, which may not be known here: it comes with that machine's name before it.
@@ -259,17 +284,17 @@ def same_again(stage: Stage, session: Session) -> str:
     if record.command is not None:
         return f"on {record.launched_from}: launch-notebook {record.command}".strip()
     flags = {name: value for name, value in record.flags.items() if name != "begin"}  # an older launcher's session
-    words = [shlex.join(stage.place.arguments()), as_typed(flags)]
+    words = [shlex.join(context.place.arguments()), as_typed(flags)]
     words += [shlex.join(["--", record.environment])] if record.environment else []
     return " ".join(filter(None, [_program(), *words]))
 
 
-def still_there(stage: Stage, session: Session, error: LauncherError) -> LauncherError:
+def still_running(context: Context, session: Session, error: LauncherError) -> LauncherError:
     """Return the error with the way back to the session, which it did not end."""
     return type(error)(
         error.what,
         why=f"{error.why} The session goes on: job {job_of(session)}.".strip(),
-        mend=f"come back with: {typed(stage, session, 'connect')}",
+        hint=f"come back with: {launcher_command(context, session, 'connect')}",
     )
 
 

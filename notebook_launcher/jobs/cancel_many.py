@@ -1,4 +1,4 @@
-"""Ending several sessions side by side: one command for all that are in one queue, and one question a round."""
+"""Cancelling several sessions side by side: one command for all that are in one queue, and one query a round."""
 
 from __future__ import annotations
 
@@ -6,76 +6,78 @@ import shlex
 import time
 from collections.abc import Sequence
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import CancelFailed
-from notebook_launcher.core.events import launch as events
-from notebook_launcher.jobs.cancel import ANSWER_WITHIN, CANCEL_AGAIN, EndOfJob, leave_word
+from notebook_launcher.jobs.cancel import JobCancellation, record_cancel_request
 from notebook_launcher.jobs.lookup import states_of
 from notebook_launcher.jobs.session_index import Queue
-from notebook_launcher.jobs.watcher import NoAnswer
+from notebook_launcher.jobs.status import NoAnswer
 from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.session.connect import make_scheduler
-from notebook_launcher.session.context import Stage, job_of
+from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
 AT_ONCE = 200  # jobs in one command
 
 
-def end_jobs(stage: Stage, sessions: Sequence[Session]) -> None:
-    """End the jobs of several sessions, wait until the schedulers say that they are gone, and say so of each.
+def cancel_jobs(context: Context, sessions: Sequence[Session]) -> None:
+    """Cancel the jobs of several sessions, wait until the schedulers say that they are gone, and say so of each.
 
     A connection that is broken, or breaks now, is made anew for it. Raises ``CancelFailed``, which names those that may
     be left and the command that ends them.
     """
     for session in sessions:
-        stage.view.show(events.Ending(str(job_of(session))))
-    leave_word(stage, sessions)
-    ending = _EndOfJobs(stage, sessions)
-    if ending.is_seen():
+        context.view.show(events.Stopping(str(job_of(session))))
+    record_cancel_request(context, sessions)
+    ending = _CancellationOfMany(context, sessions)
+    if ending.wait_until_gone():
         return
     left = list(ending.left.values())
     problem = ending.problem
     why = f"{problem.what} {problem.why}".strip() if problem else ending.silence or ending.refusal
-    commands = "; ".join(shlex.join(_scheduler(stage, queue).cancel_all([job_of(session) for session in some]))
-                         for queue, some in _by_queue(left).items())  # fmt: skip
+    commands = "; ".join(
+        shlex.join(_scheduler(context, queue).cancel_all([job_of(session) for session in some]))
+        for queue, some in _by_queue(left).items()
+    )
     raise CancelFailed(
         f"{len(left)} of {len(sessions)} sessions may still be there: {', '.join(session.id for session in left)}.",
         why=why or "They were cancelled, and are not gone yet.",
-        mend=f"see whether they are; end them with: {commands}",
+        hint=f"check whether they run; end them with: {commands}",
     )
 
 
-class _EndOfJobs(EndOfJob):
+class _CancellationOfMany(JobCancellation):
     """Cancels several jobs until they are gone. ``left``: the sessions of those that are not, by name."""
 
-    def __init__(self, stage: Stage, sessions: Sequence[Session]) -> None:
-        super().__init__(stage, sessions[0])
+    def __init__(self, context: Context, sessions: Sequence[Session]) -> None:
+        super().__init__(context, sessions[0])
         self.left = {session.id: session for session in sessions}
 
     def _is_gone(self) -> bool:
         queues = _by_queue(list(self.left.values()))
-        if time.monotonic() - self._cancelled_at >= CANCEL_AGAIN:
+        if time.monotonic() - self._cancelled_at >= self._timing.cancel_again_after:
             self._cancelled_at, self.refusal = time.monotonic(), ""
             for queue, sessions in queues.items():
                 self._cancel(queue, sessions)
         silence = ""
         for queue, sessions in queues.items():
-            silence = self._look(queue, sessions) or silence
+            silence = self._query(queue, sessions) or silence
         self.silence = ""
         if silence:
             self._is_silent(silence)
         return not self.left
 
-    def _look(self, queue: Queue, sessions: Sequence[Session]) -> str:
+    def _query(self, queue: Queue, sessions: Sequence[Session]) -> str:
         """Ask once for all, and for each by itself that this does not tell of; return why there is no answer."""
-        states = states_of(self._stage, queue, [job_of(session) for session in sessions])
+        states = states_of(self._context, queue, [job_of(session) for session in sessions])
         if states is None:
-            return "it was asked for several jobs, and gave no answer"
+            return "it did not answer a query for several jobs"
         silence = ""
         for session in sessions:
             status = states.get(job_of(session).id)
             try:
                 if status is None or status.state is State.REVOKED:
-                    has_ended = self._has_ended(_scheduler(self._stage, queue), session)
+                    has_ended = self._has_ended(_scheduler(self._context, queue), session)
                 else:
                     has_ended = status.state.ended
                 if has_ended:
@@ -86,22 +88,22 @@ class _EndOfJobs(EndOfJob):
 
     def _cancel(self, queue: Queue, sessions: Sequence[Session]) -> None:
         """Cancel them. Those that have just ended are refused, and that is no matter."""
-        scheduler = _scheduler(self._stage, queue)
+        scheduler = _scheduler(self._context, queue)
         for first in range(0, len(sessions), AT_ONCE):
             command = scheduler.cancel_all([job_of(session) for session in sessions[first : first + AT_ONCE]])
-            answer = self._stage.host.run(command, login_shell=True, timeout=ANSWER_WITHIN)
-            said = answer.stderr.strip().splitlines()
-            if answer.exit_code and said:
-                self.refusal = f"Not all could be cancelled: {said[-1]}"
+            answer = self._context.host.run(command, login_shell=True, timeout=self._timing.answer_within)
+            messages = answer.stderr.strip().splitlines()
+            if answer.exit_code and messages:
+                self.refusal = f"Not all could be cancelled: {messages[-1]}"
 
     def _ended(self, session: Session) -> None:
         del self.left[session.id]
         job = job_of(session)
-        self._stage.view.show(events.Ended(session.id, job.id, f"Session {session.id}: job {job} is gone."))
+        self._context.view.show(events.Ended(session.id, job.id, f"Session {session.id}: job {job} is gone."))
 
 
-def _scheduler(stage: Stage, queue: Queue) -> Scheduler:
-    return make_scheduler(queue.scheduler, stage.root)
+def _scheduler(context: Context, queue: Queue) -> Scheduler:
+    return make_scheduler(queue.scheduler, context.root)
 
 
 def _by_queue(sessions: Sequence[Session]) -> dict[Queue, list[Session]]:

@@ -1,4 +1,4 @@
-"""Asking about what is not one's own job: as little as the reason calls for, and nothing that can fail a session."""
+"""Reading what explains why a job waits: as little as its reason calls for, and nothing that can fail a session."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import shlex
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, UsageError
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.hosts.base import Host, Runs
 from notebook_launcher.schedulers.base import JobStatus
-from notebook_launcher.schedulers.cluster_info import Evidence, Outlook
+from notebook_launcher.schedulers.cluster_info import ClusterInfo, Evidence
 
 SLOW = 20.0  # seconds; a scheduler that takes longer has other things to do
 
 
-def gather(host: Runs, outlook: Outlook, status: JobStatus, request: Request, user: str) -> Evidence:
+def gather_evidence(host: Runs, cluster_info: ClusterInfo, status: JobStatus, request: Request, user: str) -> Evidence:
     """Read what is needed to explain why a job waits, one command for each part.
 
     ``user``: the user's name there. A part whose command fails or is slow stays ``None``, and so do the limits where it
     was not told which account and QOS the job has. Raises ``ConnectionLost``.
     """
-    needed = explain.needs(status.reason)
+    needed = explain.evidence_needed(status.reason)
     cluster = status.job.cluster
     request = as_queued(request, status)
     partition = request.flags.get("partition")
     partitions = limits = ahead = None
     if "partitions" in needed:
-        partitions = outlook.read_partitions(ask(host, outlook.partitions(cluster)))
+        partitions = cluster_info.read_partitions(run_query(host, cluster_info.partitions(cluster)))
     if "limits" in needed and status.account and status.qos:
-        limits = outlook.read_limits(request, ask(host, outlook.limits(user, cluster)))
+        limits = cluster_info.read_limits(request, run_query(host, cluster_info.limits(user, cluster)))
     if "ahead" in needed and partition:
-        ahead = outlook.read_ahead(status.job.id, ask(host, outlook.ahead(partition, cluster)))
+        ahead = cluster_info.read_ahead(status.job.id, run_query(host, cluster_info.ahead(partition, cluster)))
     return Evidence(request, partition, partitions, limits, ahead)
 
 
@@ -44,33 +44,33 @@ def as_queued(request: Request, status: JobStatus) -> Request:
     An account or QOS that was not told is left out. A walltime or partition that was not told stays as asked for.
     """
     flags = {name: value for name, value in request.flags.items() if name not in ("account", "qos")}
-    told = {"account": status.account, "qos": status.qos, "partition": status.partition, "time": status.walltime}
-    flags |= {name: value for name, value in told.items() if value}
+    reported = {"account": status.account, "qos": status.qos, "partition": status.partition, "time": status.walltime}
+    flags |= {name: value for name, value in reported.items() if value}
     try:
         return Request(flags)
     except UsageError:  # a walltime in words that we do not know
         return Request({**flags, "time": request.flags.get("time")})
 
 
-def ask(host: Runs, command: Sequence[str]) -> Answer:
+def run_query(host: Runs, command: Sequence[str]) -> CommandResult:
     """Run one command that may fail; one that is slow has failed. Raises ``ConnectionLost``."""
     try:
         return host.run(command, login_shell=True, timeout=SLOW)
     except HostCommandFailed as error:
-        return Answer(1, stderr=error.what)
+        return CommandResult(1, stderr=error.what)
 
 
-def ask_together(host: Host, commands: Sequence[Sequence[str]]) -> list[Answer]:
+def run_queries(host: Host, commands: Sequence[Sequence[str]]) -> list[CommandResult]:
     """Run several commands one after the other, by one login: a login shell may take longer than all of them.
 
     One for which there is no answer has failed. Raises ``ConnectionLost`` or ``HostCommandFailed``.
     """
-    told = host.run(["sh", "-c", _TOGETHER, "ask", *map(shlex.join, commands)], login_shell=True)
-    *outputs, _ = re.split(rf"\n{_MARK} (\d+)\n", f"{told.stdout}\n")
-    errors = f"{told.stderr}\n".split(f"\n{_MARK}\n")
+    output = host.run(["sh", "-c", _TOGETHER, "ask", *map(shlex.join, commands)], login_shell=True)
+    *outputs, _ = re.split(rf"\n{_MARK} (\d+)\n", f"{output.stdout}\n")
+    errors = f"{output.stderr}\n".split(f"\n{_MARK}\n")
     answers = zip_longest(outputs[::2], outputs[1::2], errors[: len(outputs) // 2], fillvalue="")
-    found = [Answer(int(code), stdout, stderr) for stdout, code, stderr in answers]
-    return [*found, *[Answer(1)] * len(commands)][: len(commands)]
+    found = [CommandResult(int(code), stdout, stderr) for stdout, code, stderr in answers]
+    return [*found, *[CommandResult(1)] * len(commands)][: len(commands)]
 
 
 _MARK = "--answered--"

@@ -1,6 +1,6 @@
 """Following a session from outside: files on the cluster that grow, and its state, until it ends or the user goes.
 
-Everything comes over one connection, which is mended where it breaks; what was read is not read again.
+Everything comes over one connection, which is made anew where it breaks; what was read is not read again.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
-from notebook_launcher.jobs.polling import Pace
-from notebook_launcher.jobs.watcher import LAST_CHANCE, FileAppeared, StatusChanged, Watch, WatchBroke
-from notebook_launcher.session.context import Stage, job_of
+from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
+from notebook_launcher.jobs.polling import Polling
+from notebook_launcher.jobs.watcher import JobWatcher, WatcherStopped
+from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
-from notebook_launcher.tunnel.reconnect import GivenUp, Mended, Mending
+from notebook_launcher.tunnel.reconnect import ReconnectFailed, Reconnection, ReconnectSucceeded
 
 TICK = 1.0  # seconds
 PATIENCE = 3600.0  # seconds for which a lost connection is tried again
@@ -30,7 +31,7 @@ WORD_WITHIN = 20.0  # seconds after the job's own last word in which the schedul
 
 
 @dataclass(frozen=True)
-class Line:
+class FileLine:
     """One line of a file, without its end."""
 
     path: str
@@ -65,7 +66,7 @@ class GrowingFile:
         self.close()
         self._numbered = False
         words = [self.path, str(self._first), "follow" if self._follow else "", self._noise]
-        self._stream = host.stream(["bash", "-c", _READ, "read-lines", *words], self._read, self._ended)
+        self._stream = host.stream(["bash", "-c", _READ_LINES, "read-lines", *words], self._read, self._ended)
 
     def close(self) -> None:
         """Stop; may be called twice."""
@@ -76,7 +77,7 @@ class GrowingFile:
     def _read(self, line: str) -> None:
         if self._numbered:
             self._first += 1
-            self._inbox.put(Line(self.path, line))
+            self._inbox.put(FileLine(self.path, line))
         elif re.fullmatch(r"\d+", line):
             self._first, self._numbered = int(line), True
 
@@ -88,7 +89,7 @@ class GrowingFile:
 # are gone that were read, as in the log of a requeued job, that is the first one; the last may not have an end and so
 # not be counted. It ends with its standard input, so a lost connection leaves no tail behind. On one line: csh, as a
 # login shell, cannot quote more.
-_READ = (
+_READ_LINES = (
     '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; from=$2; '
     'if [ $from -lt 0 ] && [ -n "$4" ]; then '
     'from=$(LC_ALL=C grep -anvE -e "$4" -- "$1" 2>/dev/null | tail -n $2 | head -n 1 | cut -d: -f1); '
@@ -99,65 +100,65 @@ _READ = (
 )
 
 
-def read_lines(stage: Stage, paths: Sequence[str], first: int, noise: str = "") -> Iterator[Line]:
+def read_lines(context: Context, paths: Sequence[str], first: int, noise: str = "") -> Iterator[FileLine]:
     """Yield the lines of files as they are now, one file after the other, until the user interrupts.
 
     ``first``, ``noise``: see ``GrowingFile``.
     """
-    inbox = stage.interrupts.inbox
+    inbox = context.interrupts.inbox
     for path in paths:
         file = GrowingFile(path, first, inbox, follow=False, noise=noise)
-        file.start(stage.host)
+        file.start(context.host)
         with contextlib.closing(file):
             try:
                 while not isinstance(item := inbox.get(timeout=RUN_TIMEOUT), ReadEnded):
                     if isinstance(item, Interrupt):
-                        _obey(item)
+                        _handle_interrupt(item)
                         return
-                    if isinstance(item, Line):
+                    if isinstance(item, FileLine):
                         yield item
             except queue.Empty:
-                raise HostCommandFailed(f"{path} cannot be read on {stage.host.label}: it says nothing.") from None
-        if not stage.host.alive:
-            raise ConnectionLost(f"The connection to {stage.host.label} is lost.", why=item.reason)
+                raise HostCommandFailed(f"{path} cannot be read on {context.host.label}: there is no reply.") from None
+        if not context.host.alive:
+            raise ConnectionLost(f"The connection to {context.host.label} is lost.", why=item.reason)
 
 
-def _obey(interrupt: Interrupt) -> None:
+def _handle_interrupt(interrupt: Interrupt) -> None:
     if interrupt.kind == "leave":
         raise HungUp
 
 
-class Following:
+class SessionFollower:
     """Files of a session as they grow, and what becomes of it.
 
     ``files``: paths, each with the number of the line to begin with; ``noise``: see ``GrowingFile``.
     """
 
-    def __init__(self, stage: Stage, session: Session, files: Sequence[tuple[str, int]], noise: str = "") -> None:
-        self._stage, self._session, self._job = stage, session, job_of(session)
-        self._inbox = stage.interrupts.inbox
+    def __init__(self, context: Context, session: Session, files: Sequence[tuple[str, int]], noise: str = "") -> None:
+        self._context, self._session, self._job = context, session, job_of(session)
+        self._inbox = context.interrupts.inbox
         self._files = [GrowingFile(path, first, self._inbox, follow=True, noise=noise) for path, first in files]
-        self._watch = self._new_watch()
-        self._mending: Mending | None = None
+        self._watcher = self._new_watcher()
+        self._reconnection: Reconnection | None = None
         self._lost_at: float | None = None
         self._begin_at: float | None = 0.0  # when all streams are to be begun (anew)
         self._over_at: float | None = None
         self.ended = False
 
-    def items(self) -> Iterator[Line | FileAppeared | StatusChanged | None]:
+    def items(self) -> Iterator[FileLine | FileAppeared | StatusChanged | None]:
         """Yield lines and news as they come, ``None`` about once a second, until the session's end or an interrupt.
 
         Raises ``ConnectionLost`` where the connection could not be made anew.
         """
         try:
             while self._over_at is None or time.monotonic() < self._over_at:
-                self._look_around()
+                self._check_connection()
                 item = self._next()
                 if isinstance(item, Interrupt):
-                    _obey(item)
+                    _handle_interrupt(item)
                     return
                 self._take(item)
-                if item is None or isinstance(item, Line | FileAppeared | StatusChanged):
+                if item is None or isinstance(item, FileLine | FileAppeared | StatusChanged):
                     yield item
             self.ended = True
         finally:
@@ -173,23 +174,23 @@ class Following:
             self._file_appeared(item)
         elif isinstance(item, StatusChanged):
             self._status_changed(item)
-        elif isinstance(item, Line):
+        elif isinstance(item, FileLine):
             if self._over_at:
                 self._over_at = max(self._over_at, time.monotonic() + QUIET / 3)
-        elif isinstance(item, WatchBroke | ReadEnded):
+        elif isinstance(item, WatcherStopped | ReadEnded):
             self._broke(item)
-        elif isinstance(item, Mended):
-            self._mending, self._begin_at = None, 0.0
-        elif isinstance(item, GivenUp):
+        elif isinstance(item, ReconnectSucceeded):
+            self._reconnection, self._begin_at = None, 0.0
+        elif isinstance(item, ReconnectFailed):
             raise ConnectionLost(
-                f"The connection to {self._stage.host.label} could not be made anew.", why=item.error.what
+                f"Reconnecting to {self._context.host.label} failed.", why=item.error.what
             ) from item.error
 
     # --- its end
 
     def _file_appeared(self, item: FileAppeared) -> None:
         if item.name == "exit":
-            self._watch.ask_soon()
+            self._watcher.poll_now()
             may_go_on = item.data.get("cause") == "stopped"  # also said by a job that is put back into the queue
             self._over_at = time.monotonic() + (WORD_WITHIN if may_go_on else QUIET)
         elif item.name == "started":
@@ -200,14 +201,18 @@ class Following:
             self._over_at = time.monotonic() + QUIET
         elif item.status.state.waits:
             if self._over_at is not None:
-                self._stage.view.show(events.Noted(f"Job {self._job} was put back into the queue."))
+                self._context.view.show(events.Note(f"Job {self._job} was put back into the queue."))
             self._over_at = None
 
     # --- its connection
 
-    def _look_around(self) -> None:
-        if self._mending is None and self._watch.silent_for > LAST_CHANCE and self._begin_at is None:
-            self._lost(f"nothing was heard for {self._watch.silent_for:.0f} s")
+    def _check_connection(self) -> None:
+        if (
+            self._reconnection is None
+            and self._watcher.silent_for > self._context.timing.lost_after
+            and self._begin_at is None
+        ):
+            self._lost(f"nothing was heard for {self._watcher.silent_for:.0f} s")
         if self._begin_at is not None and time.monotonic() >= self._begin_at:
             self._begin_at = None
             try:
@@ -216,43 +221,38 @@ class Following:
                 self._lost(error.what)
 
     def _begin(self) -> None:
-        self._watch.close()
-        self._watch = self._new_watch(self._watch.pace)
-        self._watch.start()
+        self._watcher.close()
+        self._watcher = self._new_watcher(self._watcher.polling)
+        self._watcher.start()
         for file in self._files:
-            file.start(self._stage.host)
+            file.start(self._context.host)
         if self._lost_at is not None:
             seconds, self._lost_at = time.monotonic() - self._lost_at, None
-            self._stage.view.show(events.Reconnected(self._job.id, round(seconds, 1)))
+            self._context.view.show(events.Reconnected(self._job.id, round(seconds, 1)))
 
-    def _new_watch(self, pace: Pace | None = None) -> Watch:
-        stage, directory = self._stage, self._session.directory
-        return Watch(stage.host, stage.scheduler, self._job, directory, self._inbox, pace=pace)
+    def _new_watcher(self, polling: Polling | None = None) -> JobWatcher:
+        context, directory = self._context, self._session.directory
+        return JobWatcher(
+            context.host, context.scheduler, self._job, directory, self._inbox, polling=polling, timing=context.timing
+        )
 
-    def _broke(self, item: WatchBroke | ReadEnded) -> None:
-        is_ours = item.watch is self._watch if isinstance(item, WatchBroke) else item.of in self._files
-        if not is_ours or self._mending is not None or self._begin_at is not None or self._over_at is not None:
+    def _broke(self, item: WatcherStopped | ReadEnded) -> None:
+        is_ours = item.watcher is self._watcher if isinstance(item, WatcherStopped) else item.of in self._files
+        if not is_ours or self._reconnection is not None or self._begin_at is not None or self._over_at is not None:
             return
-        if self._stage.host.alive and not (isinstance(item, WatchBroke) and item.connection):
+        if self._context.host.alive and not (isinstance(item, WatcherStopped) and item.connection):
             self._begin_at = time.monotonic() + AGAIN_AFTER
         else:
             self._lost(item.reason)
 
     def _lost(self, reason: str) -> None:
         self._lost_at = time.monotonic()
-        self._stage.view.show(events.Disconnected(self._job.id, reason))
-        self._mending = Mending(
-            self._stage.host,
-            self._stage.prompts,
-            self._inbox,
-            deadline=time.monotonic() + PATIENCE,
-            pause=0.0,
-            is_lost=lambda: True,
-        )
+        self._context.view.show(events.Disconnected(self._job.id, reason))
+        self._reconnection = Reconnection.of_context(self._context, deadline=time.monotonic() + PATIENCE)
 
     def _close(self) -> None:
-        if self._mending:
-            self._mending.stop()
-        self._watch.close()
+        if self._reconnection:
+            self._reconnection.stop()
+        self._watcher.close()
         for file in self._files:
             file.close()

@@ -1,4 +1,4 @@
-"""Finding sessions: one look at the directories of a place, and one question for each scheduler that has their jobs."""
+"""Looking up sessions: one command for the directories, and one query for each scheduler that has their jobs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SchedulerMissing, SessionNotFound
-from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.base import RUN_TIMEOUT
-from notebook_launcher.jobs.session_index import MAY_COME_BACK, Catalogue, Entry, Queue, Told, choose, join, read
-from notebook_launcher.jobs.watcher import NoAnswer, ask
-from notebook_launcher.profiles.store import own_profiles
+from notebook_launcher.jobs.session_index import (
+    MAY_COME_BACK,
+    Entry,
+    Queue,
+    SessionIndex,
+    StatusesByQueue,
+    build_index,
+    choose_session,
+    parse_listing,
+)
+from notebook_launcher.jobs.status import NoAnswer, query_status
+from notebook_launcher.profiles.store import user_profiles
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.connect import make_scheduler
-from notebook_launcher.session.context import Stage, job_of
+from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
 SLOW = 20.0  # seconds; a scheduler that takes longer tells nothing
@@ -27,60 +36,64 @@ MOST_ASKED = 5  # jobs asked for at once, each by itself, of which no list tells
 NOTED_BY = timedelta(days=1)  # by which a job is noted, if there is one
 
 
-def look(stage: Stage, *, sure: bool = True, tidy: bool = False, timeout: float = RUN_TIMEOUT) -> Catalogue:
+def read_session_index(
+    context: Context, *, sure: bool = True, tidy: bool = False, timeout: float = RUN_TIMEOUT
+) -> SessionIndex:
     """Return the sessions of the place: a command for the directories, and one or two for each scheduler that has any.
 
     ``sure``: whether the scheduler is asked about those as well that say themselves that they have ended. ``tidy``:
-    remove old records on the way. Raises ``HostCommandFailed`` where the directories cannot be looked at.
+    remove old records on the way. Raises ``HostCommandFailed`` where the directories cannot be inspected.
     """
-    until = [_iso(stage.clock() - timedelta(days=stage.place.profile.keep_days))] if tidy else []
-    answer = _script(stage, "list", *until, timeout=timeout)
-    now = stage.clock()
-    reading = read(answer.stdout, stage.root, now)
-    if reading.unreadable:
-        raise HostCommandFailed(f"The folder {stage.root} on {stage.host.label} may not be read.")
-    if not reading.whole:
-        raise HostCommandFailed(f"The sessions on {stage.host.label} could not be listed.", why=answer.stderr.strip())
-    asked, in_doubt = reading.to_ask(now, sure=sure), reading.in_doubt(now)
-    told: Told = {queue: states_of(stage, queue, jobs, in_doubt) for queue, jobs in asked.items()}
-    return join(reading, told, now)
+    until = [_iso(context.clock() - timedelta(days=context.place.profile.keep_days))] if tidy else []
+    answer = _script(context, "list", *until, timeout=timeout)
+    now = context.clock()
+    listing = parse_listing(answer.stdout, context.root, now)
+    if listing.unreadable:
+        raise HostCommandFailed(f"The folder {context.root} on {context.host.label} may not be read.")
+    if not listing.whole:
+        raise HostCommandFailed(f"The sessions on {context.host.label} could not be listed.", why=answer.stderr.strip())
+    jobs_by_queue, in_doubt = listing.jobs_to_query(now, sure=sure), listing.in_doubt(now)
+    statuses: StatusesByQueue = {
+        queue: states_of(context, queue, jobs, in_doubt) for queue, jobs in jobs_by_queue.items()
+    }
+    return build_index(listing, statuses, now)
 
 
-def find_session(stage: Stage, prefix: str, *, ended_too: bool = False) -> tuple[Session, Entry]:
-    """Return the session that the user means, and play on with the scheduler that it was queued with.
+def find_session(context: Context, prefix: str, *, ended_too: bool = False) -> tuple[Session, Entry]:
+    """Return the session that the user means, and use the scheduler that it was submitted to from here on.
 
     It is named by its name, the beginning or the end of it, or its job's id; by nothing where one alone lives.
     ``ended_too``: for a command that makes sense on one that has ended; without a name it is the last one then, where
     none lives. Raises ``SessionNotFound``.
     """
-    entry = choose_there(stage, look(stage), prefix, ended_too=ended_too)
-    return play_on(stage, entry), entry
+    entry = choose_on_host(context, read_session_index(context), prefix, ended_too=ended_too)
+    return select_session(context, entry), entry
 
 
-def choose_there(stage: Stage, catalogue: Catalogue, prefix: str, *, ended_too: bool = False) -> Entry:
-    """Return the session that is meant, as ``catalogue.choose`` does.
+def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_too: bool = False) -> Entry:
+    """Return the session that is meant, as ``index.choose_session`` does.
 
     Where this machine has none at all it is said that the user has profiles: the cluster was forgotten, perhaps.
     """
     try:
-        return choose(catalogue, prefix, stage.host.label, ended_too=ended_too)
+        return choose_session(index, prefix, context.host.label, ended_too=ended_too)
     except SessionNotFound as error:
-        if stage.place.name == "this machine" and not catalogue.entries and (names := own_profiles()):
+        if context.place.name == "this machine" and not index.entries and (names := user_profiles()):
             have = f"a profile of {names[0]}" if len(names) == 1 else f"profiles of {', '.join(names)}"
             error.why = f"You have {have}."
-            error.mend = f"to look there, say which: --cluster {names[0]}"
+            error.hint = f"name one to look there: --cluster {names[0]}"
         raise
 
 
-def play_on(stage: Stage, entry: Entry) -> Session:
-    """Return the session of an entry, and play on with its scheduler. Raises ``SchedulerMissing``."""
-    stage.scheduler = make_scheduler(entry.session.record.scheduler, stage.root)
-    return with_jobs(stage, [entry])[0].session
+def select_session(context: Context, entry: Entry) -> Session:
+    """Return the session of an entry, and use its scheduler from here on. Raises ``SchedulerMissing``."""
+    context.scheduler = make_scheduler(entry.session.record.scheduler, context.root)
+    return with_jobs(context, [entry])[0].session
 
 
-def with_jobs(stage: Stage, entries: Sequence[Entry]) -> list[Entry]:
+def with_jobs(context: Context, entries: Sequence[Entry]) -> list[Entry]:
     """Return the same, each with its job where none was noted and the scheduler's queue has one."""
-    found = _find_jobs(stage, [entry.session for entry in entries if entry.session.job is None])
+    found = _find_jobs(context, [entry.session for entry in entries if entry.session.job is None])
     return [_with_job(entry, found.get(entry.session.id)) for entry in entries]
 
 
@@ -93,7 +106,7 @@ def _with_job(entry: Entry, job: JobRef | None) -> Entry:
 
 
 def states_of(
-    stage: Stage, queue: Queue, jobs: Sequence[JobRef], in_doubt: Collection[JobRef] = ()
+    context: Context, queue: Queue, jobs: Sequence[JobRef], in_doubt: Collection[JobRef] = ()
 ) -> Mapping[str, JobStatus] | None:
     """Ask the scheduler once for all these jobs, which are of one queue; ``None``: no answer.
 
@@ -102,14 +115,14 @@ def states_of(
     for once more, by their ids. Raises ``ConnectionLost``.
     """
     with contextlib.suppress(SchedulerMissing, HostCommandFailed):
-        scheduler = make_scheduler(queue.scheduler, stage.root)
+        scheduler = make_scheduler(queue.scheduler, context.root)
         own = scheduler.query_own(queue.cluster)
-        states = scheduler.read_query(jobs, _asked(stage, own or scheduler.query(jobs)))
+        states = scheduler.read_query(jobs, _run(context, own or scheduler.query(jobs)))
         again = [job for job in jobs if states is not None and job in in_doubt and not _is_told(states.get(job.id))]
         if not own or not again:
             return states
         unknown = {job.id: JobStatus(job, State.UNKNOWN) for job in again}
-        more = scheduler.read_query(again, _asked(stage, scheduler.query(again)))
+        more = scheduler.read_query(again, _run(context, scheduler.query(again)))
         return {**(states or {}), **(unknown if more is None else more)}
     return None
 
@@ -118,25 +131,25 @@ def _is_told(status: JobStatus | None) -> bool:
     return status is not None and status.state is not State.REVOKED
 
 
-def _asked(stage: Stage, command: list[str]) -> Answer:
-    return stage.host.run(command, login_shell=True, timeout=SLOW)
+def _run(context: Context, command: list[str]) -> CommandResult:
+    return context.host.run(command, login_shell=True, timeout=SLOW)
 
 
-def _find_jobs(stage: Stage, sessions: Sequence[Session]) -> dict[str, JobRef | None]:
+def _find_jobs(context: Context, sessions: Sequence[Session]) -> dict[str, JobRef | None]:
     """Look in the scheduler's queue for jobs of sessions that have none noted; ``None``: there is none.
 
     So it is where the connection broke while the job was queued. Those for which nobody answers are left out. Where one
     command tells of all of them it is run once.
     """
-    answers: dict[tuple[str, ...], Answer | None] = {}
+    answers: dict[tuple[str, ...], CommandResult | None] = {}
     found: dict[str, JobRef | None] = {}
     for session in sessions:
         with contextlib.suppress(SchedulerMissing, HostCommandFailed):
-            scheduler = make_scheduler(session.record.scheduler, stage.root)
+            scheduler = make_scheduler(session.record.scheduler, context.root)
             command = scheduler.find(session.id, Request(session.record.flags))
             if tuple(command) not in answers:
                 answers[tuple(command)] = None
-                answers[tuple(command)] = _asked(stage, command)
+                answers[tuple(command)] = _run(context, command)
             answer = answers[tuple(command)]
             jobs = scheduler.read_find(session.id, answer) if answer else None
             if jobs is not None:
@@ -144,58 +157,58 @@ def _find_jobs(stage: Stage, sessions: Sequence[Session]) -> dict[str, JobRef | 
     return found
 
 
-def tidy_up(stage: Stage, catalogue: Catalogue) -> None:
+def tidy_up(context: Context, index: SessionIndex) -> None:
     """Remove the secrets of sessions that are over, and old records that the scheduler knows nothing of.
 
     Where that cannot be done it is done another time: nothing is raised.
     """
-    until = catalogue.now - timedelta(days=stage.place.profile.keep_days)
-    _tidy(stage, [entry for entry in catalogue.ended if entry.over])
+    until = index.now - timedelta(days=context.place.profile.keep_days)
+    _tidy(context, [entry for entry in index.ended if entry.over])
     with contextlib.suppress(LauncherError):
-        jobless = _without_job(stage, catalogue, until)
-        _tidy(stage, jobless, [entry for entry in jobless if _is_long_gone(entry, until)])
+        jobless = _without_job(context, index, until)
+        _tidy(context, jobless, [entry for entry in jobless if _is_long_gone(entry, until)])
     with contextlib.suppress(LauncherError):
-        _tidy(stage, _surely_gone(stage, catalogue))
-    for queue, entries in _long_gone(catalogue, until).items():
+        _tidy(context, _surely_gone(context, index))
+    for queue, entries in _long_gone(index, until).items():
         with contextlib.suppress(LauncherError):
-            _tidy(stage, [], _forgotten(stage, queue, entries))
+            _tidy(context, [], _forgotten(context, queue, entries))
 
 
-def _tidy(stage: Stage, over: Sequence[Entry], forgotten: Sequence[Entry] = ()) -> None:
+def _tidy(context: Context, over: Sequence[Entry], forgotten: Sequence[Entry] = ()) -> None:
     with contextlib.suppress(LauncherError):
         names = [entry.session.id for entry in over if entry.record.has_secrets]
         if names or forgotten:
             records = (entry.session.id for entry in forgotten)
-            _script(stage, "tidy", *names, "--remove", *records, timeout=TIDIED_WITHIN)
+            _script(context, "tidy", *names, "--remove", *records, timeout=TIDIED_WITHIN)
 
 
-def _without_job(stage: Stage, catalogue: Catalogue, until: datetime) -> list[Entry]:
+def _without_job(context: Context, index: SessionIndex, until: datetime) -> list[Entry]:
     """Return sessions that never noted a job, the oldest, for which the scheduler's queue has none either."""
-    created_by = catalogue.now - NOTED_BY
-    unnoted = [entry for entry in catalogue.ended if entry.session.job is None]
+    created_by = index.now - NOTED_BY
+    unnoted = [entry for entry in index.ended if entry.session.job is None]
     unnoted = [entry for entry in unnoted if entry.session.record.created < created_by]
     unnoted = [entry for entry in unnoted if entry.record.has_secrets or _is_long_gone(entry, until)][-MOST_FORGOTTEN:]
-    found = _find_jobs(stage, [entry.session for entry in unnoted])
+    found = _find_jobs(context, [entry.session for entry in unnoted])
     return [entry for entry in unnoted if found.get(entry.session.id, ...) is None]
 
 
-def _surely_gone(stage: Stage, catalogue: Catalogue) -> list[Entry]:
+def _surely_gone(context: Context, index: SessionIndex) -> list[Entry]:
     """Return sessions without a last word, some at a time, of which the scheduler says how they ended, or forgot it."""
-    gone = [entry for entry in catalogue.ended if entry.seen.state == "gone" and entry.record.has_secrets]
+    gone = [entry for entry in index.ended if entry.seen.state == "gone" and entry.record.has_secrets]
     found = []
     for entry in [entry for entry in gone if entry.session.job][:MOST_ASKED]:
         with contextlib.suppress(SchedulerMissing, NoAnswer):
-            scheduler = make_scheduler(entry.session.record.scheduler, stage.root)
-            status = ask(stage.host, scheduler, job_of(entry.session), SLOW)
+            scheduler = make_scheduler(entry.session.record.scheduler, context.root)
+            status = query_status(context.host, scheduler, job_of(entry.session), SLOW)
             if status is None or (status.state.ended and status.state not in MAY_COME_BACK):
                 found.append(entry)
     return found
 
 
-def _long_gone(catalogue: Catalogue, until: datetime) -> dict[Queue, list[Entry]]:
+def _long_gone(index: SessionIndex, until: datetime) -> dict[Queue, list[Entry]]:
     """Return sessions that never said how they ended, and had ended by then; of each queue the oldest ones."""
     by_queue: dict[Queue, list[Entry]] = {}
-    for entry in catalogue.ended:
+    for entry in index.ended:
         if entry.record.queue and _is_long_gone(entry, until):
             by_queue.setdefault(entry.record.queue, []).append(entry)
     return {queue: entries[-MOST_FORGOTTEN:] for queue, entries in by_queue.items()}
@@ -205,18 +218,18 @@ def _is_long_gone(entry: Entry, until: datetime) -> bool:
     return entry.seen.state == "gone" and entry.ended is not None and entry.ended < until
 
 
-def _forgotten(stage: Stage, queue: Queue, entries: Sequence[Entry]) -> list[Entry]:
+def _forgotten(context: Context, queue: Queue, entries: Sequence[Entry]) -> list[Entry]:
     """Return those whose jobs the scheduler does not know by their ids either."""
-    scheduler = make_scheduler(queue.scheduler, stage.root)
+    scheduler = make_scheduler(queue.scheduler, context.root)
     jobs = [job_of(entry.session) for entry in entries]
-    states = scheduler.read_query(jobs, _asked(stage, scheduler.query(jobs)))
+    states = scheduler.read_query(jobs, _run(context, scheduler.query(jobs)))
     return [entry for entry in entries if states is not None and job_of(entry.session).id not in states]
 
 
-def _script(stage: Stage, *words: str, timeout: float) -> Answer:
+def _script(context: Context, *words: str, timeout: float) -> CommandResult:
     """Run ``sessions.sh``, which is sent along: a place may have no session yet."""
-    script = (folder("jobscripts") / "sessions.sh").read_bytes()
-    return stage.host.run(["bash", "-s", "--", stage.root, *words], stdin=script, timeout=timeout)
+    script = job_script("sessions.sh").read_bytes()
+    return context.host.run(["bash", "-s", "--", context.root, *words], stdin=script, timeout=timeout)
 
 
 def _iso(at: datetime) -> str:

@@ -1,7 +1,7 @@
 """How soon the scheduler is asked again: quick at first and after every change, then ever more rarely. Pure.
 
 What counts is what the scheduler has to do for it. Slurm's controller counts that as RPCs (see ``sdiag``), of which one
-command may need several; how many they may be in an hour is fixed here, whatever happens.
+command may need several; how many they may be in an hour is fixed by ``Timing``, whatever happens.
 """
 
 from __future__ import annotations
@@ -9,40 +9,35 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-#: RPCs for one session in any hour, at most
-HOURLY = 60
-#: so many of them may follow each other at once; they come back one by one
-BURST = 16
-_COMES_BACK = (HOURLY - BURST) / 3600.0  # RPCs a second
+from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
+
 #: so many are kept, where that does not take too long, for what is urgent: a change, the time around the estimate,
 #: something that broke
 RESERVE = 5
 #: RPCs that a question may need
 QUESTION = 2
 
-FIRST, LONGEST = 2.0, 60.0  # seconds between two questions: doubled from the first to the longest
 JITTER = 1 / 3  # of a pause; so much is added by chance, so that many launchers do not ask at the same moment
-SAVING = 150.0  # seconds at most, instead of the longest, while there is less than the reserve
-NEAR, NEAR_PAUSE = 60.0, 5.0  # seconds around the estimate in which it pays to ask more often, and how often at most
-MUTE_LONGEST = 20.0  # seconds between two questions to a scheduler that does not answer
 
 
-class Pace:
+class Polling:
     """The pauses between the questions about one session, in seconds; it is told what was asked and what came of it.
 
     ``clock``: seconds, never set back. ``chance``: for the jitter.
     """
 
-    def __init__(self, clock: Callable[[], float], chance: random.Random) -> None:
-        self._clock, self._chance = clock, chance
-        self._pause = self._mute_pause = FIRST
-        self._counted, self._counted_at = float(BURST), clock()
+    def __init__(self, clock: Callable[[], float], chance: random.Random, timing: Timing = DEFAULT_TIMING) -> None:
+        self._clock, self._chance, self._timing = clock, chance, timing
+        self._comes_back = (timing.rpcs_per_hour - timing.rpcs_at_once) / 3600.0  # RPCs a second
+        self._pause = self._unanswered_pause = timing.poll_pause
+        self._counted, self._counted_at = float(timing.rpcs_at_once), clock()
         self._near_until: float | None = None
 
     @property
     def left(self) -> float:
         """How many RPCs may be spent at once now."""
-        return min(float(BURST), self._counted + _COMES_BACK * (self._clock() - self._counted_at))
+        came_back = self._comes_back * (self._clock() - self._counted_at)
+        return min(float(self._timing.rpcs_at_once), self._counted + came_back)
 
     def spend(self, rpcs: int) -> None:
         """Count RPCs. A scheduler that did not answer has not spent any."""
@@ -50,28 +45,28 @@ class Pace:
 
     def news(self) -> None:
         """Something has changed, so that more may change soon."""
-        self._pause = FIRST
+        self._pause = self._timing.poll_pause
 
-    def after_answer(self, start_in: float | None = None) -> float:
+    def pause_after_answer(self, start_in: float | None = None) -> float:
         """Return the pause after an answer.
 
         ``start_in``: seconds until the job is expected to start (negative: since then), ``None`` where that is unknown.
         """
-        self._mute_pause = FIRST
-        pause, urgent = self._pause, self._pause < LONGEST
-        self._pause = min(2 * pause, LONGEST)
+        self._unanswered_pause = self._timing.poll_pause
+        pause, urgent = self._pause, self._pause < self._timing.longest_poll_pause
+        self._pause = min(2 * pause, self._timing.longest_poll_pause)
         if near_for := self._near_for(start_in):
-            pause, urgent = min(pause, max(NEAR_PAUSE, near_for / max(1.0, self.left))), True
-        saving = 0.0 if urgent else min(self._until_left(QUESTION + RESERVE), SAVING)
+            pause, urgent = min(pause, max(self._timing.near_start_pause, near_for / max(1.0, self.left))), True
+        saving = 0.0 if urgent else min(self._until_left(QUESTION + RESERVE), self._timing.longest_saving_pause)
         return max(self._jittered(pause), saving, self._until_left(QUESTION))
 
-    def after_silence(self) -> float:
+    def pause_after_silence(self) -> float:
         """Return the pause after a question that the scheduler did not answer."""
-        pause = self._mute_pause
-        self._mute_pause = min(2 * pause, MUTE_LONGEST)
-        return min(self._jittered(pause), MUTE_LONGEST)
+        pause = self._unanswered_pause
+        self._unanswered_pause = min(2 * pause, self._timing.longest_unanswered_pause)
+        return min(self._jittered(pause), self._timing.longest_unanswered_pause)
 
-    def when_urged(self) -> float:
+    def pause_when_urgent(self) -> float:
         """Return the pause before a question that cannot wait: none, unless too much was asked already."""
         self.news()
         return self._until_left(QUESTION)
@@ -81,15 +76,15 @@ class Pace:
 
         Slurm's estimate may slide along just ahead of us for hours, which is no reason to ask often for hours.
         """
-        if start_in is None or abs(start_in) > NEAR:
+        if start_in is None or abs(start_in) > self._timing.near_start:
             self._near_until = None
             return 0.0
         if self._near_until is None:
-            self._near_until = self._clock() + start_in + NEAR
+            self._near_until = self._clock() + start_in + self._timing.near_start
         return max(0.0, self._near_until - self._clock())
 
     def _until_left(self, rpcs: int) -> float:
-        return max(0.0, rpcs - self.left) / _COMES_BACK
+        return max(0.0, rpcs - self.left) / self._comes_back
 
     def _jittered(self, pause: float) -> float:
         return pause * self._chance.uniform(1.0, 1.0 + JITTER)

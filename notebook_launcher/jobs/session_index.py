@@ -14,16 +14,16 @@ from datetime import datetime, timedelta
 from pydantic import ValidationError
 
 from notebook_launcher.core.errors import SessionNotFound, UsageError
-from notebook_launcher.core.events.launch import SessionSeen
-from notebook_launcher.core.request import Request, format_walltime
+from notebook_launcher.core.events import SessionEntry
+from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import iso, moment
 from notebook_launcher.diagnosis import explain
-from notebook_launcher.jobs.time_left import end_of
+from notebook_launcher.jobs.time_left import walltime_end
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.record import SESSION_ID, Session, SessionRecord, job_in, json_object
 
 #: the states of sessions that have not ended, as far as is known
-LIVE = frozenset({"waiting", "starting", "running", "suspended", "ending", "unknown"})
+LIVE = frozenset({"pending", "starting", "running", "suspended", "completing", "unknown"})
 LONGEST_WAIT = timedelta(
     days=7
 )  # a session that is silent for so long after its walltime is not looked for at a launch
@@ -62,11 +62,11 @@ class Queue:
 
 
 #: what the schedulers said: states by job id, without those that are not shown; ``None``: no answer
-Told = Mapping[Queue, Mapping[str, JobStatus] | None]
+StatusesByQueue = Mapping[Queue, Mapping[str, JobStatus] | None]
 
 
 @dataclass(frozen=True)
-class Record:
+class SessionFiles:
     """One session as its directory tells it. The mappings are its files; empty: damaged, ``None``: not there."""
 
     session: Session
@@ -85,20 +85,20 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Listing:
     """The directories, the oldest first. ``damaged``: names of those that could not be made sense of.
 
     ``whole``: whether the answer is complete; ``unreadable``: the folder itself may not be read. ``foreign``: whether
     those that are damaged are so because the file server says that all there is somebody else's.
     """
 
-    records: tuple[Record, ...] = ()
+    records: tuple[SessionFiles, ...] = ()
     damaged: tuple[str, ...] = ()
     whole: bool = False
     unreadable: bool = False
     foreign: bool = False
 
-    def to_ask(self, now: datetime, *, sure: bool) -> dict[Queue, list[JobRef]]:
+    def jobs_to_query(self, now: datetime, *, sure: bool) -> dict[Queue, list[JobRef]]:
         """Return the jobs that the scheduler has to be asked for, by queue, the newest first.
 
         Those that have not said how they ended. ``sure``: also those that have, and were not tidied since, because a
@@ -119,14 +119,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Entry:
-    """One session of the catalogue: its record, and what is seen of it. ``ended``: when it did, at the latest.
+    """One session of the index: its record, and what is seen of it. ``ended``: when it did, at the latest.
 
     ``over``: whether the scheduler, too, says that it will do nothing any more. ``reason``: why its job waits, in the
     scheduler's own word.
     """
 
-    record: Record
-    seen: SessionSeen
+    record: SessionFiles
+    seen: SessionEntry
     ended: datetime | None = None
     over: bool = False
     reason: str | None = None
@@ -143,8 +143,8 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Catalogue:
-    """All sessions of a place, the oldest first. ``now``: the cluster's clock. ``foreign``: as in ``Reading``."""
+class SessionIndex:
+    """All sessions of a place, the oldest first. ``now``: the cluster's clock. ``foreign``: as in ``Listing``."""
 
     entries: tuple[Entry, ...]
     damaged: tuple[str, ...]
@@ -165,132 +165,140 @@ class Catalogue:
 # --- reading what sessions.sh told ---------------------------------------------------------------------------
 
 
-def read(text: str, root: str, now: datetime) -> Reading:
+def parse_listing(text: str, root: str, now: datetime) -> Listing:
     """Read the answer of ``sessions.sh ROOT list``. ``now``: the cluster's clock, for a time without a zone."""
     lines = text.split("\n")  # other characters that end a line, for Python, may stand in a file
     if _FIRST_LINE not in lines:
-        return Reading()
-    told: dict[str, dict[str, str]] = {}
+        return Listing()
+    fields: dict[str, dict[str, str]] = {}
     whole = unreadable = foreign = False
     for line in lines[lines.index(_FIRST_LINE) + 1 :]:
         session_id, _, rest = line.partition(" ")
         key, _, value = rest.partition(" ")
         if SESSION_ID.fullmatch(session_id):
-            told.setdefault(session_id, {})[key] = value
+            fields.setdefault(session_id, {})[key] = value
         unreadable |= line == "unreadable"
         whole |= line == "end"
     records, damaged = [], []
-    for session_id, said in sorted(told.items()):
-        foreign |= "foreign" in said
+    for session_id, files in sorted(fields.items()):
+        foreign |= "foreign" in files
         record = (
-            None if "damaged" in said or "foreign" in said else _record(session_id, f"{root}/{session_id}", said, now)
+            None
+            if "damaged" in files or "foreign" in files
+            else _record(session_id, f"{root}/{session_id}", files, now)
         )
         if record is None:
             damaged.append(session_id)
         else:
             records.append(record)
-    return Reading(tuple(records), tuple(damaged), whole, unreadable, foreign)
+    return Listing(tuple(records), tuple(damaged), whole, unreadable, foreign)
 
 
-def _record(session_id: str, directory: str, said: Mapping[str, str], now: datetime) -> Record | None:
+def _record(session_id: str, directory: str, fields: Mapping[str, str], now: datetime) -> SessionFiles | None:
     try:
-        asked = SessionRecord.model_validate_json(said.get("session", ""))
-        created = asked.created if asked.created.tzinfo else asked.created.replace(tzinfo=now.tzinfo)
+        session_record = SessionRecord.model_validate_json(fields.get("session", ""))
+        created = (
+            session_record.created
+            if session_record.created.tzinfo
+            else session_record.created.replace(tzinfo=now.tzinfo)
+        )
         created = created.astimezone(now.tzinfo)  # not all of the years 1 and 9999 are in every zone
     except (ValidationError, ValueError, OverflowError):
         return None
-    if asked.id != session_id:  # a copy, of which the job knows nothing
+    if session_record.id != session_id:  # a copy, of which the job knows nothing
         return None
-    files = [json_object(said[key]) if key in said else None for key in _FILES[1:]]
-    session = Session(asked.model_copy(update={"created": created}), directory, job_in(said.get("job", ""), files[0]))
-    return Record(session, files[0], files[1], files[2], files[3], files[4], "secrets" in said)
+    files = [json_object(fields[key]) if key in fields else None for key in _FILES[1:]]
+    session = Session(
+        session_record.model_copy(update={"created": created}), directory, job_in(fields.get("job", ""), files[0])
+    )
+    return SessionFiles(session, files[0], files[1], files[2], files[3], files[4], "secrets" in fields)
 
 
 # --- joining it with the scheduler's word --------------------------------------------------------------------
 
 
-def join(reading: Reading, told: Told, now: datetime) -> Catalogue:
-    """Return what is known of each session. A queue that is missing in ``told`` was not asked."""
-    entries = tuple(_entry(record, told, now) for record in reading.records)
-    return Catalogue(entries, reading.damaged, now, reading.foreign)
+def build_index(listing: Listing, statuses: StatusesByQueue, now: datetime) -> SessionIndex:
+    """Return what is known of each session. A queue that is missing in ``statuses`` was not asked."""
+    entries = tuple(_entry(record, statuses, now) for record in listing.records)
+    return SessionIndex(entries, listing.damaged, now, listing.foreign)
 
 
-def _entry(record: Record, told: Told, now: datetime) -> Entry:
-    session, asked, job = record.session, record.session.record, record.session.job
-    was_asked = record.queue in told
-    answers = told.get(record.queue) if record.queue else None
+def _entry(record: SessionFiles, statuses: StatusesByQueue, now: datetime) -> Entry:
+    session, session_record, job = record.session, record.session.record, record.session.job
+    was_asked = record.queue in statuses
+    answers = statuses.get(record.queue) if record.queue else None
     # what was tidied up is over for certain: a job of that number is another one
     is_settled = record.exited is not None and not record.has_secrets
     status = answers.get(job.id) if answers and job and not is_settled else None
-    state = _state(record, status, asked=was_asked, answered=answers is not None)
-    runs = state in ("starting", "running", "suspended", "ending")
+    state = _state(record, status, was_asked=was_asked, has_answer=answers is not None)
+    runs = state in ("starting", "running", "suspended", "completing")
     ends = _end(record, status, now) if runs else None
     started = _started(record, status, now)
     ended = None if state in LIVE else _ended(record, now)
-    seen = SessionSeen(
+    seen = SessionEntry(
         session.id,
         state,
         job.id if job else None,
         job.cluster if job else None,
-        _node(record, status) if state != "waiting" else None,
-        asked.environment or _image(asked),
-        asked.program,
-        iso(asked.created),
+        _node(record, status) if state != "pending" else None,
+        session_record.environment or _image(session_record),
+        session_record.program,
+        iso(session_record.created),
         iso(ends),
         max(0, int((ends - now).total_seconds())) if ends else None,
         _walltime(record, status),
-        asked.launched_from,
+        session_record.launched_from,
         session.directory,
         _about(record, status, state),
         iso(started),
         iso(ended),
-        asked.purpose,
-        asked.notebook if asked.program == "notebook" else None,
-        *_how_far(record),
+        session_record.purpose,
+        session_record.notebook if session_record.program == "notebook" else None,
+        *_cells_done(record),
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
     ended_by, over = ended or _ended_by(record, started), was_asked and answers is not None and is_over
-    return Entry(record, seen, ended_by, over, status.reason if status and state == "waiting" else None)
+    return Entry(record, seen, ended_by, over, status.reason if status and state == "pending" else None)
 
 
-def _how_far(record: Record) -> tuple[int | None, int | None]:
+def _cells_done(record: SessionFiles) -> tuple[int | None, int | None]:
     """Return how many code cells of a run have ended, and how many there are."""
     done, cells = ((record.progress or {}).get(key) for key in ("done", "cells"))
     return (done, cells) if type(done) is int and type(cells) is int and 0 <= done <= cells else (None, None)
 
 
-def _image(asked: SessionRecord) -> str | None:
+def _image(session_record: SessionRecord) -> str | None:
     """Return the file name of an image that was named without an environment: ``-- /path/image.sif``."""
     with contextlib.suppress(ValueError):
-        words = shlex.split(asked.command or "")
+        words = shlex.split(session_record.command or "")
         if "--" in words[:-1]:
             return words[-1].rstrip("/").rpartition("/")[2] or None
     return None
 
 
-def _state(record: Record, status: JobStatus | None, *, asked: bool, answered: bool) -> str:
-    """Return the word for what a session does; see ``SessionSeen``."""
+def _state(record: SessionFiles, status: JobStatus | None, *, was_asked: bool, has_answer: bool) -> str:
+    """Return the word for what a session does; see ``SessionEntry``."""
     if record.session.job is None:
         return "gone" if record.exited is None else "ended"
     if status is None or status.state in _UNTOLD:
         if record.exited is not None:
             return "ended"
-        return "gone" if asked and answered and status is None else "unknown"
+        return "gone" if was_asked and has_answer and status is None else "unknown"
     if status.state.ended:
         return "ended"
     if status.state.waits:
-        return "waiting"
+        return "pending"
     if status.state is State.COMPLETING or record.exited is not None:
-        return "ending"
+        return "completing"
     if status.state is State.SUSPENDED:
         return "suspended"
     serves = record.endpoint if record.session.record.program == "jupyterlab" else record.started
     return "starting" if serves is None else "running"
 
 
-def _about(record: Record, status: JobStatus | None, state: str) -> str:
+def _about(record: SessionFiles, status: JobStatus | None, state: str) -> str:
     """Return why it waits, or how it ended, in a few words."""
-    if state == "waiting" and status is not None:
+    if state == "pending" and status is not None:
         return explain.pending(status.reason).summary
     if state == "ended":
         cause = str((record.exited or {}).get("cause") or "")
@@ -302,8 +310,8 @@ def _about(record: Record, status: JobStatus | None, state: str) -> str:
         return word or _ENDS.get(cause, cause.replace("-", " "))
     if state == "gone":
         if record.session.job is None:
-            return "no job is noted"
-        return "never ran" if record.started is None else "ended without a word"
+            return "no job is recorded"
+        return "never ran" if record.started is None else "ended without a record"
     if state == "unknown" and status is not None and status.state is State.REVOKED:
         return "it went to another cluster"
     if state == "unknown":
@@ -311,55 +319,56 @@ def _about(record: Record, status: JobStatus | None, state: str) -> str:
     return ""
 
 
-def _used_its_time(record: Record) -> bool:
+def _used_its_time(record: SessionFiles) -> bool:
     """Whether it ran until its walltime was over; a scheduler counts from a moment before the script's first word."""
     created = record.session.record.created
     started, ended = _started(record, None, created), _ended(record, created)
     with contextlib.suppress(UsageError, OverflowError):
         walltime = Request(record.session.record.flags).walltime
-        return bool(started and ended and walltime and ended - started >= walltime - _SLACK)
+        return bool(started and ended and ended - started >= walltime - _SLACK)
     return False
 
 
-def _end(record: Record, status: JobStatus | None, now: datetime) -> datetime | None:
+def _end(record: SessionFiles, status: JobStatus | None, now: datetime) -> datetime | None:
     with contextlib.suppress(UsageError, OverflowError):
-        return end_of(Request(record.session.record.flags), status, _text(record.started, "started"), now)
+        return walltime_end(Request(record.session.record.flags), status, _text(record.started, "started"), now)
     return None
 
 
-def _walltime(record: Record, status: JobStatus | None) -> str | None:
+def _walltime(record: SessionFiles, status: JobStatus | None) -> str | None:
     flags = dict(record.session.record.flags)
     if status and status.walltime:
         flags["time"] = status.walltime
     with contextlib.suppress(UsageError, OverflowError):
-        return format_walltime(Request(flags).walltime)
+        return Request(flags).walltime.in_words()
     return None
 
 
-def _may_live(record: Record, now: datetime) -> bool:
+def _may_live(record: SessionFiles, now: datetime) -> bool:
     return record.exited is None and now - _ended_by(record, _started(record, None, now)) < LONGEST_WAIT
 
 
-def _started(record: Record, status: JobStatus | None, now: datetime) -> datetime | None:
+def _started(record: SessionFiles, status: JobStatus | None, now: datetime) -> datetime | None:
     if status and status.state.waits:
         return None
-    told = _time(status.start, now) if status else None
-    return told or _time(_text(record.started, "started"), now)
+    scheduled = _time(status.start, now) if status else None
+    return scheduled or _time(_text(record.started, "started"), now)
 
 
-def _ended(record: Record, now: datetime) -> datetime | None:
+def _ended(record: SessionFiles, now: datetime) -> datetime | None:
     return _time(_text(record.exited, "ended"), now)
 
 
-def _ended_by(record: Record, started: datetime | None) -> datetime:
+def _ended_by(record: SessionFiles, started: datetime | None) -> datetime:
     """Return when a session that did not say so had ended at the latest: with its walltime."""
     began = started or record.session.record.created
     with contextlib.suppress(UsageError, OverflowError):
-        return began + (Request(record.session.record.flags).walltime or timedelta())
+        walltime = Request(record.session.record.flags).walltime
+        return began if walltime.is_unlimited else began + walltime
     return began
 
 
-def _node(record: Record, status: JobStatus | None) -> str | None:
+def _node(record: SessionFiles, status: JobStatus | None) -> str | None:
     return _text(record.started, "node") or (status.node if status else None)
 
 
@@ -379,17 +388,17 @@ def _time(text: str | None, now: datetime) -> datetime | None:
 # --- the one that is meant -----------------------------------------------------------------------------------
 
 
-def choose(catalogue: Catalogue, name: str, where: str, *, ended_too: bool = False) -> Entry:
+def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: bool = False) -> Entry:
     """Return the session that a word means: its name, else its job's id, else the beginning or the end of its name.
 
     Without a word it is the one live session. ``ended_too``: where no live one is meant so, one that has ended may be;
     without a word, the last one. A whole name always counts. Raises ``SessionNotFound``, telling those apart that could
     be meant.
     """
-    live, ended = catalogue.live, catalogue.ended
+    live, ended = index.live, index.ended
     if name:
-        whole = [entry for entry in catalogue.entries if entry.session.id == name]
-        found = whole or _meant(live, ended if ended_too else [], name)
+        whole = [entry for entry in index.entries if entry.session.id == name]
+        found = whole or _matching(live, ended if ended_too else [], name)
     else:
         found = live or (ended[:1] if ended_too else [])
     if len(found) == 1:
@@ -397,24 +406,24 @@ def choose(catalogue: Catalogue, name: str, where: str, *, ended_too: bool = Fal
     if found:
         raise SessionNotFound(
             f"{len(found)} sessions match “{name}”." if name else f"There are {len(found)} sessions.",
-            why=list_apart(found, catalogue.now),
-            mend=f"name one of them, for example: {short_name(found[0], found)}",
+            why=list_in_words(found, index.now),
+            hint=f"name one of them, for example: {short_name(found[0], found)}",
         )
-    ended = [] if ended_too or not name else _meant([], ended, name)
+    ended = [] if ended_too or not name else _matching([], ended, name)
     if len(ended) == 1:
-        raise _has_ended(ended[0], catalogue)
-    if name in catalogue.damaged:
+        raise _has_ended(ended[0], index)
+    if name in index.damaged:
         raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
     raise SessionNotFound(
         f"There is no session “{name}” on {where}." if name else f"There is no session on {where}.",
-        why=f"Live sessions there:\n{list_apart(live, catalogue.now)}" if live else "Live sessions there: none.",
-        mend="start one: launch-notebook"
+        why=f"Live sessions there:\n{list_in_words(live, index.now)}" if live else "Live sessions there: none.",
+        hint="start one: launch-notebook"
         if not live
         else f"name one of them, for example: {short_name(live[0], live)}",
     )
 
 
-def _meant(live: Sequence[Entry], ended: Sequence[Entry], name: str) -> list[Entry]:
+def _matching(live: Sequence[Entry], ended: Sequence[Entry], name: str) -> list[Entry]:
     """Return those whose job has this id, or else this part of a name; those that live come first in either."""
     ways = ((_has_job, live), (_has_job, ended), (_has_part, live), (_has_part, ended))
     return next((found for is_meant, some in ways if (found := [entry for entry in some if is_meant(entry, name)])), [])
@@ -430,19 +439,19 @@ def _has_part(entry: Entry, name: str) -> bool:
     return len(name) >= shortest and (entry.session.id.startswith(name) or entry.session.id.endswith(name))
 
 
-def _has_ended(entry: Entry, catalogue: Catalogue) -> SessionNotFound:
-    about = f" ({entry.seen.about})" if entry.seen.about else ""
-    name = short_name(entry, catalogue.entries)
+def _has_ended(entry: Entry, index: SessionIndex) -> SessionNotFound:
+    about = f" ({entry.seen.detail})" if entry.seen.detail else ""
+    name = short_name(entry, index.entries)
     return SessionNotFound(
-        f"Session {entry.session.id} {_end_in_words(entry, catalogue.now)}{about}.",
-        why=f"Live sessions there:\n{list_apart(catalogue.live, catalogue.now)}" if catalogue.live else "",
-        mend=f"see: launch-notebook {'results' if entry.seen.notebook else 'logs'} {name}, launch-notebook bill {name}",
+        f"Session {entry.session.id} {_end_in_words(entry, index.now)}{about}.",
+        why=f"Live sessions there:\n{list_in_words(index.live, index.now)}" if index.live else "",
+        hint=f"see: launch-notebook {'results' if entry.seen.notebook else 'logs'} {name}, launch-notebook bill {name}",
     )
 
 
-def list_apart(entries: Sequence[Entry], now: datetime) -> str:
+def list_in_words(entries: Sequence[Entry], now: datetime) -> str:
     """Return a line for each session with what tells it from the others."""
-    return "\n".join(f"{short_name(entry, entries)} {in_words(entry, now)}" for entry in entries)
+    return "\n".join(f"{short_name(entry, entries)} {state_in_words(entry, now)}" for entry in entries)
 
 
 def short_name(entry: Entry, others: Iterable[Entry]) -> str:
@@ -454,7 +463,7 @@ def short_name(entry: Entry, others: Iterable[Entry]) -> str:
     return end if is_enough else entry.session.id
 
 
-def in_words(entry: Entry, now: datetime) -> str:
+def state_in_words(entry: Entry, now: datetime) -> str:
     """Return what a session does, without its name: ``runs on gpu1 since 14:02 (tf-gpu)``."""
     seen = entry.seen
     where = f" on {seen.node}" if seen.node else ""
@@ -462,15 +471,15 @@ def in_words(entry: Entry, now: datetime) -> str:
         "running": f"runs{where}{_since(seen.started, now)}",
         "starting": f"starts{where}{_since(seen.started, now)}",
         "suspended": f"is suspended{where}",
-        "ending": f"is ending{where}",
-        "waiting": f"waits{_since(seen.created, now)}",
+        "completing": f"is ending{where}",
+        "pending": f"waits{_since(seen.created, now)}",
         "unknown": f"may run{where}{_since(seen.started or seen.created, now)}",
     }
-    what = ", ".join(filter(None, [seen.notebook, how_far(seen), seen.environment]))
+    what = ", ".join(filter(None, [seen.notebook, progress_in_words(seen), seen.environment]))
     return words.get(seen.state, _end_in_words(entry, now)) + (f" ({what})" if what else "")
 
 
-def how_far(seen: SessionSeen) -> str:
+def progress_in_words(seen: SessionEntry) -> str:
     """Return how far a run is: ``3 of 9 cells``; nothing where that is not known."""
     return f"{seen.done} of {seen.cells} cells" if seen.done is not None and seen.cells else ""
 

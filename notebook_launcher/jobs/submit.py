@@ -1,4 +1,4 @@
-"""Queueing a session's job for certain: whatever happens meanwhile, there is a job that we know, or certainly none."""
+"""Submitting a session's job for certain: whatever happens meanwhile, there is a job that we know, or none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     AccountRefused,
     ConnectionLost,
@@ -28,42 +29,38 @@ from notebook_launcher.core.errors import (
     SubmitUncertain,
     WalltimeRefused,
 )
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
-from notebook_launcher.jobs.cancel import ANSWER_WITHIN, typed
+from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.courses import flags_of
-from notebook_launcher.profiles.store import flag_tables, own_profiles, profile_layers
+from notebook_launcher.profiles.store import flag_tables, profile_layers, user_profiles
 from notebook_launcher.schedulers.base import JobRef
-from notebook_launcher.session.context import Stage
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, read_job
 
-SLOW_AFTER = 5.0  # seconds after which it is said that the scheduler takes its time
-APPEARS_WITHIN = 20.0  # seconds in which a job shows in the queue whose submission was not answered
 
-
-def queue_job(stage: Stage, session: Session) -> JobRef:
+def queue_job(context: Context, session: Session) -> JobRef:
     """Queue the job, unless the user has changed their mind while its files were written.
 
     An interrupt meanwhile is answered with a word and kept for later: the job is there then, and can be ended. Raises
     ``SubmitRefused``, ``SubmitUncertain`` or ``Interrupted``.
     """
-    if not stage.interrupts.inbox.empty():
+    if not context.interrupts.inbox.empty():
         raise Interrupted("Interrupted.", why="Nothing was queued.")
-    asked = stage.scheduler.submit(Request(session.record.flags), session.submission)
-    command = ["bash", f"{session.directory}/submit.sh", session.directory, *asked]
+    submit_command = context.scheduler.submit(Request(session.record.flags), session.submission)
+    command = ["bash", f"{session.directory}/submit.sh", session.directory, *submit_command]
     try:
-        return stage.scheduler.read_submit(_answer(stage, command))
+        return context.scheduler.read_submit(_run_submit(context, command))
     except (ConnectionLost, HostCommandFailed) as error:
-        return _found(stage, session, error, patience=APPEARS_WITHIN)
+        return _look_for_job(context, session, error, patience=context.timing.submitted_appears_within)
     except SubmitUncertain as error:
-        return _found(stage, session, error)
+        return _look_for_job(context, session, error)
     except SchedulerAway as error:
         if not error.may_have_heard:
             raise
-        return _found(stage, session, error, patience=APPEARS_WITHIN)
+        return _look_for_job(context, session, error, patience=context.timing.submitted_appears_within)
 
 
 #: what a refusal is about, by the flags that say it
@@ -80,7 +77,7 @@ _ABOUT: dict[type[SubmitRefused], frozenset[str]] = {
 
 
 @contextlib.contextmanager
-def profile_named(plan: Plan) -> Iterator[None]:
+def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
     """Let a refusal say where the profile, and not the user, asked for what was refused."""
     try:
         yield
@@ -88,9 +85,9 @@ def profile_named(plan: Plan) -> Iterator[None]:
         flags = plan.request.flags
         # the launcher's own walltime is not among them; GPUs are the user's in whatever words
         tables = (table for place, table in flag_tables(plan.place.profile) if "when" not in place)
-        wishes = {name.replace("_", "-") for table in tables for name in table} & flags.keys()
-        asked = plan.asked | (GPU_FLAGS if plan.asked & GPU_FLAGS else frozenset())
-        theirs = sorted((_ABOUT.get(type(error), frozenset()) & wishes) - asked)
+        profile_flags = {name.replace("_", "-") for table in tables for name in table} & flags.keys()
+        typed_flags = plan.asked | (GPU_FLAGS if plan.asked & GPU_FLAGS else frozenset())
+        theirs = sorted((_ABOUT.get(type(error), frozenset()) & profile_flags) - typed_flags)
         if theirs and plan.place.cluster:
             named = ", ".join(f"--{name}={flags[name]}" for name in theirs)
             course = plan.place.course
@@ -98,54 +95,56 @@ def profile_named(plan: Plan) -> Iterator[None]:
             whose = f"course “{course.name}”" if course and by_course else f"profile “{plan.place.cluster}”"
             error.why = joined(error.why, f"The {whose} asks for it: {named}.")
             kept = "" if by_course else _kept_by_the_user(plan.place.cluster, theirs)
-            error.mend = (
-                f"keep another: {kept}   or for this launch alone, {error.mend}"
+            error.hint = (
+                f"keep another: {kept}   or for this launch alone, {error.hint}"
                 if kept
-                else f"a flag of yours replaces the {whose.partition(' ')[0]}'s; {error.mend}"
+                else f"a flag of yours replaces the {whose.partition(' ')[0]}'s; {error.hint}"
             )
         raise
 
 
 def _kept_by_the_user(cluster: str, flags: Sequence[str]) -> str:
     """Return the command that changes flags which stand in the user's own file of a profile; "" where they do not."""
-    top = profile_layers(cluster)[-1].data.get("defaults", {}) if cluster in own_profiles() else {}
+    top = profile_layers(cluster)[-1].data.get("defaults", {}) if cluster in user_profiles() else {}
     if not {name.replace("_", "-") for name in top}.issuperset(flags):
         return ""
-    words = (f"--{name} …" if name in ("account", "partition") else f"--set defaults.{name}=…" for name in flags)
-    return f"launch-notebook clusters edit {cluster} {' '.join(words)}"
+    options = (f"--{name} …" if name in ("account", "partition") else f"--set defaults.{name}=…" for name in flags)
+    return f"launch-notebook clusters edit {cluster} {' '.join(options)}"
 
 
 @dataclass(frozen=True)
-class _Done:
-    answer: Answer | Exception
+class _SubmitDone:
+    answer: CommandResult | Exception
 
 
-def _answer(stage: Stage, command: list[str]) -> Answer:
+def _run_submit(context: Context, command: list[str]) -> CommandResult:
     """Run the submit command on a thread, and say something where it takes long or the user is impatient."""
 
     def run() -> None:
         try:
-            inbox.put(_Done(stage.host.run(command, login_shell=True)))
+            inbox.put(_SubmitDone(context.host.run(command, login_shell=True)))
         except Exception as error:
-            inbox.put(_Done(error))
+            inbox.put(_SubmitDone(error))
 
-    inbox = stage.interrupts.inbox
+    inbox = context.interrupts.inbox
     threading.Thread(target=run, name="submit", daemon=True).start()
     with _kept(inbox) as later:
-        slow_at = time.monotonic() + SLOW_AFTER
+        slow_at = time.monotonic() + context.timing.submit_slow_after
         while True:
             try:
                 item = inbox.get(timeout=max(0.0, slow_at - time.monotonic()) if slow_at else None)
             except queue.Empty:
                 slow_at = 0.0
-                stage.view.show(events.Noted("The scheduler takes its time to accept the job."))
+                context.view.show(events.Note("The scheduler is slow to accept the job."))
                 continue
-            if isinstance(item, _Done):
+            if isinstance(item, _SubmitDone):
                 break
             if item in later:
                 continue  # an impatient second Ctrl-C would later leave without waiting for the job's end
             if isinstance(item, Interrupt) and item.kind == "end":
-                stage.view.show(events.Noted("The job is just being queued; it is cancelled as soon as that is done."))
+                context.view.show(
+                    events.Note("The job is being submitted; it will be cancelled as soon as that is done.")
+                )
             later.append(item)
     if isinstance(item.answer, Exception):
         raise item.answer
@@ -163,38 +162,38 @@ def _kept(inbox: queue.SimpleQueue[object]) -> Iterator[list[object]]:
             inbox.put(item)
 
 
-def _found(stage: Stage, session: Session, error: LauncherError, patience: float = 0.0) -> JobRef:
+def _look_for_job(context: Context, session: Session, error: LauncherError, patience: float = 0.0) -> JobRef:
     """Look for a job that may have been queued although its number was not read.
 
     ``patience``: seconds in which it may still show. Raises ``error`` itself where the scheduler says for certain that
     there is none, ``SubmitUncertain`` where nobody says.
     """
-    find = stage.scheduler.find(session.id, Request(session.record.flags))
-    deadline, pause = time.monotonic() + patience, 1.0
+    find = context.scheduler.find(session.id, Request(session.record.flags))
+    deadline, pause = time.monotonic() + patience, context.timing.lookup_pause
     if patience:
-        stage.view.show(events.Noted("Whether the job was queued was not heard; it is looked for."))
+        context.view.show(events.Note("The reply to the submission was lost; checking whether the job was queued."))
     while True:
         sure = False
         with contextlib.suppress(LauncherError):
-            if not stage.host.alive:
-                stage.host.reconnect(timeout=5.0)
-            noted = read_job(stage.host, session.directory)
+            if not context.host.alive:
+                context.host.reconnect(timeout=5.0)
+            noted = read_job(context.host, session.directory)
             if noted is not None:
                 return noted
-            answer = stage.host.run(find, login_shell=True, timeout=ANSWER_WITHIN)
-            found = stage.scheduler.read_find(session.id, answer)
+            answer = context.host.run(find, login_shell=True, timeout=context.timing.answer_within)
+            found = context.scheduler.read_find(session.id, answer)
             if found:
                 return found[0]
             sure = found is not None and isinstance(error, SchedulerAway)
         if time.monotonic() + pause > deadline:
             break
         time.sleep(pause)
-        pause = min(2 * pause, 5.0)
+        pause = min(2 * pause, context.timing.longest_lookup_pause)
     if sure:
         raise error
     raise SubmitUncertain(
         f"The job of session {session.id} may have been queued.",
         why=f"{error.what} {error.why}".strip(),
-        mend=f"end it, if it was, with: {typed(stage, session, 'stop')}   or look on {stage.host.label} with: "
-        f"{shlex.join(find)}",
+        hint=f"end it, if it was, with: {launcher_command(context, session, 'stop')}   "
+        f"or look on {context.host.label} with: {shlex.join(find)}",
     )

@@ -10,17 +10,19 @@ import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import NotebookInvalid
+from notebook_launcher.core.quantities import file_size
+from notebook_launcher.core.text import listed
 from notebook_launcher.notebook.parameters import quoted
-from notebook_launcher.transfer.paths import human, listed
 
 LARGEST = 64 * 1024 * 1024  # bytes of all that goes along
 MOST = 2000  # files
 _CACHES = {"__pycache__", "node_modules"}
-_BY_COPY = "bring it there first: launch-notebook copy SOURCE login:FOLDER/"
+_BY_COPY = "copy it there first: launch-notebook copy SOURCE login:FOLDER/"
 
 
-class Companions:
+class Dependencies:
     """Files by their paths beside the notebook; ``notes``: what was left out, in sentences."""
 
     def __init__(self, folder: Path, notebook: str) -> None:
@@ -47,7 +49,7 @@ class Companions:
             seen.add(name)
         self._imported |= {name.partition(".")[0] for name in seen}
 
-    def add_lent(self, path: Path) -> bool:
+    def add_helper(self, path: Path) -> bool:
         """Add a module of the launcher's own where it is imported and the user has none of that name.
 
         A module of the user's, or a folder, counts wherever it lies in what goes along: code may have it on its path.
@@ -77,17 +79,17 @@ class Companions:
         path = absolute(typed_path(path))
         name = _below(path, self._folder) or path.name
         if not path.exists():
-            raise NotebookInvalid(f"{path} is not there.", mend="what is to go with the notebook: --with FILE")
+            raise NotebookInvalid(f"{path} is not there.", hint="what is to go with the notebook: --with FILE")
         if path == self._folder:
             name = ""
         elif _is_hidden(name):
-            raise NotebookInvalid(f"{path} is hidden, and programs may obey such a file.", mend="give it another name")
+            raise NotebookInvalid(f"{path} is hidden, and programs may obey such a file.", hint="give it another name")
         if path.is_dir():
             for file, below in self._walk(path):
                 self._name(f"{name}/{below}" if name else below, file)
         elif path.is_file():
             if name == self._notebook and not self._is_notebook(path):
-                raise NotebookInvalid(f"{path} has the notebook's own name.", mend="give it another name")
+                raise NotebookInvalid(f"{path} has the notebook's own name.", hint="give it another name")
             self._name(name, path)
         else:
             raise NotebookInvalid(f"{path} is neither a file nor a folder.")
@@ -100,8 +102,10 @@ class Companions:
             return
         other = self._files.setdefault(name, path)
         if other.resolve() != path.resolve():
-            raise NotebookInvalid(f"{path} and {other} would become the same file beside the notebook.",
-                                  mend="give one of them another name")  # fmt: skip
+            raise NotebookInvalid(
+                f"{path} and {other} would become the same file beside the notebook.",
+                hint="give one of them another name",
+            )
 
     def _walk(self, folder: Path) -> Iterator[tuple[Path, str]]:
         for path, below in _tree(folder):
@@ -123,18 +127,23 @@ class Companions:
     def read(self) -> dict[str, bytes]:
         """Return all files. Raises ``NotebookInvalid`` where one cannot be read, or they are too large."""
         if len(self._files) > MOST:
-            raise NotebookInvalid(f"{len(self._files)} files are too many to go with a notebook, which takes {MOST}.",
-                                  mend=_BY_COPY)  # fmt: skip
+            raise NotebookInvalid(
+                f"{len(self._files)} files are too many to go with a notebook, which takes {MOST}.", hint=_BY_COPY
+            )
         for name, path in self._files.items():
             if above := next((str(above) for above in PurePosixPath(name).parents if str(above) in self._files), ""):
-                raise NotebookInvalid(f"{path} would lie in {above} beside the notebook, which is a file.",
-                                      mend="give one of them another name")  # fmt: skip
+                raise NotebookInvalid(
+                    f"{path} would lie in {above} beside the notebook, which is a file.",
+                    hint="give one of them another name",
+                )
         contents: dict[str, bytes] = {}
         room = LARGEST
         for name, path in sorted(self._files.items()):
             if not name.isprintable():
-                raise NotebookInvalid(f"The name of {str(path)!a} has signs in it that a file beside a notebook "
-                                      "should not have.", mend="give it another name")  # fmt: skip
+                raise NotebookInvalid(
+                    f"The name of {str(path)!a} has characters that a file beside a notebook should not have.",
+                    hint="give it another name",
+                )
             contents[name] = read_file(path, room, "with all else that goes with the notebook, ")
             room -= len(contents[name])
         return contents
@@ -143,12 +152,13 @@ class Companions:
 def read_file(path: Path, at_most: int, how: str = "") -> bytes:
     """Return a file's content. Raises ``NotebookInvalid`` where it cannot be read, or is larger."""
     try:
-        with path.open("rb") as opened:
-            content = opened.read(at_most + 1)
+        content = read_at_most(path, at_most)
     except OSError as error:
         raise NotebookInvalid(f"{path} cannot be read.", why=error.strerror or str(error)) from None
-    if len(content) > at_most:
-        raise NotebookInvalid(f"{path} is too large to be sent: {how}it is more than {human(LARGEST)}.", mend=_BY_COPY)
+    if content is None:
+        raise NotebookInvalid(
+            f"{path} is too large to be sent: {how}it is more than {file_size(LARGEST)}.", hint=_BY_COPY
+        )
     return content
 
 
@@ -165,8 +175,9 @@ def typed_path(word: str | Path) -> Path:
             path.stat()
     except (RuntimeError, OSError, ValueError) as error:  # nobody's home, a name that is too long, a 0 in it
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise NotebookInvalid(f"{quoted(str(word))} cannot be looked at.", why=f"{why.rstrip('.')}.",
-                              mend="write another path") from None  # fmt: skip
+        raise NotebookInvalid(
+            f"{quoted(str(word))} cannot be inspected.", why=f"{why.rstrip('.')}.", hint="write another path"
+        ) from None
     return path
 
 

@@ -1,4 +1,4 @@
-"""Notebooks into the user's folder on the cluster, a course's or the launcher's, and never over the user's own work."""
+"""Copies notebooks, a course's or the launcher's, to the user's folder; what the user has changed there stays."""
 
 from __future__ import annotations
 
@@ -9,32 +9,39 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.profiles.courses import kept_course
+from notebook_launcher.notebook.manifest import NOTHING, ODD, copied_digests, may_write, name_beside
+from notebook_launcher.profiles.courses import saved_course
 from notebook_launcher.profiles.models import CourseProfile
-from notebook_launcher.session.context import Stage, View
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site, json_object
 
 WITHIN = 300.0  # seconds for the notebooks to get there over a slow line
 
 
-def bring_notebooks(stage: Stage, course: CourseProfile) -> None:
-    """Bring a course's notebooks to the cluster, and tell. Where that fails it is told, and nothing else happens."""
+def deploy_notebooks(context: Context, course: CourseProfile) -> None:
+    """Copy a course's notebooks to the cluster and show it. A failure is shown as a note, and never raised."""
     if not course.notebooks:
         return
-    folder = folder_of(course, stage.site)
+    folder = folder_of(course, context.site)
     try:
-        bundle = Bundle("the course's notebooks", folder, kept_course(course.name).files().notebooks,
-                        f"courses/{course.name}.json", f"{stage.clock():%Y-%m-%d}")  # fmt: skip
-        brought = bring(stage.host, stage.site, bundle, stage.view)
+        bundle = Bundle(
+            "the course's notebooks",
+            folder,
+            saved_course(course.name).files().notebooks,
+            f"courses/{course.name}.json",
+            f"{context.clock():%Y-%m-%d}",
+        )
+        copied = deploy(context.host, context.site, bundle, context.view)
     except LauncherError as error:
         why = f" {error.why}" if error.why else ""
-        shown = shown_folder(folder, stage.site)
-        stage.view.show(events.Noted(f"The course's notebooks were not brought to {shown}: {error.what}{why}"))
+        shown = shown_folder(folder, context.site)
+        context.view.show(events.Note(f"The course's notebooks were not copied to {shown}: {error.what}{why}"))
     else:
-        stage.view.show(brought)
+        context.view.show(copied)
 
 
 def folder_of(course: CourseProfile, site: Site) -> str:
@@ -55,10 +62,10 @@ def shown_folder(folder: str, site: Site) -> str:
 
 @dataclass(frozen=True)
 class Bundle:
-    """Files that are brought to a folder together.
+    """Files that are copied to a folder together.
 
     ``what`` they are, in words. ``files``: by their paths in ``folder``. ``record``: where below the launcher's folder
-    on that host it is noted what was brought. ``day``: in the name of a new version beside a changed one.
+    on that host their manifest is kept. ``day``: in the name of a new version beside a changed one.
     """
 
     what: str
@@ -68,35 +75,35 @@ class Bundle:
     day: str
 
 
-def bring(host: Host, site: Site, bundle: Bundle, view: View) -> events.NotebooksBrought:
-    """Bring files to a folder, none over what the user has changed, and return what is to be told of it.
+def deploy(host: Host, site: Site, bundle: Bundle, view: View) -> events.NotebooksCopied:
+    """Copy files to a folder, none over what the user has changed, and return what was copied.
 
     Raises ``HostCommandFailed`` where they cannot be written, and what the host raises.
     """
     wanted = {name: hashlib.sha256(content).hexdigest() for name, content in bundle.files.items()}
     records, record = f"{site.home}/.notebook-launcher/{bundle.record}".rsplit("/", 1)
-    names = [*wanted, *(beside(name, bundle.day) for name in wanted)]
-    there, brought = _look(host, bundle.folder, f"{records}/{record}", names)
-    moves, kept = decide(wanted, there, brought, bundle.day)
+    names = [*wanted, *(_new_name(name, bundle.day) for name in wanted)]
+    there, deployed = _inspect(host, bundle.folder, f"{records}/{record}", names)
+    moves, kept = decide(wanted, there, deployed, bundle.day)
     done: set[Move] = set()
     if moves:
-        view.show(events.Asking(f"bringing {bundle.what}"))
+        view.show(events.Querying(f"copying {bundle.what}"))
         done = _write(host, bundle.folder, moves, bundle.files)
     # of what is left alone only that is noted which lies beside it now, or did before
     settled = {move.notebook for move in done} | {name for name in wanted if there.get(name) == wanted[name]}
-    noted = {**brought, **{name: wanted[name] for name in settled}}
-    if noted != brought:
+    noted = {**deployed, **{name: wanted[name] for name in settled}}
+    if noted != deployed:
         about = {"folder": bundle.folder, "brought": noted}
         host.write_files(records, {record: (json.dumps(about, indent=1, sort_keys=True) + "\n").encode()})
     copied = tuple(move.target for move in moves if move in done)
-    return events.NotebooksBrought(shown_folder(bundle.folder, site), copied, tuple(kept))
+    return events.NotebooksCopied(shown_folder(bundle.folder, site), copied, tuple(kept))
 
 
 @dataclass(frozen=True)
 class Move:
     """A notebook that is to be written. ``target``: its name in the folder.
 
-    ``over``: the SHA-256 of what it replaces, which is what we have brought before; "": nothing may be there.
+    ``over``: the SHA-256 of what it replaces, which is what we have copied there before; "": nothing may be there.
     """
 
     notebook: str
@@ -105,48 +112,42 @@ class Move:
 
 
 def decide(
-    wanted: Mapping[str, str], there: Mapping[str, str], brought: Mapping[str, str], day: str
+    wanted: Mapping[str, str], there: Mapping[str, str], deployed: Mapping[str, str], day: str
 ) -> tuple[list[Move], list[str]]:
     """Return what is to be written, and which notebooks the student has changed, so that they stay.
 
     ``wanted``: the course's, by name, as SHA-256. ``there``: what lies in the folder, likewise; "": nothing, "odd": no
-    file of its own. ``brought``: what we brought last. A new version of a changed one goes beside it, once.
+    file of its own. ``deployed``: what we copied last. A new version of a changed one goes beside it, once.
     """
     moves, kept = [], []
     for name, digest in wanted.items():
-        is_there = there.get(name, "odd")
+        is_there = there.get(name, ODD)
         if is_there == digest:
             continue
-        if not is_there:
-            moves.append(Move(name, name))
-        elif is_there == brought.get(name):
+        if may_write(is_there, digest, [deployed.get(name)]):
             moves.append(Move(name, name, is_there))
         else:
             kept.append(name)
-            new = beside(name, day)
-            if is_there != "odd" and brought.get(name) != digest and not there.get(new, "odd"):
+            new = _new_name(name, day)
+            if is_there != ODD and deployed.get(name) != digest and there.get(new, ODD) == NOTHING:
                 moves.append(Move(name, new))
     return moves, kept
 
 
-def beside(name: str, day: str) -> str:
-    """Return what a new version is called beside one that the student has changed."""
-    folder, slash, last = name.rpartition("/")
-    stem, dot, ending = last.rpartition(".")
-    return f"{folder}{slash}{stem or last}.new-{day}" + (f"{dot}{ending}" if stem else "")
+def _new_name(name: str, day: str) -> str:
+    return name_beside(name, f"new-{day}")
 
 
-def _look(host: Host, folder: str, record: str, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what lies in the folder, and what was brought there before."""
+def _inspect(host: Host, folder: str, record: str, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what lies in the folder, and what was copied there before."""
     answer = host.run(["bash", "-c", _SAFELY + _LOOK, "look", folder, record, *names])
     *lines, noted = answer.stdout.split("\n", len(names))
     if answer.exit_code or len(lines) != len(names):
         raise _failed(answer.stderr)
     about = json_object(noted)
-    brought = about.get("brought") if about.get("folder") == folder else None
-    known = brought.items() if isinstance(brought, dict) else ()
+    deployed = copied_digests(about.get("brought") if about.get("folder") == folder else None)
     there = {name: line.partition(" ")[0].removeprefix("none") for name, line in zip(names, lines, strict=True)}
-    return there, {str(name): str(digest) for name, digest in known}
+    return there, deployed
 
 
 def _write(host: Host, folder: str, moves: Sequence[Move], files: Mapping[str, bytes]) -> set[Move]:
@@ -158,8 +159,8 @@ def _write(host: Host, folder: str, moves: Sequence[Move], files: Mapping[str, b
             content = files[move.notebook]
             entry.size, entry.mode = len(content), 0o600
             archive.addfile(entry, io.BytesIO(content))
-    words = [word for move in moves for word in (move.target, move.over or "none")]
-    command = ["bash", "-c", _SAFELY + _WRITE, "write", folder, *words]
+    arguments = [word for move in moves for word in (move.target, move.over or "none")]
+    command = ["bash", "-c", _SAFELY + _WRITE, "write", folder, *arguments]
     answer = host.run(command, stdin=packed.getvalue(), timeout=WITHIN)
     if answer.exit_code:
         raise _failed(answer.stderr)
@@ -167,8 +168,8 @@ def _write(host: Host, folder: str, moves: Sequence[Move], files: Mapping[str, b
     return {moves[number] for number in numbers if number < len(moves)}
 
 
-def _failed(said: str) -> HostCommandFailed:
-    return HostCommandFailed("Something went wrong there.", why=said.strip()[-500:])
+def _failed(output: str) -> HostCommandFailed:
+    return HostCommandFailed("Something went wrong there.", why=output.strip()[-500:])
 
 
 # state NAME: the SHA-256 of a file, "none" where nothing is, "odd" for all else: a link could lead anywhere.

@@ -1,4 +1,4 @@
-"""The stories of the notebooks that come along: which there are, and copies of them for the user to work in."""
+"""The commands on bundled notebooks: a list of them, and copies for the user to work in."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostCommandFailed, UsageError
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.notebook.deploy import Bundle, bring, in_home, shown_folder
+from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.notebook.deploy import Bundle, deploy, in_home, shown_folder
 from notebook_launcher.notebook.prepare import HELPER, bundled, data_of, named, sentence_of
 from notebook_launcher.planning.plan import Place
 from notebook_launcher.session.connect import open_host
-from notebook_launcher.session.context import View
-from notebook_launcher.session.record import Site, look_at
-from notebook_launcher.tunnel.reconnect import CountedPrompts
+from notebook_launcher.session.record import Site, inspect_host
 
 FOLDER = "~/notebooks"
 
 
 def list_notebooks(view: View) -> None:
-    """Show the notebooks that come along, each with its first sentence. Nothing is contacted."""
-    view.show(events.NotebooksListed(tuple((name, sentence_of(path)) for name, path in bundled().items())))
+    """Show the bundled notebooks, each with its first sentence. Nothing is contacted."""
+    view.show(events.BundledNotebooks(tuple((name, sentence_of(path)) for name, path in bundled().items())))
 
 
 def copy_notebooks(place: Place, names: Sequence[str], to: str, view: View, prompts: Prompts) -> None:
-    """Copy notebooks that come along, with what they import, to a folder; what the user has changed there stays.
+    """Copy bundled notebooks, with what they import, to a folder; what the user has changed there stays.
 
     ``names``: none for all of them. ``to``: on a cluster it begins at the home there, on this machine in the folder
-    that we are in. Raises ``NotebookInvalid`` for a name that is none, ``UsageError`` for what is no folder, and
+    that we are in. Raises ``NotebookInvalid`` for an unknown name, ``UsageError`` for what is no folder, and
     ``HostCommandFailed`` where they cannot be written.
     """
     files = files_of(names)
     _check(to)
     with open_host(place, view, CountedPrompts(prompts)) as host:
-        site = look_at(host)
+        site = inspect_host(host)
         folder = _folder(to, host, site)
         mark = hashlib.sha256(folder.encode()).hexdigest()[:16]  # one record for each folder
         bundle = Bundle("the notebooks", folder, files, f"notebooks/{mark}.json", f"{site.now:%Y-%m-%d}")
         try:
-            brought = bring(host, site, bundle, view)
+            copied = deploy(host, site, bundle, view)
         except HostCommandFailed as error:
             raise HostCommandFailed(
                 f"The notebooks were not copied to {shown_folder(folder, site)} on {host.label}.",
                 why=error.why or error.what,
-                mend="name another folder: --to FOLDER",
+                hint="name another folder: --to FOLDER",
             ) from None
-        view.show(brought)
-        if not brought.copied:
-            view.show(events.Noted(_nothing_new(brought, host)))
+        view.show(copied)
+        if not copied.copied:
+            view.show(events.Note(_nothing_new(copied, host)))
 
 
 def files_of(names: Sequence[str]) -> dict[str, bytes]:
@@ -64,9 +64,9 @@ def files_of(names: Sequence[str]) -> dict[str, bytes]:
 
 def _check(to: str) -> None:
     if not to or not to.isprintable():
-        raise UsageError("--to names no folder.", mend="for example: --to ~/course")
+        raise UsageError("--to names no folder.", hint="for example: --to ~/course")
     if re.match(r"~[^/]", to):
-        raise UsageError(f"The home of “{to[1:].partition('/')[0]}” is not looked for.", mend="write the folder's path")
+        raise UsageError(f"The home of “{to[1:].partition('/')[0]}” is not looked for.", hint="write the folder's path")
 
 
 def _folder(to: str, host: Host, site: Site) -> str:
@@ -75,8 +75,9 @@ def _folder(to: str, host: Host, site: Site) -> str:
     return str(Path(to).resolve())
 
 
-def _nothing_new(brought: events.NotebooksBrought, host: Host) -> str:
-    if brought.kept:
-        return f"Nothing new for {brought.folder} on {host.label}. Left as you have changed them: " \
-            f"{', '.join(brought.kept)}."  # fmt: skip
-    return f"The notebooks in {brought.folder} on {host.label} are the newest already."
+def _nothing_new(copied: events.NotebooksCopied, host: Host) -> str:
+    if copied.kept:
+        return (
+            f"Nothing new for {copied.folder} on {host.label}. Left as you have changed them: {', '.join(copied.kept)}."
+        )
+    return f"The notebooks in {copied.folder} on {host.label} are the newest already."

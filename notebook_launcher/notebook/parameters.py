@@ -79,7 +79,7 @@ def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, pyth
         name = unicodedata.normalize("NFKC", typed)  # as Python reads it
         if not (typed.isidentifier() if python else _NAME_ANYWHERE.fullmatch(typed)) or keyword.iskeyword(name):
             what = f"{quoted(typed)} cannot be the name of a parameter."
-            raise NotebookInvalid(what, mend=f"a name and a value: {in_two_words(typed) or 'for example -p EPOCHS 1'}")
+            raise NotebookInvalid(what, hint=f"a name and a value: {in_two_words(typed) or 'for example -p EPOCHS 1'}")
         if defaults is not None and name not in defaults:
             raise _unknown(name, defaults)
         values[name] = _value(name, text, (defaults or {}).get(name, UNKNOWN))
@@ -87,7 +87,7 @@ def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, pyth
             raise NotebookInvalid(
                 f"The text {quoted(text)} of the parameter {name} cannot be put safely into this notebook.",
                 why="It is not in Python, and the text has more in it than letters, digits, spaces and _.,:;/+=@-",
-                mend="put it into the notebook yourself",
+                hint="put it into the notebook yourself",
             )
     return values
 
@@ -102,13 +102,16 @@ def _unknown(name: str, defaults: Defaults) -> NotebookInvalid:
     there = ", ".join(defaults)
     by_small = {known.lower(): known for known in defaults}
     near = difflib.get_close_matches(name.lower(), by_small, n=1)
-    return NotebookInvalid(f"The notebook has no parameter {quoted(name)}.", why=f"There are: {there}.",
-                           mend=f"did you mean {by_small[near[0]]}?" if near else "name one of those")  # fmt: skip
+    return NotebookInvalid(
+        f"The notebook has no parameter {quoted(name)}.",
+        why=f"There are: {there}.",
+        hint=f"did you mean {by_small[near[0]]}?" if near else "name one of those",
+    )
 
 
 def _value(name: str, text: str, default: object) -> object:
     if any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise NotebookInvalid(f"The value of the parameter {name} is not in UTF-8.", mend="type it in another terminal")
+        raise NotebookInvalid(f"The value of the parameter {name} is not in UTF-8.", hint="type it in another terminal")
     if isinstance(default, str):
         return text
     if isinstance(default, bool) and text.lower() in _SWITCHES:
@@ -124,8 +127,11 @@ def _value(name: str, text: str, default: object) -> object:
 
 def _nonsense(name: str, text: str, default: float) -> NotebookInvalid:
     kind, example = ("a switch", str(not default).lower()) if isinstance(default, bool) else ("a number", repr(default))
-    return NotebookInvalid(f"The parameter {name} is {kind}, and {quoted(text)} is none.",
-                           why=f"The notebook has {default!r}.", mend=f"for example: -p {name} {example}")  # fmt: skip
+    return NotebookInvalid(
+        f"The parameter {name} is {kind}, and {quoted(text)} is none.",
+        why=f"The notebook has {default!r}.",
+        hint=f"for example: -p {name} {example}",
+    )
 
 
 def _number(name: str, text: str, *, for_sure: bool) -> int | float | None:
@@ -140,8 +146,9 @@ def _number(name: str, text: str, *, for_sure: bool) -> int | float | None:
         return None
     number = float(text)
     if not math.isfinite(number):
-        raise NotebookInvalid(f"The value {text} of the parameter {name} is too large for a number.",
-                              mend="say inf where that is meant")  # fmt: skip
+        raise NotebookInvalid(
+            f"The value {text} of the parameter {name} is too large for a number.", hint="say inf where that is meant"
+        )
     return number
 
 

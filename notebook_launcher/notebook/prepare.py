@@ -14,13 +14,13 @@ from typing import Any
 
 from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.package_data import folder as shipped
-from notebook_launcher.notebook.dependencies import LARGEST, Companions, absolute, read_file, typed_path
+from notebook_launcher.notebook.dependencies import LARGEST, Dependencies, absolute, read_file, typed_path
 from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, read_pairs
 
 LONGEST_NAME = 200  # bytes of a notebook's name: what is named after it has more in it, and 255 are the most
-HELPER = "timing.py"  # what the notebooks that come along measure with
+HELPER = "timing.py"  # what the bundled notebooks measure with
 _ENDING = ".ipynb"
-_SEE = "the notebooks that come along: launch-notebook notebooks list"
+_SEE = "list the bundled notebooks: launch-notebook notebooks list"
 _OPEN_IT = "open it in JupyterLab, and save it anew"
 _INJECTED = "injected-parameters"
 _MINOR = 5  # the newest version of nbformat 4 whose every key is known here
@@ -32,26 +32,26 @@ class Prepared:
     """A notebook that is ready to be run.
 
     ``name``: the file's, with its ending. ``content``: the notebook as UTF-8, with ``parameters`` put in and without
-    outputs. ``cells``: how many code cells have something to run, with the one for the parameters. ``companions``: what
-    has to lie beside it, by its path there. ``folder``: where it lies on this machine; ``None`` where it comes along
-    with the launcher. ``notes``: what the user should know of all this, in sentences, for ``events.Noted``. ``lent``:
-    those of the companions that are the launcher's own, and do not lie in the folder.
+    outputs. ``cells``: how many code cells have something to run, with the one for the parameters.
+    ``dependencies``: the files that have to lie beside it, by their paths there; ``helpers``: those of them that are
+    the launcher's own. ``folder``: where it lies on this machine; ``None`` for a bundled notebook.
+    ``notes``: what the user should know of all this, in sentences, for ``events.Note``.
     """
 
     name: str
     content: bytes
     cells: int
     parameters: Mapping[str, object]
-    companions: Mapping[str, bytes]
+    dependencies: Mapping[str, bytes]
     folder: Path | None
     notes: tuple[str, ...] = ()
-    lent: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()
 
 
 def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence[Path] = ()) -> Prepared:
     """Return a notebook with parameters put in, and the files that go with it. Nothing of it is run.
 
-    ``path_or_name``: a file, or the name of a notebook that comes along, with its ending or without. ``pairs``: names
+    ``path_or_name``: a file, or the name of a bundled notebook, with its ending or without. ``pairs``: names
     and values of parameters, as they were typed; of several for one name the last counts. ``extra``: files and folders
     that go with it besides what it imports. Raises ``NotebookInvalid``.
     """
@@ -61,25 +61,25 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
     python = _language(notebook) == "python"
     values, notes = _put_in(notebook, pairs, found.path) if pairs else ({}, [])
     name = _name_of(found.path)
-    companions = Companions(found.path.parent, name)
+    dependencies = Dependencies(found.path.parent, name)
     if python:
-        companions.add_imported(code)
-    if found.comes_along:  # the user does not have the folder that it lies in
+        dependencies.add_imported(code)
+    if found.is_bundled:  # the user does not have the folder that it lies in
         extra = [*data_of(found.path), *extra]
     for path in extra:
-        companions.add_named(path)
-    lent = (HELPER,) if companions.add_lent(absolute(shipped("notebooks") / HELPER)) else ()
-    if lent:
+        dependencies.add_named(path)
+    helpers = (HELPER,) if dependencies.add_helper(absolute(shipped("notebooks") / HELPER)) else ()
+    if helpers:
         notes.append(f"{HELPER} of the launcher goes with it: it is imported, and none lies beside the notebook.")
     return Prepared(
         name,
         _written(notebook, found.path),
         sum(map(_runs, notebook.cells)),
         values,
-        companions.read(),
-        None if found.comes_along else found.path.parent,
-        (*found.notes, *notes, *companions.notes),
-        lent,
+        dependencies.read(),
+        None if found.is_bundled else found.path.parent,
+        (*found.notes, *notes, *dependencies.notes),
+        helpers,
     )
 
 
@@ -95,45 +95,48 @@ def data_of(path: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class Found:
-    """A notebook's file, absolute; ``comes_along``: it is one of the launcher's."""
+    """A notebook's file, absolute; ``is_bundled``: it is one of the launcher's."""
 
     path: Path
-    comes_along: bool = False
+    is_bundled: bool = False
     notes: tuple[str, ...] = ()
 
 
 def bundled() -> Mapping[str, Path]:
-    """Return the notebooks that come along with the launcher, by their names without the ending."""
+    """Return the notebooks that are bundled with the launcher, by their names without the ending."""
     return {path.stem: absolute(path) for path in sorted(shipped("notebooks").glob(f"*{_ENDING}"))}
 
 
 def named(word: str) -> Path:
-    """Return a notebook that comes along, by its name. Raises ``NotebookInvalid``, with the nearest name."""
+    """Return a bundled notebook, by its name. Raises ``NotebookInvalid``, with the nearest name."""
     there = bundled()
     name = word.removesuffix(_ENDING)
     if name in there:
         return there[name]
     near = difflib.get_close_matches(name, there, n=1)
-    raise NotebookInvalid(f"No notebook {quoted(word)} comes along.", why=f"There are: {', '.join(there) or 'none'}.",
-                          mend=f"did you mean {near[0]}?" if near else "name one of those")  # fmt: skip
+    raise NotebookInvalid(
+        f"There is no bundled notebook {quoted(word)}.",
+        why=f"There are: {', '.join(there) or 'none'}.",
+        hint=f"did you mean {near[0]}?" if near else "name one of those",
+    )
 
 
 def find(word: str) -> Found:
     """Return the notebook that a path or a name means; a file of the user's goes first. Raises ``NotebookInvalid``."""
     if not word or "\0" in word:
-        raise NotebookInvalid("No notebook is named.", mend=_SEE)
+        raise NotebookInvalid("No notebook is named.", hint=_SEE)
     path = typed_path(word)
     ours = bundled().get(word.removesuffix(_ENDING))
     for own in (path, path.with_name(path.name + _ENDING)) if path.name else ():
         if _is_there(own):
-            notes = (f"{own} of this folder is taken, and not the one of that name that comes along.",) if ours else ()
+            notes = (f"{own} of this folder is used, not the bundled notebook of that name.",) if ours else ()
             return Found(absolute(own), notes=notes)
     if ours:
-        return Found(ours, comes_along=True)
+        return Found(ours, is_bundled=True)
     if path.is_dir():
-        raise NotebookInvalid(f"{path} is a folder.", mend=_in_folder(path))
+        raise NotebookInvalid(f"{path} is a folder.", hint=_in_folder(path))
     if path.exists():
-        raise NotebookInvalid(f"{path} is no file.", mend=_SEE)
+        raise NotebookInvalid(f"{path} is not a file.", hint=_SEE)
     raise _missing(word, path)
 
 
@@ -141,7 +144,7 @@ def _is_there(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError) as error:
-        raise NotebookInvalid(f"{quoted(str(path))} cannot be looked at.", why=str(error)) from None
+        raise NotebookInvalid(f"{quoted(str(path))} cannot be inspected.", why=str(error)) from None
 
 
 def _in_folder(folder: Path) -> str:
@@ -155,8 +158,8 @@ def _missing(word: str, path: Path) -> NotebookInvalid:
     near = [found for name in (word, f"{word}{_ENDING}") for found in difflib.get_close_matches(name, known, n=1)]
     return NotebookInvalid(
         f"There is no notebook {quoted(word)}.",
-        why="No file has that name, and no notebook that comes along.",
-        mend=f"did you mean {near[0]}?" if near else _SEE,
+        why="No file has that name, and no bundled notebook.",
+        hint=f"did you mean {near[0]}?" if near else _SEE,
     )
 
 
@@ -170,12 +173,16 @@ def _notebooks_of(folder: Path) -> list[str]:
 def _name_of(path: Path) -> str:
     """Return what the notebook is called where it runs: it is a line of ``session.env``, and the result's name."""
     if not path.name.isprintable() or "�" in path.name.encode(errors="replace").decode(errors="replace"):
-        raise NotebookInvalid(f"The name of {str(path)!a} has signs in it that a notebook's name should not have.",
-                              mend="give it another name")  # fmt: skip
+        raise NotebookInvalid(
+            f"The name of {str(path)!a} has characters that a notebook's name should not have.",
+            hint="give it another name",
+        )
     if len(path.name.encode()) > LONGEST_NAME:
-        raise NotebookInvalid(f"The name of the notebook {quoted(path.name)} is too long.",
-                              why=f"It may have {LONGEST_NAME} bytes: its results are named after it.",
-                              mend="give it a shorter name")  # fmt: skip
+        raise NotebookInvalid(
+            f"The name of the notebook {quoted(path.name)} is too long.",
+            why=f"It may have {LONGEST_NAME} bytes: its results are named after it.",
+            hint="give it a shorter name",
+        )
     return f"{path.name.removesuffix(_ENDING).lstrip('.-') or 'notebook'}{_ENDING}"
 
 
@@ -188,10 +195,12 @@ def _read(path: Path) -> Any:
     data = _json_object(text, path)
     version, minor = data.get("nbformat"), data.get("nbformat_minor", 0)
     if type(version) is not int or type(minor) is not int:
-        raise NotebookInvalid(f"{path} is no notebook: it does not say which version of the format it has.")
+        raise NotebookInvalid(f"{path} is not a notebook: it does not say which version of the format it has.")
     if not 1 <= version <= 4:
-        raise NotebookInvalid(f"{path} has version {version} of the notebook format, and this launcher knows up to 4.",
-                              mend="is there a newer launch-notebook?")  # fmt: skip
+        raise NotebookInvalid(
+            f"{path} has version {version} of the notebook format, and this launcher knows up to 4.",
+            hint="check for a newer version of launch-notebook",
+        )
     from nbformat import ValidationError, convert, from_dict, reader, v4, validate
     from nbformat.validator import normalize
 
@@ -205,13 +214,14 @@ def _read(path: Path) -> Any:
             _, notebook = normalize(notebook, strip_invalid_metadata=True)
             validate(notebook)
         except ValidationError as error:
-            raise NotebookInvalid(f"{path} is damaged.", why=str(error).strip().partition("\n")[0][:300],
-                                  mend=_OPEN_IT) from None  # fmt: skip
+            raise NotebookInvalid(
+                f"{path} is damaged.", why=str(error).strip().partition("\n")[0][:300], hint=_OPEN_IT
+            ) from None
         except NotebookInvalid:
             raise
         except Exception as error:  # what the format's own converters stumble over in a damaged one
             why = f"{type(error).__name__}: {error}"[:300]
-            raise NotebookInvalid(f"{path} is damaged.", why=why, mend=_OPEN_IT) from None
+            raise NotebookInvalid(f"{path} is damaged.", why=why, hint=_OPEN_IT) from None
     if not any(map(_runs, notebook.cells)):
         raise NotebookInvalid(f"{path} has no code in it to run.")
     return notebook
@@ -225,7 +235,7 @@ def _text(path: Path) -> str:
     try:
         return read_file(path, LARGEST).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise NotebookInvalid(f"{path} is no notebook: it is no text in UTF-8.", mend=_SEE) from None
+        raise NotebookInvalid(f"{path} is not a notebook: it is not text in UTF-8.", hint=_SEE) from None
 
 
 def _json_object(text: str, path: Path) -> dict[str, Any]:
@@ -233,9 +243,9 @@ def _json_object(text: str, path: Path) -> dict[str, Any]:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         why = f"It is not JSON: {error}." if text.strip() else "It is empty."
-        raise NotebookInvalid(f"{path} is no notebook.", why=why, mend=_SEE) from None
+        raise NotebookInvalid(f"{path} is not a notebook.", why=why, hint=_SEE) from None
     if not isinstance(data, dict) or not ("cells" in data or "worksheets" in data):
-        raise NotebookInvalid(f"{path} is no notebook: it has no cells.", mend=_SEE)
+        raise NotebookInvalid(f"{path} is not a notebook: it has no cells.", hint=_SEE)
     return data
 
 
@@ -248,14 +258,14 @@ def _cleaned(data: Mapping[str, Any]) -> dict[str, Any]:
         metadata["kernelspec"] = {"display_name": kernel["name"], **kernel}
     cells = data.get("cells")
     if not isinstance(cells, list):
-        raise NotebookInvalid("The notebook's cells are no list.", mend=_OPEN_IT)
+        raise NotebookInvalid("The notebook's cells are no list.", hint=_OPEN_IT)
     minor = min(data.get("nbformat_minor", 0), _MINOR)  # of what a later one has more, nothing is kept
     return {"nbformat": 4, "nbformat_minor": minor, "metadata": metadata, "cells": [_cleaned_cell(c) for c in cells]}
 
 
 def _cleaned_cell(cell: Any) -> dict[str, Any]:
     if not isinstance(cell, dict):
-        raise NotebookInvalid("A cell of the notebook is none.", mend=_OPEN_IT)
+        raise NotebookInvalid("A cell of the notebook is none.", hint=_OPEN_IT)
     source = cell.get("source", "")
     if isinstance(source, list) and all(isinstance(line, str) for line in source):
         source = "".join(source)
@@ -277,8 +287,11 @@ def _give_ids(notebook: Any, *, anew: bool = False) -> None:
     for number, cell in enumerate(notebook.cells):
         own = None if anew else cell.get("id")
         if not isinstance(own, str) or not _ID.fullmatch(own) or own in taken:
-            own = next(name for extra in range(len(notebook.cells) + 1)
-                       if (name := f"cell-{number}" + f"-{extra}" * bool(extra)) not in taken)  # fmt: skip
+            own = next(
+                name
+                for extra in range(len(notebook.cells) + 1)
+                if (name := f"cell-{number}" + f"-{extra}" * bool(extra)) not in taken
+            )
         cell["id"] = own
         taken.add(own)
 
@@ -298,7 +311,7 @@ def _written(notebook: Any, path: Path) -> bytes:
     try:
         content: str = nbformat.writes(notebook, ensure_ascii=True)
     except (ValueError, RecursionError) as error:
-        raise NotebookInvalid(f"{path} cannot be written anew.", why=str(error)[:300], mend=_OPEN_IT) from None
+        raise NotebookInvalid(f"{path} cannot be written anew.", why=str(error)[:300], hint=_OPEN_IT) from None
     return content.encode() + b"\n"
 
 
@@ -336,7 +349,7 @@ def _inject(notebook: Any, values: Mapping[str, object], language: str) -> None:
             raise NotebookInvalid(
                 f"Parameters cannot be put into a notebook in {quoted(language)}.",
                 why="Papermill, which does it, does not know how.",
-                mend="leave out -p, and set them in the notebook",
+                hint="leave out -p, and set them in the notebook",
             ) from None
     del notebook.metadata["papermill"]
     if noted is not None:
@@ -365,7 +378,7 @@ class _quiet:
             logger.disabled = was
 
 
-# --- what comes along --------------------------------------------------------------------------------------------
+# --- bundled notebooks --------------------------------------------------------------------------------------------
 
 
 def sentence_of(path: Path) -> str:

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,16 +21,19 @@ from pathlib import Path
 from typing import IO
 
 from notebook_launcher import __version__
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, Interrupted
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.local_state import lock_file
+from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import finite
-from notebook_launcher.session.context import Stage
+from notebook_launcher.notebook.manifest import CopiedFile, copied_files, may_write, name_beside, state_of
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.transfer.data import MOST_REST, NO_TAR, Incoming, sweep
-from notebook_launcher.transfer.local_endpoint import There, failed, hashes_of, is_size
-from notebook_launcher.transfer.paths import LONGEST_NAME, human, is_safe
+from notebook_launcher.transfer.endpoints import broke_off
+from notebook_launcher.transfer.paths import LONGEST_NAME, is_safe
 from notebook_launcher.transfer.protocol import PIECE, Wire, ask, names
+from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of, is_size
 
 MOST_FILES = 1000  # that a run may have written, to be fetched
 MOST_BYTES = 64 * 1024 * 1024  # of one file; larger ones are the copy command's
@@ -56,7 +58,7 @@ def results_folder(session: Session, output: Path = Path("runs")) -> Path:
     return output / f"{stem}-{session.id}"
 
 
-def fetch_results(stage: Stage, session: Session, folder: Path) -> events.ResultsFetched:
+def fetch_results(context: Context, session: Session, folder: Path) -> events.ResultsFetched:
     """Fetch what a run has made so far into ``folder`` (made if need be), and return what is there then.
 
     To be called again at any time: only what is new comes, and a file that was changed here since is left as it is;
@@ -64,12 +66,12 @@ def fetch_results(stage: Stage, session: Session, folder: Path) -> events.Result
     meanwhile is made anew. Raises ``ConnectionLost``; ``CopyFailed`` where something cannot be kept here;
     ``Interrupted`` after a Ctrl-C that comes meanwhile. What has come by then is kept.
     """
-    attempt, wishes = 1, stage.interrupts.wishes_to_end
+    attempt, exit_requests = 1, context.interrupts.exit_requests
     while True:
         try:
-            if not stage.host.alive:
-                stage.host.reconnect()
-            return _Fetching(stage, session, folder, wishes).run()
+            if not context.host.alive:
+                context.host.reconnect()
+            return _Fetching(context, session, folder, exit_requests).run()
         except ConnectionLost:
             if attempt == ATTEMPTS:
                 raise
@@ -84,48 +86,34 @@ class _Found:
     time: str
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """A file that was fetched: its name here, its hash, and its size and time there.
-
-    ``before``: noted while it gets its place, which is not sure yet: the hash of what was there, if anything was.
-    """
-
-    name: str
-    sha256: str
-    bytes: int
-    time: str
-    before: str | None = None
-
-
 class _Fetching:
     """One look at a run's directory, and what is fetched then. Paths there are below the session's directory."""
 
-    def __init__(self, stage: Stage, session: Session, folder: Path, wishes: int) -> None:
-        self._stage, self._session, self._folder = stage, session, folder
-        self._wishes = wishes  # to end, before anything was fetched
-        self._there = There(stage.host)
+    def __init__(self, context: Context, session: Session, folder: Path, exit_requests: int) -> None:
+        self._context, self._session, self._folder = context, session, folder
+        self._exit_requests = exit_requests  # to end, before anything was fetched
+        self._there = RemoteEndpoint(context.host)
         self._notebook = session.record.notebook or "notebook.ipynb"
-        self._known: dict[str, _Kept] = {}
-        self._kept: dict[str, _Kept] = {}
+        self._known: dict[str, CopiedFile] = {}
+        self._kept: dict[str, CopiedFile] = {}
         self._notes: dict[str, Mapping[str, object]] = {}
         self._left: list[str] = []
         self._bytes = self._bytes_wanted = 0
-        self._said = time.monotonic()
+        self._reported_at = time.monotonic()
 
     def run(self) -> events.ResultsFetched:
         """Look, fetch what is new, put it in its place, and note it down."""
-        found = self._look()
+        found = self._inspect()
         with _kept_here(self._folder):
             _make(self._folder)
             with self._alone() as waited:
-                self._fetch(self._look() if waited else found)
+                self._fetch(self._inspect() if waited else found)
         return events.ResultsFetched(
             self._session.id, self._notebook, str(self._folder), self._names(), tuple(self._left), self._is_whole
         )
 
     def _fetch(self, found: dict[str, _Found]) -> None:
-        self._known = _known(self._folder)
+        self._known = copied_files(_read(self._folder).get("fetched"))
         for origin in self._unchanged(found):
             del found[origin]
         wanted = self._wanted(found)
@@ -154,15 +142,17 @@ class _Fetching:
                 break
             except Timeout:
                 if not waited:
-                    self._stage.view.show(events.Asking("another launch-notebook fetches into the same folder"))
+                    self._context.view.show(events.Querying("another launch-notebook fetches into the same folder"))
                 waited = True
             except (OSError, NotImplementedError):  # a file system without locks, or a home that is read-only
                 lock = None
                 break
             self._refuse_if_interrupted()
             if time.monotonic() - began > WAIT:
-                raise CopyFailed(f"Another launch-notebook fetches into {self._folder}.",
-                                 mend="wait for it, or take another folder with --output")  # fmt: skip
+                raise CopyFailed(
+                    f"Another launch-notebook fetches into {self._folder}.",
+                    hint="wait for it, or take another folder with --output",
+                )
             time.sleep(0.2)
         try:
             yield waited
@@ -171,19 +161,19 @@ class _Fetching:
                 lock.release()
 
     def _refuse_if_interrupted(self) -> None:
-        if self._stage.interrupts.wishes_to_end > self._wishes:
+        if self._context.interrupts.exit_requests > self._exit_requests:
             raise Interrupted(
                 "Interrupted: not all of the results were fetched.",
-                mend=f"fetch the rest with: launch-notebook results {self._session.id}",
+                hint=f"fetch the rest with: launch-notebook results {self._session.id}",
             )
 
     def _say_how_far(self, count: int) -> None:
         """Count bytes that have come, and say now and then how many of a large fetch there are."""
         self._bytes += count
-        if self._bytes_wanted >= LARGE and time.monotonic() - self._said >= SAY_EVERY:
-            self._said = time.monotonic()
+        if self._bytes_wanted >= LARGE and time.monotonic() - self._reported_at >= SAY_EVERY:
+            self._reported_at = time.monotonic()
             far = f"{self._bytes >> 20} of {self._bytes_wanted >> 20} MiB"
-            self._stage.view.show(events.Asking(f"fetching what the notebook has made: {far}"))
+            self._context.view.show(events.Querying(f"fetching what the notebook has made: {far}"))
 
     @property
     def _is_whole(self) -> bool:
@@ -197,17 +187,17 @@ class _Fetching:
 
     # --- what is there
 
-    def _look(self) -> dict[str, _Found]:
+    def _inspect(self) -> dict[str, _Found]:
         stem = self._notebook.removesuffix(".ipynb")
         first = [f"work/{name}" for name in (self._notebook, f"{stem}.py", f"{stem}.out", "results.jsonl")]
         most = MOST_FILES + len(self._session.record.sent) + 1
-        words = [self._session.directory, str(most), USAGE, *_NOTES, *first]
-        reply = ask(self._there.host, "results", *words, meanwhile=self._refuse_if_interrupted)
+        arguments = [self._session.directory, str(most), USAGE, *_NOTES, *first]
+        reply = ask(self._there.host, "results", *arguments, meanwhile=self._refuse_if_interrupted)
         if reply.code:
-            raise failed(self._there.label, reply.said)
-        told = reply.fields()
+            raise broke_off(self._there.label, reply.stderr)
+        fields = reply.fields()
         found: dict[str, _Found] = {}
-        for size, moment, name in zip(told[::3], told[1::3], told[2::3], strict=False):
+        for size, moment, name in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
             if is_size(size):
                 found.setdefault(name, _Found(int(size), moment))
         return found
@@ -222,8 +212,8 @@ class _Fetching:
         if not sent:
             return []
         directory = self._session.directory
-        told = json_object(self._there.host.read_file(f"{directory}/{SENT}") or b"").get("files")
-        digests = told if isinstance(told, dict) else {}
+        recorded = json_object(self._there.host.read_file(f"{directory}/{SENT}") or b"").get("files")
+        digests = recorded if isinstance(recorded, dict) else {}
         paths, size = names([f"{directory}/{origin}" for origin in sent]), sum(found[one].size for one in sent)
         # whatever its exit code: a file that has gone meanwhile has no hash
         reply = ask(self._there.host, "hashes", data=paths, reads=size, meanwhile=self._refuse_if_interrupted)
@@ -233,53 +223,53 @@ class _Fetching:
     def _wanted(self, found: Mapping[str, _Found]) -> list[str]:
         """Return what is to be fetched now; what is too much, or has a name that cannot be kept here, is told."""
         wanted, count, total = [], 0, 0
-        for origin, seen in found.items():
+        for origin, remote in found.items():
             if origin in _NOTES:
-                if seen.size <= _MOST_NOTED:
+                if remote.size <= _MOST_NOTED:
                     wanted.append(origin)
                 continue
             name = _name(origin)
-            if name is None or seen.size > MOST_BYTES or total + seen.size > MOST_ALL:
-                self._leave(origin, seen.size)
+            if name is None or remote.size > MOST_BYTES or total + remote.size > MOST_ALL:
+                self._leave(origin, remote.size)
                 continue
-            total, count = total + seen.size, count + 1
+            total, count = total + remote.size, count + 1
             if count > MOST_FILES:
                 self._left.append(f"{self._session.directory}/work (more than {MOST_FILES} files)")
                 break
-            if (kept := self._known.get(origin)) and self._is_the_same(kept, seen):
+            if (kept := self._known.get(origin)) and self._is_the_same(kept, remote):
                 self._kept[origin] = kept
             else:
                 wanted.append(origin)
-                self._bytes_wanted += seen.size
+                self._bytes_wanted += remote.size
         return wanted
 
     def _leave(self, origin: str, size: int) -> None:
         """Tell what stays there. What is odd in its name stands as an escape: with a backslash, that is."""
         path = f"{self._session.directory}/{origin}"
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
-        self._left.append(f"{shown} ({human(size)})")
+        self._left.append(f"{shown} ({file_size(size)})")
 
-    def _is_the_same(self, kept: _Kept, seen: _Found) -> bool:
+    def _is_the_same(self, kept: CopiedFile, remote: _Found) -> bool:
         """Whether it is what was fetched before, and is here, whatever the user has made of it since."""
         if kept.before is not None:
             return False
-        return (kept.bytes, kept.time) == (seen.size, seen.time) and os.path.lexists(self._folder / kept.name)
+        return (kept.bytes, kept.time) == (remote.size, remote.time) and os.path.lexists(self._folder / kept.name)
 
     # --- what comes
 
     def _streamed(self, wanted: list[str], found: Mapping[str, _Found], parts: Path) -> Iterator[tuple[str, Path, str]]:
         """Yield each file that was asked for, written to a part of its own, with its hash; notes are kept in memory."""
-        asked = {f".{self._session.directory}/{origin}": origin for origin in wanted}
+        expected = {f".{self._session.directory}/{origin}": origin for origin in wanted}
         count = 0
         with Wire(self._there.host, "pack", [], meanwhile=self._refuse_if_interrupted) as wire:
             with contextlib.suppress(BrokenPipeError):  # its answer tells why
-                wire.send(names(list(asked)))
+                wire.send(names(list(expected)))
             wire.end_data()
             incoming = Incoming(wire, self._there.label, 2 * MOST_ALL)
             try:
                 with incoming.opened() as archive:
                     for entry in incoming.entries(archive, len(wanted)):
-                        origin = asked.get(entry.name)
+                        origin = expected.get(entry.name)
                         if origin is None or not entry.isreg() or entry.issparse() or entry.size > MOST_BYTES:
                             continue
                         file = archive.extractfile(entry)
@@ -291,15 +281,17 @@ class _Fetching:
                             count += 1
                             path = parts / str(count)
                             yield origin, path, _written(file, path, self._say_how_far)
-                        del asked[entry.name]
+                        del expected[entry.name]
             except NO_TAR:
                 wire.reply(incoming.left + MOST_REST)  # raises, where the connection broke
-                raise CopyFailed(f"The results of session {self._session.id} did not come whole.",
-                                 mend="the same command fetches them once more") from None  # fmt: skip
+                raise CopyFailed(
+                    f"The results of session {self._session.id} were not fetched completely.",
+                    hint="type the same command to fetch the rest",
+                ) from None
             reply = wire.reply(MOST_REST)
-        if reply.code and wanted and len(asked) == len(wanted):  # else a file has only vanished, or grown, meanwhile
-            raise failed(self._there.label, reply.said)
-        for origin in asked.values():
+        if reply.code and wanted and len(expected) == len(wanted):  # else a file has only vanished, or grown, meanwhile
+            raise broke_off(self._there.label, reply.stderr)
+        for origin in expected.values():
             if origin not in _NOTES:
                 self._leave(origin, found[origin].size)
 
@@ -318,58 +310,41 @@ class _Fetching:
             self._kept[origin] = dataclasses.replace(kept, before=None)
         self._note_down(record)
 
-    def _placed(self, origin: str, digest: str, seen: _Found) -> _Kept | None:
+    def _placed(self, origin: str, digest: str, remote: _Found) -> CopiedFile | None:
         """Find a file its place: over what was fetched before, but never over what the user has made."""
         others = {**self._known, **self._kept}
         before = others.pop(origin, None)
         taken = {kept.name for kept in others.values()} | {RECORD, USAGE} - {origin}
         for candidate in _candidates(_name(origin) or "file"):
-            path = self._folder / candidate
-            if candidate in taken or not self._is_free(
-                path, digest, before if before and before.name == candidate else None
-            ):
+            if candidate in taken:
                 continue
-            is_there = path.is_file()
-            kept = _Kept(candidate, digest, seen.size, seen.time, before=_hash_of(path) if is_there else "")
-            self._kept[origin] = kept
-            return kept
-        self._leave(origin, seen.size)
+            there = state_of(self._folder, candidate)
+            copied = (before.sha256, before.before) if before and before.name == candidate else ()
+            if may_write(there, digest, copied):
+                kept = CopiedFile(candidate, digest, remote.size, remote.time, before=there)
+                self._kept[origin] = kept
+                return kept
+        self._leave(origin, remote.size)
         return None
-
-    def _is_free(self, path: Path, digest: str, before: _Kept | None) -> bool:
-        """Whether a file may be put there: nothing is, or what is was fetched, and is as it was."""
-        for parent in path.relative_to(self._folder).parents[:-1]:
-            above = self._folder / parent
-            if above.is_symlink() or (above.exists() and not above.is_dir()):
-                return False
-        if not os.path.lexists(path):
-            return True
-        if not stat.S_ISREG(path.lstat().st_mode):
-            return False
-        here = _hash_of(path)
-        return here == digest or (before is not None and here in (before.sha256, before.before))
 
     # --- what is noted down
 
     def _note_down(self, part: Path) -> None:
         """Write ``run.json``: what was run, where, how it ended, and what was fetched of it, now or before."""
-        told = _told(self._session, self._notes)
+        summary = _summary(self._session, self._notes)
         if not self._notes:  # none has come: those of an earlier look count
-            told = {**told, **_read(self._folder)}
-        fetched = {
-            origin: {key: value for key, value in vars(kept).items() if value is not None}
-            for origin, kept in sorted({**self._known, **self._kept}.items())
-        }
+            summary = {**summary, **_read(self._folder)}
+        fetched = {origin: kept.as_noted() for origin, kept in sorted({**self._known, **self._kept}.items())}
         try:
-            text = _as_json({**told, "fetched": fetched})
+            text = _as_json({**summary, "fetched": fetched})
         except RecursionError:  # a note that was made to be so
-            text = _as_json({**_told(self._session, {}), "fetched": fetched})
+            text = _as_json({**_summary(self._session, {}), "fetched": fetched})
         with open(_new(part), "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{text}\n")
         part.replace(self._folder / RECORD)
 
 
-def _told(session: Session, notes: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
+def _summary(session: Session, notes: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
     """Return what is known of a run, from its record and its job's own words."""
     record, ended, started = session.record, notes.get("exit.json", {}), notes.get("started.json", {})
     sent, progress = notes.get(SENT, {}), notes.get("progress.json", {})
@@ -409,19 +384,6 @@ def _read(folder: Path) -> Mapping[str, object]:
         return {}
 
 
-def _known(folder: Path) -> dict[str, _Kept]:
-    """Return what was fetched before, by its path there; what makes no sense of it was not."""
-    fetched = _read(folder).get("fetched")
-    known = {}
-    for origin, told in fetched.items() if isinstance(fetched, dict) else ():
-        with contextlib.suppress(TypeError):
-            kept = _Kept(**told)
-            words = (kept.name, kept.sha256, kept.time, kept.before or "")
-            if all(isinstance(word, str) for word in words) and is_safe(kept.name):
-                known[origin] = kept
-    return known
-
-
 def _name(origin: str) -> str | None:
     """Return the name here of a file there; ``None`` for one that must not, or cannot, have its name here."""
     name = origin.removeprefix("work/")
@@ -434,10 +396,8 @@ def _name(origin: str) -> str | None:
 def _candidates(name: str) -> Iterator[str]:
     """Yield a name, and those beside it: ``train.fetched.ipynb``, ``train.fetched-2.ipynb``."""
     yield name
-    path = Path(name)
     for number in range(1, 100):
-        mark = ".fetched" if number == 1 else f".fetched-{number}"
-        yield path.with_name(f"{path.stem}{mark}{path.suffix}").as_posix()
+        yield name_beside(name, "fetched" if number == 1 else f"fetched-{number}")
 
 
 def _written(file: IO[bytes], path: Path, on_bytes: Callable[[int], None]) -> str:
@@ -462,14 +422,6 @@ def _new(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
 
 
-def _hash_of(path: Path) -> str:
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while data := file.read(PIECE):
-            hasher.update(data)
-    return hasher.hexdigest()
-
-
 @contextlib.contextmanager
 def _kept_here(folder: Path) -> Iterator[None]:
     """Tell what the system says of files here as a ``CopyFailed``."""
@@ -480,5 +432,5 @@ def _kept_here(folder: Path) -> Iterator[None]:
         raise CopyFailed(
             f"The results cannot be kept in {folder} on this machine.",
             why=error.strerror or str(error),
-            mend=f"{'make room here' if full else 'take another folder with --output'}; then fetch them once more",
+            hint=f"{'make room here' if full else 'take another folder with --output'}; then fetch them once more",
         ) from None

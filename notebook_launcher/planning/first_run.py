@@ -1,4 +1,4 @@
-"""The story of a first launch: what only the user can tell is asked once, checked at once, and kept."""
+"""The first launch on a cluster: what only the user knows is asked once, checked at once, and saved."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.ssh_config import Destination, resolve, user_here
-from notebook_launcher.planning.plan import THIS_MACHINE, Ask, Here, Place, needs_host, place_so_far
+from notebook_launcher.planning.plan import THIS_MACHINE, LaunchOptions, LocalMachine, Place, needs_host, place_so_far
 from notebook_launcher.planning.profile_commands import list_clusters
 from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.profiles import ClusterProfile, load_configuration
-from notebook_launcher.profiles.edit import changed, keep_cluster, keep_profile, new_text, own_text
+from notebook_launcher.profiles.edit import (
+    changed,
+    new_profile_text,
+    save_default_cluster,
+    save_profile,
+    user_profile_text,
+)
 from notebook_launcher.profiles.models import AccountRule
-from notebook_launcher.profiles.store import own_path, profile_names
-from notebook_launcher.session.context import View
+from notebook_launcher.profiles.store import profile_names, user_profile_path
 
 T = TypeVar("T")
 _ASKED = 3  # times at most
 _FLAGS = {"account": "-A", "partition": "-p"}
-_PLACES = {"host": ("host",), "user": ("user",), "account": ("defaults", "account"),
-           "partition": ("defaults", "partition")}  # fmt: skip
+_PLACES = {
+    "host": ("host",),
+    "user": ("user",),
+    "account": ("defaults", "account"),
+    "partition": ("defaults", "partition"),
+}
 
 
 class Questions(Protocol):
@@ -38,7 +48,9 @@ class Questions(Protocol):
         """Return the answer, without blanks around it; ``None`` where there is none."""
 
 
-def settle(ask: Ask, here: Here, view: View, questions: Questions, *, look_only: bool = False) -> Ask:
+def settle(
+    ask: LaunchOptions, here: LocalMachine, view: View, questions: Questions, *, look_only: bool = False
+) -> LaunchOptions:
     """Return what was asked for, once everything is known that it takes: the cluster, and what its profile asks for.
 
     ``look_only``: nothing is asked and nothing kept. Raises ``AnswerMissing`` where nobody can be asked, or gives no
@@ -48,7 +60,7 @@ def settle(ask: Ask, here: Here, view: View, questions: Questions, *, look_only:
     chosen = None
     if _nothing_is_chosen(ask, here):
         if not asks:
-            view.show(events.Noted(_NO_CLUSTER))
+            view.show(events.Note(_NO_CLUSTER))
             return ask
         chosen = _which_cluster(view, questions)
         ask = replace(ask, cluster=chosen)
@@ -61,10 +73,10 @@ def settle(ask: Ask, here: Here, view: View, questions: Questions, *, look_only:
         elif missing and not look_only:
             raise _unanswered(place, missing, "Nobody could be asked.")
         elif missing:
-            view.show(events.Noted(f"A launch asks first: {', '.join(missing)}."))
+            view.show(events.Note(f"Not set yet, and asked for at launch: {', '.join(missing)}."))
     if chosen:  # a retired one under its own name: words in its dialect go on to be understood
-        path = keep_cluster(chosen)
-        view.show(events.Kept(f"{_in_words(chosen)} is meant without --cluster", str(path)))
+        path = save_default_cluster(chosen)
+        view.show(events.Saved(f"{_readable_name(chosen)} is the default cluster", str(path)))
         return replace(ask, cluster=None)  # it is configured now, and need not be typed again
     return ask
 
@@ -75,26 +87,27 @@ _NO_CLUSTER = (
 )
 
 
-def _nothing_is_chosen(ask: Ask, here: Here) -> bool:
+def _nothing_is_chosen(ask: LaunchOptions, here: LocalMachine) -> bool:
     if ask.cluster or ask.host or ask.course or here.has_scheduler:
         return False
     configured = load_configuration()
     return not (configured.cluster or configured.course)
 
 
-def _in_words(name: str) -> str:
-    return "this machine" if name == THIS_MACHINE else f"the cluster “{name}”"
+def _readable_name(name: str) -> str:
+    return "this machine" if name == THIS_MACHINE else f"“{name}”"
 
 
 # --- which cluster -------------------------------------------------------------------------------------------
 
 
 def _which_cluster(view: View, questions: Questions) -> str:
-    view.show(events.Noted("Nothing is configured yet. These are the clusters that are known by name:"))
+    view.show(events.Note("Nothing is configured yet. These are the clusters that are known by name:"))
     view.show(list_clusters())
     text = "Which one? (its beginning will do; ENTER: this machine) "
-    otherwise = AnswerMissing("Which cluster is meant was not said.", mend="name it: --cluster NAME, --host you@login, "
-                              "or --cluster here for this machine")  # fmt: skip
+    otherwise = AnswerMissing(
+        "No cluster was named.", hint="name it: --cluster NAME, --host you@login, or --cluster here for this machine"
+    )
     return _answer(text, _cluster_named, view, questions, otherwise)
 
 
@@ -118,16 +131,16 @@ def _cluster_named(word: str) -> str:
 # --- what a profile asks for ---------------------------------------------------------------------------------
 
 
-def _missing(place: Place, ask: Ask, here: Here) -> Iterator[str]:
-    """Yield what a profile wants to know and nobody has told: by flag, in a file, or in the ssh configuration."""
+def _missing(place: Place, ask: LaunchOptions, here: LocalMachine) -> Iterator[str]:
+    """Yield what a profile needs and nobody has set: by flag, in a file, or in the ssh configuration."""
     profile = place.profile
     if needs_host(place, here):
         yield "host"
     if "user" in profile.ask and place.destination and not _user_is_known(place.destination):
         yield "user"
-    if (profile.account.required or "account" in profile.ask) and not _is_said("account", profile, ask.flags):
+    if (profile.account.required or "account" in profile.ask) and not _is_given("account", profile, ask.flags):
         yield "account"
-    if "partition" in profile.ask and not _is_said("partition", profile, ask.flags):
+    if "partition" in profile.ask and not _is_given("partition", profile, ask.flags):
         yield "partition"
 
 
@@ -136,23 +149,21 @@ def _user_is_known(destination: Destination) -> bool:
     return bool(destination.user) or resolve(destination).user not in ("", user_here())
 
 
-def _is_said(flag: str, profile: ClusterProfile, flags: Mapping[str, Any]) -> bool:
+def _is_given(flag: str, profile: ClusterProfile, flags: Mapping[str, Any]) -> bool:
     tables = [profile.defaults, *([profile.cpu.flags, profile.gpu.flags] if flag == "partition" else [])]
     return flag in flags or any(table.get(flag) for table in tables)
 
 
-def _unanswered(
-    place: Place, missing: Sequence[str], why: str = "There was no answer that could be right."
-) -> AnswerMissing:
+def _unanswered(place: Place, missing: Sequence[str], why: str = "No valid answer was given.") -> AnswerMissing:
     """Return the error that names the flags, and the command that keeps the answers."""
     keep = f"launch-notebook clusters edit {place.cluster} " + " ".join(f"--{what} …" for what in missing)
     by_flags = " ".join(f"{_FLAGS[what]} …" for what in missing if what in _FLAGS)
     rule = place.profile.account
     example = f" The account looks like {rule.example}." if "account" in missing and rule.example else ""
     return AnswerMissing(
-        f"“{place.cluster}” has to know your {' and '.join(_NAMES[what] for what in missing)}.",
+        f"“{place.cluster}” needs your {' and '.join(_NAMES[what] for what in missing)}.",
         why=f"{why}{example}",
-        mend=f"give it: {by_flags}   or keep it: {keep}" if set(missing) <= set(_FLAGS) else f"keep it: {keep}",
+        hint=f"give it: {by_flags}   or save it: {keep}" if set(missing) <= set(_FLAGS) else f"keep it: {keep}",
     )
 
 
@@ -163,7 +174,7 @@ def _ask_and_keep(place: Place, missing: Sequence[str], view: View, questions: Q
     """Ask for what is missing, and write it down once all is answered: Ctrl-C before that leaves nothing."""
     name = place.cluster or ""
     for line in place.profile.advice:
-        view.show(events.Noted(line))
+        view.show(events.Note(line))
     answers = {what: _ask(what, place, view, questions, _unanswered(place, missing)) for what in missing}
     if "host" in answers and "user" in place.profile.ask and "@" not in (answers["host"] or ""):
         there = Destination.parse(answers["host"] or "", config_file=place.ssh_config or place.profile.ssh_config)
@@ -172,32 +183,54 @@ def _ask_and_keep(place: Place, missing: Sequence[str], view: View, questions: Q
             answers["user"] = _ask("user", known, view, questions, _unanswered(place, ["user"]))
     values: dict[tuple[str, ...], Any] = {_PLACES[what]: answer for what, answer in answers.items() if answer}
     open_ones = [what for what, answer in answers.items() if not answer]
-    if open_ones:  # said to be of no matter: not asked again
+    if open_ones:  # answered with none: not asked again
         values[("ask",)] = [what for what in place.profile.ask if what not in open_ones]
-    text = own_text(name)
-    path = keep_profile(name, changed(new_text(name) if text is None else text, values, str(own_path(name))))
-    told = ", ".join(f"{what} {answer}" if answer else f"no {what}" for what, answer in answers.items())
-    view.show(events.Kept(told, str(path)))
+    text = user_profile_text(name)
+    path = save_profile(
+        name, changed(new_profile_text(name) if text is None else text, values, str(user_profile_path(name)))
+    )
+    answered = ", ".join(f"{what} {answer}" if answer else f"no {what}" for what, answer in answers.items())
+    view.show(events.Saved(answered, str(path)))
 
 
 def _ask(what: str, place: Place, view: View, questions: Questions, otherwise: LauncherError) -> str:
     """Return the answer to one question; "" for what the cluster is to choose."""
     profile, there = place.profile, place.destination
     if what == "host":
-        return _answer("The login node of your cluster, as ssh takes it (you@login.example.org): ", _host, view,
-                       questions, otherwise)  # fmt: skip
+        return _answer(
+            "The login node of your cluster, as ssh takes it (you@login.example.org): ",
+            _host,
+            view,
+            questions,
+            otherwise,
+        )
     if what == "user":
         usual = user_here() or ""
-        return _answer(f"Your user name on {there.host if there else 'it'}{f' [{usual}]' if usual else ''}: ",
-                       lambda word: _user(word or usual, profile), view, questions, otherwise)  # fmt: skip
+        return _answer(
+            f"Your user name on {there.host if there else 'it'}{f' [{usual}]' if usual else ''}: ",
+            lambda word: _user(word or usual, profile),
+            view,
+            questions,
+            otherwise,
+        )
     if what == "account":
         rule = profile.account
         like = f", like {rule.example}" if rule.example else ""
         ending = ": " if rule.required else "; ENTER alone: your default one: "
-        return _answer(f"The account (project) that pays{like}{ending}", lambda word: _account(word, rule, place), view,
-                       questions, otherwise)  # fmt: skip
-    return _answer("The partition; ENTER alone: the cluster's default: ", lambda word: _flag(word, what, place), view,
-                   questions, otherwise)  # fmt: skip
+        return _answer(
+            f"The account (project) that pays{like}{ending}",
+            lambda word: _account(word, rule, place),
+            view,
+            questions,
+            otherwise,
+        )
+    return _answer(
+        "The partition; ENTER alone: the cluster's default: ",
+        lambda word: _flag(word, what, place),
+        view,
+        questions,
+        otherwise,
+    )
 
 
 class _NotThat(Exception):
@@ -222,7 +255,7 @@ def _answer(text: str, check: Callable[[str], str], view: View, questions: Quest
                 if word == doubted:
                     return word
                 doubted = word
-            view.show(events.Noted(str(problem)))
+            view.show(events.Note(str(problem)))
     raise otherwise
 
 

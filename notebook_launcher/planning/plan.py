@@ -18,9 +18,9 @@ from notebook_launcher.core.errors import AnswerMissing, EnvironmentUnknown, Pro
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
 from notebook_launcher.hosts.ssh_config import Destination
-from notebook_launcher.planning.site_translation import speak
+from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile
-from notebook_launcher.profiles.courses import CourseFiles, course_layers, kept_course, reservation_on
+from notebook_launcher.profiles.courses import CourseFiles, course_layers, reservation_on, saved_course
 from notebook_launcher.profiles.layers import Layer
 from notebook_launcher.profiles.models import CourseProfile, Translation
 from notebook_launcher.profiles.store import profile_layers, profile_names
@@ -31,7 +31,7 @@ THIS_MACHINE = "here"  # in the place of a profile's name: no cluster at all, bu
 
 
 @dataclass(frozen=True)
-class Ask:
+class LaunchOptions:
     """What the user typed: the scheduler's flags by long name, where to go, and the words after ``--``.
 
     ``course_files``: the course, where it is read for this run alone and not kept.
@@ -46,7 +46,7 @@ class Ask:
     conda: str | None = None
     venv: str | None = None
     engine: str | None = None
-    stream: str | None = None
+    route: str | None = None
     forwards: tuple[int, ...] = ()
     idle_stop: str | None = None
     always_new: bool = False
@@ -56,7 +56,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalMachine:
     """The machine that the user sits at, and the day it is there. ``has_lsf``: whether ``bsub`` is found there.
 
     ``full_name``: its name with the domain, as far as it is known; it is asked for only where there is a scheduler.
@@ -78,7 +78,7 @@ class Here:
         return self.has_slurm or self.has_lsf
 
     @classmethod
-    def look(cls) -> Here:
+    def detect(cls) -> LocalMachine:
         """Return this machine."""
         has_slurm, has_lsf = (shutil.which(command) is not None for command in ("sbatch", "bsub"))
         name = socket.gethostname()
@@ -99,7 +99,7 @@ class Place:
 
     ``auto``: a bare host says nothing of its scheduler; it is looked for there. ``course``: the course that stands on
     top of the profile, whose words are in it already. ``instead_of``: the retired cluster that was named, whose
-    successor this is; ``notes`` tell that. ``said_here``: this machine was named, whatever is configured.
+    successor this is; ``notes`` tell that. ``is_explicit``: this machine was named, whatever is configured.
     """
 
     profile: ClusterProfile
@@ -112,7 +112,7 @@ class Place:
     course: CourseProfile | None = None
     instead_of: str | None = None
     notes: tuple[str, ...] = ()
-    said_here: bool = False
+    is_explicit: bool = False
 
     @property
     def name(self) -> str:
@@ -121,13 +121,13 @@ class Place:
 
     def arguments(self) -> list[str]:
         """Return the flags that lead to the same place again."""
-        words = ["--course", self.course.name] if self.course else []
+        argv = ["--course", self.course.name] if self.course else []
         if self.cluster and not (self.course and self.course.cluster == self.cluster):
-            words += ["--cluster", self.cluster]
-        words += ["--host", self.host] if self.host else []
-        words += ["--cluster", THIS_MACHINE] if self.said_here else []
+            argv += ["--cluster", self.cluster]
+        argv += ["--host", self.host] if self.host else []
+        argv += ["--cluster", THIS_MACHINE] if self.is_explicit else []
         others = (("--ssh-config", self.ssh_config), ("--engine", self.engine))
-        return [*words, *(word for name, value in others if value for word in (name, value))]
+        return [*argv, *(word for name, value in others if value for word in (name, value))]
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Plan:
     gpu_type: str | None = None
 
 
-def find_place(ask: Ask, here: Here) -> Place:
+def find_place(ask: LaunchOptions, here: LocalMachine) -> Place:
     """Return where to launch: --host, --course, --cluster, what is configured, this machine's scheduler, or ``local``.
 
     Raises ``ProfileError`` or ``UsageError``, and ``AnswerMissing`` where only the user can tell the login node.
@@ -164,30 +164,30 @@ def find_place(ask: Ask, here: Here) -> Place:
     if needs_host(place, here):
         raise AnswerMissing(
             f"The login node of “{place.cluster}” is not known.",
-            mend=f"keep it: launch-notebook clusters edit {place.cluster} --host you@login.example.org",
+            hint=f"save it: launch-notebook clusters edit {place.cluster} --host you@login.example.org",
         )
     return place
 
 
-def needs_host(place: Place, here: Here) -> bool:
+def needs_host(place: Place, here: LocalMachine) -> bool:
     """Whether nobody has told yet where the login node of a profile is, and this machine is none."""
     profile = place.profile
     is_login_node = profile.scheduler != "local" and here.has(profile.scheduler)
     return place.destination is None and "host" in profile.ask and not profile.host and not is_login_node
 
 
-def place_so_far(ask: Ask, here: Here) -> Place:
+def place_so_far(ask: LaunchOptions, here: LocalMachine) -> Place:
     """Return where to launch, as ``find_place``, also where the login node is not known yet."""
     place = _find_place(ask, here)
-    said = {key: value for key, value in (("engine", ask.engine), ("stream", ask.stream)) if value}
-    return replace(place, profile=place.profile.model_copy(update=said), engine=ask.engine)
+    overrides = {key: value for key, value in (("engine", ask.engine), ("route", ask.route)) if value}
+    return replace(place, profile=place.profile.model_copy(update=overrides), engine=ask.engine)
 
 
-def _find_place(ask: Ask, here: Here) -> Place:
+def _find_place(ask: LaunchOptions, here: LocalMachine) -> Place:
     if ask.host and ask.cluster:
-        raise UsageError("--host and --cluster exclude each other.", mend="a profile names its own host")
+        raise UsageError("--host and --cluster exclude each other.", hint="a profile names its own host")
     if ask.host and ask.course:
-        raise UsageError("--host and --course exclude each other.", mend="a course names its own cluster")
+        raise UsageError("--host and --course exclude each other.", hint="a course names its own cluster")
     if ask.host:
         destination = Destination.parse(ask.host, config_file=ask.ssh_config)
         return Place(ClusterProfile(), None, destination, "auto", ask.host, ask.ssh_config)
@@ -198,12 +198,12 @@ def _find_place(ask: Ask, here: Here) -> Place:
             raise no_course_here(course)
         name = None
     if course and not name:
-        raise ProfileError(f"The course “{course.name}” names no cluster.", mend="name it as well: --cluster NAME")
+        raise ProfileError(f"The course “{course.name}” names no cluster.", hint="name it as well: --cluster NAME")
     if name:
         succession = _succession(name)
         old, name = name if succession.notes else None, succession.name
         over = course_layers(course, files, _day(ask, here), profile_layers(name)) if course else ()
-        profile = load_profile(name, over)
+        profile = load_profile(name, over) if over else succession.profile
         own = () if profile.successor else profile.translations  # those of a retired one lead to its successor
         translations = (*succession.translations, *own)
         profile = profile.model_copy(update={"translations": translations})
@@ -212,10 +212,18 @@ def _find_place(ask: Ask, here: Here) -> Place:
         destination = Destination.parse(
             profile.host, user=profile.user, port=profile.port, config_file=ask.ssh_config or profile.ssh_config
         )
-        return Place(profile, name, destination, profile.scheduler, ssh_config=ask.ssh_config, course=course,
-                     instead_of=old, notes=succession.notes)  # fmt: skip
+        return Place(
+            profile,
+            name,
+            destination,
+            profile.scheduler,
+            ssh_config=ask.ssh_config,
+            course=course,
+            instead_of=old,
+            notes=succession.notes,
+        )
     kind: SchedulerName = "slurm" if here.has_slurm else "lsf" if here.has_lsf else "local"
-    return Place(ClusterProfile(), None, None, kind, said_here=ask.cluster == THIS_MACHINE)
+    return Place(ClusterProfile(), None, None, kind, is_explicit=ask.cluster == THIS_MACHINE)
 
 
 def no_course_here(course: CourseProfile) -> UsageError:
@@ -223,15 +231,16 @@ def no_course_here(course: CourseProfile) -> UsageError:
     instead = f"--cluster {course.cluster}" if course.cluster not in (None, THIS_MACHINE) else "--cluster NAME"
     return UsageError(
         f"The course “{course.name}” needs a cluster, and “{THIS_MACHINE}” is this machine.",
-        mend=f"with the course: {instead}   or on this machine, without it: --cluster {THIS_MACHINE}",
+        hint=f"with the course: {instead}   or on this machine, without it: --cluster {THIS_MACHINE}",
     )
 
 
 @dataclass(frozen=True)
 class _Succession:
-    """The cluster that is in use today, and how words of those before it become its own."""
+    """The cluster that is in use today, and how flags of those before it are translated."""
 
     name: str
+    profile: ClusterProfile
     translations: tuple[Translation, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -248,28 +257,28 @@ def _succession(name: str) -> _Succession:
         translations += profile.translations
         notes.append(f"{profile.notice or f'{names[-1]} is retired.'} Launching on {profile.successor}.")
         names.append(profile.successor)
-    return _Succession(names[-1], tuple(translations), tuple(notes))
+    return _Succession(names[-1], profile, tuple(translations), tuple(notes))
 
 
-def _course(ask: Ask) -> tuple[CourseProfile | None, tuple[Layer, ...]]:
+def _course(ask: LaunchOptions) -> tuple[CourseProfile | None, tuple[Layer, ...]]:
     """Return the course that is meant, if any, and its files."""
     if ask.course_files:
         return ask.course_files.course, ask.course_files.layers
     name = ask.course or (None if ask.cluster else load_configuration().course)
     if name is None:
         return None, ()
-    kept = kept_course(name)
+    kept = saved_course(name)
     return kept.course, kept.layers
 
 
-def _day(ask: Ask, here: Here) -> date:
+def _day(ask: LaunchOptions, here: LocalMachine) -> date:
     """Return the day on which the job begins, by the user's clock, as far as that can be told."""
     begin = ask.flags.get("begin")
     at = parse_begin(begin, datetime.combine(here.today, datetime.now().time())).at if begin else None
     return at.date() if at else here.today
 
 
-def _course_notes(course: CourseProfile, ask: Ask, here: Here) -> list[str]:
+def _course_notes(course: CourseProfile, ask: LaunchOptions, here: LocalMachine) -> list[str]:
     """Return what the user should know of the course today."""
     day, notes = _day(ask, here), [course.notice] if course.notice else []
     go_without = f"to go without it: --cluster NAME, or launch-notebook course forget {course.name}"
@@ -282,12 +291,13 @@ def _course_notes(course: CourseProfile, ask: Ask, here: Here) -> list[str]:
         notes.append(f"The course's reservation {reservation.name} is used, which is there until {reservation.last}.")
     elif course.reservations and not reservation and (later := [r for r in course.reservations if r.first > day]):
         following = min(later, key=lambda one: one.first)
-        notes.append(f"The course has no reservation on {day}; the next one, {following.name}, "
-                     f"begins on {following.first}.")  # fmt: skip
+        notes.append(
+            f"The course has no reservation on {day}; the next one, {following.name}, begins on {following.first}."
+        )
     return notes
 
 
-def _is_login_node(profile: ClusterProfile, here: Here) -> bool:
+def _is_login_node(profile: ClusterProfile, here: LocalMachine) -> bool:
     """Whether the user sits on the profile's login node already, so that the same words need no connection."""
     if not here.has(profile.scheduler):
         return False
@@ -298,16 +308,19 @@ def _is_login_node(profile: ClusterProfile, here: Here) -> bool:
     return any(fnmatch(mine, pattern) for mine in names for pattern in patterns)
 
 
-def make_plan(ask: Ask, here: Here) -> Plan:
-    """Return the plan for what was asked. Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``."""
+def make_plan(ask: LaunchOptions, here: LocalMachine, place: Place | None = None) -> Plan:
+    """Return the plan for what was asked; ``place``: where, if that was found before (``find_place``).
+
+    Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``.
+    """
     for name, reason in REFUSED.items():
         if name in ask.flags:
             raise UsageError(f"--{name} cannot be used here: {reason}.")
     for name, value in _values(ask):
         if any(c in value for c in "\n\r\0"):
             raise UsageError(f"The value of {name} has more than one line.")
-    place = find_place(ask, here)
-    spoken = speak(place.profile, ask.flags, place.cluster)
+    place = place or find_place(ask, here)
+    spoken = translate_flags(place.profile, ask.flags, place.cluster)
     request = Request(spoken.flags)
     chosen, environment, container = chosen_environment(ask, place)
     path = _own_path(place) if environment.is_plain and not container else ()
@@ -329,25 +342,25 @@ def make_plan(ask: Ask, here: Here) -> Plan:
     )
 
 
-def _same_again(ask: Ask, place: Place) -> str:
+def _same_again(ask: LaunchOptions, place: Place) -> str:
     """Return what asks for the same once more, for a shell; a begin time has passed by then, and is left out."""
     flags = as_typed({name: value for name, value in ask.flags.items() if name != "begin"})
-    words: list[str] = []
-    said = (("stream", ask.stream), ("idle-stop", ask.idle_stop), *_activations(ask))
-    for name, value in said:
-        words += [f"--{name}", value] if value else []
-    words += [word for name in ask.modules for word in ("--module", name)]
-    words += [word for port in ask.forwards for word in ("--forward", str(port))]
-    words += ["--", *ask.words] if ask.words else []
-    named = replace(place, cluster=place.instead_of or place.cluster)  # the flags are in its words
-    return " ".join(filter(None, (shlex.join(named.arguments()), flags, shlex.join(words))))
+    argv: list[str] = []
+    options = (("route", ask.route), ("idle-stop", ask.idle_stop), *_activations(ask))
+    for name, value in options:
+        argv += [f"--{name}", value] if value else []
+    argv += [word for name in ask.modules for word in ("--module", name)]
+    argv += [word for port in ask.forwards for word in ("--forward", str(port))]
+    argv += ["--", *ask.words] if ask.words else []
+    named = replace(place, cluster=place.instead_of or place.cluster)  # the flags are those of it
+    return " ".join(filter(None, (shlex.join(named.arguments()), flags, shlex.join(argv))))
 
 
-def _activations(ask: Ask) -> tuple[tuple[str, str | None], ...]:
+def _activations(ask: LaunchOptions) -> tuple[tuple[str, str | None], ...]:
     return (("conda", ask.conda), ("venv", ask.venv), ("uv", ask.uv))
 
 
-def _values(ask: Ask) -> list[tuple[str, str]]:
+def _values(ask: LaunchOptions) -> list[tuple[str, str]]:
     """All that the user typed, by where it stood: each becomes a line of a file, or a word of a command."""
     pairs = [
         *((f"--{name}", value) for name, value in ask.flags.items()),
@@ -373,17 +386,17 @@ def begin_note(request: Request, now: datetime) -> str | None:
 
 def open_port_note(profile: ClusterProfile) -> str | None:
     """Return what must be said where JupyterLab listens for more than this user."""
-    if profile.stream != "direct":
+    if profile.route != "direct":
         return None
     return (
-        "With --stream direct JupyterLab listens on the compute node's own address: everybody on the cluster can reach "
+        "With --route direct JupyterLab listens on the compute node's own address: everybody on the cluster can reach "
         "its port, and only the token keeps them out."
     )
 
 
-def useless_flags_note(asked: Iterable[str]) -> str | None:
+def useless_flags_note(flags: Iterable[str]) -> str | None:
     """Return what must be said where there is no scheduler to honour the user's flags."""
-    useless = sorted(f"--{name}" for name in asked if name not in HONOURED)
+    useless = sorted(f"--{name}" for name in flags if name not in HONOURED)
     if not useless:
         return None
     return f"There is no scheduler there: {', '.join(useless)} {'have' if len(useless) > 1 else 'has'} no effect."
@@ -396,7 +409,7 @@ def _own_path(place: Place) -> tuple[str, ...]:
     return ()
 
 
-def chosen_environment(ask: Ask, place: Place) -> tuple[str | None, Environment, str | None]:
+def chosen_environment(ask: LaunchOptions, place: Place) -> tuple[str | None, Environment, str | None]:
     """Return the environment that is meant: its name, what it comes to here, and its image.
 
     Raises ``UsageError`` or ``EnvironmentUnknown``.
@@ -405,12 +418,12 @@ def chosen_environment(ask: Ask, place: Place) -> tuple[str | None, Environment,
     if late:
         raise UsageError(
             f"Flags come before the two dashes: {' '.join(late)}",
-            mend="for example: launch-notebook -t 2:00:00 -- tf-mkl container.sif",
+            hint="for example: launch-notebook -t 2:00:00 -- tf-mkl container.sif",
         )
     if len(ask.words) > 2:
         raise UsageError(
             f"After -- come the environment and the container, no more: {' '.join(ask.words)}",
-            mend="for example: launch-notebook -- tf-mkl container.sif",
+            hint="for example: launch-notebook -- tf-mkl container.sif",
         )
     words = list(ask.words)
     profile = place.profile
@@ -456,7 +469,7 @@ def _named(name: str, profile: ClusterProfile, place: Place) -> Environment:
     raise EnvironmentUnknown(
         f"There is no environment “{name}”.",
         why=f"{where} has: {', '.join(names) or 'none'}.",
-        mend=f"did you mean -- {near[0]}?"
+        hint=f"did you mean -- {near[0]}?"
         if near
         else "name an image (-- /path/image.sif), a module (--module NAME) or a conda environment (--conda NAME)",
     )

@@ -1,4 +1,4 @@
-"""The stories of the profiles: list them, show one, change one's own words on top of it, make one the usual one."""
+"""``clusters``: profiles listed, shown and edited, and the default one set."""
 
 from __future__ import annotations
 
@@ -13,27 +13,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, ProfileError, UsageError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.text import joined
+from notebook_launcher.core.view import View
 from notebook_launcher.planning.plan import THIS_MACHINE
 from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.profiles import ClusterProfile, load_configuration, load_profile
-from notebook_launcher.profiles.courses import kept_courses
+from notebook_launcher.profiles.courses import saved_courses
 from notebook_launcher.profiles.edit import (
     Values,
     changed,
     checked_text,
     hints,
-    keep_cluster,
-    keep_profile,
-    new_text,
-    own_text,
+    new_profile_text,
+    save_default_cluster,
+    save_profile,
+    user_profile_text,
     write_private,
 )
 from notebook_launcher.profiles.layers import Layer, merge, origin
-from notebook_launcher.profiles.store import bundled_profiles, own_path, own_profiles, profile_layers, profile_names
-from notebook_launcher.session.context import View
+from notebook_launcher.profiles.store import (
+    bundled_profiles,
+    profile_layers,
+    profile_names,
+    user_profile_path,
+    user_profiles,
+)
 
 
 class Questions(Protocol):
@@ -52,25 +58,33 @@ def list_clusters() -> events.ClustersListed:
     chosen = load_configuration().cluster
     seen = [_seen(name, chosen) for name in profile_names()]
     seen.sort(key=lambda one: (one.status == "retired" or bool(one.unavailable), one.cluster))
-    return events.ClustersListed(tuple(seen), tuple(kept_courses()))
+    return events.ClustersListed(tuple(seen), tuple(saved_courses()))
 
 
-def _seen(name: str, chosen: str | None) -> events.ClusterSeen:
+def _seen(name: str, chosen: str | None) -> events.ClusterEntry:
     try:
         layers = profile_layers(name)
         profile = load_profile(name)
     except ProfileError as error:
-        return events.ClusterSeen(name, "yours", "wrong", "", None, "", name == chosen,
-                                  problem=f"{error.what} {error.mend}".strip())  # fmt: skip
+        return events.ClusterEntry(
+            name, "yours", "wrong", "", None, "", name == chosen, problem=f"{error.what} {error.hint}".strip()
+        )
     whose = _origin(name, layers)
-    return events.ClusterSeen(
-        name, whose, profile.status, profile.description, profile.host, profile.scheduler, name == chosen,
-        profile.successor, profile.unavailable.why if profile.unavailable else "",
-    )  # fmt: skip
+    return events.ClusterEntry(
+        name,
+        whose,
+        profile.status,
+        profile.description,
+        profile.host,
+        profile.scheduler,
+        name == chosen,
+        profile.successor,
+        profile.unavailable.why if profile.unavailable else "",
+    )
 
 
 def _origin(name: str, layers: Sequence[Layer]) -> str:
-    if name not in own_profiles():
+    if name not in user_profiles():
         return "bundled"
     return "yours on bundled" if len(layers) > 1 and not Path(layers[0].name).is_absolute() else "yours"
 
@@ -129,7 +143,7 @@ def _is_table(value: Any) -> bool:
 
 
 def use_cluster(name: str, view: View) -> None:
-    """Make a cluster the one that is meant without ``--cluster``. Raises ``ProfileError`` where there is none.
+    """Set the default cluster. Raises ``ProfileError`` where there is none.
 
     Raises ``ClusterUnavailable`` where nothing can be launched on it.
     """
@@ -138,12 +152,12 @@ def use_cluster(name: str, view: View) -> None:
         refuse_if_closed(profile)
         if profile.status == "retired":
             instead = f"; its successor is {profile.successor}" if profile.successor else ""
-            view.show(events.Noted(f"{name} is retired{instead}."))
-    path = keep_cluster(name)
-    what = "this machine" if name == THIS_MACHINE else f"the cluster “{name}”"
-    view.show(events.Kept(f"{what} is meant without --cluster", str(path)))
+            view.show(events.Note(f"{name} is retired{instead}."))
+    path = save_default_cluster(name)
+    what = "this machine" if name == THIS_MACHINE else f"“{name}”"
+    view.show(events.Saved(f"{what} is the default cluster", str(path)))
     if course := load_configuration().course:
-        view.show(events.Noted(f"The course “{course}” goes first, and names its own cluster."))
+        view.show(events.Note(f"The course “{course}” goes first, and names its own cluster."))
 
 
 # --- changing one --------------------------------------------------------------------------------------------
@@ -151,17 +165,19 @@ def use_cluster(name: str, view: View) -> None:
 
 def change_profile(name: str, values: Values, view: View) -> None:
     """Put values into the user's own file of a profile; ``None`` takes a key away. Raises ``ProfileError``."""
-    text = own_text(name)
+    text = user_profile_text(name)
     if text is None and name not in bundled_profiles() and not values.get(("host",)):
         load_profile(name)  # says that there is none, and which there are
-    before = new_text(name) if text is None else text
-    after = changed(before, values, str(own_path(name)))
-    with _told_without_line(name, before):
+    before = new_profile_text(name) if text is None else text
+    after = changed(before, values, str(user_profile_path(name)))
+    with _without_line_number(name, before):
         _refuse_if_retired(name, checked_text(name, after), values)
-        path = keep_profile(name, after)
-    told = ", ".join(f"{'.'.join(place)} = {value}" if value is not None else f"no {'.'.join(place)}"
-                     for place, value in values.items())  # fmt: skip
-    view.show(events.Kept(told, str(path)))
+        path = save_profile(name, after)
+    saved = ", ".join(
+        f"{'.'.join(place)} = {value}" if value is not None else f"no {'.'.join(place)}"
+        for place, value in values.items()
+    )
+    view.show(events.Saved(saved, str(path)))
 
 
 #: what is read of a retired cluster's profile; all else is its successor's
@@ -174,20 +190,20 @@ def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> No
     if unread and profile.status == "retired" and profile.successor:
         raise ProfileError(
             f"{name} is retired: a launch goes to {profile.successor}, and does not read {'.'.join(unread[0])} here.",
-            mend=f"say it there: launch-notebook clusters edit {profile.successor} …   or, where {name} is still in "
+            hint=f"say it there: launch-notebook clusters edit {profile.successor} …   or, where {name} is still in "
             f"use: launch-notebook clusters edit {name} --set status=active",
         )
 
 
 @contextlib.contextmanager
-def _told_without_line(name: str, before: str) -> Iterator[None]:
-    """A mistake in what was just said stands in no file yet, so that no line can be looked at."""
+def _without_line_number(name: str, before: str) -> Iterator[None]:
+    """A mistake in what was just typed stands in no file yet, so that no line can be looked at."""
     try:
         yield
     except ProfileError as error:
-        checked_text(name, before)  # a mistake that was there before is told with its line
-        what = re.sub(rf"^{re.escape(str(own_path(name)))}:\d+: ", "", error.what)
-        raise ProfileError(f"Nothing was changed: {what}", why=error.why, mend=error.mend) from None
+        checked_text(name, before)  # a mistake that was there before is reported with its line
+        what = re.sub(rf"^{re.escape(str(user_profile_path(name)))}:\d+: ", "", error.what)
+        raise ProfileError(f"Nothing was changed: {what}", why=error.why, hint=error.hint) from None
 
 
 def edit_profile(name: str, view: View, questions: Questions) -> None:
@@ -198,16 +214,19 @@ def edit_profile(name: str, view: View, questions: Questions) -> None:
     ``ProfileError``, ``UsageError`` where there is no editor or it failed, and ``AnswerMissing`` where there is no
     terminal.
     """
-    path = own_path(name)
+    path = user_profile_path(name)
     if not questions.asks:
-        raise AnswerMissing("There is no terminal for an editor.", why=f"The file is {path}.", mend=
-                            f"launch-notebook clusters edit {name} --user … --account … --set KEY=VALUE")  # fmt: skip
-    before = _stands(name)
-    _tell_retired(name, view)
+        raise AnswerMissing(
+            "There is no terminal for an editor.",
+            why=f"The file is {path}.",
+            hint=f"launch-notebook clusters edit {name} --user … --account … --set KEY=VALUE",
+        )
+    before = _current_text(name)
+    _note_retired(name, view)
     copy = path.parent / "unfinished" / path.name
     began = copy.with_suffix(".began")  # the digest of what the copy was made of
     if copy.exists() and (not began.exists() or _read(began) != _digest(_read(copy))):
-        view.show(events.Noted(f"This is what you wrote last time: {copy}"))
+        view.show(events.Note(f"This is what you wrote last time: {copy}"))
         if not began.exists() or _read(began) != _digest(before):
             _agree_to_replace(f"{path} is not what it was when you began.", path, copy, questions)
             write_private(began, _digest(before))
@@ -215,41 +234,47 @@ def edit_profile(name: str, view: View, questions: Questions) -> None:
         write_private(began, _digest(before))
         write_private(copy, before)
     while (problem := _edited(copy, name, before)) is not None:
-        for line in filter(None, (problem.what, problem.why, f"→ {problem.mend}" if problem.mend else "")):
-            view.show(events.Noted(line))
+        for line in filter(None, (problem.what, problem.why, f"→ {problem.hint}" if problem.hint else "")):
+            view.show(events.Note(line))
         if not questions.confirm("Open the editor again?"):
-            raise ProfileError(problem.what, why=joined(problem.why, f"What you wrote is kept in {copy}"),
-                               mend=f"go on with it: launch-notebook clusters edit {name}")  # fmt: skip
+            raise ProfileError(
+                problem.what,
+                why=joined(problem.why, f"What you wrote is kept in {copy}"),
+                hint=f"go on with it: launch-notebook clusters edit {name}",
+            )
     text = _read(copy)
     if text != before:
-        if _stands(name) != before:
+        if _current_text(name) != before:
             _agree_to_replace(f"{path} was changed while you wrote.", path, copy, questions)
-        keep_profile(name, text)
+        save_profile(name, text)
     _forget(copy)
     if text != before:
-        view.show(events.Kept(f"your words on {name}", str(path)))
+        view.show(events.Saved(f"your changes to {name}", str(path)))
     else:
-        view.show(events.Noted("Nothing was changed."))
+        view.show(events.Note("Nothing was changed."))
 
 
-def _stands(name: str) -> str:
+def _current_text(name: str) -> str:
     """Return the user's own file of a profile; hints, where there is none."""
-    path = own_path(name)
-    return _read(path) if path.exists() else new_text(name) + hints(load_profile(name))
+    path = user_profile_path(name)
+    return _read(path) if path.exists() else new_profile_text(name) + hints(load_profile(name))
 
 
-def _tell_retired(name: str, view: View) -> None:
-    with contextlib.suppress(ProfileError):  # it is to be mended
+def _note_retired(name: str, view: View) -> None:
+    with contextlib.suppress(ProfileError):  # it may be broken: that is why it is edited
         profile = load_profile(name)
         if profile.status == "retired" and profile.successor:
             instead = f"launch-notebook clusters edit {profile.successor}"
-            view.show(events.Noted(f"{name} is retired: of its file only the translations are read. Better: {instead}"))
+            view.show(events.Note(f"{name} is retired: of its file only the translations are read. Better: {instead}"))
 
 
 def _agree_to_replace(what: str, path: Path, copy: Path, questions: Questions) -> None:
-    if not questions.confirm(f"{what} Shall what you wrote take its place?"):
-        raise ProfileError(what, why=f"It stays as it is now. What you wrote is kept in {copy}",
-                           mend=f"put into {path} what you need of it, and remove it")  # fmt: skip
+    if not questions.confirm(f"{what} Replace it with what you wrote?"):
+        raise ProfileError(
+            what,
+            why=f"It stays as it is now. What you wrote is kept in {copy}",
+            hint=f"put into {path} what you need of it, and remove it",
+        )
 
 
 def _digest(text: str) -> str:
@@ -270,7 +295,7 @@ def _edited(copy: Path, name: str, before: str) -> ProfileError | None:
             _forget(copy)
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"The editor could not be opened: {error}", mend="name one: export EDITOR=nano") from None
+        raise UsageError(f"The editor could not be opened: {error}", hint="name one: export EDITOR=nano") from None
     if done.returncode != 0:
         kept = f" What you wrote is kept in {copy}" if _read(copy) != before else ""
         if not kept:
@@ -291,14 +316,14 @@ def _read(path: Path) -> str:
 
 
 def _editor() -> list[str]:
-    """Return the user's editor as words."""
+    """Return the command line of the user's editor."""
     for variable in ("VISUAL", "EDITOR"):
-        if said := os.environ.get(variable, "").strip():
+        if value := os.environ.get(variable, "").strip():
             try:
-                return shlex.split(said, posix=os.name != "nt")
+                return shlex.split(value, posix=os.name != "nt")
             except ValueError as error:
-                raise UsageError(f"${variable} is no command: {error}", mend=f"export {variable}=nano") from None
+                raise UsageError(f"${variable} is not a command: {error}", hint=f"export {variable}=nano") from None
     for name in ("sensible-editor", "nano", "vi", "notepad"):
         if shutil.which(name):
             return [name]
-    raise UsageError("There is no editor.", mend="name one: export EDITOR=nano")
+    raise UsageError("There is no editor.", hint="name one: export EDITOR=nano")

@@ -1,4 +1,4 @@
-"""From a user's flags to those of one cluster: its own words for GPUs, accounts, and words of another time. Pure.
+"""A user's flags translated to those of one cluster: GPUs, accounts, and names that have changed since. Pure.
 
 Everything that differs between sites is in their profiles; nothing here knows a site.
 """
@@ -12,22 +12,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, UsageError
-from notebook_launcher.core.glob_match import meant_by
-from notebook_launcher.core.request import (
-    DEFAULT_WALLTIME,
-    GPU_FLAGS,
-    MEMORY_FLAGS,
-    format_walltime,
-    gpu_items,
-    gpus_in,
-    merge_flags,
-    parse_walltime,
-)
+from notebook_launcher.core.glob_match import match_glob
+from notebook_launcher.core.request import DEFAULT_WALLTIME, GPU_FLAGS, MEMORY_FLAGS, gpu_items, gpus_in, merge_flags
 from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.profiles.models import AccountRule, ClusterProfile, Flags, FlagValue, Translation
 from notebook_launcher.profiles.store import as_flags, default_flags
 
-Words = Mapping[str, str | None]
+Options = Mapping[str, str | None]
 _Limit = TypeVar("_Limit", str, int)
 
 # Flags that say how many cores: where one of these is typed, the cores that a site adds for its GPUs are left out.
@@ -36,8 +28,8 @@ _CORES = frozenset({"cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu
 
 
 @dataclass(frozen=True)
-class Spoken:
-    """All flags of a request in the cluster's own words, and what the user should know of it, in sentences.
+class Translated:
+    """All flags of a request in the cluster's own flags, and what the user should know of it, in sentences.
 
     ``gpu_type``: the type of the GPUs as the profile calls it, where it is known.
     """
@@ -56,107 +48,108 @@ class _Added:
 
 
 @dataclass(frozen=True)
-class _Gpus:
-    """How many GPUs, of which type by the site's name; ``said``: whether somebody did; ``plain``: by --gpus alone.
+class _GpuRequest:
+    """How many GPUs, of which type by the site's name.
 
-    ``named``: whether the type was said as well. ``whole``: all that a node has, since nobody named a number.
+    ``is_requested``: whether anybody asked for some, ``plain``: by --gpus alone, ``named``: with the type. ``whole``:
+    all that a node has, since nobody named a number.
     """
 
     count: int
     kind: str | None = None
-    said: bool = False
+    is_requested: bool = False
     plain: bool = True
     named: bool = False
     whole: bool = False
 
 
-def speak(profile: ClusterProfile, asked: Words, name: str | None = None) -> Spoken:
+def translate_flags(profile: ClusterProfile, typed_flags: Options, name: str | None = None) -> Translated:
     """Return the flags for a cluster: the profile's defaults, what it adds for GPUs or without, and the user's on top.
 
-    In this order: translations of the words, each with its note; ``[gpu]`` and its type, or ``[cpu]``, under the user's
-    own flags; ``--gpus`` in the site's spelling; the account's ending. ``name``: what the profile is called, for
-    messages. Raises ``ClusterUnavailable`` where no session can be launched, ``AnswerMissing`` where an account must be
-    given, ``UsageError`` where GPUs are a must or their type is not known.
+    In this order: translations of outdated flags, each with its note; ``[gpu]`` and its type, or ``[cpu]``, under the
+    user's own flags; ``--gpus`` in the site's spelling; the account's ending. ``name``: the profile's, for messages.
+    Raises ``ClusterUnavailable`` where no session can be launched, ``AnswerMissing`` where an account must be given,
+    ``UsageError`` where GPUs are a must or their type is not known.
     """
     refuse_if_closed(profile)
     notes = [profile.notice] if profile.notice else []
-    defaults, words = _with_gpus_apart(default_flags(profile), asked)
-    defaults, words = _with_chosen(profile.chosen, defaults, words)
-    defaults, words = _translated(profile.translations, defaults, words, asked, notes)
-    words = _without_kept_partition(profile, words, asked, notes)
-    gpus = _gpus_of(profile, words)
+    defaults, options = _with_gpus_apart(default_flags(profile), typed_flags)
+    defaults, options = _with_chosen(profile.chosen, defaults, options)
+    defaults, options = _translated(profile.translations, defaults, options, typed_flags, notes)
+    options = _without_kept_partition(profile, options, typed_flags, notes)
+    gpus = _gpus_of(profile, options)
     if gpus.count:
-        added = _without_cores(_for_gpus(profile, gpus), defaults, words)
-        added = _in_partition(profile, added, words, gpus, notes)
-        words = _respelled(profile, added, words, gpus, notes)
+        added = _without_cores(_for_gpus(profile, gpus), defaults, options)
+        added = _in_partition(profile, added, options, gpus, notes)
+        options = _respelled(profile, added, options, gpus, notes)
     elif profile.gpu.required:
-        raise UsageError(profile.gpu.required, mend="ask for one: --gpus 1")
+        raise UsageError(profile.gpu.required, hint="ask for one: --gpus 1")
     else:
-        added = _without_cores(_table(profile.cpu, gpus), defaults, words)
-        _tell_forgotten_gpus(profile, words, gpus, notes)
-    flags = merge_flags(_layered(defaults, added), words)
+        added = _without_cores(_table(profile.cpu, gpus), defaults, options)
+        _note_missing_gpus(profile, options, gpus, notes)
+    flags = merge_flags(_layered(defaults, added), options)
     _put_account(profile.account, flags, bool(gpus.count), name, notes)
-    _tell_longest(profile.max_time, flags, notes)
-    _tell_most(profile.gpu.most, flags, gpus, notes)
-    return Spoken(flags, tuple(notes), gpus.kind)
+    _note_walltime_limit(profile.max_time, flags, notes)
+    _note_gpu_limit(profile.gpu.most, flags, gpus, notes)
+    return Translated(flags, tuple(notes), gpus.kind)
 
 
 def refuse_if_closed(profile: ClusterProfile) -> None:
-    """Raise ``ClusterUnavailable`` where no session can be launched, with the way that does work."""
+    """Raise ``ClusterUnavailable`` where no session can be launched, with what works instead."""
     if profile.unavailable is not None:
-        raise ClusterUnavailable(profile.unavailable.why, mend=profile.unavailable.instead)
+        raise ClusterUnavailable(profile.unavailable.why, hint=profile.unavailable.instead)
     if profile.status == "retired" and profile.successor is None:
-        raise ClusterUnavailable(profile.notice or "This cluster was switched off.", mend="launch-notebook clusters")
+        raise ClusterUnavailable(profile.notice or "This cluster was switched off.", hint="launch-notebook clusters")
 
 
-# --- words of another time ------------------------------------------------------------------------------------------
+# --- outdated flags --------------------------------------------------------------------------------------------------
 
 
 def _translated(
-    translations: Iterable[Translation], defaults: Words, words: Words, asked: Words, notes: list[str]
-) -> tuple[Words, Words]:
-    """Put words of another time into today's, one translation after the other, each with a note.
+    translations: Iterable[Translation], defaults: Options, options: Options, typed_flags: Options, notes: list[str]
+) -> tuple[Options, Options]:
+    """Replace outdated flags by today's, one translation after the other, each with a note.
 
-    What a translation sets counts as the user's own, since it stands for words that somebody chose. A flag that the
-    user typed, and that is none of these words, stays; where nothing else would come, all of them stay.
+    What a translation sets counts as the user's own, since it stands for flags that somebody chose. A flag that the
+    user typed, and that is none of these, stays; where nothing else would come, all of them stay.
     """
     for translation in translations:
         when = {flag.replace("_", "-"): pattern for flag, pattern in translation.when.items()}
-        all_words = {**defaults, **words}
-        meant = _matched(when, all_words)
+        all_options = {**defaults, **options}
+        meant = _matched(when, all_options)
         if meant is None:
             continue
         becoming = {flag: _filled(value, meant) for flag, value in as_flags(translation.set).items()}
-        typed = {flag: words[flag] for flag in becoming.keys() & asked.keys() & words.keys() - when.keys()}
+        typed = {flag: options[flag] for flag in becoming.keys() & typed_flags.keys() & options.keys() - when.keys()}
         typed = {flag: value for flag, value in typed.items() if value != becoming[flag]}
         new = {flag: value for flag, value in becoming.items() if flag not in typed}
         if typed and not new:
-            kept = as_typed({flag: all_words[flag] for flag in when})
+            kept = as_typed({flag: all_options[flag] for flag in when})
             notes.append(f"{kept} stays, beside your {as_typed(typed)}: {translation.note}")
             continue
         gone = {flag.replace("_", "-") for flag in translation.drop} | (new.keys() & when.keys())
-        old = {flag: value for flag, value in all_words.items() if flag in gone}
+        old = {flag: value for flag, value in all_options.items() if flag in gone}
         if others := _split("gres", when.get("gres", ""), old.get("gres") or "")[1]:  # no GPUs, in the flag that goes
             new["gres"] = ",".join(filter(None, (new.get("gres"), others)))
         defaults = {flag: value for flag, value in defaults.items() if flag not in gone or _keeps(when, flag, value)}
-        words = {**{flag: value for flag, value in words.items() if flag not in gone}, **new}
-        told = old or {flag: all_words[flag] for flag in when}
+        options = {**{flag: value for flag, value in options.items() if flag not in gone}, **new}
+        outdated = old or {flag: all_options[flag] for flag in when}
         becomes = f"is now {as_typed(new)}" if new else "is left out"
         stays = f" Your {as_typed(typed)} stays." if typed else ""
-        notes.append(f"{as_typed(told)} {becomes}: {translation.note}{stays}")
-    return defaults, words
+        notes.append(f"{as_typed(outdated)} {becomes}: {translation.note}{stays}")
+    return defaults, options
 
 
 def _keeps(when: Mapping[str, str], flag: str, value: str | None) -> bool:
-    """Whether a default stays that was hidden by a word of another time, and is none itself."""
+    """Whether a default stays that was hidden by an outdated flag, and is none itself."""
     return flag in when and _matched({flag: when[flag]}, {flag: value}) is None
 
 
-def _matched(when: Mapping[str, str], words: Words) -> dict[str, str] | None:
+def _matched(when: Mapping[str, str], options: Options) -> dict[str, str] | None:
     """Return what the last ``*`` of each pattern stands for, by flag; ``None`` where not all of them match."""
     meant = {}
     for flag, pattern in when.items():
-        found = meant_by(pattern, _split(flag, pattern, words[flag] or "")[0]) if flag in words else None
+        found = match_glob(pattern, _split(flag, pattern, options[flag] or "")[0]) if flag in options else None
         if found is None:
             return None
         meant[flag] = meant[flag.replace("-", "_")] = found
@@ -190,63 +183,68 @@ def _filling(match: re.Match[str], meant: Mapping[str, str]) -> str:
 # --- GPUs -----------------------------------------------------------------------------------------------------------
 
 
-def _with_gpus_apart(defaults: Words, asked: Words) -> tuple[Words, Words]:
-    """Return the defaults without GPUs, and the user's words with what is said of GPUs: by them, or by the defaults."""
-    said = {flag: value for flag, value in defaults.items() if gpus_in(flag, value or "") is not None}
-    if any(gpus_in(flag, value or "") is not None for flag, value in asked.items()):
+def _with_gpus_apart(defaults: Options, typed_flags: Options) -> tuple[Options, Options]:
+    """Return the defaults without GPUs, and the user's flags with those for GPUs: typed, or by default."""
+    gpu_defaults = {flag: value for flag, value in defaults.items() if gpus_in(flag, value or "") is not None}
+    if any(gpus_in(flag, value or "") is not None for flag, value in typed_flags.items()):
         kept = merge_flags(defaults, {"gpus": "1"})  # other GRES stay
-        return {flag: value for flag, value in kept.items() if flag in defaults and flag != "gpus"}, asked
-    return {flag: value for flag, value in defaults.items() if flag not in said}, {**said, **asked}
+        return {flag: value for flag, value in kept.items() if flag in defaults and flag != "gpus"}, typed_flags
+    return {flag: value for flag, value in defaults.items() if flag not in gpu_defaults}, {
+        **gpu_defaults,
+        **typed_flags,
+    }
 
 
-def _with_chosen(chosen: frozenset[str], defaults: Words, words: Words) -> tuple[Words, Words]:
+def _with_chosen(chosen: frozenset[str], defaults: Options, options: Options) -> tuple[Options, Options]:
     """Let defaults that were put on top of the profile, as by a course, be as good as typed ones."""
-    kept = merge_flags(defaults, words)
-    moved = {flag: value for flag, value in defaults.items() if flag in chosen & kept.keys() and flag not in words}
-    return {flag: value for flag, value in defaults.items() if flag not in moved}, {**moved, **words}
+    kept = merge_flags(defaults, options)
+    moved = {flag: value for flag, value in defaults.items() if flag in chosen & kept.keys() and flag not in options}
+    return {flag: value for flag, value in defaults.items() if flag not in moved}, {**moved, **options}
 
 
-def _without_kept_partition(profile: ClusterProfile, words: Words, asked: Words, notes: list[str]) -> Words:
+def _without_kept_partition(
+    profile: ClusterProfile, options: Options, typed_flags: Options, notes: list[str]
+) -> Options:
     """Leave out a partition that was kept for other jobs, where GPUs are typed and these are elsewhere.
 
     It stays where it has them by the profile, where it was kept together with GPUs, and with a reservation.
     """
-    partition, kept = words.get("partition"), default_flags(profile)
-    is_typed = "partition" in asked or kept.get("partition") != partition
+    partition, kept = options.get("partition"), default_flags(profile)
+    is_typed = "partition" in typed_flags or kept.get("partition") != partition
     were_kept_too = any(gpus_in(flag, kept.get(flag) or "") for flag in profile.chosen & kept.keys())
-    if partition is None or is_typed or were_kept_too or "reservation" in words:
-        return words
-    others = {flag: value for flag, value in words.items() if flag != "partition"}
+    if partition is None or is_typed or were_kept_too or "reservation" in options:
+        return options
+    others = {flag: value for flag, value in options.items() if flag != "partition"}
     gpus = _gpus_of(profile, others)
     home = _for_gpus(profile, gpus).flags.get("partition")
     has_some = partition in _gpu_partitions(profile) and (not gpus.named or partition == home)
-    if not any(gpus_in(flag, value or "") for flag, value in asked.items()) or home is None or has_some:
-        return words
+    if not any(gpus_in(flag, value or "") for flag, value in typed_flags.items()) or home is None or has_some:
+        return options
     kind = f"GPUs of type {gpus.kind}" if gpus.named else "GPUs"
-    notes.append(f"-p {partition}, which was kept, is left out: {kind} are in {home} by the profile.")
+    notes.append(f"-p {partition}, a saved default, is left out: {kind} are in {home} by the profile.")
     return others
 
 
-def _gpus_of(profile: ClusterProfile, words: Words) -> _Gpus:
+def _gpus_of(profile: ClusterProfile, options: Options) -> _GpuRequest:
     """Return how many GPUs are meant, and of which type. Raises ``UsageError`` for a type that is not known."""
-    found = {flag: items for flag, value in words.items() if (items := gpu_items(flag, value or "")) is not None}
-    whole = profile.gpu.whole_partitions.get(words.get("partition") or "", 0)
+    found = {flag: items for flag, value in options.items() if (items := gpu_items(flag, value or "")) is not None}
+    whole = profile.gpu.whole_partitions.get(options.get("partition") or "", 0)
     default = 0 if whole else profile.gpu.default
     count = max((sum(number for _, number in items) for items in found.values()), default=default)
     if not count:
-        kind = _type_of_partition(profile, words.get("partition")) if whole else None
-        return _Gpus(whole, kind, said=bool(found), whole=bool(whole))
+        kind = _type_of_partition(profile, options.get("partition")) if whole else None
+        return _GpuRequest(whole, kind, is_requested=bool(found), whole=bool(whole))
     types = {kind for items in found.values() for kind, number in items if kind and number}
     plain = not found.keys() - {"gpus"} and len(types) < 2
     if types:
         kind = _known_type(profile, next(iter(types)), strict=plain) if len(types) == 1 else None
     else:
-        kind = _type_of_partition(profile, words.get("partition"))
-    return _Gpus(count, kind, bool(found), plain, named=bool(types) and kind is not None)
+        kind = _type_of_partition(profile, options.get("partition"))
+    return _GpuRequest(count, kind, bool(found), plain, named=bool(types) and kind is not None)
 
 
 def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | None:
-    """Return a type as the site spells it. An unknown one is a mistake only where it has to be put into other words."""
+    """Return a type as the site spells it. An unknown one is a mistake only where it has to be translated."""
     types = {name.lower(): name for name in profile.gpu.types}
     if word.lower() in types:
         return types[word.lower()]
@@ -261,7 +259,7 @@ def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | No
     raise UsageError(
         f"There is no GPU type “{word}” here.",
         why=f"By the profile there are: {', '.join(types.values())}.",
-        mend=f"{'did you mean' if near else 'for example:'} --gpus {first}:1{'?' if near else ''}{as_typed_too}",
+        hint=f"{'did you mean' if near else 'for example:'} --gpus {first}:1{'?' if near else ''}{as_typed_too}",
     )
 
 
@@ -287,16 +285,16 @@ def _gpu_partitions(profile: ClusterProfile) -> set[FlagValue | None]:
     return {profile.gpu.flags.get("partition"), *_homes(profile).values()} - others
 
 
-def _tell_forgotten_gpus(profile: ClusterProfile, words: Words, gpus: _Gpus, notes: list[str]) -> None:
-    partition = words.get("partition")
-    if not gpus.said and partition in _gpu_partitions(profile):
+def _note_missing_gpus(profile: ClusterProfile, options: Options, gpus: _GpuRequest, notes: list[str]) -> None:
+    partition = options.get("partition")
+    if not gpus.is_requested and partition in _gpu_partitions(profile):
         notes.append(f"No GPU is asked for, although partition {partition} has some: --gpus 1 asks for one.")
 
 
 # --- what the site adds ---------------------------------------------------------------------------------------------
 
 
-def _table(rule: Flags, gpus: _Gpus) -> _Added:
+def _table(rule: Flags, gpus: _GpuRequest) -> _Added:
     """Return what a table of the profile adds, with numbers and types filled in."""
     meant = {"count": str(gpus.count), "type": gpus.kind or ""}
     flags = {flag: _filled(value, meant) for flag, value in as_flags(rule.flags).items()}
@@ -305,8 +303,8 @@ def _table(rule: Flags, gpus: _Gpus) -> _Added:
     return _Added(flags | grown, frozenset(gone))
 
 
-def _for_gpus(profile: ClusterProfile, gpus: _Gpus) -> _Added:
-    """Return what a job with GPUs gets, its type's words over those for all of them."""
+def _for_gpus(profile: ClusterProfile, gpus: _GpuRequest) -> _Added:
+    """Return what a job with GPUs gets, its type's flags over those for all of them."""
     below, kind = _table(profile.gpu, gpus), profile.gpu.types.get(gpus.kind or "")
     if kind is None:
         return below
@@ -314,8 +312,8 @@ def _for_gpus(profile: ClusterProfile, gpus: _Gpus) -> _Added:
     return _Added(_layered(below.flags, above), (below.gone - above.flags.keys()) | above.gone)
 
 
-def _layered(flags: Words, added: _Added) -> dict[str, str | None]:
-    """Put what a table adds over other flags; of those that say the same in other words the lower ones go."""
+def _layered(flags: Options, added: _Added) -> dict[str, str | None]:
+    """Put what a table adds over other flags; of those that mean the same the lower ones go."""
     merged = {flag: value for flag, value in flags.items() if flag not in added.gone}
     for family in (GPU_FLAGS, MEMORY_FLAGS):
         if family & added.flags.keys():
@@ -323,13 +321,15 @@ def _layered(flags: Words, added: _Added) -> dict[str, str | None]:
     return {**merged, **added.flags}
 
 
-def _in_partition(profile: ClusterProfile, added: _Added, words: Words, gpus: _Gpus, notes: list[str]) -> _Added:
+def _in_partition(
+    profile: ClusterProfile, added: _Added, options: Options, gpus: _GpuRequest, notes: list[str]
+) -> _Added:
     """Fit what a site adds to the partition: no QOS of another one, and nodes enough where these are given whole."""
-    flags, partition = dict(added.flags), words.get("partition") or added.flags.get("partition") or ""
+    flags, partition = dict(added.flags), options.get("partition") or added.flags.get("partition") or ""
     if gpus.named and not _go_together(profile, gpus.kind, partition):
         home = _homes(profile)[str(gpus.kind)]
         left_out = {name: flags.pop(name) for name in ("qos",) if name in profile.gpu.types[str(gpus.kind)].flags}
-        also = f"; {as_typed(left_out)} is left out" if left_out and "qos" not in words else ""
+        also = f"; {as_typed(left_out)} is left out" if left_out and "qos" not in options else ""
         notes.append(f"By the profile GPUs of type {gpus.kind} are in {home}, not in your -p {partition}{also}.")
     whole = profile.gpu.whole_partitions.get(partition)
     if gpus.whole and GPU_FLAGS & flags.keys():
@@ -341,39 +341,41 @@ def _in_partition(profile: ClusterProfile, added: _Added, words: Words, gpus: _G
 
 
 def _go_together(profile: ClusterProfile, kind: str | None, partition: str) -> bool:
-    """Whether a type of GPU may be in a partition, as far as the profile tells."""
+    """Whether a type of GPU may be in a partition, as far as the profile knows."""
     own = {name: one.flags.get("partition") for name, one in profile.gpu.types.items()}
     home = own.get(kind or "")
     return home in partition.split(",") if home else partition not in own.values()
 
 
 def _respelled(
-    profile: ClusterProfile, added: _Added, words: Words, gpus: _Gpus, notes: list[str]
+    profile: ClusterProfile, added: _Added, options: Options, gpus: _GpuRequest, notes: list[str]
 ) -> dict[str, str | None]:
-    """Return the user's words without a ``--gpus`` that the site's own words stand for."""
-    told = dict(words)
-    if gpus.said and not gpus.whole and not _can_be_respelled(profile, added, words, gpus):
-        _tell_unknown_type(profile, words, gpus, notes)
-        return told
-    if "gpus" in told and not gpus.whole and not GPU_FLAGS & added.flags.keys():
-        coming = _coming(profile, {**added.flags, **words})
-        notes.append(f"{as_typed({'gpus': told['gpus']})} is not passed on: GPUs come with their nodes here{coming}.")
-    told.pop("gpus", None)
-    if "gres" in told and "gres" in added.flags:  # one flag for GPUs and for other things
-        told["gres"] = f"{added.flags['gres']},{told['gres']}"
-    return told
+    """Return the user's flags without a ``--gpus`` that the site's own flags stand for."""
+    options = dict(options)
+    if gpus.is_requested and not gpus.whole and not _can_be_respelled(profile, added, options, gpus):
+        _note_unknown_type(profile, options, gpus, notes)
+        return options
+    if "gpus" in options and not gpus.whole and not GPU_FLAGS & added.flags.keys():
+        coming = _coming(profile, {**added.flags, **options})
+        notes.append(
+            f"{as_typed({'gpus': options['gpus']})} is not passed on: GPUs come with their nodes here{coming}."
+        )
+    options.pop("gpus", None)
+    if "gres" in options and "gres" in added.flags:  # one flag for GPUs and for other things
+        options["gres"] = f"{added.flags['gres']},{options['gres']}"
+    return options
 
 
-def _tell_unknown_type(profile: ClusterProfile, words: Words, gpus: _Gpus, notes: list[str]) -> None:
+def _note_unknown_type(profile: ClusterProfile, options: Options, gpus: _GpuRequest, notes: list[str]) -> None:
     """Say where a type is passed on that the site may spell otherwise."""
     if gpus.plain and gpus.named and not profile.gpu.types and GPU_FLAGS & profile.gpu.flags.keys():
         about = f" ({profile.gpu.description})" if profile.gpu.description else ""
-        typed = as_typed({"gpus": words["gpus"]})
+        typed = as_typed({"gpus": options["gpus"]})
         notes.append(f"{typed} is passed on as it is: the profile knows no types of GPUs here{about}.")
 
 
-def _coming(profile: ClusterProfile, flags: Words) -> str:
-    """Return how many GPUs come with the nodes, in words, where that is known."""
+def _coming(profile: ClusterProfile, flags: Options) -> str:
+    """Return how many GPUs come with the nodes, as text, where that is known."""
     nodes, whole = flags.get("nodes") or "1", profile.gpu.whole_partitions.get(flags.get("partition") or "")
     if not whole or not re.fullmatch(r"[0-9]{1,6}", nodes):
         return ""
@@ -381,20 +383,20 @@ def _coming(profile: ClusterProfile, flags: Words) -> str:
     return f": {whole * int(nodes)} with {of}"
 
 
-def _can_be_respelled(profile: ClusterProfile, added: _Added, words: Words, gpus: _Gpus) -> bool:
-    """Whether the site has words of its own that say all of what ``--gpus`` says."""
+def _can_be_respelled(profile: ClusterProfile, added: _Added, options: Options, gpus: _GpuRequest) -> bool:
+    """Whether the site has flags of its own that mean all of what ``--gpus`` means."""
     if not gpus.plain or not GPU_FLAGS & (added.flags.keys() | added.gone):
         return False
-    if GPU_FLAGS & added.flags.keys() and words.get("nodes") not in (None, "1"):
-        return False  # a count for all nodes together; the site's words may count on each
+    if GPU_FLAGS & added.flags.keys() and options.get("nodes") not in (None, "1"):
+        return False  # a count for all nodes together; the site's flags may count on each
     values = [str(value) for flag, value in profile.gpu.flags.items() if flag.replace("_", "-") in GPU_FLAGS]
     return gpus.kind in (None, *profile.gpu.types) or any("{type}" in value for value in values)
 
 
-def _without_cores(added: _Added, defaults: Words, words: Words) -> _Added:
-    """Leave out the cores that come with GPUs where others are asked for; one task is as good as none said."""
-    said = {flag for flag in _CORES if {**defaults, **words}.get(flag) not in (None, "1")}
-    flags = {flag: value for flag, value in added.flags.items() if not said or flag != "cpus-per-task"}
+def _without_cores(added: _Added, defaults: Options, options: Options) -> _Added:
+    """Leave out the cores that come with GPUs where others are asked for; one task is as good as none."""
+    chosen = {flag for flag in _CORES if {**defaults, **options}.get(flag) not in (None, "1")}
+    flags = {flag: value for flag, value in added.flags.items() if not chosen or flag != "cpus-per-task"}
     return _Added(flags, added.gone)
 
 
@@ -409,9 +411,9 @@ def _put_account(
     if not account:
         if rule.required:
             example = rule.example or "ACCOUNT"
-            kept = f"   or keep it: launch-notebook clusters edit {name} --account {example}" if name else ""
+            kept = f"   or save it: launch-notebook clusters edit {name} --account {example}" if name else ""
             where = f"on “{name}”" if name else "here"
-            raise AnswerMissing(f"The account that pays must be named {where}.", mend=f"name it: -A {example}{kept}")
+            raise AnswerMissing(f"The account that pays must be named {where}.", hint=f"name it: -A {example}{kept}")
         return
     suffix, other = (rule.gpu_suffix, rule.cpu_suffix) if has_gpus else (rule.cpu_suffix, rule.gpu_suffix)
     kinds = ("with GPUs", "without GPUs") if has_gpus else ("without GPUs", "with GPUs")
@@ -428,34 +430,34 @@ def _put_account(
         notes.append(f"The account {account} does not look like one of this cluster{like}.")
 
 
-def _tell_longest(longest: str | Mapping[str, str] | None, flags: Words, notes: list[str]) -> None:
+def _note_walltime_limit(longest: str | Mapping[str, str] | None, flags: Options, notes: list[str]) -> None:
     """Say where the walltime is longer than the partition, or the QOS, allows by the profile."""
     place, limit = _limit(longest, flags)
-    allowed = parse_walltime(limit) if limit else None
-    if allowed is None:
+    if not limit:
         return
-    walltime = parse_walltime(flags.get("time") or DEFAULT_WALLTIME)
-    if walltime is None or walltime > allowed:
+    allowed = Walltime.parse(limit)
+    walltime = Walltime.parse(flags.get("time") or DEFAULT_WALLTIME)
+    if walltime > allowed:
         there = f"{place} allows" if place else "the cluster allows"
         notes.append(
-            f"A walltime of {format_walltime(walltime)} is longer than {there} by its profile, "
-            f"{format_walltime(allowed)}: {MAY_BE_REFUSED}, or wait for ever."
+            f"A walltime of {walltime.in_words()} is longer than {there} by its profile, "
+            f"{allowed.in_words()}: {MAY_BE_REFUSED}, or wait for ever."
         )
 
 
-def _tell_most(most: Mapping[str, int], flags: Words, gpus: _Gpus, notes: list[str]) -> None:
+def _note_gpu_limit(most: Mapping[str, int], flags: Options, gpus: _GpuRequest, notes: list[str]) -> None:
     """Say where there are more GPUs than the partition, or the QOS, allows by the profile."""
     place, limit = _limit_in(most, flags)
     if limit is not None and gpus.count > limit:
         notes.append(f"{gpus.count} GPUs are more than {place} allows by its profile, {limit}: {MAY_BE_REFUSED}.")
 
 
-def _limit(longest: str | Mapping[str, str] | None, flags: Words) -> tuple[str, str | None]:
-    """Return where the limit holds, in words, and the limit."""
+def _limit(longest: str | Mapping[str, str] | None, flags: Options) -> tuple[str, str | None]:
+    """Return the limit, and where it holds, as text."""
     return ("", longest) if longest is None or isinstance(longest, str) else _limit_in(longest, flags)
 
 
-def _limit_in(longest: Mapping[str, _Limit], flags: Words) -> tuple[str, _Limit | None]:
+def _limit_in(longest: Mapping[str, _Limit], flags: Options) -> tuple[str, _Limit | None]:
     for flag, word in (("qos", "QOS"), ("partition", "partition")):
         place = flags.get(flag) or ""
         if place in longest:

@@ -1,4 +1,8 @@
-"""Cluster profiles: how one cluster wants to be asked, as validated data."""
+"""Cluster and course profiles: their shape, where they lie, and reading and editing them, as validated data.
+
+What a profile means for a launch is decided in ``planning``.
+May import: core.
+"""
 
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import Configuration, load_configuration, load_profile, profile_names

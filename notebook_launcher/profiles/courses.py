@@ -1,4 +1,4 @@
-"""Courses that were taken: where they are kept, and what one puts on top of its cluster's profile on a given day."""
+"""Courses: where they are kept, and what one puts on top of its cluster's profile on a given day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from notebook_launcher.core.errors import LauncherError, ProfileError
 from notebook_launcher.core.request import merge_flags
-from notebook_launcher.profiles.edit import keep_choice
+from notebook_launcher.profiles.edit import save_setting
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration, validated
@@ -68,7 +68,7 @@ class CourseFiles:
 
 
 @dataclass(frozen=True)
-class KeptCourse:
+class SavedCourse:
     """A course that was taken. ``source``: its path or address; ``digest``: its SHA-256; ``taken``: the day.
 
     ``source`` and ``digest`` are empty where what was noted of them is damaged.
@@ -94,7 +94,7 @@ def courses_folder() -> Path:
     return config_folder() / "courses"
 
 
-def kept_courses() -> list[str]:
+def saved_courses() -> list[str]:
     """Return the names of the courses that were taken."""
     for aside in courses_folder().glob(f"{_ASIDE}*"):
         _put_back(courses_folder() / aside.name.removeprefix(_ASIDE))
@@ -102,7 +102,7 @@ def kept_courses() -> list[str]:
     return sorted(name for name in found if _NAME.fullmatch(name))
 
 
-def kept_course(name: str) -> KeptCourse:
+def saved_course(name: str) -> SavedCourse:
     """Return a course that was taken. Raises ``ProfileError``."""
     folder = courses_folder() / name
     if _NAME.fullmatch(name):
@@ -110,17 +110,17 @@ def kept_course(name: str) -> KeptCourse:
     if not _NAME.fullmatch(name) or not (folder / _FILE).is_file():
         raise ProfileError(
             f"There is no course “{name}”.",
-            why=f"There are: {', '.join(kept_courses()) or 'none yet'}.",
-            mend="take one from its file or its address: launch-notebook --course FILE_OR_URL",
+            why=f"There are: {', '.join(saved_courses()) or 'none yet'}.",
+            hint="name one by its file or its address: launch-notebook --course FILE_OR_URL",
         )
     # without a name: where it came from it may have had another, and stand on a file that is called as it is here
     layers = stacked(read_layer(folder / _FILE), "", lambda base: read_layer(folder / _OTHERS / base))[0]
-    return KeptCourse(validated_course(layers), layers, folder, *_noted(folder))
+    return SavedCourse(validated_course(layers), layers, folder, *_noted(folder))
 
 
-def kept_from(source: str) -> str | None:
+def saved_course_from(source: str) -> str | None:
     """Return the name of the course that was taken from a path or an address, if any."""
-    return next((name for name in kept_courses() if _noted(courses_folder() / name)[0] == source), None)
+    return next((name for name in saved_courses() if _noted(courses_folder() / name)[0] == source), None)
 
 
 def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
@@ -133,13 +133,15 @@ def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[
     while (base := layers[0].data.get("base")) is not None:
         where = origin(layers[:1], ["base"])
         if not isinstance(base, str) or not _PLAIN_NAME.fullmatch(base):
-            raise ProfileError(f"{where}: base is the name of another course file, which lies beside this one.",
-                               mend='for example: base = "common.toml"')  # fmt: skip
+            raise ProfileError(
+                f"{where}: base is the name of another course file, which lies beside this one.",
+                hint='for example: base = "common.toml"',
+            )
         if base in names:
             chain = " → ".join([*reversed(names), base])
-            raise ProfileError(f"{where}: the course files stand on each other in a circle.", why=chain)
+            raise ProfileError(f"{where}: the course files are based on each other in a circle.", why=chain)
         if len(names) == _DEEPEST:
-            raise ProfileError(f"{where}: more than {_DEEPEST} course files stand on each other.")
+            raise ProfileError(f"{where}: more than {_DEEPEST} course files are based on each other.")
         try:
             layers.insert(0, read(base))
         except LauncherError as error:
@@ -154,7 +156,7 @@ def validated_course(layers: Sequence[Layer]) -> CourseProfile:
     try:
         course = validated(CourseProfile, layers)
     except ProfileError as error:
-        error.mend = error.mend.replace("docs/profiles.md", "docs/courses.md")
+        error.hint = error.hint.replace("docs/profiles.md", "docs/courses.md")
         raise
     if course.first and course.last and course.last < course.first:
         raise ProfileError(f"{origin(layers, ['last'])}: the course ends ({course.last}) before it begins.")
@@ -229,7 +231,7 @@ def _with_image(course: CourseProfile, data: Mapping[str, Any]) -> dict[str, Any
 # --- keeping -------------------------------------------------------------------------------------------------
 
 
-def keep_course(files: CourseFiles, source: str, day: date) -> Path:
+def save_course(files: CourseFiles, source: str, day: date) -> Path:
     """Keep a course, in place of what is kept under its name, and return its folder. Raises ``ProfileError``."""
     folder = courses_folder() / files.course.name
     with _written_beside(folder) as new:
@@ -242,7 +244,7 @@ def keep_course(files: CourseFiles, source: str, day: date) -> Path:
     return folder
 
 
-def note_source(kept: KeptCourse, source: str) -> None:
+def save_source(kept: SavedCourse, source: str) -> None:
     """Note that a course, as it is kept, comes from somewhere else now."""
     with _told(kept.folder):
         path = kept.folder / f".{_SOURCE}.{os.getpid()}"
@@ -254,16 +256,16 @@ def forget_course(name: str) -> None:
     """Remove a course that was taken. Raises ``ProfileError`` where there is none, or it cannot be removed."""
     folder = courses_folder() / name
     if not _NAME.fullmatch(name) or not folder.is_dir():
-        kept_course(name)  # says what there is
+        saved_course(name)  # says what there is
     with _told(folder):
         shutil.rmtree(_aside(folder), ignore_errors=True)  # it would be put back
         shutil.rmtree(folder)
 
 
 def choose_course(name: str | None) -> None:
-    """Make a course the one that is meant without ``--course``; ``None``: none is. Raises ``ProfileError``."""
+    """Set the default course; ``None``: there is none. Raises ``ProfileError``."""
     if load_configuration().course != name:
-        keep_choice("course", name)
+        save_setting("course", name)
 
 
 @contextlib.contextmanager
@@ -304,7 +306,7 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ProfileError(f"{path} cannot be written.", why=error.strerror or str(error),
-                           mend="is there room, and is the folder yours?") from None  # fmt: skip
+                           hint="is there room, and is the folder yours?") from None  # fmt: skip
 
 
 def _sha256(content: bytes) -> str:
@@ -323,7 +325,7 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ProfileError(f"{path} cannot be read.", why=error.strerror or str(error),
-                           mend="take the course again: launch-notebook course update") from None  # fmt: skip
+                           hint="fetch the course again: launch-notebook course update") from None  # fmt: skip
 
 
 def _note(source: str, digest: str, day: date) -> bytes:

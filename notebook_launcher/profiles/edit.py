@@ -1,6 +1,6 @@
-"""Writing what the user says for the next times: into their own file of a profile, and into the configuration.
+"""The user's own settings written into their file of a profile, and into the configuration.
 
-Comments and the order of what stands there stay; a file is written whole or not at all, and only its owner can read it.
+Comments and order are kept; a file is written whole or not at all, and only its owner can read it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from notebook_launcher.profiles.store import (
     bundled_profiles,
     checked_profile,
     config_folder,
-    own_path,
     profile_layers,
+    user_profile_path,
     validated,
 )
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 Values = Mapping[tuple[str, ...], Any]
 
 
-def own_text(name: str) -> str | None:
+def user_profile_text(name: str) -> str | None:
     """Return the user's own file of a profile, ``None`` where there is none. Raises ``ProfileError``."""
-    path = own_path(name)
+    path = user_profile_path(name)
     return read_layer(path).text if path.exists() else None
 
 
-def new_text(name: str) -> str:
+def new_profile_text(name: str) -> str:
     """Return how the user's own file of a profile begins: on top of the bundled one of that name, if there is one."""
     if name not in bundled_profiles():
         return ""
     return (
-        f"# Your own words on top of the profile {name}: what stands here goes first.\n"
-        f"# What it comes to: launch-notebook clusters show {name} --merged\n"
+        f"# Your own settings on top of the profile {name}: these take precedence.\n"
+        f"# The result: launch-notebook clusters show {name} --merged\n"
         f'base = "{name}"\n'
     )
 
@@ -53,9 +53,9 @@ def hints(profile: ClusterProfile) -> str:
     example = profile.account.example or "…"
     return f"""
 # user = "…"                        # your name on the login node
-# environment = "…"                 # what is meant without -- NAME
+# environment = "…"                 # the default environment
 
-# [defaults]                        # flags of the scheduler; those that you type go first
+# [defaults]                        # flags of the scheduler; those that you type take precedence
 # account = "{example}"
 # partition = "…"
 # time = "2:00:00"
@@ -80,7 +80,7 @@ def changed(text: str, values: Values, name: str = "the file") -> str:
             _put(document, place, value)
         return tomlkit.dumps(document)
     except (TOMLKitError, TypeError, ValueError) as error:
-        raise ProfileError(f"{name} cannot be changed.", why=str(error), mend="change it in an editor") from None
+        raise ProfileError(f"{name} cannot be changed.", why=str(error), hint="change it in an editor") from None
 
 
 def _put(document: TOMLDocument, place: Sequence[str], value: Any) -> None:
@@ -94,7 +94,7 @@ def _put(document: TOMLDocument, place: Sequence[str], value: Any) -> None:
             table[part] = tomlkit.table()
         table = table[part]
         if not isinstance(table, dict):
-            raise ValueError(f"{part} is no table")
+            raise ValueError(f"{part} is not a table")
     if value is None:
         table.pop(place[-1], None)
     else:
@@ -103,21 +103,21 @@ def _put(document: TOMLDocument, place: Sequence[str], value: Any) -> None:
 
 def checked_text(name: str, text: str) -> ClusterProfile:
     """Return what a profile comes to with this text as the user's own file of it. Raises ``ProfileError``."""
-    return checked_profile(profile_layers(name, top=parse_layer(text.encode(), str(own_path(name)))))
+    return checked_profile(profile_layers(name, top=parse_layer(text.encode(), str(user_profile_path(name)))))
 
 
-def keep_profile(name: str, text: str) -> Path:
+def save_profile(name: str, text: str) -> Path:
     """Write the user's own file of a profile, once it is known to be right. Raises ``ProfileError``."""
     checked_text(name, text)
-    return write_private(own_path(name), text)
+    return write_private(user_profile_path(name), text)
 
 
-def keep_cluster(name: str | None) -> Path:
-    """Write into the configuration which cluster is meant without ``--cluster``. Raises ``ProfileError``."""
-    return keep_choice("cluster", name)
+def save_default_cluster(name: str | None) -> Path:
+    """Write the default cluster into the configuration. Raises ``ProfileError``."""
+    return save_setting("cluster", name)
 
 
-def keep_choice(key: str, value: str | None) -> Path:
+def save_setting(key: str, value: str | None) -> Path:
     """Write a key of the configuration; ``None`` takes it away. Raises ``ProfileError``."""
     path = config_folder() / "config.toml"
     text = changed(read_layer(path).text if path.exists() else "", {(key,): value}, str(path))

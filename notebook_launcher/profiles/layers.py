@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import sys
@@ -19,12 +20,13 @@ else:
 
 _PART = r"""(?:[\w-]+|"(?:\\.|[^"\\])*"|'[^']*')"""
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
-_TABLE = re.compile(rf"\s*(?P<open>\[\[?)\s*(?P<name>{_NAME})\s*\]\]?\s*(#.*)?$")
 # what should have been in quotes: words, and times; no numbers
 _BARE = r"""[^\s"'\[{#\d][^"'#]*?|\d+[A-Za-z]+|(?:\d+-)?\d+(?::\d+)+"""
 _DAY = r"(?:(\d\d?)\.(\d\d?)\.(\d{4})|\d+[-/.]\d+[-/.]\d+)"
-_KEY = re.compile(rf"\s*(?P<key>{_NAME})\s*=\s*(?P<value>.*)")
-_TEXT = re.compile(r"""(?P<long>\"{3}|'{3})|"(?:\\.|[^"\\])*"|'[^']*'|(?P<rest>#.*)|(?P<bracket>[\[\]{}])""")
+_CONTINUED = 500  # lines in which values go on; what stands behind so many in a file has no line number
+
+#: keys of a profile that had another name at first, which is still read
+_NEW_NAMES = {"stream": "route"}
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,15 @@ class Layer:
 
         A table of an array is named by its number, from 0: ``("translations", "1", "note")``.
         """
-        best: tuple[int, int] | None = None
+        places = (tuple(keys[:count]) for count in range(len(keys), 0, -1))
+        return next((self._lines[place] for place in places if place in self._lines), None)
+
+    @functools.cached_property
+    def _lines(self) -> dict[tuple[str, ...], int]:
+        lines: dict[tuple[str, ...], int] = {}
         for place, number in _places(self.text):
-            if place == list(keys[: len(place)]) and (best is None or len(place) > best[0]):
-                best = (len(place), number)
-        return best[1] if best else None
+            lines.setdefault(place, number)
+        return lines
 
 
 def read_layer(path: Path, name: str | None = None) -> Layer:
@@ -59,7 +65,7 @@ def read_layer(path: Path, name: str | None = None) -> Layer:
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise ProfileError(
-            f"{name or path} cannot be read.", why=why, mend="is the name right, and is it yours?"
+            f"{name or path} cannot be read.", why=why, hint="is the name right, and is it yours?"
         ) from None
 
 
@@ -70,13 +76,18 @@ def parse_layer(content: bytes, name: str) -> Layer:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ProfileError(
-            f"{name}:{line} cannot be read: it is not UTF-8.", why=str(error), mend="save it as UTF-8 in your editor"
+            f"{name}:{line} cannot be read: it is not UTF-8.", why=str(error), hint="save it as UTF-8 in your editor"
         ) from None
     try:
-        return Layer(name, tomllib.loads(text), text)
+        return Layer(name, _with_new_names(tomllib.loads(text)), text)
     except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
-        line, why, mend = _place_of_mistake(text, str(error))
-        raise ProfileError(f"{name}:{line} is not TOML.", why=why, mend=mend) from None
+        line, why, hint = _place_of_mistake(text, str(error))
+        raise ProfileError(f"{name}:{line} is not TOML.", why=why, hint=hint) from None
+
+
+def _with_new_names(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a file's keys by the names that they have now."""
+    return {new if (new := _NEW_NAMES.get(key, key)) not in data else key: value for key, value in data.items()}
 
 
 def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
@@ -88,16 +99,16 @@ def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
     bare = re.fullmatch(rf"({_NAME})\s*=\s*({_BARE})\s*(#.*)?", line)
     day = re.fullmatch(rf"({_NAME})\s*=\s*{_DAY}\s*(#.*)?", line)
     if re.match("Cannot (overwrite|declare|mutate)", said):
-        said, mend = "This is there twice", "take one of the two away"
+        said, hint = "This is there twice", "remove one of the two"
     elif day and day[2] and int(day[3]) <= 12:  # 18.12.2026
-        mend = f"write {day[1]} = {day[4]}-{int(day[3]):02}-{int(day[2]):02}"
+        hint = f"write {day[1]} = {day[4]}-{int(day[3]):02}-{int(day[2]):02}"
     elif day:
-        mend = f"a day is written year-month-day, for example: {day[1]} = 2026-11-22"
+        hint = f"a day is written year-month-day, for example: {day[1]} = 2026-11-22"
     elif bare:  # what people write most
-        mend = f'a text stands in quotes: {bare[1]} = "{bare[2]}"'
+        hint = f'a text stands in quotes: {bare[1]} = "{bare[2]}"'
     else:
-        mend = 'a line is: key = "a text", or a [table]'
-    return number, f"{said}: {line if len(line) < 100 else line[:100] + '…'}", mend
+        hint = 'a line is: key = "a text", or a [table]'
+    return number, f"{said}: {line if len(line) < 100 else line[:100] + '…'}", hint
 
 
 def key_parts(name: str) -> tuple[str, ...]:
@@ -159,57 +170,49 @@ def _has(data: Any, keys: Sequence[str]) -> bool:
     return True
 
 
-def _places(text: str) -> Iterator[tuple[list[str], int]]:
-    """Yield the place of every table and key in a TOML text with its line; what stands in an inline table has none."""
-    table: list[str] = []
-    arrays: dict[tuple[str, ...], int] = {}  # how many tables of an array have begun, less one
-    inside = ""  # the quotes or brackets of a value that goes on
-    for number, line in enumerate(text.splitlines(), 1):
-        if inside:
-            inside = _goes_on(inside, line)
-        elif header := _TABLE.match(line):
-            name = _parts(header["name"])
-            if header["open"] == "[[":
-                array = (*_numbered(name[:-1], arrays), name[-1])
+def _places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the place of every table and key in a valid TOML text with its line, 1 for the first.
+
+    ``tomllib`` keeps no positions, and tomlkit puts the tables of an array side by side where others stand between
+    them. But the lines of a single statement are valid TOML, and no fewer lines of it are.
+    """
+    table: tuple[str, ...] = ()
+    arrays: dict[tuple[str, ...], int] = {}  # the number of the table of each array that was begun last
+    lines: list[str] = []
+    continued = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        lines.append(f"{line}\n")
+        try:
+            statement: Any = tomllib.loads("".join(lines))
+        except (ValueError, RecursionError):  # a value that goes on
+            continued += 1
+            if continued > _CONTINUED:  # each has taken a look at all of its value
+                return
+            continue
+        keys: list[str] = []
+        while isinstance(statement, dict) and len(statement) == 1:
+            ((key, statement),) = statement.items()
+            keys.append(key)
+        begin, is_header = number - len(lines) + 1, lines[0].lstrip().startswith("[")
+        if is_header:
+            array = (*_numbered(keys[:-1], arrays), keys[-1])
+            if isinstance(statement, list):
                 arrays[array] = arrays.get(array, -1) + 1
-            table = _numbered(name, arrays)
-            yield table, number
-        elif assignment := _KEY.match(line):
-            yield [*table, *_parts(assignment["key"])], number
-            inside = _goes_on("", assignment["value"])
+            table = _numbered(keys, arrays)
+            yield table, begin
+        else:
+            yield from (((*table, *keys[:count]), begin) for count in range(1, len(keys) + 1))
+        lines = []
 
 
-def _numbered(name: Sequence[str], arrays: Mapping[tuple[str, ...], int]) -> list[str]:
-    """Put the number of the table that is written at the moment behind the name of an array of tables."""
-    place: list[str] = []
+def _numbered(name: Sequence[str], arrays: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
+    """Put the number of the table that was begun last behind the name of an array of tables."""
+    place: tuple[str, ...] = ()
     for part in name:
-        place.append(part)
-        if tuple(place) in arrays:
-            place.append(str(arrays[tuple(place)]))
+        place = (*place, part)
+        if place in arrays:
+            place = (*place, str(arrays[place]))
     return place
-
-
-def _goes_on(inside: str, line: str) -> str:
-    """Return which quotes or brackets are open behind a line, ``inside`` being those before it."""
-    while True:
-        if inside in ('"""', "'''"):
-            end = line.find(inside)
-            if end < 0:
-                return inside
-            line, inside = line[end + 3 :], ""
-        found = _TEXT.search(line)
-        if found is None or found["rest"]:
-            return inside
-        line = line[found.end() :]
-        if found["long"]:
-            if not inside:
-                inside = found["long"]
-            elif found["long"] not in line:
-                return inside  # a long text in a list: the list goes on as well
-            else:
-                line = line.partition(found["long"])[2]
-        elif found["bracket"]:
-            inside = inside + found["bracket"] if found["bracket"] in "[{" else inside[:-1]
 
 
 def _parts(name: str) -> list[str]:

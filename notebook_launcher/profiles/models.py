@@ -20,8 +20,9 @@ from pydantic import (
 )
 
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.request import parse_idle, parse_walltime
+from notebook_launcher.core.request import parse_idle
 from notebook_launcher.core.safe_regex import TooSlow, search
+from notebook_launcher.core.walltime import Walltime
 
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # controls, marks of format such as zero widths, ends of lines
 
@@ -295,7 +296,7 @@ class ClusterProfile(_Strict):
     login_nodes: tuple[HostPattern, ...] = ()
     scheduler: SchedulerKind = "slurm"
     engine: Literal["auto", "paramiko", "openssh"] = "auto"
-    stream: Literal["auto", "node-ssh", "step", "job-sshd", "direct"] = "auto"
+    route: Literal["auto", "node-ssh", "step", "job-sshd", "direct"] = "auto"
     node_suffix: Ending | None = Field(default=None, description="ending of a node's name on the network of the nodes")
     node_arch: Ending | None = Field(default=None, description="what `uname -m` says on GPU nodes, where it differs")
     session_root: Folder = "~/.notebook-launcher/sessions"
@@ -339,7 +340,7 @@ class ClusterProfile(_Strict):
     def _are_walltimes(cls, times: str | dict[str, str] | None) -> str | dict[str, str] | None:
         for text in times.values() if isinstance(times, dict) else [times] if times else []:
             try:
-                parse_walltime(text)
+                Walltime.parse(text)
             except UsageError as error:
                 raise ValueError(f"{error.what} {error.why}".strip().rstrip(".")) from None
         return times
@@ -419,7 +420,7 @@ class CourseProfile(_Strict):
     @classmethod
     def _stay_below(cls, notebooks: tuple[str, ...]) -> tuple[str, ...]:
         if len(notebooks) > MOST_NOTEBOOKS:
-            raise ValueError(f"has {len(notebooks)} files, and at most {MOST_NOTEBOOKS} are brought")
+            raise ValueError(f"has {len(notebooks)} files, and at most {MOST_NOTEBOOKS} are copied")
         for name in notebooks:
             if name.startswith("~") or "\\" in name or {"", "..", "."} & set(name.split("/")):
                 raise ValueError(f"“{name}” does not lie beside the course file")

@@ -14,8 +14,8 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from notebook_launcher.core.errors import ProfileError, UsageError
-from notebook_launcher.core.request import parse_walltime
 from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
+from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import ClusterProfile, FlagValue
 
@@ -55,15 +55,15 @@ def load_configuration() -> Configuration:
 
 def profile_names() -> list[str]:
     """Return the names of all profiles that ``--cluster`` takes: the user's own and the bundled ones."""
-    return sorted({*own_profiles(), *bundled_profiles()})
+    return sorted({*user_profiles(), *bundled_profiles()})
 
 
-def own_profiles() -> list[str]:
+def user_profiles() -> list[str]:
     """Return the names of the profiles in the user's configuration folder."""
-    return sorted(path.stem for path in own_path("x").parent.glob("*.toml") if _NAME.fullmatch(path.stem))
+    return sorted(path.stem for path in user_profile_path("x").parent.glob("*.toml") if _NAME.fullmatch(path.stem))
 
 
-def own_path(name: str) -> Path:
+def user_profile_path(name: str) -> Path:
     """Return where the user's own file of a profile lies. Raises ``ProfileError`` for what is no name."""
     if not _NAME.fullmatch(name):
         raise ProfileError(f"“{name}” cannot be the name of a profile.", why="It has letters, digits and . _ - in it.")
@@ -88,9 +88,9 @@ def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
         layer, own = (top, True) if top and not layers else _layer(*wanted, by=layers[0] if layers else None)
         if layer.name in seen:
             raise ProfileError(
-                f"{origin([layers[0]], ['base'])}: the profiles stand on each other in a circle.",
+                f"{origin([layers[0]], ['base'])}: the profiles are based on each other in a circle.",
                 why=" → ".join([*seen, layer.name]),
-                mend="take the line with base out of one of them",
+                hint="take the line with base out of one of them",
             )
         seen.append(layer.name)
         layers.insert(0, layer)
@@ -98,7 +98,7 @@ def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
         if base is not None and not isinstance(base, str):
             raise ProfileError(
                 f"{origin([layer], ['base'])}: base is the name of a profile.",
-                mend='for example: base = "generic"; the names: launch-notebook clusters',
+                hint='for example: base = "generic"; the names: launch-notebook clusters',
             )
         wanted = (base, not (own and base == wanted[0])) if base else None
     return layers
@@ -122,7 +122,7 @@ def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
             f"{origin(layers, ['environment'])}: environment = “{_cut(profile.environment)}” is not among "
             "[environments].",
             why=f"There are: {', '.join(profile.environments)}." if profile.environments else "There is none yet.",
-            mend=_did_you_mean(profile.environment, profile.environments)
+            hint=_did_you_mean(profile.environment, profile.environments)
             or f"{'name one of those, or ' if profile.environments else ''}add the table [environments.NAME]",
         )
     return profile
@@ -155,7 +155,7 @@ def _flags_in(table: Any) -> Iterator[str]:
 def _layer(name: str, own: bool, by: Layer | None) -> tuple[Layer, bool]:
     """Return the file of a profile, and whether it is the user's own. ``by``: the file that names it as its base."""
     if _NAME.fullmatch(name):
-        path = own_path(name)
+        path = user_profile_path(name)
         if own and path.exists():
             return read_layer(path), True
         bundled = _BUNDLED / f"{name}.toml"
@@ -165,14 +165,14 @@ def _layer(name: str, own: bool, by: Layer | None) -> tuple[Layer, bool]:
     near = difflib.get_close_matches(name, names, n=1)
     there = f"There are: {', '.join(names)}."
     if by is not None:
-        mend = _did_you_mean(name, names) or "name one of those, or take the line away"
+        hint = _did_you_mean(name, names) or "name one of those, or remove the line"
         raise ProfileError(
-            f"{origin([by], ['base'])}: there is no profile “{_cut(name)}” to stand on.", why=there, mend=mend
+            f"{origin([by], ['base'])}: there is no profile “{_cut(name)}” to use as base.", why=there, hint=hint
         )
     raise ProfileError(
         f"There is no cluster profile “{_cut(name)}”.",
         why=there,
-        mend=f"did you mean --cluster {near[0]}?"
+        hint=f"did you mean --cluster {near[0]}?"
         if near
         else "make one with launch-notebook init user@login, or name the login node with --host user@login",
     )
@@ -225,15 +225,15 @@ def _check_flag(place: Sequence[str], key: str, value: FlagValue, layers: Sequen
     if name not in BY_NAME:
         near = closest(name)
         raise ProfileError(
-            f"{origin(layers, place)}: [{table}] has “{_cut(key)}”, which is no flag of sbatch.",
-            mend=f"did you mean {near.lstrip('-')}?" if near else "the flags: sbatch --help",
+            f"{origin(layers, place)}: [{table}] has “{_cut(key)}”, which is not a flag of sbatch.",
+            hint=f"did you mean {near.lstrip('-')}?" if near else "the flags: sbatch --help",
         )
     if not {"when", "drop"} & set(place) and (problem := _problem_with(name, value)):
-        raise ProfileError(f"{origin(layers, place)}: [{table}] {key} {problem[0]}", mend=problem[1])
+        raise ProfileError(f"{origin(layers, place)}: [{table}] {key} {problem[0]}", hint=problem[1])
 
 
 def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
-    """Return what is wrong with a default, and the mend."""
+    """Return what is wrong with a default, and the hint."""
     argument = BY_NAME[name].argument
     if name in REFUSED:
         return "cannot be used here.", REFUSED[name]
@@ -249,7 +249,7 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
         return f"= “{_cut(value)}” cannot be the name of one.", f'for example: {name} = "{_NAMES[name]}"'
     if name == "time" and value is not False:
         try:
-            parse_walltime(str(value))
+            Walltime.parse(str(value))
         except UsageError as error:
             return f"is wrong: {error.what}", error.why
     return None
@@ -266,15 +266,15 @@ def validated(model: type[Model], layers: Sequence[Layer]) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        problems: dict[tuple[str, ...], tuple[str, str]] = {}  # one for each key, with its mend
+        problems: dict[tuple[str, ...], tuple[str, str]] = {}  # one for each key, with its hint
         for details in error.errors():
             place = _place(details, data)
             problems.setdefault(place, _problem(model, details, place))
-        (first, (what, mend)), *others = problems.items()
+        (first, (what, hint)), *others = problems.items()
         raise ProfileError(
             f"{origin(layers, first)}: {what}",
             why=" ".join(f"And {origin(layers, place)}: {also}" for place, (also, _) in others),
-            mend=mend
+            hint=hint
             or "every key is described in docs/profiles.md; a whole profile: launch-notebook clusters show NAME",
         ) from None
 
@@ -296,7 +296,7 @@ def _place(details: Any, data: Any) -> tuple[str, ...]:
     return tuple(place)
 
 
-#: what is said of a type that is wrong, with the mend
+#: what is said of a type that is wrong, with the hint
 _MEANT = {
     "string": ("is a text, in quotes.", '{key} = "{value}"'),
     "int": ("is a whole number, without quotes.", "for example: {key} = 5"),
@@ -324,10 +324,10 @@ def _problem(model: type[BaseModel], details: Any, place: tuple[str, ...]) -> tu
     if kind == "literal_error":
         known = re.findall(r"'([^']*)'", limits["expected"])
         near = difflib.get_close_matches(str(value), known, n=1)
-        mend = f"did you mean {near[0]}?" if near else f'for example: {key} = "{known[0]}"'
-        return f"{where} = “{shown}” is not known; it may be {', '.join(known)}.", mend
+        hint = f"did you mean {near[0]}?" if near else f'for example: {key} = "{known[0]}"'
+        return f"{where} = “{shown}” is not known; it may be {', '.join(known)}.", hint
     if kind in ("string_too_short", "too_short"):
-        return f"{where} is empty.", "write something there, or take the line away"
+        return f"{where} is empty.", "write something there, or remove the line"
     if kind == "string_pattern_mismatch":
         return f"{where} = “{shown}” does not look like {limits['pattern']}.", ""
     if kind in ("greater_than_equal", "less_than_equal"):

@@ -1,6 +1,6 @@
-"""What every scheduler room offers: pairs of a command to run and a reading of what it answered.
+"""What every scheduler package offers: pairs of a command to run and a reading of what it answered.
 
-Nothing here runs a command. ``Answer`` is what some host got from running one.
+Nothing here runs a command. ``CommandResult`` is what some host got from running one.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.request import Request
-from notebook_launcher.schedulers.cluster_info import Outlook
+from notebook_launcher.schedulers.cluster_info import ClusterInfo
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Accounted:
+class AccountingRecord:
     """What the scheduler's accounting tells of a job that is over; ``None``: not told.
 
     Seconds, MiB, joules. ``cpu_used``: in which its processes kept a core busy; ``cpu_reserved``: in which it had one.
@@ -157,14 +157,14 @@ class Scheduler(ABC):
     #: the commands that it is asked by: first the one that queues, which tells its version with ``--version``
     programs: tuple[str, ...] = ()
     #: what it tells beyond one's own job; ``None``: nothing
-    outlook: Outlook | None = None
+    cluster_info: ClusterInfo | None = None
 
     @abstractmethod
     def submit(self, request: Request, submission: Submission) -> list[str]:
         """Return the command that queues the job."""
 
     @abstractmethod
-    def read_submit(self, answer: Answer) -> JobRef:
+    def read_submit(self, answer: CommandResult) -> JobRef:
         """Return the queued job. Raises ``SubmitRefused`` or ``SchedulerMissing`` with the scheduler's reason."""
 
     @abstractmethod
@@ -186,10 +186,10 @@ class Scheduler(ABC):
         return self.query([job])
 
     @abstractmethod
-    def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
+    def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
         """Return states by job id, without those that the scheduler does not show; ``None``: it could not answer."""
 
-    def has_forgotten(self, job: JobRef, answer: Answer) -> bool:
+    def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
         """Whether an answer that does not show a job says that there is none; ``answer``: to a question about it."""
         return True
 
@@ -198,14 +198,14 @@ class Scheduler(ABC):
         """Return the command that tells how a job ended that has left the queue, ``None`` where there is none."""
 
     @abstractmethod
-    def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
+    def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Return how the job ended, ``None`` where nothing is known of it."""
 
     def runs(self, job: JobRef) -> list[str] | None:
         """Return the command that tells of every run of a job that was put back into the queue."""
         return None
 
-    def read_earlier_run(self, job: JobRef, answer: Answer) -> JobStatus | None:
+    def read_earlier_run(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Return how the last run ended that is over, ``None`` where nothing is known of one."""
         return None
 
@@ -239,7 +239,7 @@ class Scheduler(ABC):
         """Return the command that tells what a job used that is over, ``None`` where there is none."""
         return None
 
-    def read_accounting(self, job: JobRef, answer: Answer) -> Accounted | None:
+    def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Return what the job was given and used, ``None`` where nothing is known."""
         return None
 
@@ -255,9 +255,9 @@ class Scheduler(ABC):
         """Return the command that looks for the job of a session whose id was never read."""
 
     @abstractmethod
-    def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
+    def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
         """Return the session's jobs that are queued or running (normally none or one); ``None``: no answer."""
 
     @abstractmethod
-    def explain_refusal(self, answer: Answer) -> LauncherError:
+    def explain_refusal(self, answer: CommandResult) -> LauncherError:
         """Return the error that tells why a submission was refused."""

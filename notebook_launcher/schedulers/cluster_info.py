@@ -1,4 +1,4 @@
-"""What a scheduler tells beyond one's own job: partitions, limits, nodes, who waits, and when something would start.
+"""What a scheduler reports beyond one's own job: partitions, limits, nodes, who waits, and when something would start.
 
 Not every scheduler tells all of it, and not every site lets everybody read it. What was not told is ``None``, which is
 not the same as none.
@@ -9,14 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.request import Request
-
-#: a walltime without a limit, where ``None`` means that nothing was told
-UNLIMITED = timedelta.max
+from notebook_launcher.core.walltime import Walltime
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class Partition:
     name: str
     is_default: bool = False
     is_up: bool | None = None
-    walltime: timedelta | None = None  # the longest; UNLIMITED where there is no limit
+    walltime: Walltime | None = None  # the longest; ``None``: not told
     min_nodes: int | None = None
     max_nodes: int | None = None
     nodes: int | None = None
@@ -98,7 +95,7 @@ class QueuedJob:
 
 
 @dataclass(frozen=True)
-class Booking:
+class ReservationInfo:
     """A reservation: from when to when (ISO; without a zone on the cluster's clock), on which nodes, for whom.
 
     ``nodes`` in the scheduler's short form; ``users`` and ``accounts`` with commas, empty: not limited by these.
@@ -113,7 +110,7 @@ class Booking:
 
 
 @dataclass(frozen=True)
-class WouldStart:
+class StartEstimate:
     """What the scheduler says to a request without queueing it: ``start`` (the cluster's clock, ISO without zone),
     or ``refusal``; both ``None`` where it said something that is not understood (``said``). ``preempts``: the jobs that
     would have to make room for it."""
@@ -126,7 +123,7 @@ class WouldStart:
     preempts: tuple[str, ...] = ()
 
 
-class Outlook(ABC):
+class ClusterInfo(ABC):
     """Pairs of a command and a reading, as in ``Scheduler``. Readings give ``None`` where nothing was told."""
 
     @abstractmethod
@@ -134,7 +131,7 @@ class Outlook(ABC):
         """Return the command that lists who waits in a partition, with what decides who goes first."""
 
     @abstractmethod
-    def read_ahead(self, job_id: str, answer: Answer) -> int | None:
+    def read_ahead(self, job_id: str, answer: CommandResult) -> int | None:
         """Return how many jobs go before this one; ``None``: not known (a site may hide other people's jobs)."""
 
     @abstractmethod
@@ -142,7 +139,7 @@ class Outlook(ABC):
         """Return the command that describes all partitions; ``cluster``: another one, as with ``-M``."""
 
     @abstractmethod
-    def read_partitions(self, answer: Answer) -> tuple[Partition, ...] | None:
+    def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
         """Return the partitions."""
 
     @abstractmethod
@@ -150,26 +147,26 @@ class Outlook(ABC):
         """Return the command that tells the limits on a user's accounts and QOS."""
 
     @abstractmethod
-    def read_limits(self, request: Request, answer: Answer) -> tuple[Limit, ...] | None:
+    def read_limits(self, request: Request, answer: CommandResult) -> tuple[Limit, ...] | None:
         """Return the limits that apply to this request's account and QOS."""
 
     @abstractmethod
-    def read_defaults(self, request: Request, answer: Answer) -> tuple[str | None, str | None]:
+    def read_defaults(self, request: Request, answer: CommandResult) -> tuple[str | None, str | None]:
         """Return the account and the QOS that this request counts on, from what ``limits`` told; ``None``: not told."""
 
     def accounts(self, user: str, cluster: str | None) -> list[str] | None:
         """Return the command that lists the accounts of a user; ``None``: there is none."""
         return None
 
-    def read_accounts(self, answer: Answer) -> tuple[str, ...] | None:
+    def read_accounts(self, answer: CommandResult) -> tuple[str, ...] | None:
         """Return the user's accounts."""
         return None
 
-    def bookings(self, cluster: str | None) -> list[str] | None:
+    def reservations(self, cluster: str | None) -> list[str] | None:
         """Return the command that describes all reservations; ``None``: there is none."""
         return None
 
-    def read_bookings(self, answer: Answer) -> tuple[Booking, ...] | None:
+    def read_reservations(self, answer: CommandResult) -> tuple[ReservationInfo, ...] | None:
         """Return the reservations; an empty tuple where there are none."""
         return None
 
@@ -178,31 +175,31 @@ class Outlook(ABC):
         """Return the command that describes all nodes, once for each of their partitions."""
 
     @abstractmethod
-    def read_nodes(self, answer: Answer) -> tuple[Node, ...] | None:
+    def read_nodes(self, answer: CommandResult) -> tuple[Node, ...] | None:
         """Return the nodes."""
 
     @abstractmethod
-    def waiting(self, cluster: str | None) -> list[str]:
+    def pending_jobs(self, cluster: str | None) -> list[str]:
         """Return the command that lists all jobs that wait."""
 
     @abstractmethod
-    def read_waiting(self, answer: Answer) -> tuple[QueuedJob, ...] | None:
+    def read_pending_jobs(self, answer: CommandResult) -> tuple[QueuedJob, ...] | None:
         """Return the jobs that wait, as far as this user may see them."""
 
     @abstractmethod
-    def hiding(self, cluster: str | None) -> list[str]:
+    def private_data(self, cluster: str | None) -> list[str]:
         """Return the command that tells whether users see each other's jobs."""
 
     @abstractmethod
-    def read_hiding(self, answer: Answer) -> bool | None:
+    def read_private_data(self, answer: CommandResult) -> bool | None:
         """Return whether other people's jobs are hidden; ``None``: not told."""
 
     @abstractmethod
-    def would_start(self, request: Request) -> list[str]:
+    def estimate_start(self, request: Request) -> list[str]:
         """Return the command that asks when a request would start, and queues nothing."""
 
     @abstractmethod
-    def read_would_start(self, answer: Answer) -> WouldStart:
+    def read_start_estimate(self, answer: CommandResult) -> StartEstimate:
         """Return what it answered."""
 
 

@@ -1,4 +1,4 @@
-"""The embedded default for a machine without a scheduler: ``jobscripts/local.sh`` as a scheduler of one machine.
+"""The embedded default for a machine without a scheduler: ``jobscripts/login/local.sh`` as a scheduler of one machine.
 
 It runs the same job script in the background, with the same session directory, states and cancelling. Of the request it
 honours the walltime, the begin time and the job's name; there is nobody to share GPUs or cores with.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitRefused, UsageError
 from notebook_launcher.core.request import Request, parse_begin
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
@@ -31,7 +31,7 @@ class Local(Scheduler):
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
         """Return the command that starts the job script in the background; a walltime of 0 means no limit."""
-        seconds = int(request.walltime.total_seconds()) if request.walltime else 0
+        seconds = 0 if request.walltime.is_unlimited else int(request.walltime.total_seconds())
         words = [
             "bash",
             self._script(submission.session_id),
@@ -51,14 +51,14 @@ class Local(Scheduler):
             words += ["--begin", str(_epoch(request.begin))]
         return [*words, "--", submission.script, submission.directory]
 
-    def read_submit(self, answer: Answer) -> JobRef:
+    def read_submit(self, answer: CommandResult) -> JobRef:
         """Read the id that ``local.sh submit`` prints."""
         lines = answer.stdout.split()
         if answer.exit_code != 0 or not lines:
             raise self.explain_refusal(answer)
         return JobRef(lines[-1])
 
-    def explain_refusal(self, answer: Answer) -> LauncherError:
+    def explain_refusal(self, answer: CommandResult) -> LauncherError:
         """Return ``SubmitRefused`` with what the shell said."""
         return SubmitRefused(
             "The job could not be started on this machine.",
@@ -69,7 +69,7 @@ class Local(Scheduler):
         """Return the command that reads the state files of these jobs."""
         return ["bash", self._script(jobs[0].id), "queue", "--root", self.root, *(job.id for job in jobs)]
 
-    def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
+    def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
         """Read rows of ``ID|STATE|REASON|NODE|START|END|EXIT``; exit code 1 says that one of the jobs is not known."""
         if answer.exit_code not in (0, 1):
             return None
@@ -91,7 +91,7 @@ class Local(Scheduler):
         """There is no history beside the state files."""
         return None
 
-    def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
+    def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """There is no history beside the state files."""
         return None
 
@@ -107,7 +107,7 @@ class Local(Scheduler):
         """Return the query for the session's own job: its id is the session's."""
         return self.query([JobRef(session_id)])
 
-    def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
+    def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
         """Return the job unless it has ended already or was never started."""
         found = self.read_query([JobRef(session_id)], answer)
         if found is None:
@@ -121,7 +121,7 @@ def _epoch(begin: str) -> int:
     if at is None:
         raise UsageError(
             f"“{begin}” is not understood as a begin time without a scheduler.",
-            mend="for example: -b 15:00, -b now+2hours or -b 2026-11-22T09:00",
+            hint="for example: -b 15:00, -b now+2hours or -b 2026-11-22T09:00",
         )
     return int(at.timestamp())
 

@@ -1,46 +1,47 @@
-"""The set-up of every story: connect, look at the place once, find its scheduler."""
+"""The set-up of every command: connect, inspect the host once, find its scheduler."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import SchedulerMissing
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.plan import Place
 from notebook_launcher.schedulers.base import Scheduler
-from notebook_launcher.session.context import Stage, View
-from notebook_launcher.session.record import look_at
-from notebook_launcher.tunnel.reconnect import CountedPrompts
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.record import inspect_host
 
 
 @contextlib.contextmanager
-def open_stage(
+def open_context(
     place: Place, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
-) -> Iterator[Stage]:
-    """Connect, look at the place once, and yield the stage; the connection is closed afterwards.
+) -> Iterator[Context]:
+    """Connect, inspect the host once, and yield the context; the connection is closed afterwards.
 
     Raises what opening the host raises, ``HostCommandFailed`` where it runs no commands, or ``SchedulerMissing``.
     """
     counted = CountedPrompts(prompts)
     with open_host(place, view, counted) as host:
-        site = look_at(host)
+        site = inspect_host(host)
         root = site.expand(place.profile.session_root)
         kind = place.scheduler if place.scheduler != "auto" else find_scheduler(host, view)
-        yield Stage(place, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
+        yield Context(place, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
 
 
 def open_host(place: Place, view: View, prompts: Prompts) -> Host:
     """Return where the place's commands run: the login node, or this machine."""
     if place.destination is None:
         return LocalHost(prompts)
-    from notebook_launcher.hosts import engine_choice as engines
+    from notebook_launcher.hosts import engine_choice
 
     view.show(events.Connecting(str(place.destination)))
-    host, choice = engines.open_host(place.destination, prompts, place.profile.engine)
+    host, choice = engine_choice.open_ssh_host(place.destination, prompts, place.profile.engine)
     view.show(events.Connected(host.label, choice.engine, choice.reason))
     return host
 
@@ -51,7 +52,7 @@ def find_scheduler(host: Host, view: View) -> str:
     for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
         if found.endswith(command):
             return name
-    view.show(events.Noted(f"No sbatch is found on {host.label}: JupyterLab will run on {host.label} itself."))
+    view.show(events.Note(f"No sbatch is found on {host.label}: JupyterLab will run on {host.label} itself."))
     return "local"
 
 
@@ -67,4 +68,6 @@ def make_scheduler(name: str, root: str) -> Scheduler:
         return Slurm()
     if name == "lsf":
         return Lsf()
-    raise SchedulerMissing(f"This version knows no scheduler “{name}”.", mend="is there a newer launch-notebook?")
+    raise SchedulerMissing(
+        f"This version does not support the scheduler “{name}”.", hint="check for a newer version of launch-notebook"
+    )

@@ -1,45 +1,27 @@
-"""What the stories play on: where commands run, what shows what happens, and what opens a session's doors."""
+"""What a command works with: where commands run, what shows events, and what gives access to a session."""
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from notebook_launcher.core.errors import SubmitUncertain
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.plan import Place
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.record import Session, Site
 from notebook_launcher.session.session_keys import SessionKeys
-from notebook_launcher.tunnel.reconnect import CountedPrompts
-
-
-class View(Protocol):
-    """Shows what happens, and tells what the user typed."""
-
-    def show(self, event: events.Event) -> None:
-        """Show one event."""
-
-    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        """From now on put a ``Typed`` into ``inbox`` for each line that the user types."""
-
-
-@dataclass(frozen=True)
-class Typed:
-    """A line from the keyboard, without its end."""
-
-    line: str
 
 
 @dataclass
-class Stage:
-    """What a story plays on: a host, its scheduler, and what one look at the host told.
+class Context:
+    """What a command works with: a host, its scheduler, and what inspecting the host once gave.
 
     ``forwards``: ports of the node that the user wants besides Jupyter's.
     """
@@ -54,6 +36,7 @@ class Stage:
     interrupts: Interrupts
     forwards: tuple[int, ...] = ()
     opened_at: float = field(default_factory=time.time)
+    timing: Timing = DEFAULT_TIMING
 
     def clock(self) -> datetime:
         """Return the time on the cluster's clock, with its zone: what it said when it was looked at, and since then.
@@ -65,7 +48,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Access:
-    """What opens a session's doors: Jupyter's token, and keys for an SSH server of ours, made when first needed."""
+    """What gives access to a session: Jupyter's token, and keys for an SSH server of ours, made when first needed."""
 
     token: str = field(repr=False)
     keys: Callable[[], SessionKeys]
@@ -74,5 +57,5 @@ class Access:
 def job_of(session: Session) -> JobRef:
     """Return a session's job. Raises ``SubmitUncertain`` where none was ever noted."""
     if session.job is None:
-        raise SubmitUncertain(f"Session {session.id} has no job noted.", mend="look for it in the scheduler's queue")
+        raise SubmitUncertain(f"Session {session.id} has no recorded job.", hint="look for it in the scheduler's queue")
     return session.job

@@ -1,4 +1,4 @@
-"""JupyterLab that is not where it will be looked for: said before the queue, where the login node can see that."""
+"""Before a job is submitted: is JupyterLab there, as far as the login node can see?"""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from notebook_launcher.hosts.base import Host
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.session.record import Site
 
-WITHIN = 10.0  # seconds: a file server that is slow holds up no launch
+TIMEOUT = 10.0  # seconds: a file server that is slow holds up no launch
 
 # Prints the environment's folder where it is there and holds no JupyterLab. One that sees other packages than its own
 # is left alone. On one line: csh, as a login shell, cannot quote more.
-_LOOK = (
+_CHECK = (
     'for d do [ -x "$d/bin/python" ] || [ -d "$d/conda-meta" ] || continue; '
     'grep -qs "system-site-packages *= *true" "$d/pyvenv.cfg" && exit; '
     'for f in "$d"/bin/jupyter-lab "$d"/lib/python3*/site-packages/jupyterlab; do [ -e "$f" ] && exit; done; '
@@ -21,7 +21,7 @@ _LOOK = (
 )
 
 
-def lacks_jupyterlab(host: Host, site: Site, environment: Environment, container: str | None) -> str | None:
+def missing_jupyterlab(host: Host, site: Site, environment: Environment, container: str | None) -> str | None:
     """Return a sentence where an environment on the file system lacks JupyterLab; ``None`` where that is not known.
 
     In a container, and on top of modules, only the job can tell.
@@ -32,12 +32,12 @@ def lacks_jupyterlab(host: Host, site: Site, environment: Environment, container
     if not places:
         return None
     with contextlib.suppress(LauncherError):
-        words = ["sh", "-c", _LOOK, "look", *map(site.expand, places)]
-        for line in host.run(words, timeout=WITHIN).stdout.splitlines():
+        words = ["sh", "-c", _CHECK, "look", *map(site.expand, places)]
+        for line in host.run(words, timeout=TIMEOUT).stdout.splitlines():
             word, _, place = line.partition(" ")
             if word == "lacks":
-                mend = how_to_add_jupyterlab(environment, container)
-                return f"There is no JupyterLab in {place}. Add it with:\n  {mend}"
+                hint = how_to_add_jupyterlab(environment, container)
+                return f"There is no JupyterLab in {place}. Add it with:\n  {hint}"
     return None
 
 

@@ -17,7 +17,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from notebook_launcher import __version__
 from notebook_launcher.core.errors import HostCommandFailed
@@ -38,7 +38,7 @@ _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%
 
 @dataclass(frozen=True)
 class Site:
-    """What one look at a host tells: the user's home and name there, its own name, and its clock."""
+    """What inspecting a host gives: the user's home and name there, its own name, and its clock."""
 
     home: str
     user: str
@@ -52,7 +52,7 @@ class Site:
         return re.sub(r"\$(?:(HOME|USER)\b|\{(HOME|USER)\})", lambda found: values[found[1] or found[2]], path)
 
 
-def look_at(host: Host) -> Site:
+def inspect_host(host: Host) -> Site:
     """Ask a host for its ``Site``. Raises ``HostCommandFailed`` where it gives no sensible answer."""
     answer = host.run(["sh", "-c", _SITE])
     lines = answer.stdout.splitlines()[-4:]  # a start-up file that prints something does so before
@@ -86,7 +86,7 @@ class SessionRecord(BaseModel):
     scheduler: str
     flags: dict[str, str | None]
     environment: str | None = None
-    stream: str | None = None
+    route: str | None = Field(default=None, validation_alias=AliasChoices("route", "stream"))  # stream: its first name
     log: str
     program: Program = "jupyterlab"
     command: str | None = None
@@ -132,7 +132,7 @@ def new_session(
     host: str | None,
     environment: str | None,
     now: datetime,
-    stream: str | None = None,
+    route: str | None = None,
     program: Program = "jupyterlab",
     command: str | None = None,
     launched_from: str | None = None,
@@ -153,7 +153,7 @@ def new_session(
         host=host,
         flags=dict(request.flags),
         environment=environment,
-        stream=stream,
+        route=route,
         log=request.flags.get("output") or f"{directory}/job.log",
         program=program,
         command=command,

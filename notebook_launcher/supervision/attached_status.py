@@ -1,4 +1,4 @@
-"""While a session is held: when its time is over, what it uses, that nobody uses it; told when that is of use."""
+"""While a session is attached: when its walltime ends, what it uses, that nobody uses it; shown when it changes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import moment
 from notebook_launcher.core.usage_samples import Sample
-from notebook_launcher.jobs.cancel import same_again
-from notebook_launcher.jobs.time_left import end_of, walltime_of
+from notebook_launcher.jobs.cancel import command_to_repeat
+from notebook_launcher.jobs.time_left import walltime_end, walltime_of
 from notebook_launcher.schedulers.base import JobStatus
-from notebook_launcher.session.context import Stage, job_of
+from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
 WARN_AT = (900.0, 300.0, 60.0)  # seconds before the end
@@ -25,60 +25,60 @@ STALE = 60.0  # seconds after which a sample says nothing about the present
 AFTER_THE_END = 60.0  # seconds for which a job may still be there when its walltime is over
 
 
-class Holding:
-    """What is known of a running session's time and use. It is told everything as it comes, and asked every second.
+class AttachedStatus:
+    """What is known of a running session's time and use: each report as it comes, shown at the next ``refresh``.
 
-    Nothing is shown before the session is held (``begins``), or after the job has gone back into the queue.
+    Nothing is shown before the session is attached, or after the job has gone back into the queue.
     """
 
-    def __init__(self, stage: Stage, session: Session) -> None:
-        self._stage, self._session = stage, session
+    def __init__(self, context: Context, session: Session) -> None:
+        self._context, self._session = context, session
         self._request = Request(session.record.flags)
         self._warns = session.record.program != "notebook"  # there is nothing to save in a run
-        self.waits_again()
+        self.job_requeued()
 
-    def waits_again(self) -> None:
-        """The job does not run (any more): whatever was known of a run does not hold."""
-        self._held = False
+    def job_requeued(self) -> None:
+        """Forget whatever was known of a run: the job does not run (any more)."""
+        self._attached = False
         self._seen_at: float | None = None  # when it was first seen to run (monotonic)
-        self._started: str | None = None  # when, by its own word
-        self._status: JobStatus | None = None  # the scheduler's word on it while it runs
+        self._started: str | None = None  # when, as it wrote itself
+        self._status: JobStatus | None = None  # what the scheduler says of it while it runs
         self._sample: Sample | None = None
         self._shown: tuple[datetime | None, Sample | None] = (None, None)
         self._warned: set[float] = set()
         self._idle: Mapping[str, object] | None = None
         self._idle_shown: Mapping[str, object] | None = None
 
-    def runs(self, started: Mapping[str, object]) -> None:
-        """The job runs, and has written that down."""
+    def job_started(self, started: Mapping[str, object]) -> None:
+        """Take what the job wrote when it started."""
         self._seen_at = time.monotonic()
         self._started = str(started.get("started") or "") or None
 
-    def status(self, status: JobStatus) -> None:
-        """The scheduler says so of the running job; its walltime may be another one than before."""
+    def status_changed(self, status: JobStatus) -> None:
+        """Take what the scheduler says of the running job; its walltime may be another one than before."""
         self._status = status
 
-    def sampled(self, sample: Sample) -> None:
+    def usage_sampled(self, sample: Sample) -> None:
         """Take the newest sample, unless it is of old times."""
         if self._is_fresh(sample):
             self._sample = sample
 
     def _is_fresh(self, sample: Sample) -> bool:
-        return (self._stage.clock() - sample.time).total_seconds() <= STALE
+        return (self._context.clock() - sample.time).total_seconds() <= STALE
 
-    def idle(self, told: Mapping[str, object] | None) -> None:
-        """Take the job's word that nobody uses it; ``None``: it is used again."""
-        self._idle = told
+    def idle_reported(self, report: Mapping[str, object] | None) -> None:
+        """Take the job's report that nobody uses it; ``None``: it is used again."""
+        self._idle = report
 
-    def begins(self) -> None:
-        """The session is held from now on."""
-        self._held = True
-        self.look()
+    def attach(self) -> None:
+        """Show it from now on."""
+        self._attached = True
+        self.refresh()
 
-    def look(self) -> None:
-        """Show what is due now; to be called every second, and whenever something was told."""
-        if self._held:
-            end, now = self.end, self._stage.clock()
+    def refresh(self) -> None:
+        """Show what is due now; to be called every second, and after every report."""
+        if self._attached:
+            end, now = self.end, self._context.clock()
             self._show(end, now)
             self._warn(end, now)
             self._show_idle()
@@ -86,16 +86,16 @@ class Holding:
     @property
     def end(self) -> datetime | None:
         """When the walltime is over, on the cluster's clock; ``None``: never, or not known."""
-        now = self._stage.clock()
-        end = end_of(self._request, self._status, self._started, now)
+        now = self._context.clock()
+        end = walltime_end(self._request, self._status, self._started, now)
         return end.astimezone(now.tzinfo) if end else None
 
-    def patience(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Return for how many more seconds the job can be there, at most; ``None``: there is no telling."""
         end, walltime = self.end, walltime_of(self._request, self._status)
         if end is not None:
-            return (end - self._stage.clock()).total_seconds() + AFTER_THE_END
-        if self._seen_at is None or walltime is None:
+            return (end - self._context.clock()).total_seconds() + AFTER_THE_END
+        if self._seen_at is None or walltime.is_unlimited:
             return None
         return self._seen_at + walltime.total_seconds() - time.monotonic() + AFTER_THE_END
 
@@ -105,7 +105,7 @@ class Holding:
         self._shown = (end, self._sample)
         job, sample = job_of(self._session).id, self._sample
         ends, left = (end.isoformat(timespec="seconds"), _seconds(end, now)) if end else (None, None)
-        event = events.Holding(self._session.id, job, ends, left)
+        event = events.Attached(self._session.id, job, ends, left)
         if sample is not None and self._is_fresh(sample):
             event = dataclasses.replace(
                 event,
@@ -114,34 +114,34 @@ class Holding:
                 memory_mib=sample.memory_mib,
                 gpus=sample.gpus,
             )
-        self._stage.view.show(event)
+        self._context.view.show(event)
 
     def _warn(self, end: datetime | None, now: datetime) -> None:
         """Give the warning that fits, once: who comes back late is not given the earlier ones as well."""
         walltime = walltime_of(self._request, self._status)
-        if end is None or walltime is None or not self._warns:
+        if end is None or walltime.is_unlimited or not self._warns:
             return
         left = (end - now).total_seconds()
         self._warned = {before for before in self._warned if left <= before + AGAIN_AFTER}
         due = {before for before in WARN_AT if left <= before and walltime.total_seconds() >= before * LONGER_BY}
         if left > 0 and due - self._warned:
             job, ends = job_of(self._session).id, end.isoformat(timespec="seconds")
-            go_on = same_again(self._stage, self._session)
-            self._stage.view.show(events.TimeLeft(self._session.id, job, ends, _seconds(end, now), go_on))
+            go_on = command_to_repeat(self._context, self._session)
+            self._context.view.show(events.TimeLeft(self._session.id, job, ends, _seconds(end, now), go_on))
         self._warned |= due
 
     def _show_idle(self) -> None:
         if self._idle == self._idle_shown:
             return
-        self._idle_shown, told = self._idle, self._idle
-        if told is None:
-            self._stage.view.show(events.Noted("The session is used again."))
+        self._idle_shown, report = self._idle, self._idle
+        if report is None:
+            self._context.view.show(events.Note("The session is used again."))
             return
-        now = self._stage.clock()
-        ends = moment(str(told.get("ends") or ""), now)
+        now = self._context.clock()
+        ends = moment(str(report.get("ends") or ""), now)
         at = ends.astimezone(now.tzinfo).isoformat(timespec="seconds") if ends else None
-        text = str(told.get("message") or "Nobody uses the session.")
-        self._stage.view.show(events.Idle(self._session.id, job_of(self._session).id, text, at))
+        text = str(report.get("message") or "Nobody uses the session.")
+        self._context.view.show(events.Idle(self._session.id, job_of(self._session).id, text, at))
 
 
 def _seconds(end: datetime, now: datetime) -> int:

@@ -1,4 +1,4 @@
-"""Waiting until a job that was queued has started, where the keyboard is somebody else's."""
+"""Waiting until a queued job has started, where the keyboard belongs to somebody else."""
 
 from __future__ import annotations
 
@@ -6,67 +6,60 @@ import dataclasses
 import queue
 from collections.abc import Mapping
 
-from notebook_launcher.core.errors import Interrupted, JobCancelled, JobFailed, JobLost, JobTimedOut
-from notebook_launcher.core.events import launch as events
-from notebook_launcher.core.interrupts import HungUp
-from notebook_launcher.jobs.cancel import end_after, end_job
-from notebook_launcher.session.context import Stage, View
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import Interrupted, LauncherError, SchedulerSilent
+from notebook_launcher.core.view import View
+from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job, cancelled_on_failure
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
-from notebook_launcher.supervision.supervisor import Attendance, End, GaveUp
-from notebook_launcher.tunnel.routes import Node
+from notebook_launcher.supervision.supervisor import Finished, Supervisor
+from notebook_launcher.tunnel.routes import JobNode
 
 
-def await_start(stage: Stage, session: Session, first: events.Event) -> str:
+def await_start(context: Context, session: Session, first: events.Event) -> str:
     """Show the ``first`` event, wait until the job that we have just queued has started, and return its node's name.
 
-    The keyboard is left alone. Where it does not come to that the job is ended. Raises a ``LauncherError``, also
+    The keyboard is left alone. Where it does not come to that the job is cancelled. Raises a ``LauncherError``, also
     ``Interrupted``, or ``HungUp``.
     """
-    waiting: _UntilStarted | None = None
+    with cancelled_on_failure(context, session):
+        supervisor = _StartSupervisor(dataclasses.replace(context, view=_NoKeyboard(context.view)), session, ours=True)
+    supervisor.supervise(first)
+    return supervisor.node
+
+
+class _StartSupervisor(Supervisor):
+    """Up to the job's first line. ``node``: where it has started."""
+
     node = ""
-    try:
-        deaf = dataclasses.replace(stage, view=_NoKeyboard(stage.view))
-        waiting = _UntilStarted(deaf, session, ours=True)
-        stage.view.show(first)
-        waiting.follow()
-    except _Started as started:
-        node = started.node
-    except End:
-        end_job(stage, session)
-        raise Interrupted("Interrupted before the job had started.") from None
-    except GaveUp as gave_up:
-        end_after(stage, session, gave_up.error)
-        raise gave_up.error from None
-    except (JobCancelled, JobFailed, JobLost, JobTimedOut):
-        raise
-    except HungUp:  # nobody will come back to it
-        end_job(stage, session)
-        raise
-    except Exception as error:
-        end_after(stage, session, error)
-        raise
-    finally:
-        if waiting is not None:
-            waiting.close()
-    return node
 
-
-class _Started(Exception):
-    """The job has started."""
-
-    def __init__(self, node: str) -> None:
-        self.node = node
-
-
-class _UntilStarted(Attendance):
-    """Up to the job's first word."""
-
-    def _started(self, data: Mapping[str, object]) -> None:
-        self._no_more_mending()
-        raise _Started(str(Node.from_started(data)))
+    def _read_started(self, data: Mapping[str, object]) -> None:
+        self._settle_login()
+        self.node = str(JobNode.from_started(data))
+        raise Finished
 
     def _show_running(self, node: str) -> None:
-        self._stage.view.show(events.Asking(f"job {self._job} runs on {node}; its script is starting"))
+        self._context.view.show(events.Querying(f"job {self._job} runs on {node}; its script is starting"))
+
+    # --- what each way out means: nobody will come back to it
+
+    def _stop(self) -> None:
+        cancel_job(self._context, self._session)
+        raise Interrupted("Interrupted before the job had started.") from None
+
+    def _finish(self, finished: Finished) -> None:
+        """Do nothing: it has started."""
+
+    def _connection_error(self, error: LauncherError) -> LauncherError:
+        cancel_after_failure(self._context, self._session, error)
+        return error
+
+    def _silent_scheduler_error(self, error: SchedulerSilent) -> LauncherError:
+        cancel_after_failure(self._context, self._session, error)
+        return error
+
+    def _hung_up(self) -> None:
+        cancel_job(self._context, self._session)
 
 
 class _NoKeyboard:

@@ -1,10 +1,9 @@
-"""The story of a copy to or from the cluster: look, compare, refuse in time, move, and say what was done."""
+"""A copy to or from the cluster: look, compare, refuse in time, move, and say what was done."""
 
 from __future__ import annotations
 
 import os
 import posixpath
-import queue
 import secrets
 import shutil
 import time
@@ -12,52 +11,46 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused, Interrupted, LauncherError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.quantities import file_size
+from notebook_launcher.core.text import listed
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.plan import Place
 from notebook_launcher.session.connect import open_host
-from notebook_launcher.session.context import View
 from notebook_launcher.transfer.data import Spoilt, fetch_batch, fetch_file, send_batch, send_file
-from notebook_launcher.transfer.local_endpoint import (
-    GOES_ON,
-    End,
-    Here,
-    Target,
-    There,
-    appeared,
-    failed,
-    refuse_missing,
-)
+from notebook_launcher.transfer.endpoints import GOES_ON, CopyEndpoint, Target, already_there, broke_off, refuse_missing
+from notebook_launcher.transfer.local_endpoint import LocalEndpoint
 from notebook_launcher.transfer.paths import (
     THERE,
+    CopyArguments,
     Item,
     Items,
     Seen,
     Source,
-    Words,
     beside,
-    human,
     items_of,
     last_name,
-    listed,
     part_name,
     tag,
 )
-from notebook_launcher.tunnel.reconnect import CountedPrompts, GivenUp, Mending
+from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
+from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_until
 
 SMALL = 8 * 1024 * 1024  # bytes; what is larger goes by itself, and on from where it was cut
 BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files at once: what a cut may cost
-MEND_FOR = 600.0  # seconds for which a lost connection is tried to be made anew
+RECONNECT_WITHIN = 600.0  # seconds to reconnect within
 VAIN_ATTEMPTS = 5  # times that a connection may break, one after the other, without a byte having come for certain
-A_SECOND = 4  # how often progress is told
+A_SECOND = 4  # times that progress is shown
 
 T = TypeVar("T")
 
 
 def copy(
-    place: Place, words: Words, view: View, prompts: Prompts, interrupts: Interrupts, *, force: bool = False
+    place: Place, arguments: CopyArguments, view: View, prompts: Prompts, interrupts: Interrupts, *, force: bool = False
 ) -> None:
     """Copy files and folders between this machine and the cluster.
 
@@ -66,9 +59,9 @@ def copy(
     counted = CountedPrompts(prompts)
     try:
         with open_host(place, view, counted) as host:
-            Copy(host, words, view, counted, force=force).run()
+            Copy(host, arguments, view, counted, force=force).run()
     except KeyboardInterrupt:
-        raise Interrupted("The copy was interrupted.", why="What has come so far is kept.", mend=GOES_ON) from None
+        raise Interrupted("The copy was interrupted.", why="What was copied so far is kept.", hint=GOES_ON) from None
 
 
 @dataclass(frozen=True)
@@ -86,11 +79,13 @@ class Work:
 class Copy:
     """One copy: from ``source`` to ``destination``, one of which is the cluster."""
 
-    def __init__(self, host: Host, words: Words, view: View, prompts: CountedPrompts, *, force: bool = False) -> None:
-        self._host, self._words, self._view, self._prompts, self._force = host, words, view, prompts, force
-        self._there, here = There(host), Here()
-        self._source: End = here if words.up else self._there
-        self._destination: End = self._there if words.up else here
+    def __init__(
+        self, host: Host, arguments: CopyArguments, view: View, prompts: CountedPrompts, *, force: bool = False
+    ) -> None:
+        self._host, self._arguments, self._view, self._prompts, self._force = host, arguments, view, prompts, force
+        self._there, here = RemoteEndpoint(host), LocalEndpoint()
+        self._source: CopyEndpoint = here if arguments.up else self._there
+        self._destination: CopyEndpoint = self._there if arguments.up else here
         self._progress = Progress(view)
         self._resumed = 0
 
@@ -98,9 +93,9 @@ class Copy:
         """Copy, and say so."""
         began = time.monotonic()
         if not self._host.remote:
-            self._view.show(events.Noted("login: is this machine here: no cluster was named."))
-        self._view.show(events.Asking("looking at what is to be copied"))
-        work = self._steadily(self._look)
+            self._view.show(events.Note("login: is this machine here: no cluster was named."))
+        self._view.show(events.Querying("looking at what is to be copied"))
+        work = self._steadily(self._inspect)
         self._refuse_without_room(work)
         self._say_what_is_left_out(work)
         self._progress.expect(work)
@@ -111,56 +106,58 @@ class Copy:
         self._view.show(events.Copied(*self._typed(), count, skipped, size, self._resumed, time.monotonic() - began))
 
     def _typed(self) -> tuple[str, str]:
-        sources, destination = self._words.sources, (self._words.destination,)
-        ours, theirs = (sources, destination) if self._words.up else (destination, sources)
+        sources, destination = self._arguments.sources, (self._arguments.destination,)
+        ours, theirs = (sources, destination) if self._arguments.up else (destination, sources)
         here = ", ".join(ours)
         there = ", ".join(THERE + ("" if path == "~" else path) for path in theirs)
-        return (here, there) if self._words.up else (there, here)
+        return (here, there) if self._arguments.up else (there, here)
 
     # --- before anything is copied ---------------------------------------------------------------------------
 
-    def _look(self) -> Work:
-        words = self._words
-        found = refuse_missing(self._source.label, words.sources, self._source.find(words.sources))
+    def _inspect(self) -> Work:
+        arguments = self._arguments
+        found = refuse_missing(self._source.label, arguments.sources, self._source.find(arguments.sources))
         if problems := [source.problems for source in found if source.problems]:
-            raise CopyRefused("Not everything can be read there.", why=listed(problems), mend="nothing was copied")
-        target = self._destination.target(words.destination)
+            raise CopyRefused("Not everything can be read there.", why=listed(problems), hint="nothing was copied")
+        target = self._destination.target(arguments.destination)
         base, named = self._landing(found, target)
         items = items_of(named)
         if items.unreadable:
             raise CopyRefused(
                 f"Not everything may be read on {self._source.label}: {listed(items.unreadable)}",
                 why="Nothing was copied.",
-                mend="look at its permissions: ls -l",
+                hint="look at its permissions: ls -l",
             )
         if items.left_out and not (items.files or items.folders or items.links):
             raise CopyRefused(
                 f"There is nothing to copy: {listed(items.left_out)}",
                 why="These are neither files nor folders, or links that lead out and to no file.",
-                mend="name files or folders",
+                hint="name files or folders",
             )
         self._free = target.free
         return self._compare(base, items)
 
     def _landing(self, found: Sequence[Source], target: Target) -> tuple[str, list[tuple[Source, str]]]:
         """Return the folder below which all lands, and each source's name there, by the rules of ``cp``."""
-        word, label = self._words.destination, self._destination.label
+        word, label = self._arguments.destination, self._destination.label
         slash = word.endswith("/")
-        own = ["" if posixpath.basename(typed.rstrip("/")) == "." else last_name(source.path)
-               for typed, source in zip(self._words.sources, found, strict=True)]  # fmt: skip
+        own = [
+            "" if posixpath.basename(typed.rstrip("/")) == "." else last_name(source.path)
+            for typed, source in zip(self._arguments.sources, found, strict=True)
+        ]
         if target.kind == "nowhere":
-            raise CopyRefused(f"There is no folder for {target.path} on {label}.", mend="make it first: mkdir -p")
+            raise CopyRefused(f"There is no folder for {target.path} on {label}.", hint="make it first: mkdir -p")
         if target.kind == "other" or (
             target.kind == "file" and (slash or len(found) > 1 or any(source.is_folder for source in found))
         ):
-            raise CopyRefused(f"{target.path} on {label} is no folder.", mend="take another name")
+            raise CopyRefused(f"{target.path} on {label} is not a folder.", hint="choose another name")
         if target.kind == "missing" and len(found) > 1 and not slash:
             raise CopyRefused(
                 f"There is no folder {target.path} on {label} for several sources.",
-                mend=f"a slash at its end has it made: {word}/",
+                hint=f"add a slash to create it: {word}/",
             )
         if not target.writable:
-            raise CopyRefused(f"You may not write in the folder of {target.path} on {label}.", mend="take another")
+            raise CopyRefused(f"You may not write in the folder of {target.path} on {label}.", hint="take another")
         if target.kind == "folder":
             base, names = target.path, own
         else:
@@ -187,15 +184,21 @@ class Copy:
         sizes = self._destination.sizes([*there.values(), *parts.values()])
         links = self._destination.links(list(there.values()))  # those that lead nowhere, too
         blocked = [there[item.target] for item in items.files if sizes.get(there[item.target], ("file",))[0] != "file"]
-        blocked += [path for item in items.folders if (path := there[item.target]) in links
-                    and sizes.get(path, ("nothing",))[0] != "folder"]  # fmt: skip
-        blocked += [path for item in items.links if links.get(path := there[item.target], "") is None
-                    and sizes.get(path, ("file",))[0] != "file"]  # fmt: skip
+        blocked += [
+            path
+            for item in items.folders
+            if (path := there[item.target]) in links and sizes.get(path, ("nothing",))[0] != "folder"
+        ]
+        blocked += [
+            path
+            for item in items.links
+            if links.get(path := there[item.target], "") is None and sizes.get(path, ("file",))[0] != "file"
+        ]
         if blocked:
             raise CopyRefused(
-                f"On {self._destination.label}, these are folders and not here, or the reverse: {listed(blocked)}",
+                f"On {self._destination.label}, these are folders and here not, or the reverse: {listed(blocked)}",
                 why="Nothing was copied.",
-                mend="take one of the two away",
+                hint="remove one of the two",
             )
         present = [item for item in items.files if there[item.target] in links]
         equal = self._equal([item for item in present if sizes.get(there[item.target]) == ("file", item.size)], there)
@@ -206,7 +209,7 @@ class Copy:
             raise CopyRefused(
                 f"Other files of the same name are on {self._destination.label}: {listed(differ)}",
                 why="Nothing was copied.",
-                mend="copy to another place, or replace them with --force",
+                hint="copy to another place, or replace them with --force",
             )
         return Work(
             base,
@@ -221,7 +224,7 @@ class Copy:
         """Return which of the files with the same size are the same, by their checksums."""
         if not candidates:
             return set()
-        self._view.show(events.Asking("comparing with what is there"))
+        self._view.show(events.Querying("comparing with what is there"))
         size = sum(item.size for item in candidates)
         ours = self._source.hashes([item.path for item in candidates], size)
         theirs = self._destination.hashes([there[item.target] for item in candidates], size)
@@ -230,22 +233,24 @@ class Copy:
         }
 
     def _part(self, base: str, item: Item) -> str:
-        mark = tag("up" if self._words.up else "down", self._host.label, item.path, posixpath.join(base, item.target))
+        mark = tag(
+            "up" if self._arguments.up else "down", self._host.label, item.path, posixpath.join(base, item.target)
+        )
         return beside(posixpath.join(base, item.target), mark)
 
     def _refuse_without_room(self, work: Work) -> None:
         wanted = sum(item.size for item in work.files) - sum(work.parts.values())
         if self._free is not None and wanted > self._free:
             raise CopyRefused(
-                f"There is no room for {human(wanted)} in {work.base} on {self._destination.label}.",
-                why=f"It has {human(self._free)} free. Nothing was copied.",
-                mend="make room (df -h, quota -s), or take another place",
+                f"There is no room for {file_size(wanted)} in {work.base} on {self._destination.label}.",
+                why=f"It has {file_size(self._free)} free. Nothing was copied.",
+                hint="make room (df -h, quota -s), or take another place",
             )
 
     def _say_what_is_left_out(self, work: Work) -> None:
         if work.items.left_out:
             text = "Left out, as links out of the folder that lead to no file, or as neither file nor folder: "
-            self._view.show(events.Noted(text + listed(work.items.left_out)))
+            self._view.show(events.Note(text + listed(work.items.left_out)))
 
     # --- the copy itself -------------------------------------------------------------------------------------
 
@@ -276,7 +281,7 @@ class Copy:
                     self._resumed += offset if earlier else 0
                     earlier = fresh = False
                     self._progress.stand(offset)
-                    transfer = send_file if self._words.up else fetch_file
+                    transfer = send_file if self._arguments.up else fetch_file
                     transfer(self._there, item, part, offset, self._progress.add)
 
                 self._steadily(move)
@@ -293,7 +298,7 @@ class Copy:
         if part in sizes:
             self._destination.place(part, path, item.seen, force=self._force)
         elif sizes.get(path) != ("file", item.size) or not self._equal([item], {item.target: path}):
-            raise failed(self._destination.label, f"{part} has gone")
+            raise broke_off(self._destination.label, f"{part} has gone")
 
     def _verified(self, part: str, item: Item) -> int:
         """Return up to where a part is the beginning of the source, by the checksums at both ends: all of it, or 0."""
@@ -301,12 +306,12 @@ class Copy:
         if not 0 < size <= item.size:
             return 0
         if size > SMALL:
-            self._view.show(events.Asking(f"comparing the {human(size)} that are there already"))
+            self._view.show(events.Querying(f"comparing the {file_size(size)} that are there already"))
         return size if self._source.beginning(item.path, size) == self._destination.beginning(part, size) else 0
 
     def _move_batch(self, work: Work, batch: Sequence[Item]) -> None:
         self._progress.begin(batch[0], len(batch))
-        move = self._send_batch if self._words.up else self._fetch_batch
+        move = self._send_batch if self._arguments.up else self._fetch_batch
         try:
             self._steadily(lambda: move(work, _new_stage(), batch))
         except Spoilt:
@@ -316,15 +321,15 @@ class Copy:
                 raise self._wrong(batch[0].path) from None
         self._progress.end(*batch)
 
-    def _send_batch(self, work: Work, stage: str, batch: Sequence[Item]) -> None:
+    def _send_batch(self, work: Work, context: str, batch: Sequence[Item]) -> None:
         batch = self._not_there(work, batch)
         if batch:
             self._progress.stand(0)
-            send_batch(self._there, work.base, stage, batch, self._progress.add)
-            left = self._there.settle(work.base, stage, batch, force=self._force)
+            send_batch(self._there, work.base, context, batch, self._progress.add)
+            left = self._there.settle(work.base, context, batch, force=self._force)
             equal = self._settled(work, left) if left else set()
             if other := [posixpath.join(work.base, item.target) for item in left if item.target not in equal]:
-                raise appeared(other)
+                raise already_there(other)
 
     def _not_there(self, work: Work, batch: Sequence[Item]) -> Sequence[Item]:
         """Return what an attempt whose connection broke has not given its place yet."""
@@ -335,9 +340,9 @@ class Copy:
         sizes = self._destination.sizes(list(there.values()))
         return self._equal([item for item in batch if sizes.get(there[item.target]) == ("file", item.size)], there)
 
-    def _fetch_batch(self, work: Work, stage: str, batch: Sequence[Item]) -> None:
+    def _fetch_batch(self, work: Work, context: str, batch: Sequence[Item]) -> None:
         self._progress.stand(0)
-        folder = os.path.join(work.base, stage)  # noqa: PTH118
+        folder = os.path.join(work.base, context)  # noqa: PTH118
         try:
             parts = fetch_batch(self._there, folder, batch, self._progress.add)
             failures: dict[str, CopyFailed] = {}
@@ -356,9 +361,9 @@ class Copy:
 
     def _wrong(self, path: str) -> CopyFailed:
         return CopyFailed(
-            f"{path} arrives otherwise than it was sent, twice in a row.",
+            f"{path} did not arrive as it was sent, twice in a row.",
             why="Its SHA-256 is not the same at both ends.",
-            mend=f"does something write it, or is a disk or a memory broken? {GOES_ON}",
+            hint=f"does something write it, or is a disk or a memory broken? {GOES_ON}",
         )
 
     # --- a connection that breaks ----------------------------------------------------------------------------
@@ -366,7 +371,7 @@ class Copy:
     _broken = 0
 
     def _steadily(self, action: Callable[[], T]) -> T:
-        """Do something until it is done: where the connection breaks, it is made anew."""
+        """Do something until it is done: where the connection breaks, reconnect."""
         proven, vain = self._progress.proven, 0
         while True:
             try:
@@ -376,32 +381,19 @@ class Copy:
                 proven = self._progress.proven
                 if vain >= VAIN_ATTEMPTS:
                     raise CopyFailed(
-                        f"The connection to {self._host.label} breaks again and again.", why=error.what, mend=GOES_ON
+                        f"The connection to {self._host.label} breaks again and again.", why=error.what, hint=GOES_ON
                     ) from None
                 self._reconnect(error)
 
     def _reconnect(self, error: LauncherError) -> None:
         self._broken += 1
         began = time.monotonic()
-        self._view.show(events.Noted(f"{error.what} It is made anew, and the copy goes on then."))
-        inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
-        mending = Mending(self._host, self._prompts, inbox, deadline=began + MEND_FOR, pause=0.0, is_lost=lambda: True)
-        try:
-            outcome = inbox.get(timeout=2 * MEND_FOR)
-        except queue.Empty:
-            raise CopyFailed(
-                f"The connection to {self._host.label} could not be made anew.", why=error.what, mend=GOES_ON
-            ) from None
-        finally:
-            mending.stop()
-        if isinstance(outcome, GivenUp):
-            failed = outcome.error
-            raise CopyFailed(
-                f"The connection to {self._host.label} could not be made anew.",
-                why=f"{failed.what} {failed.why}".strip(),
-                mend=GOES_ON,
-            )
-        self._view.show(events.Noted(f"Connected again, after {time.monotonic() - began:.0f} s; the copy goes on."))
+        self._view.show(events.Note(f"{error.what} Reconnecting; the copy then goes on."))
+        outcome = reconnect_until(self._host, self._prompts, began + RECONNECT_WITHIN, patience=RECONNECT_WITHIN)
+        if not isinstance(outcome, ReconnectSucceeded):
+            why = f"{outcome.error.what} {outcome.error.why}".strip() if outcome else error.what
+            raise CopyFailed(f"Reconnecting to {self._host.label} failed.", why=why, hint=GOES_ON)
+        self._view.show(events.Note(f"Connected again, after {time.monotonic() - began:.0f} s; the copy goes on."))
 
 
 class Progress:
@@ -412,7 +404,7 @@ class Progress:
         self.proven = 0
         self._files = self._files_done = self._bytes = self._done = self._current = 0
         self._file = ""
-        self._told = -1.0
+        self._shown_at = -1.0
 
     def expect(self, work: Work) -> None:
         """Begin: what is there already counts as done."""
@@ -430,13 +422,13 @@ class Progress:
         """So much of what has begun is there."""
         self._current = count
         self.proven = max(self.proven, self._done + count)
-        self._tell()
+        self._show()
 
     def add(self, count: int) -> None:
         """So much more is there."""
         self._current += count
-        if time.monotonic() - self._told >= 1 / A_SECOND:
-            self._tell()
+        if time.monotonic() - self._shown_at >= 1 / A_SECOND:
+            self._show()
 
     def end(self, *items: Item) -> None:
         """What had begun is complete."""
@@ -448,10 +440,10 @@ class Progress:
     def close(self) -> None:
         """All is complete."""
         if self._files:
-            self._tell()
+            self._show()
 
-    def _tell(self) -> None:
-        self._told = time.monotonic()
+    def _show(self) -> None:
+        self._shown_at = time.monotonic()
         done = min(self._done + self._current, self._bytes)
         self._view.show(events.Copying(self._file, self._files, self._files_done, self._bytes, done))
 

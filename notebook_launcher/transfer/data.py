@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed
-from notebook_launcher.transfer.local_endpoint import GOES_ON, There, failed, hashes_of, is_part, said_of
-from notebook_launcher.transfer.paths import Item, listed
+from notebook_launcher.core.text import listed
+from notebook_launcher.transfer.endpoints import GOES_ON, broke_off, os_errors_of
+from notebook_launcher.transfer.local_endpoint import is_part
+from notebook_launcher.transfer.paths import Item
 from notebook_launcher.transfer.protocol import PIECE, Wire, names
+from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of
 
 MOST_REST = 64 * 1024 * 1024  # bytes of headers, padding and an answer beside a tar's files
 #: what reading a tar raises where it is none; a chain of headers without an end is read by recursion
@@ -36,15 +39,15 @@ class Spoilt(Exception):
     """What arrived is not what was sent: it has to be sent once more, from the start."""
 
 
-def send_file(there: There, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
+def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
     """Write a file from ``offset`` on into a part there. Raises ``ConnectionLost``, ``CopyFailed`` or ``Spoilt``."""
     folder, _, name = part.rpartition("/")
     hasher = hashlib.sha256()
-    with said_of(item.path), Path(item.path).open("rb") as file:
+    with os_errors_of(item.path), Path(item.path).open("rb") as file:
         _check_same(item, os.fstat(file.fileno()))
         file.seek(offset)
-        words = [folder or "/", name, str(offset), str(item.size - offset)]
-        with Wire(there.host, "put", words, reads=item.size) as wire:
+        argv = [folder or "/", name, str(offset), str(item.size - offset)]
+        with Wire(there.host, "put", argv, reads=item.size) as wire:
             try:
                 for data in _pieces(file, item.size - offset):
                     hasher.update(data)
@@ -57,17 +60,17 @@ def send_file(there: There, item: Item, part: str, offset: int, on_bytes: OnByte
             reply = wire.reply()
             _check_same(item, Path(item.path).stat())
     if reply.code:
-        raise failed(there.label, reply.said)
+        raise broke_off(there.label, reply.stderr)
     if not whole:
         raise ConnectionLost(f"The copy ended early on {there.label}.")
     if reply.lines() != [f"{hasher.hexdigest()} {item.size}"]:
         raise Spoilt(item.path)
 
 
-def fetch_file(there: There, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
+def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
     """Write a file from ``offset`` on into a part here. Raises ``ConnectionLost``, ``CopyFailed`` or ``Spoilt``."""
     hasher, left = hashlib.sha256(), item.size - offset
-    with said_of(part), _opened_part(part, offset) as file:
+    with os_errors_of(part), _opened_part(part, offset) as file:
         with Wire(there.host, "get", [item.path, str(offset), str(left)]) as wire:
             while left and (data := wire.receive(min(left, PIECE))):
                 hasher.update(data)
@@ -77,18 +80,18 @@ def fetch_file(there: There, item: Item, part: str, offset: int, on_bytes: OnByt
             reply = wire.reply()
         file.truncate()
     if reply.code:
-        raise failed(there.label, reply.said)
-    words = reply.data.decode(errors="replace").split()
-    if left or len(words) != 3 or words[1:] != [str(item.size), str(item.seen.time // 10**9)]:
-        raise changed(item.path, there.label)
-    if words[0] != hasher.hexdigest():
+        raise broke_off(there.label, reply.stderr)
+    fields = reply.data.decode(errors="replace").split()
+    if left or len(fields) != 3 or fields[1:] != [str(item.size), str(item.seen.time // 10**9)]:
+        raise source_changed(item.path, there.label)
+    if fields[0] != hasher.hexdigest():
         raise Spoilt(item.path)
 
 
-def send_batch(there: There, base: str, stage: str, items: Sequence[Item], on_bytes: OnBytes) -> None:
+def send_batch(there: RemoteEndpoint, base: str, context: str, items: Sequence[Item], on_bytes: OnBytes) -> None:
     """Have small files unpacked in a hidden folder there. Raises as ``send_file``."""
     sent: dict[str, str] = {}
-    with Wire(there.host, "unpack", [base, stage]) as wire:
+    with Wire(there.host, "unpack", [base, context]) as wire:
         try:
             with tarfile.open(
                 fileobj=_Out(wire), mode="w|", bufsize=PIECE, format=tarfile.GNU_FORMAT, errors="surrogateescape"
@@ -103,36 +106,36 @@ def send_batch(there: There, base: str, stage: str, items: Sequence[Item], on_by
         wire.end_data()
         reply = wire.reply()
     if reply.code:
-        raise failed(there.label, reply.said)
+        raise broke_off(there.label, reply.stderr)
     if not sent:
         raise ConnectionLost(f"The copy ended early on {there.label}.")
     if hashes_of(reply) != sent:
         raise Spoilt(listed(list(sent)))
 
 
-def fetch_batch(there: There, stage: str, items: Sequence[Item], on_bytes: OnBytes) -> list[str]:
+def fetch_batch(there: RemoteEndpoint, context: str, items: Sequence[Item], on_bytes: OnBytes) -> list[str]:
     """Write small files into a hidden folder here, and return their paths in it, in order. Raises as ``send_file``.
 
     Of the tar only what was asked for is taken, as it was asked for: it may come from anybody.
     """
-    with said_of(stage):
-        sweep(Path(stage).parent, ".copy.part-" + "?" * 10)
-        Path(stage).mkdir(0o700)
-    asked = {f".{item.path}": item for item in items}
-    parts = {item.path: str(Path(stage, str(number))) for number, item in enumerate(items)}
+    with os_errors_of(context):
+        sweep(Path(context).parent, ".copy.part-" + "?" * 10)
+        Path(context).mkdir(0o700)
+    requested = {f".{item.path}": item for item in items}
+    parts = {item.path: str(Path(context, str(number))) for number, item in enumerate(items)}
     arrived: dict[str, str] = {}
     with Wire(there.host, "pack", []) as wire:
         with contextlib.suppress(BrokenPipeError):  # its answer tells why
-            wire.send(names(list(asked)))
+            wire.send(names(list(requested)))
         wire.end_data()
-        for item, data in _unpacked(there, wire, asked):
-            with said_of(item.path), open(_private(parts[item.path], os.O_CREAT | os.O_EXCL), "wb") as file:
+        for item, data in _unpacked(there, wire, requested):
+            with os_errors_of(item.path), open(_private(parts[item.path], os.O_CREAT | os.O_EXCL), "wb") as file:
                 file.write(data)
             arrived[item.path] = hashlib.sha256(data).hexdigest()
             on_bytes(len(data))
         reply = wire.reply(MOST_REST)
     if missing := [item.path for item in items if item.path not in arrived]:
-        raise changed(listed(missing), there.label, reply.said)
+        raise source_changed(listed(missing), there.label, reply.stderr)
     if there.hashes(list(parts), sum(item.size for item in items)) != arrived:
         raise Spoilt(listed(list(arrived)))
     return list(parts.values())
@@ -148,18 +151,18 @@ def sweep(folder: Path, pattern: str) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _unpacked(there: There, wire: Wire, asked: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
-    """Yield what was asked for and is as it was said to be, each once; the rest of a tar is passed over."""
-    incoming = Incoming(wire, there.label, 2 * sum(item.size for item in asked.values()) + MOST_REST)
+def _unpacked(there: RemoteEndpoint, wire: Wire, requested: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
+    """Yield what was asked for and is as it was announced, each once; the rest of a tar is passed over."""
+    incoming = Incoming(wire, there.label, 2 * sum(item.size for item in requested.values()) + MOST_REST)
     try:
         with incoming.opened() as archive:
-            for entry in incoming.entries(archive, len(asked)):
-                item = asked.get(entry.name)
+            for entry in incoming.entries(archive, len(requested)):
+                item = requested.get(entry.name)
                 if item is None or not entry.isreg() or entry.issparse() or entry.size != item.size:
                     continue
                 file = archive.extractfile(entry)
                 if file is not None:
-                    del asked[entry.name]
+                    del requested[entry.name]
                     yield item, file.read()
     except NO_TAR:
         wire.reply(incoming.left + MOST_REST)  # raises, where the connection broke
@@ -173,11 +176,11 @@ def _entry(item: Item) -> tarfile.TarInfo:
 
 
 def _whole(item: Item) -> bytes:
-    with said_of(item.path), Path(item.path).open("rb") as file:
+    with os_errors_of(item.path), Path(item.path).open("rb") as file:
         _check_same(item, os.fstat(file.fileno()))
         data = file.read(item.size + 1)
         if len(data) != item.size:
-            raise changed(item.path, "this machine")
+            raise source_changed(item.path, "this machine")
     return data
 
 
@@ -222,7 +225,7 @@ class Incoming(io.RawIOBase):
 
     def _too_much(self) -> CopyFailed:
         return CopyFailed(
-            f"{self._label} sends more than it was asked for.", why="A file may have grown meanwhile.", mend=GOES_ON
+            f"{self._label} sends more than it was asked for.", why="A file may have grown meanwhile.", hint=GOES_ON
         )
 
 
@@ -270,13 +273,13 @@ def _private(path: str, flags: int) -> int:
 
 def _check_same(item: Item, now: os.stat_result) -> None:
     if (now.st_size, now.st_mtime_ns) != (item.size, item.seen.time):
-        raise changed(item.path, "this machine")
+        raise source_changed(item.path, "this machine")
 
 
-def changed(path: str, label: str, said: str = "") -> CopyFailed:
+def source_changed(path: str, label: str, message: str = "") -> CopyFailed:
     """Return the error for a source that is not what it was when the copy began."""
     return CopyFailed(
         f"{path} on {label} has changed since the copy began, or vanished.",
-        why=said.strip().partition("\n")[0],
-        mend=f"once nothing writes it any more, {GOES_ON}",
+        why=message.strip().partition("\n")[0],
+        hint=f"once nothing writes it any more, {GOES_ON}",
     )

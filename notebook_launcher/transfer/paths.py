@@ -21,7 +21,7 @@ _USAGE = "for example: launch-notebook copy data.csv login:course/   or: launch-
 
 
 @dataclass(frozen=True)
-class Words:
+class CopyArguments:
     """What was typed: sources and a destination, without ``login:``; ``up``: the destination is the cluster."""
 
     sources: tuple[str, ...]
@@ -29,21 +29,21 @@ class Words:
     up: bool
 
 
-def read_words(words: Sequence[str]) -> Words:
+def parse_arguments(typed: Sequence[str]) -> CopyArguments:
     """Tell the two sides apart. Raises ``UsageError`` where not exactly one of them is the cluster."""
-    if len(words) < 2:
-        raise UsageError("A copy needs a source and a destination.", mend=_USAGE)
-    if "" in words:
-        raise UsageError("An empty word names no file.", mend=_USAGE)
-    *sources, destination = words
+    if len(typed) < 2:
+        raise UsageError("A copy needs a source and a destination.", hint=_USAGE)
+    if "" in typed:
+        raise UsageError("An empty word names no file.", hint=_USAGE)
+    *sources, destination = typed
     there = [word.startswith(THERE) for word in sources]
     up = destination.startswith(THERE)
     if not up and not any(there):
-        raise UsageError("Neither side is the cluster: its paths begin with login:", mend=_USAGE)
+        raise UsageError("Neither side is the cluster: its paths begin with login:", hint=_USAGE)
     if any(there) if up else not all(there):
         what = "Both sides are the cluster." if all(there) and up else "The sources are on both sides."
-        raise UsageError(what, why="A copy goes from this machine to the cluster, or back.", mend=_USAGE)
-    return Words(tuple(map(_bare, sources)), _bare(destination), up)
+        raise UsageError(what, why="A copy goes from this machine to the cluster, or back.", hint=_USAGE)
+    return CopyArguments(tuple(map(_bare, sources)), _bare(destination), up)
 
 
 def _bare(word: str) -> str:
@@ -53,7 +53,7 @@ def _bare(word: str) -> str:
     path = word.removeprefix(THERE) or "~"
     if path.startswith("~") and not re.match(r"~(/|$)", path):
         name = path[1:].partition("/")[0]
-        raise UsageError(f"The home of “{name}” is not looked for.", mend="write its path, or ./ before a name with ~")
+        raise UsageError(f"The home of “{name}” is not looked for.", hint="write its path, or ./ before a name with ~")
     return path
 
 
@@ -67,7 +67,7 @@ def last_name(path: str) -> str:
     if name == ".":
         return ""
     if name in ("", ".."):
-        raise UsageError(f"“{path}” has no name of its own.", mend="name the folder, or its content as FOLDER/.")
+        raise UsageError(f"“{path}” has no name of its own.", hint="name the folder, or its content as FOLDER/.")
     return name
 
 
@@ -89,9 +89,9 @@ def stays_inside(link: str, target: str) -> bool:
     return parts[:up] == [".."] * up and up <= link.count("/")
 
 
-def tag(*words: str) -> str:
-    """Return a short name for a copy: the same words give the same, so that an attempt finds what another has left."""
-    return hashlib.sha256("\0".join(words).encode(errors="surrogateescape")).hexdigest()[:10]
+def tag(*parts: str) -> str:
+    """Return a short name for a copy: the same parts give the same, so that an attempt finds what another has left."""
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:10]
 
 
 def part_name(name: str, mark: str) -> str:
@@ -105,21 +105,6 @@ def beside(path: str, mark: str) -> str:
     """Return the path of what is not complete yet, for the path of what it will be."""
     folder, name = posixpath.split(path)
     return posixpath.join(folder, part_name(name, mark))
-
-
-def human(count: float) -> str:
-    """Return a number of bytes in words: ``1.5 GiB``."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError
-
-
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return names for a sentence, the first few of many."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 # --- what is found, and what is to be done with it -----------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A conversation with ``jobscripts/copy.sh`` over one process of a host: words, data, an answer."""
+"""A conversation with ``jobscripts/login/copy.sh`` over one process of a host: arguments, data, a reply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
-from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.package_data import job_script
 from notebook_launcher.hosts.base import ByteStream, Host
 
 PIECE = 256 * 1024  # bytes; larger ones are not quicker
@@ -29,11 +29,11 @@ _BEGIN = ["bash", "-c", 'LC_ALL=C; export LC_ALL; IFS= read -r -d "" script; eva
 
 @dataclass(frozen=True)
 class Reply:
-    """What a verb answered: its data, its exit code (0: done), and what was said as an error."""
+    """What a verb answered: its data, its exit code (0: done), and its standard error."""
 
     data: bytes
     code: int = 0
-    said: str = ""
+    stderr: str = ""
 
     def fields(self) -> list[str]:
         """Return what stood between null bytes."""
@@ -45,7 +45,7 @@ class Reply:
 
 
 class Wire:
-    """A verb at work on a host; a context manager that ends it. Raises ``ConnectionLost`` where the way there breaks.
+    """A verb at work on a host; a context manager that ends it. Raises ``ConnectionLost`` where the connection breaks.
 
     ``reads``: how many bytes it has to read before its answer can begin, which may take its time. ``meanwhile``: is
     called again and again while the answer comes, or does not; what it raises ends that.
@@ -55,7 +55,7 @@ class Wire:
         self,
         host: Host,
         verb: str,
-        words: Sequence[str],
+        arguments: Sequence[str],
         *,
         reads: int = 0,
         meanwhile: Callable[[], None] | None = None,
@@ -67,10 +67,10 @@ class Wire:
         self._tail = b""
         self._stream: ByteStream = host.open_process(_BEGIN)
         self._stream.settimeout(min(LOOK_AFTER, MEANWHILE) if meanwhile else LOOK_AFTER)
-        said = [_script(), str(len(words) + 1).encode(), verb.encode(), *map(os.fsencode, words)]
+        header = [_script(), str(len(arguments) + 1).encode(), verb.encode(), *map(os.fsencode, arguments)]
         try:
-            self.send(b"".join(word + b"\0" for word in said))
-        except BrokenPipeError:  # before it had its words: there is no answer to tell why
+            self.send(b"".join(word + b"\0" for word in header))
+        except BrokenPipeError:  # before it had its arguments: there is no reply that says why
             self._close()
             raise self._lost() from None
         except BaseException:
@@ -152,7 +152,7 @@ class Wire:
         """Raise ``ConnectionLost`` where the host does not answer, ``HostCommandFailed`` after a long silence."""
         if time.monotonic() - since > self._patience:
             what = f"{self._host.label} has done nothing for the copy for {self._patience / 60:.0f} minutes."
-            raise HostCommandFailed(what, mend="does its disk answer? the same command goes on from there")
+            raise HostCommandFailed(what, hint="does its disk answer? type the same command to continue from there")
         now = time.monotonic()
         if self._meanwhile and now - max(since, self._tried) < LOOK_AFTER:
             return
@@ -168,14 +168,19 @@ class Wire:
 
 @functools.cache
 def _script() -> bytes:
-    return (folder("jobscripts") / "copy.sh").read_bytes()
+    return job_script("copy.sh").read_bytes()
 
 
 def ask(
-    host: Host, verb: str, *words: str, data: bytes = b"", reads: int = 0, meanwhile: Callable[[], None] | None = None
+    host: Host,
+    verb: str,
+    *arguments: str,
+    data: bytes = b"",
+    reads: int = 0,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Reply:
     """Run a verb with data that is known, and return its answer; ``reads`` and ``meanwhile`` as of a ``Wire``."""
-    with Wire(host, verb, words, reads=reads, meanwhile=meanwhile) as wire, _sending(wire, data):
+    with Wire(host, verb, arguments, reads=reads, meanwhile=meanwhile) as wire, _sending(wire, data):
         return wire.reply()
 
 
@@ -195,6 +200,6 @@ def _sending(wire: Wire, data: bytes) -> Iterator[None]:
     thread.join(LOOK_AFTER)
 
 
-def names(words: Sequence[str]) -> bytes:
+def names(arguments: Sequence[str]) -> bytes:
     """Return names as the data of a verb."""
-    return b"".join(os.fsencode(word) + b"\0" for word in words)
+    return b"".join(os.fsencode(word) + b"\0" for word in arguments)

@@ -1,7 +1,7 @@
 """The tunnel: ports of this machine that lead to a session's compute node, and to Jupyter on its 127.0.0.1.
 
-A port stays the same for as long as the session is held, whatever becomes of the connection behind it: an open browser
-tab finds everything again after a drop, and nobody else can take the port meanwhile and receive what was meant for us.
+A port stays the same while a session is attached, whatever becomes of the connection behind it: an open browser tab
+finds everything again after a drop, and nobody else can take the port meanwhile and receive what was meant for us.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 from urllib.parse import quote
 
 from notebook_launcher.core.errors import JupyterSilent, LauncherError, NodeUnreachable
-from notebook_launcher.hosts.base import ByteStream, Link
+from notebook_launcher.hosts.base import ByteStream, Route
 
-HOLD = 600.0  # seconds that a connection waits for the way to come back; a browser gives up by itself after 240
+HOLD = 600.0  # seconds that a connection waits for a route to the node; a browser gives up by itself after 240
 PIECE = 256 * 1024  # bytes that are passed on at once
 
 
@@ -81,35 +81,35 @@ def why_not(port: int) -> str:
 
 
 class Tunnel:
-    """The ports of one session. ``lead_over`` gives them a way to the node, again and again while the session lives.
+    """The ports of one session. ``run_over`` gives them a route to the node, again and again while the session lives.
 
-    Who connects while there is no way waits for it, at most ``HOLD`` seconds.
+    Who connects while there is no route waits for it, at most ``HOLD`` seconds.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._link: Link | None = None
+        self._route: Route | None = None
         self._servers: dict[object, Any] = {}
         self.address = "127.0.0.1"  # of the node, on which forwarded ports are reached
         self._closed = False
 
-    def lead_over(self, link: Link) -> None:
-        """From now on use this link, which the tunnel then owns; connections over an older one end."""
+    def run_over(self, route: Route) -> None:
+        """From now on use this route, which the tunnel then owns; connections over an older one end."""
         with self._changed:
-            old, self._link = self._link, link
+            old, self._route = self._route, route
             closed = self._closed
             self._changed.notify_all()
-        for one in (old, link if closed else None):
+        for one in (old, route if closed else None):
             if one is not None:
                 one.close()
 
-    def jupyter(self, endpoint: Endpoint, wish: int = 0) -> int:
+    def jupyter(self, endpoint: Endpoint, preferred: int = 0) -> int:
         """Return the port here that leads to Jupyter; the same one when Jupyter has moved to another node or port.
 
-        ``wish``: its number where that is free; 0: any.
+        ``preferred``: its number where that is free; 0: any.
         """
         self.address = endpoint.address
-        return self._open("jupyter", (endpoint.address, endpoint.port), wish)
+        return self._open("jupyter", (endpoint.address, endpoint.port), preferred)
 
     def forward(self, port: int, local: int = 0) -> int:
         """Return a port here that leads to a port of the node, on the address where Jupyter listens.
@@ -118,10 +118,10 @@ class Tunnel:
         """
         return self._open((port, local or port), (self.address, port), local or port)
 
-    def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
+    def _open(self, name: object, target: tuple[str, int], preferred: int = 0) -> int:
         server = self._servers.get(name)
         if server is None:
-            server = self._servers[name] = _listen(self, wish)
+            server = self._servers[name] = _listen(self, preferred)
             threading.Thread(target=server.serve_forever, args=(0.1,), name="tunnel", daemon=True).start()
         with self._changed:
             server.target = target
@@ -131,11 +131,11 @@ class Tunnel:
     @property
     def alive(self) -> bool:
         """Whether bytes can pass now, as far as is known."""
-        link = self._link
-        return link is not None and link.alive
+        route = self._route
+        return route is not None and route.alive
 
     def interrupt(self) -> None:
-        """Jupyter is on its way to another node: who connects waits until ``jupyter`` tells where it is."""
+        """Jupyter moves to another node: who connects waits until ``jupyter`` tells where it is."""
         with self._changed:
             if "jupyter" in self._servers:
                 self._servers["jupyter"].target = None
@@ -143,7 +143,7 @@ class Tunnel:
     def connect(
         self, target: Callable[[], tuple[str, int] | None], wanted: Callable[[], bool] = lambda: True
     ) -> ByteStream:
-        """Open a connection to the node's ``target``, as soon as there is a way and it is known.
+        """Open a connection to the node's ``target``, as soon as there is a route and it is known.
 
         ``wanted``: whether anybody still waits for it. Raises ``OSError``.
         """
@@ -151,48 +151,48 @@ class Tunnel:
         while time.monotonic() < deadline:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or (self.alive and target() is not None), 1.0)
-                link, address = self._link, target()
+                route, address = self._route, target()
             if self._closed:
                 break
-            if link is None or not link.alive or address is None:
+            if route is None or not route.alive or address is None:
                 if not wanted():
                     break
                 continue
             try:
-                return link.open(address)
+                return route.open(address)
             except (ConnectionRefusedError, PermissionError):  # the far end's own word
                 raise
-            except OSError:  # the way has just broken, or is silent: there may soon be another one
+            except OSError:  # the route has just broken, or is silent: there may soon be another one
                 with self._changed:
-                    self._changed.wait_for(lambda old=link: self._closed or self._link is not old, 0.5)  # type: ignore[misc]
-        raise TimeoutError("there is no way to the node")
+                    self._changed.wait_for(lambda old=route: self._closed or self._route is not old, 0.5)  # type: ignore[misc]
+        raise TimeoutError("there is no route to the node")
 
     def close(self) -> None:
         """Close every port and connection; may be called twice."""
         with self._changed:
             self._closed = True
-            link, self._link = self._link, None
+            route, self._route = self._route, None
             self._changed.notify_all()
         while self._servers:
             _, server = self._servers.popitem()
             with contextlib.suppress(OSError):
                 server.shutdown()
                 server.server_close()
-        if link is not None:
-            link.close()
+        if route is not None:
+            route.close()
 
 
 class SameMachine(Tunnel):
     """The job runs on this very machine: its ports are our ports, but for one that is to have another number."""
 
-    def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
-        if name == "jupyter" or wish in (0, target[1]):
+    def _open(self, name: object, target: tuple[str, int], preferred: int = 0) -> int:
+        if name == "jupyter" or preferred in (0, target[1]):
             return target[1]
-        return super()._open(name, target, wish)
+        return super()._open(name, target, preferred)
 
 
-def _listen(tunnel: Tunnel, wish: int) -> Any:
-    """Return sshtunnel's server, mended, on a port of 127.0.0.1; the system chooses it, so sessions never clash."""
+def _listen(tunnel: Tunnel, preferred: int) -> Any:
+    """Return sshtunnel's server with its defects corrected, on port ``preferred`` of 127.0.0.1 or a free one."""
     import sshtunnel
 
     class Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
@@ -217,7 +217,7 @@ def _listen(tunnel: Tunnel, wish: int) -> Any:
         allow_reuse_address = os.name != "nt"
         target: tuple[str, int] | None = None
 
-    for port in dict.fromkeys((wish, 0)):
+    for port in dict.fromkeys((preferred, 0)):
         try:
             # with a logger, or sshtunnel makes one that writes to the user's terminal
             return Server(("127.0.0.1", port), Handler, logger=logging.getLogger("sshtunnel"))
@@ -299,7 +299,7 @@ def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: flo
                 return
             problem = JupyterSilent(
                 f"What listens on the session's port answers {status} and not as our JupyterLab would.",
-                mend="another program may have taken the port; start again",
+                hint="another program may have taken the port; start again",
             )
             if status in (401, 403):
                 raise problem
@@ -315,7 +315,7 @@ def _status(port: int, endpoint: Endpoint, token: str) -> int:
     if endpoint.secure:
         import ssl
 
-        # the certificate is for the node's public name; the way there is our own tunnel
+        # the certificate is for the node's public name; the tunnel is our own
         context = ssl._create_unverified_context()  # noqa: S323
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
             "127.0.0.1", port, timeout=5, context=context

@@ -1,7 +1,8 @@
-"""A lost connection made anew: again and again, ever more rarely, until it stands or is given up."""
+"""Reconnecting to a host: again and again, ever more rarely, until it works or is given up."""
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -9,59 +10,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from notebook_launcher.core.errors import AuthenticationFailed, HostKeyChanged, HostKeyUnknown, LauncherError
-from notebook_launcher.hosts.base import Host, Prompts
+from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.session.context import Context
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 8.0  # seconds between two attempts; a network that is back is used that soon
-CONNECT_WITHIN = 8.0  # seconds for one attempt: a packet lost while the network comes back must not cost more
+POLL_SECONDS = 0.2
 REFUSED_TIMES = 5  # a login node that is just starting up refuses everybody for a while
 
 
-class CountedPrompts:
-    """Prompts that know how often somebody was asked for a secret.
+@dataclass(frozen=True)
+class ReconnectSucceeded:
+    """There is a new connection; whatever ran over the old one has to be started again."""
 
-    ``unwanted``: whether a question that comes now is one that nobody needs an answer to any more.
-    """
-
-    def __init__(self, prompts: Prompts) -> None:
-        self._prompts = prompts
-        self.count = 0
-        self.unwanted: Callable[[], bool] = lambda: False
-
-    def secret(self, text: str, *, echo: bool = False) -> str | None:
-        """Pass the question on, unless it comes too late."""
-        if self.unwanted():
-            return None
-        self.count += 1
-        return self._prompts.secret(text, echo=echo)
-
-    @property
-    def asks(self) -> bool:
-        """Whether there is somebody to ask; not every way to ask can tell."""
-        return getattr(self._prompts, "asks", False)
-
-    def confirm(self, text: str) -> bool | None:
-        """Pass the question on."""
-        return self._prompts.confirm(text)
-
-    def take_back(self) -> None:
-        """End the question that stands, if any, without an answer; not every way to ask can do that."""
-        dismiss = getattr(self._prompts, "dismiss", None)
-        if dismiss is not None:
-            dismiss()
+    by: Reconnection
 
 
 @dataclass(frozen=True)
-class Mended:
-    """The connection stands anew; whatever ran over the old one has to be started again."""
-
-    by: Mending
-
-
-@dataclass(frozen=True)
-class GivenUp:
+class ReconnectFailed:
     """It was tried for long enough, or trying again would be of no use."""
 
-    by: Mending
+    by: Reconnection
     error: LauncherError
 
 
@@ -69,7 +38,7 @@ class _Stopped(Exception):
     """The attempts are to end; raised where the next one would begin."""
 
 
-class Mending:
+class Reconnection:
     """Tries on a thread of its own until ``deadline`` (monotonic); what becomes of it is put into ``inbox``.
 
     The old connection stays until a new one stands and ``is_lost`` says that it will not come back. The user is asked
@@ -84,22 +53,38 @@ class Mending:
         inbox: queue.SimpleQueue[object],
         *,
         deadline: float,
-        pause: float,
-        is_lost: Callable[[], bool],
+        pause: float = 0.0,
+        is_lost: Callable[[], bool] = lambda: True,
+        timing: Timing = DEFAULT_TIMING,
     ) -> None:
-        self._host, self._prompts, self._inbox = host, prompts, inbox
+        self._host, self._prompts, self._inbox, self._timing = host, prompts, inbox, timing
         self._deadline, self._pause, self._is_lost = deadline, pause, is_lost
         self._over = threading.Event()
         self._replaced = False
-        self._thread = threading.Thread(target=self._try, name="mending", daemon=True)
+        self._thread = threading.Thread(target=self._try, name="reconnect", daemon=True)
         prompts.unwanted = self._is_stopping
         self._thread.start()
+
+    @classmethod
+    def of_context(
+        cls, context: Context, *, deadline: float, pause: float = 0.0, is_lost: Callable[[], bool] = lambda: True
+    ) -> Reconnection:
+        """Begin to reconnect a command's host; the outcome is put into the inbox from which the command reads."""
+        return cls(
+            context.host,
+            context.prompts,
+            context.interrupts.inbox,
+            deadline=deadline,
+            pause=pause,
+            is_lost=is_lost,
+            timing=context.timing,
+        )
 
     def stop(self) -> None:
         """Begin no further attempt, and take back what is being asked for one: nobody needs the answer any more."""
         self._over.set()
         if self._is_stopping():
-            self._prompts.take_back()
+            self._prompts.dismiss()
 
     def _is_stopping(self) -> bool:
         """Whether an attempt is still under way that nobody waits for."""
@@ -112,39 +97,63 @@ class Mending:
     def _try(self) -> None:
         import tenacity
 
-        asked, refused = self._prompts.count, 0
+        asked_before, refused = self._prompts.count, 0
+        timing = self._timing
 
         def is_worth_another(error: BaseException) -> bool:
             nonlocal refused
             refused = refused + 1 if isinstance(error, AuthenticationFailed) else 0
             final = isinstance(error, HostKeyChanged | HostKeyUnknown) or not isinstance(error, LauncherError)
-            return not (final or refused >= REFUSED_TIMES or (refused and self._prompts.count > asked))
+            return not (final or refused >= REFUSED_TIMES or (refused and self._prompts.count > asked_before))
 
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception(is_worth_another),
             stop=lambda _: self._over.is_set() or time.monotonic() > self._deadline,
-            wait=tenacity.wait_exponential(FIRST_PAUSE, LONGEST_PAUSE) + tenacity.wait_random(0, FIRST_PAUSE),
+            wait=tenacity.wait_exponential(timing.reconnect_pause, timing.longest_reconnect_pause)
+            + tenacity.wait_random(0, timing.reconnect_pause),
             sleep=self._sleep,
             reraise=True,
         )
         try:
             self._sleep(self._pause)
-            attempts(self._host.reconnect, CONNECT_WITHIN, self._may_replace)
+            attempts(self._host.reconnect, timing.connect_within, self._may_replace)
         except _Stopped:
             pass
         except LauncherError as error:
             if not self._over.is_set():
-                self._inbox.put(GivenUp(self, error))
+                self._inbox.put(ReconnectFailed(self, error))
         except Exception as error:  # a thread that dies must not die in silence
-            self._inbox.put(GivenUp(self, LauncherError("The connection could not be made anew.", why=repr(error))))
+            self._inbox.put(ReconnectFailed(self, LauncherError("Reconnecting failed.", why=repr(error))))
         else:
             if self._replaced or not self._over.is_set():
-                self._inbox.put(Mended(self))
+                self._inbox.put(ReconnectSucceeded(self))
 
     def _may_replace(self) -> bool:
         """Wait until the old connection is lost for certain; no, where it has come back meanwhile."""
-        while not self._is_lost() and not self._over.wait(0.1):
+        while not self._is_lost() and not self._over.wait(self._timing.replace_check):
             pass
         # also where nobody waits for it any more: whoever comes next would have to ask for the same secrets again
         self._replaced = self._is_lost()
         return self._replaced
+
+
+def reconnect_until(
+    host: Host, prompts: CountedPrompts, deadline: float, *, patience: float, poll: Callable[[], None] = lambda: None
+) -> ReconnectSucceeded | ReconnectFailed | None:
+    """Reconnect and wait for the outcome; ``None`` where there is none ``patience`` seconds after ``deadline``.
+
+    An attempt that is under way at the deadline may need these. ``poll`` is called several times a second, and ends
+    the attempts by raising something.
+    """
+    inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+    reconnection = Reconnection(host, prompts, inbox, deadline=deadline)
+    try:
+        while (left := deadline + patience - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                outcome = inbox.get(timeout=min(POLL_SECONDS, left))
+                if isinstance(outcome, ReconnectSucceeded | ReconnectFailed):
+                    return outcome
+            poll()
+    finally:
+        reconnection.stop()
+    return None

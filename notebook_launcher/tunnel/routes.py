@@ -1,10 +1,10 @@
-"""The ways to a compute node: what differs is only the byte stream over which an SSH connection *to the node* is made.
+"""The routes to a compute node: they differ in the byte stream that carries the SSH connection *to the node*.
 
 ``node-ssh``  the node's own SSH server, for sites that let you in where you have a job;
 ``step``      an SSH server of our own inside the job, on the standard input and output of a job step: no port, and no
               permission is needed;
 ``job-sshd``  an SSH server of our own that the job has started on a port of the node;
-``direct``    none: Jupyter listens on the node's own address, where everybody on the cluster reaches it. Only on wish.
+``direct``    none: Jupyter listens on the node's own address, where all of the cluster reach it. Only on request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from notebook_launcher.core import local_state as state
+from notebook_launcher.core import local_state
 from notebook_launcher.core.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -21,15 +21,14 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
-from notebook_launcher.hosts.base import Host, Link, Onward
+from notebook_launcher.hosts.base import Host, NextHop, Route
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.record import Session
 from notebook_launcher.session.session_keys import SessionKeys
 
-MEMORY = "streams"  # where this machine keeps what worked last, by cluster
+LAST_ROUTES = "routes"  # the file where this machine keeps what worked last, by cluster
 
-
-# what speaks against one way, and not against the next; OSError: a full folder for temporary files, for example
+# what rules out one route, and not the next; OSError: a full folder for temporary files, for example
 _FAILURES = (
     NodeUnreachable,
     ConnectionFailed,
@@ -41,7 +40,7 @@ _FAILURES = (
 
 
 @dataclass(frozen=True)
-class Node:
+class JobNode:
     """The compute node, as the job describes it.
 
     ``names``: the best first. ``host_keys``: of its own SSH server. ``ssh_port``: where the job's SSH server listens.
@@ -52,7 +51,7 @@ class Node:
     ssh_port: int | None = None
 
     @classmethod
-    def from_started(cls, started: Mapping[str, object]) -> Node:
+    def from_started(cls, started: Mapping[str, object]) -> JobNode:
         """Read ``started.json``; damaged parts count as absent."""
         names = [name for name in _strings(started.get("node_names")) if _is_host_name(name)]
         return cls(tuple(names), tuple(_strings(started.get("host_keys"))), _port(started.get("ssh_port")))
@@ -74,103 +73,105 @@ def _port(value: object) -> int | None:
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """All that a way needs: from which host, to which node, for which session. ``keys`` are made when first needed."""
+class NodeTarget:
+    """A node to be reached: from which host, for which session and job. ``keys`` are made when first needed."""
 
     host: Host
     scheduler: Scheduler
     session: Session
     job: JobRef
-    node: Node
+    node: JobNode
     keys: Callable[[], SessionKeys]
 
 
-def find_way(crossing: Crossing, stream: str, about: str) -> tuple[str, Link]:
-    """Return a link to the node and the name of the stream that it runs over.
+def find_route(target: NodeTarget, wanted: str, cluster: str) -> tuple[str, Route]:
+    """Return a route to the node that is open, after its name.
 
-    ``stream``: one of ``STREAMS``, ``direct``, or ``auto``: what worked last for ``about`` (a cluster), then each in
+    ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: what worked last for ``cluster``, then each in
     order; the user is asked for a secret only when nothing works without. Raises ``NodeUnreachable`` with all that was
     tried, ``HostKeyChanged`` where the node is not the job's.
     """
-    if crossing.scheduler.same_machine or stream == "direct":
-        return "direct", crossing.host.link()
+    if target.scheduler.same_machine or wanted == "direct":
+        return "direct", target.host.open_route()
     tried: list[str] = []
-    attempts = _attempts(stream, about)
+    attempts = _attempts(wanted, cluster)
     for name, asking in attempts:
         try:
-            link = STREAMS[name](crossing, asking)
+            route = ROUTES[name](target, asking)
         except _FAILURES as error:
-            tried.append(_told(name, error))
+            tried.append(_described(name, error))
             if not asking and isinstance(error, AuthenticationFailed | HostKeyUnknown):
                 attempts.append((name, True))
         else:
-            state.remember(MEMORY, about, name)
-            return name, link
+            local_state.remember(LAST_ROUTES, cluster, name)
+            return name, route
     raise NodeUnreachable(
-        f"No way to {crossing.node} was found from {crossing.host.label}.",
+        f"No route to {target.node} was found from {target.host.label}.",
         why=" ".join(dict.fromkeys(tried)),
-        mend="does this site let you ssh to a node where your job runs? its documentation tells. "
-        "Where nothing else works: --stream direct, which opens Jupyter's port to everybody on the cluster",
+        hint="does this site let you ssh to a node where your job runs? see its documentation. "
+        "Where nothing else works: --route direct, which opens Jupyter's port to everybody on the cluster",
     )
 
 
-def _attempts(stream: str, about: str) -> list[tuple[str, bool]]:
-    if stream != "auto":
-        return [(stream, True)]
-    last = state.remembered(MEMORY, about)
-    return [(name, False) for name in sorted(STREAMS, key=lambda name: name != last)]
+def _attempts(wanted: str, cluster: str) -> list[tuple[str, bool]]:
+    if wanted != "auto":
+        return [(wanted, True)]
+    last = local_state.remembered(LAST_ROUTES, cluster)
+    return [(name, False) for name in sorted(ROUTES, key=lambda name: name != last)]
 
 
-def told_of(about: str) -> str:
-    """Return in words what this machine remembers of the way to a cluster's nodes."""
-    last = state.remembered(MEMORY, about)
+def last_route(cluster: str) -> str:
+    """Return which route to a cluster's nodes worked last from this machine."""
+    last = local_state.remembered(LAST_ROUTES, cluster)
     return f"{last} worked last" if last else "none was used from here yet"
 
 
-def may_need_sshd(stream: str, about: str) -> bool:
+def may_need_sshd(route: str, cluster: str) -> bool:
     """Return whether a job should start an SSH server of its own: where it is asked for, or nothing else has worked."""
-    return stream == "job-sshd" or (stream == "auto" and state.remembered(MEMORY, about) in (None, "job-sshd"))
+    return route == "job-sshd" or (
+        route == "auto" and local_state.remembered(LAST_ROUTES, cluster) in (None, "job-sshd")
+    )
 
 
-def _told(name: str, error: LauncherError | OSError) -> str:
-    said = f"{error.what} {error.why}" if isinstance(error, LauncherError) else str(error)
-    return f"{name}: {said}".strip()
+def _described(name: str, error: LauncherError | OSError) -> str:
+    text = f"{error.what} {error.why}" if isinstance(error, LauncherError) else str(error)
+    return f"{name}: {text}".strip()
 
 
-def _node_ssh(crossing: Crossing, asking: bool) -> Link:
+def _node_ssh(target: NodeTarget, asking: bool) -> Route:
     """SSH to the node's own server, as we got in at the login node."""
-    return _to_port(crossing, 22, crossing.node.host_keys, None, asking)
+    return _to_port(target, 22, target.node.host_keys, None, asking)
 
 
-def _step(crossing: Crossing, asking: bool) -> Link:
+def _step(target: NodeTarget, asking: bool) -> Route:
     """SSH to a server of our own in a job step."""
-    directory = crossing.session.directory
-    command = crossing.scheduler.step(crossing.job, ["bash", f"{directory}/sshd.sh", "step", directory])
+    directory = target.session.directory
+    command = target.scheduler.step(target.job, ["bash", f"{directory}/sshd.sh", "step", directory])
     if command is None:
-        raise NodeUnreachable(f"The scheduler {crossing.scheduler.name} has no job steps.")
-    keys = crossing.keys()
-    onward = Onward(str(crossing.node), None, tuple(command), (keys.host,), keys.client, asking)
-    return crossing.host.link(onward)
+        raise NodeUnreachable(f"The scheduler {target.scheduler.name} has no job steps.")
+    keys = target.keys()
+    hop = NextHop(str(target.node), None, tuple(command), (keys.host,), keys.client, asking)
+    return target.host.open_route(hop)
 
 
-def _job_sshd(crossing: Crossing, asking: bool) -> Link:
+def _job_sshd(target: NodeTarget, asking: bool) -> Route:
     """SSH to the server that the job has started."""
-    if crossing.node.ssh_port is None:
+    if target.node.ssh_port is None:
         raise NodeUnreachable("The job has started no SSH server.")
-    keys = crossing.keys()
-    return _to_port(crossing, crossing.node.ssh_port, (keys.host,), keys.client, asking)
+    keys = target.keys()
+    return _to_port(target, target.node.ssh_port, (keys.host,), keys.client, asking)
 
 
-def _to_port(crossing: Crossing, port: int, host_keys: tuple[str, ...], key: str | None, asking: bool) -> Link:
+def _to_port(target: NodeTarget, port: int, host_keys: tuple[str, ...], key: str | None, asking: bool) -> Route:
     """Try the node's names one after the other: not every login node knows every one of them."""
     problems = []
-    for name in crossing.node.names:
+    for name in target.node.names:
         try:
-            return crossing.host.link(Onward(name, (name, port), (), host_keys, key, asking))
+            return target.host.open_route(NextHop(name, (name, port), (), host_keys, key, asking))
         except ConnectionFailed as error:
             problems.append(f"{error.what} {error.why}".strip())
-    raise NodeUnreachable(f"Its port {port} cannot be reached.", why=" ".join(problems) or "It told no name.")
+    raise NodeUnreachable(f"Its port {port} cannot be reached.", why=" ".join(problems) or "It reported no name.")
 
 
-#: the ways to a node, in the order in which ``auto`` tries them
-STREAMS: dict[str, Callable[[Crossing, bool], Link]] = {"node-ssh": _node_ssh, "step": _step, "job-sshd": _job_sshd}
+#: the routes to a node, in the order in which ``auto`` tries them
+ROUTES: dict[str, Callable[[NodeTarget, bool], Route]] = {"node-ssh": _node_ssh, "step": _step, "job-sshd": _job_sshd}

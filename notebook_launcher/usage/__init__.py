@@ -1,1 +1,5 @@
-"""Modules that belong together."""
+"""What a session used and cost: samples, totals, prices, the usage report, and what to ask for next time.
+
+Sampling itself is ``jobscripts/lib/usage.sh``.
+May import: core, diagnosis, hosts, jobs, planning, profiles, schedulers, session.
+"""

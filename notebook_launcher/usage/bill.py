@@ -1,4 +1,4 @@
-"""The bill of a session that is over: what it asked for, what it used, what it cost. Pure.
+"""The usage report of a session that is over: what it asked for, what it used, what it cost. Pure.
 
 Three things tell: Slurm's accounting, the samples that the job took of itself, and what was asked for. Any of them may
 be missing; what nobody tells is ``None`` and never a guess.
@@ -10,13 +10,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.profiles.models import Price
-from notebook_launcher.schedulers.base import Accounted
+from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.record import SessionRecord
-from notebook_launcher.usage.pricing import Share, cost_of, share_of, type_asked
+from notebook_launcher.usage.pricing import Share, cost_of, share_of, type_requested
 from notebook_launcher.usage.recommendations import next_time
 from notebook_launcher.usage.totals import Use, add_up, last_run
 
@@ -27,67 +28,68 @@ _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 class Facts:
     """What was found out. ``wall``: seconds by the job's own clock; ``node``: where it ran."""
 
-    accounted: Accounted | None = None
+    accounted: AccountingRecord | None = None
     samples: Sequence[Sample] = ()
     wall: float | None = None
     node: str | None = None
 
 
 def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None) -> events.Bill | None:
-    """Return the bill of a session that is over, ``None`` for one that never ran, as far as anybody knows."""
-    told, request, flags = facts.accounted, Request(record.flags), record.flags
+    """Return the usage report of a session that is over, ``None`` for one that never ran, as far as anybody knows."""
+    accounted, request, flags = facts.accounted, Request(record.flags), record.flags
     use = add_up(last_run(facts.samples))
-    wall = told.wall if told and told.complete else None
-    wall = wall or int(facts.wall or 0) or (told.wall if told else None) or int(use.seconds)
+    wall = accounted.wall if accounted and accounted.complete else None
+    wall = wall or int(facts.wall or 0) or (accounted.wall if accounted else None) or int(use.seconds)
     if not wall:
         return None
     shared = record.scheduler != "local"  # there a job is given its share; else nothing is asked for but time
     limit = request.walltime
-    gpus = told.gpus if told and told.gpus is not None else request.gpus if shared else use.gpus
-    cores = told.cores if told else None
-    peaks = [peak for peak in (told.memory_peak if told else None, use.memory_peak) if peak]
-    energy, energy_of = _energy(told, use)
-    gpu_type = (told.gpu_type if told else None) or type_asked(flags)
+    gpus = accounted.gpus if accounted and accounted.gpus is not None else request.gpus if shared else use.gpus
+    cores = accounted.cores if accounted else None
+    peaks = [peak for peak in (accounted.memory_peak if accounted else None, use.memory_peak) if peak]
+    energy, energy_of = _energy(accounted, use)
+    gpu_type = (accounted.gpu_type if accounted else None) or type_requested(flags)
     bill = events.Bill(
         session=record.id,
         job=job,
-        wall=wall,
-        walltime=(told.walltime if told else None) or (int(limit.total_seconds()) if limit else None),
+        run_time=wall,
+        walltime=(accounted.walltime if accounted else None)
+        or (None if limit.is_unlimited else int(limit.total_seconds())),
         cores=cores,
-        cpu_used=_cpu_used(told, use),
-        cpu_reserved=told.cpu_reserved if told else None,
+        cpu_used=_cpu_used(accounted, use),
+        cpu_reserved=accounted.cpu_reserved if accounted else None,
         memory_peak=max(peaks, default=None),
-        memory_asked=((told.memory_asked if told else None) or _memory_of(flags)) if shared else None,
+        memory_requested=((accounted.memory_asked if accounted else None) or _memory_of(flags)) if shared else None,
         gpus=gpus,
         gpu_percent=use.gpu_percent,
         gpu_memory_peak=use.gpu_memory_peak,
         gpu_memory_total=use.gpu_memory_total,
         energy=energy,
         energy_of=energy_of,
-        cost=_cost(price, flags, wall, told, Share(gpus, gpu_type=gpu_type, gpu_name=use.gpu_name)),
+        cost=_cost(price, flags, wall, accounted, Share(gpus, gpu_type=gpu_type, gpu_name=use.gpu_name)),
         unit=price.unit if price else "",
-        measured=_measured(facts, use, gpus, accounting=record.scheduler == "slurm"),
-        advice=(),
+        measured_by=_measured(facts, use, gpus, accounting=record.scheduler == "slurm"),
+        recommendations=(),
         node=facts.node,
         gpu_type=gpu_type,
     )
-    advice = next_time(bill, use, flags, told) if shared else ()
-    return dataclasses.replace(bill, advice=advice)
+    advice = next_time(bill, use, flags, accounted) if shared else ()
+    return dataclasses.replace(bill, recommendations=advice)
 
 
 # --- which figure counts -------------------------------------------------------------------------------------
 
 
-def _cpu_used(told: Accounted | None, use: Use) -> float | None:
+def _cpu_used(accounted: AccountingRecord | None, use: Use) -> float | None:
     """Return Slurm's figure; while that may grow, or where what was killed is not in it, the samples' if it is more."""
-    figures = [seconds for seconds in (told.cpu_used if told else None, use.cpu) if seconds is not None]
+    figures = [seconds for seconds in (accounted.cpu_used if accounted else None, use.cpu) if seconds is not None]
     return max(figures, default=None)
 
 
-def _energy(told: Accounted | None, use: Use) -> tuple[float | None, str]:
+def _energy(accounted: AccountingRecord | None, use: Use) -> tuple[float | None, str]:
     if use.watt_hours:
         return use.watt_hours, "GPUs"
-    return (told.joules / 3600, "node") if told and told.joules else (None, "")
+    return (accounted.joules / 3600, "node") if accounted and accounted.joules else (None, "")
 
 
 def _memory_of(flags: Mapping[str, str | None]) -> float | None:
@@ -99,30 +101,30 @@ def _memory_of(flags: Mapping[str, str | None]) -> float | None:
 
 
 def _cost(
-    price: Price | None, flags: Mapping[str, str | None], wall: int, told: Accounted | None, share: Share
+    price: Price | None, flags: Mapping[str, str | None], wall: int, accounted: AccountingRecord | None, share: Share
 ) -> float | None:
     """Return what the time cost, earlier runs included; ``None`` where a number is missing that has a price."""
     if price is None:
         return None
-    cores, nodes, earlier = (told.cores, told.nodes, told.earlier) if told else (None, None, 0)
-    wish = share_of(Request(flags))
-    where = (told.partition,) if told and told.partition else wish.partitions
-    share = dataclasses.replace(share, cores=cores, nodes=nodes, feature=wish.feature, partitions=where)
+    cores, nodes, earlier = (accounted.cores, accounted.nodes, accounted.earlier) if accounted else (None, None, 0)
+    requested = share_of(Request(flags))
+    where = (accounted.partition,) if accounted and accounted.partition else requested.partitions
+    share = dataclasses.replace(share, cores=cores, nodes=nodes, feature=requested.feature, partitions=where)
     return cost_of(price, share, wall + earlier)
 
 
 def _measured(facts: Facts, use: Use, gpus: int, *, accounting: bool) -> str:
     """Return where the figures come from, in words. ``accounting``: whether the scheduler's was to tell."""
-    told = facts.accounted
-    samples = f"{use.count} sample{'' if use.count == 1 else 's'} of the job" if use.count else ""
-    sources = " and ".join(filter(None, ("Slurm's accounting" if told else "", samples)))
-    words = [f"by {sources}" if sources else "by the job's own clock"]
+    accounted = facts.accounted
+    samples = f"{counted(use.count, 'sample')} of the job" if use.count else ""
+    sources = " and ".join(filter(None, ("Slurm's accounting" if accounted else "", samples)))
+    parts = [f"by {sources}" if sources else "by the job's own clock"]
     if use.count and use.gpu_percent is None and gpus:
-        words.append(f"no nvidia-smi and no rocm-smi told of GPUs on {facts.node or 'the node'}")
-    if told and not told.complete:
-        words.append("the last figures have not come to the accounting yet")
-    if accounting and told is None:
-        words.append("Slurm's accounting tells nothing of it")
-    if told and told.earlier:
-        words.append(f"the cost is that of earlier runs, too ({max(1, round(told.earlier / 60))} min)")
-    return "; ".join(words)
+        parts.append(f"neither nvidia-smi nor rocm-smi reported GPUs on {facts.node or 'the node'}")
+    if accounted and not accounted.complete:
+        parts.append("the last figures have not come to the accounting yet")
+    if accounting and accounted is None:
+        parts.append("Slurm's accounting has nothing about it")
+    if accounted and accounted.earlier:
+        parts.append(f"the cost is that of earlier runs, too ({max(1, round(accounted.earlier / 60))} min)")
+    return "; ".join(parts)

@@ -9,11 +9,11 @@ import dataclasses
 import threading
 import time
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.models import Budget
 from notebook_launcher.schedulers.base import Scheduler
-from notebook_launcher.session.context import Stage
+from notebook_launcher.session.context import Context
 from notebook_launcher.usage.pricing import Estimate, estimate, left_of, missing
 
 PATIENCE = 5.0  # seconds, counted from the question on
@@ -26,7 +26,7 @@ _BOUNDED = (
 )
 
 
-def price_of(plan: Plan, scheduler: Scheduler) -> events.Priced | None:
+def price_of(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | None:
     """Return what a request will cost at most; ``None`` where it has no price, or none that is known."""
     price = plan.place.profile.price
     found: Estimate | None = None
@@ -34,22 +34,22 @@ def price_of(plan: Plan, scheduler: Scheduler) -> events.Priced | None:
         found = estimate(price, plan.request, plan.gpu_type)
     if price is None or found is None or not found.cost:
         return None
-    return events.Priced(found.cost, price.unit, found.reckoning, plan.request.flags.get("account"))
+    return events.CostEstimate(found.cost, price.unit, found.reckoning, plan.request.flags.get("account"))
 
 
-def no_price_of(plan: Plan, scheduler: Scheduler) -> events.Noted | None:
+def no_price_of(plan: Plan, scheduler: Scheduler) -> events.Note | None:
     """Return why there is no price, where a cluster has some."""
     price = plan.place.profile.price
     why = missing(price, plan.request, plan.gpu_type) if price is not None and not scheduler.same_machine else ""
-    return events.Noted(f"What it costs is not known: {why}.") if why else None
+    return events.Note(f"What it costs is not known: {why}.") if why else None
 
 
 class Costing:
     """What a launch will cost; from its making on, what is left of the account is asked for."""
 
-    def __init__(self, plan: Plan, stage: Stage) -> None:
-        self._stage, self._priced = stage, price_of(plan, stage.scheduler)
-        self._unpriced = no_price_of(plan, stage.scheduler)
+    def __init__(self, plan: Plan, context: Context) -> None:
+        self._context, self._priced = context, price_of(plan, context.scheduler)
+        self._unpriced = no_price_of(plan, context.scheduler)
         self._began = time.monotonic()
         self._answer: tuple[float | None, str] | None = None  # what is left, and why that is not known
         self._budget = plan.place.profile.budget if self._priced else None
@@ -62,43 +62,43 @@ class Costing:
         priced = self._priced
         if priced is None:
             if self._unpriced:
-                self._stage.view.show(self._unpriced)
+                self._context.view.show(self._unpriced)
             return
         if self._budget:
             self._await()
-        if not self._stage.interrupts.inbox.empty():
+        if not self._context.interrupts.inbox.empty():
             return
         left, note = self._answer or (None, "")
-        self._stage.view.show(dataclasses.replace(priced, left=left, note=note))
+        self._context.view.show(dataclasses.replace(priced, balance=left, note=note))
         if self._budget and self._answer is None:
-            self._stage.view.show(events.Noted(f"What is left of the account was not told within {PATIENCE:.0f} s."))
+            self._context.view.show(events.Note(f"The account's balance was not reported within {PATIENCE:.0f} s."))
 
     def _await(self) -> None:
         """Wait for the answer until its time is up, or the user interrupts."""
         slow_at = time.monotonic() + SLOW_AFTER
-        while self._answer is None and self._stage.interrupts.inbox.empty():
+        while self._answer is None and self._context.interrupts.inbox.empty():
             now = time.monotonic()
             if now >= self._began + PATIENCE:
                 break
             if now >= slow_at:
-                self._stage.view.show(events.Asking("asking what is left of the account"))
+                self._context.view.show(events.Querying("querying the account's balance"))
                 slow_at = self._began + PATIENCE
             self._thread.join(0.05)
 
     def _ask(self, budget: Budget) -> None:
         try:
-            self._answer = self._asked(budget)
+            self._answer = self._query(budget)
         except Exception as error:  # no price is worth a launch
-            self._answer = None, f"what is left could not be asked: {error}"
+            self._answer = None, f"the balance could not be queried: {error}"
 
-    def _asked(self, budget: Budget) -> tuple[float | None, str]:
+    def _query(self, budget: Budget) -> tuple[float | None, str]:
         account = self._priced.account if self._priced else None
-        words = [word.replace("{account}", account or "") for word in budget.command]
-        answer = self._stage.host.run(
-            ["bash", "-c", _BOUNDED, f"{PATIENCE:.0f}", *words], login_shell=True, timeout=PATIENCE + 2
+        command = [word.replace("{account}", account or "") for word in budget.command]
+        answer = self._context.host.run(
+            ["bash", "-c", _BOUNDED, f"{PATIENCE:.0f}", *command], login_shell=True, timeout=PATIENCE + 2
         )
         left = left_of(budget, account, answer.stdout)
         if left is not None:
             return left, ""
-        said = (answer.stdout.strip().splitlines() or ["nothing"])[-1][:200]
-        return None, f"what is left was not told; {words[0]} exited with {answer.exit_code} and said: {said}"
+        output = (answer.stdout.strip().splitlines() or ["nothing"])[-1][:200]
+        return None, f"the balance was not reported; {command[0]} exited with {answer.exit_code} and said: {output}"

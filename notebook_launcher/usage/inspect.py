@@ -1,4 +1,4 @@
-"""The stories of looking at a session: how it is, what it used, what its job printed."""
+"""Commands that inspect a session: how it is, what it used, what its job printed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, NothingMeasured, UsageError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timestamps import iso
 from notebook_launcher.core.usage_samples import Sample
+from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.jobs.follow import Following, Line, read_lines
+from notebook_launcher.jobs.follow import FileLine, SessionFollower, read_lines
 from notebook_launcher.jobs.lookup import find_session
-from notebook_launcher.jobs.session_index import Entry, Reading, join
-from notebook_launcher.jobs.watcher import FileAppeared, StatusChanged
+from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
+from notebook_launcher.jobs.session_index import Entry, Listing, build_index
 from notebook_launcher.planning.plan import Place
-from notebook_launcher.session.connect import open_stage
-from notebook_launcher.session.context import Stage, View
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.series import Used, add_rows, used
 
@@ -42,13 +43,13 @@ def status(
     place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, *, watch: bool = False
 ) -> None:
     """Show how a session is and what it used in its last hour; ``watch``: again and again until its end or Ctrl-C."""
-    with open_stage(place, view, prompts, interrupts) as stage:
-        look = _Look(stage, *find_session(stage, prefix, ended_too=True))
-        look.read()
-        look.show()
-        if watch and look.is_live:
+    with open_context(place, view, prompts, interrupts) as context:
+        inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
+        inspection.read()
+        inspection.show()
+        if watch and inspection.is_live:
             interrupts.defer()
-            look.go_on()
+            inspection.go_on()
 
 
 def usage(
@@ -72,19 +73,21 @@ def usage(
         from notebook_launcher.usage.plot import check_plot
 
         check_plot(plot)
-    with open_stage(place, view, prompts, interrupts) as stage:
-        look = _Look(stage, *find_session(stage, prefix, ended_too=True))
-        rows = look.read(MOST_BYTES)
-        if not look.samples:
-            raise NothingMeasured(f"Session {look.session.id} has no samples of what it used.", why=look.why_nothing())
+    with open_context(place, view, prompts, interrupts) as context:
+        inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
+        rows = inspection.read(MOST_BYTES)
+        if not inspection.samples:
+            raise NothingMeasured(
+                f"Session {inspection.session.id} has no samples of what it used.", why=inspection.why_nothing()
+            )
         if csv is None and plot is None:
-            look.show(whole=True)
+            inspection.show(whole=True)
         if csv is not None:
             _write(csv, lambda new: new.write_text(rows, encoding="utf-8"))
-            view.show(events.Drawn(str(csv), f"{len(look.samples)} samples are in {csv}"))
+            view.show(events.FileWritten(str(csv), f"{len(inspection.samples)} samples are in {csv}"))
         if plot is not None:
-            _plot(look, plot)
-            view.show(events.Drawn(str(plot), f"The plot is in {plot}"))
+            _plot(inspection, plot)
+            view.show(events.FileWritten(str(plot), f"The plot is in {plot}"))
 
 
 def logs(
@@ -104,32 +107,32 @@ def logs(
 
     ``everything``: also what JupyterLab says in every session, and nobody needs.
     """
-    with open_stage(place, view, prompts, interrupts) as stage:
-        session, entry = find_session(stage, prefix, ended_too=True)
+    with open_context(place, view, prompts, interrupts) as context:
+        session, entry = find_session(context, prefix, ended_too=True)
         interrupts.defer()
-        paths = _log_files(stage, session, entry.seen.node)
+        paths = _log_files(context, session, entry.seen.node)
         noise = "" if everything else _NOISE
         shown = _ShownLines(view, several=len(paths) > 1, noise=noise)
         first = -lines if lines > 0 else 1
         if follow and entry.live:
-            _follow(stage, session, entry, paths, first, shown)
+            _follow(context, session, entry, paths, first, shown)
         else:
-            for line in read_lines(stage, paths, first, noise):
+            for line in read_lines(context, paths, first, noise):
                 shown.show(line)
-            if not shown.count and not interrupts.wishes_to_end:
-                view.show(events.Noted(_why_no_log(entry, paths)))
+            if not shown.count and not interrupts.exit_requests:
+                view.show(events.Note(_why_no_log(entry, paths)))
 
 
 # --- how a session is ---
 
 
-class _Look:
+class _Inspection:
     """One session: what is known of it, and its samples."""
 
-    def __init__(self, stage: Stage, session: Session, entry: Entry) -> None:
+    def __init__(self, context: Context, session: Session, entry: Entry) -> None:
         self.session = session
-        self._stage, self._entry = stage, entry
-        self._told: StatusChanged | None = None
+        self._context, self._entry = context, entry
+        self._status: StatusChanged | None = None
         self._read_to = 0  # lines of usage.csv
         self.samples: list[Sample] = []
 
@@ -149,7 +152,7 @@ class _Look:
 
     def read(self, most: int = SHOWN_BYTES) -> str:
         """Read the samples that there are, from at most so many bytes at the file's end, and return their rows."""
-        answer = self._stage.host.run(["sh", "-c", _READ_ROWS, "read-rows", self._file, str(most)])
+        answer = self._context.host.run(["sh", "-c", _READ_ROWS, "read-rows", self._file, str(most)])
         count, _, rows = answer.stdout.partition("\n")
         self._read_to = int(count) if count.strip().isdecimal() else 0
         add_rows(self.samples, rows.splitlines())
@@ -158,7 +161,7 @@ class _Look:
     def show(self, *, whole: bool = False) -> None:
         """Show the session, with what it used in its last hour, or in its ``whole`` time."""
         record, shown = self.session.record, self.used(None if whole else SHOWN_TIME)
-        self._stage.view.show(
+        self._context.view.show(
             events.Status(
                 self._entry.seen,
                 _as_typed(record.flags),
@@ -180,7 +183,7 @@ class _Look:
     def why_nothing(self) -> str:
         """Return why there are no samples."""
         state = self._entry.seen.state
-        if state == "waiting":
+        if state == "pending":
             return "Its job has not begun."
         if state in ("starting", "running"):
             return "Its job has written none yet; the first comes some seconds after it has begun."
@@ -188,14 +191,14 @@ class _Look:
 
     def go_on(self) -> None:
         """Show the session again and again, until its end or an interrupt."""
-        following = Following(self._stage, self.session, [(self._file, self._read_to + 1)])
+        following = SessionFollower(self._context, self.session, [(self._file, self._read_to + 1)])
         shown_at, is_new = time.monotonic(), False
         for item in _with_advice(following, f"status --watch {self.session.id}"):
-            if isinstance(item, Line):
+            if isinstance(item, FileLine):
                 add_rows(self.samples, [item.text])
                 is_new = True
-            told = self._learn(item)
-            if told or (is_new and time.monotonic() - shown_at >= EVERY):
+            has_changed = self._learn(item)
+            if has_changed or (is_new and time.monotonic() - shown_at >= EVERY):
                 self.show()
                 shown_at, is_new = time.monotonic(), False
         if following.ended and is_new:
@@ -205,7 +208,7 @@ class _Look:
         """Take what the job or the scheduler says, and tell whether that is news."""
         before, record = self._entry.seen, self._entry.record
         if isinstance(item, StatusChanged):
-            self._told = item
+            self._status = item
         elif isinstance(item, FileAppeared) and item.name == "started":  # it may be another run
             record = dataclasses.replace(record, started=item.data, endpoint=None, exited=None)
         elif isinstance(item, FileAppeared) and item.name == "endpoint":
@@ -214,12 +217,12 @@ class _Look:
             record = dataclasses.replace(record, exited=item.data)
         else:
             return False
-        if self._told is None or record.queue is None:
+        if self._status is None or record.queue is None:
             self._entry = dataclasses.replace(self._entry, record=record)
             return False
-        status = self._told.status
-        told = {record.queue: {status.job.id: status} if status else {}}
-        self._entry = join(Reading((record,)), told, self._stage.clock()).entries[0]
+        status = self._status.status
+        statuses = {record.queue: {status.job.id: status} if status else {}}
+        self._entry = build_index(Listing((record,)), statuses, self._context.clock()).entries[0]
         return self._entry.seen != before
 
 
@@ -234,13 +237,13 @@ def _as_typed(flags: dict[str, str | None]) -> str:
     return shlex.join(f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items()))
 
 
-def _with_advice(following: Following, command: str) -> Iterable[object]:
+def _with_advice(following: SessionFollower, command: str) -> Iterable[object]:
     """Pass on what comes; a connection that is lost for good ends with the command to go on with."""
     try:
         yield from following.items()
     except ConnectionLost as error:
-        mend = f"the session is not touched by that; go on with: launch-notebook {command}"
-        raise ConnectionLost(error.what, why=error.why, mend=mend) from None
+        hint = f"the session is not touched by that; go on with: launch-notebook {command}"
+        raise ConnectionLost(error.what, why=error.why, hint=hint) from None
 
 
 # --- files here ---
@@ -249,9 +252,9 @@ def _with_advice(following: Following, command: str) -> Iterable[object]:
 def _check_new(path: Path, *, force: bool) -> None:
     """See that a file can be written. Raises ``UsageError``."""
     if path.is_dir() or (path.exists() and not force):
-        raise UsageError(f"{path} is there already.", mend="another name, or --force to replace it")
+        raise UsageError(f"{path} is there already.", hint="choose another name, or replace it with --force")
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"There is no folder {path.absolute().parent}.", mend=f"make it: mkdir -p {path.parent}")
+        raise UsageError(f"There is no folder {path.absolute().parent}.", hint=f"make it: mkdir -p {path.parent}")
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
@@ -269,27 +272,27 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
         raise UsageError(f"{path} could not be written.", why=error.strerror or str(error)) from None
 
 
-def _plot(look: _Look, path: Path) -> None:
+def _plot(inspection: _Inspection, path: Path) -> None:
     from notebook_launcher.usage import plot as plotting
 
-    record = look.session.record
+    record = inspection.session.record
     what = f"{record.environment or record.program}, {_as_typed(record.flags)}"
-    title = f"Session {record.id}{look.where}\n{what if len(what) <= 100 else what[:99] + '…'}"
-    shown = look.used(values=plotting.VALUES)
+    title = f"Session {record.id}{inspection.where}\n{what if len(what) <= 100 else what[:99] + '…'}"
+    shown = inspection.used(values=plotting.VALUES)
     _write(path, lambda new: plotting.draw(shown, title, new, path.suffix.lower()))
 
 
 # --- what its job printed ---
 
 
-def _log_files(stage: Stage, session: Session, node: str | None) -> list[str]:
+def _log_files(context: Context, session: Session, node: str | None) -> list[str]:
     """Return where the job prints to, its output first; none where the name cannot be told yet."""
     record = session.record
     if session.job is None:
         return [record.log]
     flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or session.id}
-    found = stage.scheduler.log_files(flags, session.job, user=stage.site.user, node=node)
-    return [stage.site.expand(path) for path in reversed(found)]
+    found = context.scheduler.log_files(flags, session.job, user=context.site.user, node=node)
+    return [context.site.expand(path) for path in reversed(found)]
 
 
 class _ShownLines:
@@ -300,36 +303,38 @@ class _ShownLines:
         self._last = ""
         self.count = 0
 
-    def show(self, line: Line) -> None:
+    def show(self, line: FileLine) -> None:
         """Show a line, unless it is only noise."""
         self.count += 1
         if self.noise and re.search(self.noise, line.text):
             return
         if self._several and line.path != self._last:
             self._last = line.path
-            self._view.show(events.Logged(f"==> {line.path} <=="))
-        self._view.show(events.Logged(line.text))
+            self._view.show(events.LogLine(f"==> {line.path} <=="))
+        self._view.show(events.LogLine(line.text))
 
 
-def _follow(stage: Stage, session: Session, entry: Entry, paths: Sequence[str], first: int, shown: _ShownLines) -> None:
+def _follow(
+    context: Context, session: Session, entry: Entry, paths: Sequence[str], first: int, shown: _ShownLines
+) -> None:
     job = session.job
-    if entry.seen.state == "waiting":
-        why = f" ({entry.seen.about})" if entry.seen.about else ""
-        stage.view.show(events.Noted(f"Job {job} has not begun{why}: its log is shown as it comes. Ctrl-C ends that."))
-    following = Following(stage, session, [(path, first) for path in paths], shown.noise)
-    is_said = entry.seen.state == "waiting"
+    if entry.seen.state == "pending":
+        why = f" ({entry.seen.detail})" if entry.seen.detail else ""
+        context.view.show(events.Note(f"Job {job} has not begun{why}: its log is shown as it comes. Ctrl-C ends that."))
+    following = SessionFollower(context, session, [(path, first) for path in paths], shown.noise)
+    is_noted = entry.seen.state == "pending"
     for item in _with_advice(following, f"logs -f {session.id}"):
-        if isinstance(item, Line):
+        if isinstance(item, FileLine):
             shown.show(item)
-        elif item is None and not shown.count and not is_said:
-            is_said = True
-            stage.view.show(events.Noted("Nothing was printed yet; it is shown as it comes. Ctrl-C ends that."))
+        elif item is None and not shown.count and not is_noted:
+            is_noted = True
+            context.view.show(events.Note("Nothing was printed yet; it is shown as it comes. Ctrl-C ends that."))
     if following.ended:
-        stage.view.show(events.Noted(f"The session has ended: job {job} is over."))
+        context.view.show(events.Note(f"The session has ended: job {job} is over."))
 
 
 def _why_no_log(entry: Entry, paths: Sequence[str]) -> str:
-    if entry.seen.state == "waiting":
+    if entry.seen.state == "pending":
         return f"Job {entry.session.job} has not begun, so there is no log yet."
     where = " and ".join(paths) if paths else entry.session.record.log
     return f"Nothing was printed to {where}."

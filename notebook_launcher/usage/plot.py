@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.events.launch import Series
+from notebook_launcher.core.events import Series
 from notebook_launcher.usage.series import SINGLE_GPUS, Used
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS = (".png", ".svg", ".pdf")
+NO_MATPLOTLIB = "Plots need matplotlib, which is not installed here."
 VALUES = 1500  # of each line: as many as can be told apart in print
 _INCHES_WIDE, _INCHES_EACH, _INCHES_AROUND = 9.0, 1.55, 1.1
 _DOTS = 150  # an inch, of a PNG
@@ -23,18 +24,23 @@ _DOTS = 150  # an inch, of a PNG
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 
+def has_matplotlib() -> bool:
+    """Whether plots can be drawn here."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def check_plot(path: Path) -> None:
     """See that a plot can be drawn into a file of that name. Raises ``UsageError``."""
     if path.suffix.lower() not in FORMATS:
         raise UsageError(
-            f"“{path.name}” is no name for a plot.",
-            why=f"Its end tells the format: {', '.join(FORMATS)}.",
-            mend="for example: --plot usage.png",
+            f"“{path.name}” is not a name for a plot.",
+            why=f"Its ending says the format: {', '.join(FORMATS)}.",
+            hint="for example: --plot usage.png",
         )
-    if importlib.util.find_spec("matplotlib") is None:
+    if not has_matplotlib():
         raise UsageError(
-            "A plot needs matplotlib, which is not installed here.",
-            mend=f"{sys.executable} -m pip install 'matplotlib>=3.7', or --csv FILE to draw it elsewhere",
+            NO_MATPLOTLIB,
+            hint=f"{sys.executable} -m pip install 'matplotlib>=3.7', or --csv FILE to draw it elsewhere",
         )
 
 
@@ -77,12 +83,21 @@ def _panel(axes: Axes, name: str, series: list[Series], used: Used) -> None:
         axes.plot(minutes, numbers, color=colour, linewidth=1.2, marker=marker, label=one.label)
         if len(series) == 1:
             axes.fill_between(minutes, numbers, color=colour, alpha=0.15, linewidth=0)
-    most = max((one.most for one in series if one.most is not None), default=None)
+    most = max((one.capacity for one in series if one.capacity is not None), default=None)
     if most is not None and name != "GPU use (%)":
         axes.axhline(most, color="0.4", linewidth=0.9, linestyle=(0, (4, 3)))
         what = "in all" if "GPU" in name else "asked for"
-        axes.annotate(f"{most:g} {what}", (1.0, most), xycoords=("axes fraction", "data"), xytext=(-3, 2),
-                      textcoords="offset points", ha="right", va="bottom", fontsize=8, color="0.3")  # fmt: skip
+        axes.annotate(
+            f"{most:g} {what}",
+            (1.0, most),
+            xycoords=("axes fraction", "data"),
+            xytext=(-3, 2),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            fontsize=8,
+            color="0.3",
+        )
     peak = max((one.peak for one in series if one.peak is not None), default=0.0)
     top = max(1.2 * most if most and name != "GPU use (%)" else 0.0, 1.08 * peak) or 1.0
     axes.set_ylim(-0.03 * top, top)  # a line along zero is seen as well

@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from notebook_launcher.core.quantities import duration, plural
 from notebook_launcher.core.request import GPU_FLAGS, Request, parse_gres
 from notebook_launcher.core.safe_regex import TooSlow, search
 from notebook_launcher.core.text import printable
-from notebook_launcher.diagnosis.requirements import asked, most_nodes
+from notebook_launcher.diagnosis.requirements import amount_requested, most_nodes
 from notebook_launcher.profiles.models import Budget, Price, Rates
-from notebook_launcher.usage.totals import span
 
-_MOST_LINES = 2000  # of a budget command's output; what is longer is no table of accounts
+_MOST_LINES = 2000  # of a budget command's output; what is longer is not a table of accounts
 
 
 @dataclass(frozen=True)
@@ -73,24 +73,24 @@ def estimate(price: Price, request: Request, meant: str | None = None) -> Estima
     Of several partitions the dearest counts. ``meant``: the type of GPU by the profile, where the request names none.
     """
     walltime = request.walltime
-    if walltime is None:
+    if walltime.is_unlimited:
         return None
     share = replace(share_of(request), meant=meant)
-    seconds, told = walltime.total_seconds(), _in_each_partition(price, share)
-    known = [(_sum(price, parts), parts) for parts in told if parts is not None]
-    if len(known) < len(told):
+    seconds, in_each = walltime.total_seconds(), _in_each_partition(price, share)
+    known = [(_sum(price, parts), parts) for parts in in_each if parts is not None]
+    if len(known) < len(in_each):
         return None
     hourly, parts = max(known, key=lambda pair: pair[0] or 0.0)
-    return Estimate(seconds / 3600 * (hourly or 0.0), f"{span(seconds)} × {_in_words(price, parts)}")
+    return Estimate(seconds / 3600 * (hourly or 0.0), f"{duration(seconds)} × {_in_words(price, parts)}")
 
 
 def missing(price: Price, request: Request, meant: str | None = None) -> str:
-    """Return why there is no estimate, for a user, with what would mend it; "" where there is one."""
-    if request.walltime is None:
+    """Return why there is no estimate, for a user, with a hint; "" where there is one."""
+    if request.walltime.is_unlimited:
         return "it has no time limit"
     share = replace(share_of(request), meant=meant)
     if price.partitions and not share.partitions:
-        return "its partition is left to the scheduler (-p NAME says it)"
+        return "its partition is left to the scheduler (name it with -p)"
     for rates in _rates(price, share):
         if share.gpus and _of_a_gpu(rates, share) is None:
             if kind := _kind(rates, share):
@@ -100,7 +100,7 @@ def missing(price: Price, request: Request, meant: str | None = None) -> str:
             return f"it depends on the type of GPU: {named} (--gpus {(*kinds, last)[0]}:{share.gpus})"
         if share.cores is None and rates.core_hour:
             return "how many cores it gets is left to the scheduler" + (
-                "" if "exclusive" in request.flags else " (-c N says it)"
+                "" if "exclusive" in request.flags else " (set it with -c)"
             )
     return ""
 
@@ -108,14 +108,14 @@ def missing(price: Price, request: Request, meant: str | None = None) -> str:
 def share_of(request: Request) -> Share:
     """Return what a request asks for, as far as its flags tell."""
     flags = request.flags
-    gpus = int(asked(request, "gres/gpu") or 0)
-    nodes = most_nodes(request) or int(asked(request, "node") or 1)
+    gpus = int(amount_requested(request, "gres/gpu") or 0)
+    nodes = most_nodes(request) or int(amount_requested(request, "node") or 1)
     partitions = tuple(filter(None, (name.strip() for name in (flags.get("partition") or "").split(","))))
     cores, feature = _cores(request, gpus), flags.get("constraint")
-    return Share(gpus, cores, nodes, type_asked(flags), feature=feature, partitions=partitions)
+    return Share(gpus, cores, nodes, type_requested(flags), feature=feature, partitions=partitions)
 
 
-def type_asked(flags: Mapping[str, str | None]) -> str | None:
+def type_requested(flags: Mapping[str, str | None]) -> str | None:
     """Return the type of GPU that was asked for by name: ``a100`` of ``--gpus a100:2`` or ``--gres=gpu:a100:2``.
 
     ``None`` without one, and for several.
@@ -141,9 +141,9 @@ def _cores(request: Request, gpus: int) -> int | None:
         return None
     if per_gpu := re.fullmatch(r"\d{1,6}", flags.get("cpus-per-gpu") or "", re.A):
         return max(1, gpus * int(per_gpu[0]))
-    told = {"ntasks", "cpus-per-task", "ntasks-per-node"} & flags.keys()
-    cores = asked(request, "cpu")
-    return int(cores) if cores is not None and (told or not gpus) else None
+    sets_tasks = {"ntasks", "cpus-per-task", "ntasks-per-node"} & flags.keys()
+    cores = amount_requested(request, "cpu")
+    return int(cores) if cores is not None and (sets_tasks or not gpus) else None
 
 
 def _in_each_partition(price: Price, share: Share) -> list[list[_Part] | None]:
@@ -168,12 +168,15 @@ def _parts(rates: Rates, share: Share) -> list[_Part] | None:
     of_a_gpu = _of_a_gpu(rates, share) if share.gpus else 0.0
     if of_a_gpu is None:
         return None
-    gpu = _kind(rates, share) or _plural("GPU", share.gpus)
+    gpu = _kind(rates, share) or plural("GPU", share.gpus)
     least = rates.least_cores * (share.nodes or 1)
     cores = None if share.cores is None else max(share.cores, least)
-    core = "cores, the least there" if cores != share.cores else _plural("core", cores or 0)
-    counts = ((share.gpus, of_a_gpu, gpu), (cores, rates.core_hour, core),
-              (share.nodes, rates.node_hour, _plural("node", share.nodes or 0)))  # fmt: skip
+    core = "cores, the least there" if cores != share.cores else plural("core", cores or 0)
+    counts = (
+        (share.gpus, of_a_gpu, gpu),
+        (cores, rates.core_hour, core),
+        (share.nodes, rates.node_hour, plural("node", share.nodes or 0)),
+    )
     if any(count is None and each for count, each, _ in counts):
         return None
     return [_Part(count * each, f"{count} {name}") for count, each, name in counts if count and each]
@@ -218,10 +221,6 @@ def _in_words(price: Price, parts: list[_Part]) -> str:
         return max(parts, key=lambda part: part.hourly).name
     names = [part.name for part in parts]
     return f"({' + '.join(names)})" if len(names) > 1 else "".join(names) or "what costs nothing"
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
 
 
 # --- what is left --------------------------------------------------------------------------------------------------

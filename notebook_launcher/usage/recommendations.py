@@ -8,14 +8,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
-from notebook_launcher.core.events import launch as events
-from notebook_launcher.core.request import MEMORY_FLAGS, Request, format_walltime, parse_gres
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import duration, gigabytes
+from notebook_launcher.core.request import MEMORY_FLAGS, Request, parse_gres
 from notebook_launcher.core.sbatch_options import as_typed
-from notebook_launcher.diagnosis.requirements import as_flag
-from notebook_launcher.schedulers.base import Accounted, State
-from notebook_launcher.usage.totals import Use, gigabytes, span
+from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.schedulers.base import AccountingRecord, State
+from notebook_launcher.usage.totals import Use
 
 SHORT = 300  # seconds; a shorter session says nothing about the next one
 WORTH = 3600  # seconds that a shorter walltime must save to be worth a word
@@ -41,12 +41,12 @@ class _Fewer:
 
 @dataclass(frozen=True)
 class _Job:
-    """What a session asked for and used. ``told``: by the accounting."""
+    """What a session asked for and used. ``accounted``: by the accounting."""
 
     bill: events.Bill
     use: Use
     flags: Flags
-    told: Accounted | None
+    accounted: AccountingRecord | None
 
     @property
     def memory_word(self) -> str:
@@ -56,7 +56,9 @@ class _Job:
     @property
     def memory_needed(self) -> float | None:
         """A third more than the peak, in MiB; ``None`` where nobody knows it, or what it would have become."""
-        if not self.bill.memory_peak or (self.told and self.told.state in (State.OUT_OF_MEMORY, State.FAILED)):
+        if not self.bill.memory_peak or (
+            self.accounted and self.accounted.state in (State.OUT_OF_MEMORY, State.FAILED)
+        ):
             return None
         return 1.3 * self.bill.memory_peak
 
@@ -66,20 +68,22 @@ class _Job:
         return bool({"cpus-per-task", "ntasks"} & self.flags.keys()) and not _BY_GPU & self.flags.keys()
 
     @property
-    def cores_asked(self) -> int:
+    def cores_requested(self) -> int:
         return (_number(self.flags.get("ntasks")) or 1) * (_number(self.flags.get("cpus-per-task")) or 1)
 
 
-def next_time(bill: events.Bill, use: Use, flags: Flags, told: Accounted | None) -> tuple[tuple[str, str], ...]:
+def next_time(
+    bill: events.Bill, use: Use, flags: Flags, accounted: AccountingRecord | None
+) -> tuple[tuple[str, str], ...]:
     """Return flags as they are typed, each with why; in the words of ``flags``, with which the session was queued.
 
     They fit together: memory that is asked for by core or GPU is that of the cores and GPUs that are advised.
     """
-    if not bill.wall or bill.wall < SHORT:
+    if not bill.run_time or bill.run_time < SHORT:
         return ()
-    found = [_walltime(bill, told)]
-    if (told.nodes if told else None) in (None, 1) and flags.get("nodes") in (None, "1"):
-        job = _Job(bill, use, flags, told)
+    found = [_walltime(bill, accounted)]
+    if (accounted.nodes if accounted else None) in (None, 1) and flags.get("nodes") in (None, "1"):
+        job = _Job(bill, use, flags, accounted)
         cores, gpus = _cores(job), _gpus(job)
         found += [
             (cores.typed, cores.why) if cores else None,
@@ -89,21 +93,21 @@ def next_time(bill: events.Bill, use: Use, flags: Flags, told: Accounted | None)
     return tuple(advice for advice in found if advice)
 
 
-def _walltime(bill: events.Bill, told: Accounted | None) -> tuple[str, str] | None:
-    used, asked = bill.wall, bill.walltime
-    if not used or not asked:
+def _walltime(bill: events.Bill, accounted: AccountingRecord | None) -> tuple[str, str] | None:
+    used, requested = bill.run_time, bill.walltime
+    if not used or not requested:
         return None
-    if (told and told.state is State.TIMEOUT) or used >= asked - 60:
+    if (accounted and accounted.state is State.TIMEOUT) or used >= requested - 60:
         return (
-            f"-t {as_flag(timedelta(seconds=_rounded(max(asked, used))))}",
-            f"it ran into its limit of {_in_words(asked)}",
+            f"-t {Walltime(seconds=_rounded(max(requested, used))).as_typed()}",
+            f"it ran into its limit of {_walltime_in_words(requested)}",
         )
-    if told and told.state not in (State.COMPLETED, State.CANCELLED, State.UNKNOWN):
+    if accounted and accounted.state not in (State.COMPLETED, State.CANCELLED, State.UNKNOWN):
         return None  # it was cut short
     shorter = _rounded(used)
-    if asked - shorter < WORTH or shorter > asked / 2:
+    if requested - shorter < WORTH or shorter > requested / 2:
         return None
-    return f"-t {as_flag(timedelta(seconds=shorter))}", f"it took {span(used)} of {_in_words(asked)}"
+    return f"-t {Walltime(seconds=shorter).as_typed()}", f"it took {duration(used)} of {_walltime_in_words(requested)}"
 
 
 def _rounded(seconds: int) -> int:
@@ -127,7 +131,7 @@ def _memory(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, 
     is_little = bool(cores or gpus) and (comes or 0.0) < needed
     if not is_much and not is_little:
         return None
-    of = f" of {gigabytes(bill.memory_asked)}" if bill.memory_asked else ""
+    of = f" of {gigabytes(bill.memory_requested)}" if bill.memory_requested else ""
     why = f"{gigabytes(bill.memory_peak or 0.0)}{of} GiB were used at most"
     if not job.memory_word:
         why += f", and a site may give less with fewer {'cores' if cores else 'GPUs'}"
@@ -136,15 +140,15 @@ def _memory(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, 
 
 def _memory_of_fewer(job: _Job, cores: _Fewer | None, gpus: _Fewer | None) -> tuple[str, int, float | None]:
     """Return the flag for memory, for how many of its units, and the MiB that come of it if it stays as it is."""
-    bill, word, asked = job.bill, job.memory_word, job.bill.memory_asked
+    bill, word, requested = job.bill, job.memory_word, job.bill.memory_requested
     if word == "mem":
-        return word, 1, asked
+        return word, 1, requested
     if word == "mem-per-cpu" and bill.cores:
-        count = cores.count if cores else min(job.cores_asked, bill.cores)
-        return word, count, asked / bill.cores * count if asked else None
+        count = cores.count if cores else min(job.cores_requested, bill.cores)
+        return word, count, requested / bill.cores * count if requested else None
     if word == "mem-per-gpu" and bill.gpus and not (gpus and gpus.count == 0):
         count = gpus.count if gpus else min(Request(job.flags).gpus, bill.gpus)
-        return word, count, asked / bill.gpus * count if asked else None
+        return word, count, requested / bill.gpus * count if requested else None
     return "mem", 1 if (cores and not word) or (gpus and word != "mem-per-cpu") else 0, None
 
 
@@ -159,8 +163,8 @@ def _cores(job: _Job) -> _Fewer | None:
     Never so few that the memory that is asked for by core would be too little.
     """
     bill, use, flags = job.bill, job.use, job.flags
-    asked = {word: _number(flags[word]) for word in ("cpus-per-task", "ntasks") if word in flags}
-    several = {word: count for word, count in asked.items() if count is None or count > 1}
+    requested = {word: _number(flags[word]) for word in ("cpus-per-task", "ntasks") if word in flags}
+    several = {word: count for word, count in requested.items() if count is None or count > 1}
     if not bill.cores or use.cores_peak is None or not _well_sampled(bill, use.count, use.seconds) or len(several) != 1:
         return None
     word, count = next(iter(several.items()))
@@ -170,12 +174,12 @@ def _cores(job: _Job) -> _Fewer | None:
         return None
     fewer = max(1, math.ceil(1.2 * use.cores_peak))
     if job.memory_word in ("", "mem-per-cpu"):
-        if not job.memory_needed or not bill.memory_asked:
+        if not job.memory_needed or not bill.memory_requested:
             return None
-        if not job.memory_word and 1024 * _size(job.memory_needed) > bill.memory_asked:
+        if not job.memory_word and 1024 * _size(job.memory_needed) > bill.memory_requested:
             return None
         if job.memory_word:
-            fewer = max(fewer, math.ceil(job.memory_needed / (bill.memory_asked / bill.cores)))
+            fewer = max(fewer, math.ceil(job.memory_needed / (bill.memory_requested / bill.cores)))
     if 2 * fewer > bill.cores:
         return None
     why = f"never more than {use.cores_peak:.1f} of {bill.cores} cores were busy"
@@ -185,19 +189,19 @@ def _cores(job: _Job) -> _Fewer | None:
 def _gpus(job: _Job) -> _Fewer | None:
     """Advise fewer GPUs where some never did anything, or none."""
     bill, use, flags = job.bill, job.use, job.flags
-    long_enough = (bill.wall or 0) >= GPU_SHORT and _well_sampled(bill, use.count, use.gpu_seconds)
+    long_enough = (bill.run_time or 0) >= GPU_SHORT and _well_sampled(bill, use.count, use.gpu_seconds)
     if not bill.gpus or not use.idle_gpus or not long_enough:
         return None
     if use.idle_gpus == use.gpus >= bill.gpus:
-        left, words = 0, _with_gpus(flags, 0) or "--gpus 0"
+        left, typed = 0, _with_gpus(flags, 0) or "--gpus 0"
         perhaps = "; another partition may be needed for that" if "partition" in flags else ""
-        why = f"no GPU did anything in {span(bill.wall or 0)}{perhaps}"
+        why = f"no GPU did anything in {duration(bill.run_time or 0)}{perhaps}"
     else:
-        left, words = bill.gpus - use.idle_gpus, _with_gpus(flags, bill.gpus - use.idle_gpus) or ""
+        left, typed = bill.gpus - use.idle_gpus, _with_gpus(flags, bill.gpus - use.idle_gpus) or ""
         why = f"{use.idle_gpus} of {bill.gpus} GPUs never did anything"
         if use.gpus != bill.gpus:
             return None
-    return _Fewer(left, words, why) if words and _do_without(job, left) else None
+    return _Fewer(left, typed, why) if typed and _do_without(job, left) else None
 
 
 def _do_without(job: _Job, left: int) -> bool:
@@ -208,7 +212,7 @@ def _do_without(job: _Job, left: int) -> bool:
         if job.use.cores_peak is None or cores < job.use.cores_peak:
             return False
         if job.memory_word == "mem-per-cpu":
-            one = bill.memory_asked / bill.cores if bill.memory_asked and bill.cores else 0.0
+            one = bill.memory_requested / bill.cores if bill.memory_requested and bill.cores else 0.0
             return needed is not None and one * cores >= needed
     return job.memory_word in ("mem", "mem-per-cpu") or needed is not None
 
@@ -226,12 +230,12 @@ def _with_gpus(flags: Flags, count: int) -> str | None:
 
 
 def _well_sampled(bill: events.Bill, count: int, seconds: float) -> bool:
-    return count >= SAMPLES and seconds >= ENOUGH * (bill.wall or 0)
+    return count >= SAMPLES and seconds >= ENOUGH * (bill.run_time or 0)
 
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() else None
 
 
-def _in_words(seconds: int) -> str:
-    return format_walltime(timedelta(seconds=seconds))
+def _walltime_in_words(seconds: int) -> str:
+    return Walltime(seconds=seconds).in_words()

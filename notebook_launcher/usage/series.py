@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from notebook_launcher.core.events.launch import Series
+from notebook_launcher.core.events import Series
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.usage_samples import GpuSample, Sample, read_samples
-from notebook_launcher.diagnosis.requirements import asked
+from notebook_launcher.diagnosis.requirements import amount_requested
 from notebook_launcher.usage.totals import last_run, time_of_each
 
 VALUES = 240  # that a series has at most: a wide terminal shows fewer
@@ -133,12 +133,12 @@ def _cores(flags: Mapping[str, str | None]) -> float | None:
     """Return how many cores were asked for; ``None`` where that was left to the site, or is of several nodes."""
     if flags.keys() & {"nodes", "exclusive"} or not flags.keys() & {"ntasks", "cpus-per-task", "ntasks-per-node"}:
         return None
-    return asked(_request(flags), "cpu")
+    return amount_requested(_request(flags), "cpu")
 
 
 def _memory(flags: Mapping[str, str | None]) -> float | None:
     # 0 is Slurm's word for all that the node has
-    return None if "nodes" in flags else _gib(asked(_request(flags), "mem") or None)
+    return None if "nodes" in flags else _gib(amount_requested(_request(flags), "mem") or None)
 
 
 def _request(flags: Mapping[str, str | None]) -> Request:
@@ -150,8 +150,8 @@ def _gib(mebibytes: float | None) -> float | None:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return sum(told) / len(told) if told else None
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 # --- over time ---
@@ -172,19 +172,21 @@ class _Line:
 
     def series(self, label: str, unit: str, most: float | None, get: _Getter) -> Series | None:
         """Return one quantity; ``None`` where nothing was ever told of it."""
-        told = [get(sample) for sample in self._samples]
-        weighed = [(value, weight) for value, weight in zip(told, self._weights, strict=True) if value is not None]
+        readings = [get(sample) for sample in self._samples]
+        weighed = [(value, weight) for value, weight in zip(readings, self._weights, strict=True) if value is not None]
         if not weighed:
             return None
         numbers, seconds = [value for value, _ in weighed], sum(weight for _, weight in weighed)
         mean = sum(value * weight for value, weight in weighed) / seconds if seconds > 0.01 else _mean(numbers)
-        values = tuple(_rounded(value) for value in self._spread(told))
-        return Series(label, unit, values, _rounded(most), _rounded(mean), _rounded(max(numbers)), _rounded(told[-1]))
+        values = tuple(_rounded(value) for value in self._spread(readings))
+        return Series(
+            label, unit, values, _rounded(most), _rounded(mean), _rounded(max(numbers)), _rounded(readings[-1])
+        )
 
-    def _spread(self, told: Sequence[float | None]) -> list[float | None]:
+    def _spread(self, readings: Sequence[float | None]) -> list[float | None]:
         """Return the mean of each piece of time; a piece without a sample has that of the next, but for gaps."""
         sums, counts = [0.0] * self._count, [0] * self._count
-        for place, value in zip(self._places, told, strict=True):
+        for place, value in zip(self._places, readings, strict=True):
             if value is not None:
                 sums[place] += value
                 counts[place] += 1

@@ -39,13 +39,13 @@ class Use:
 def add_up(samples: Sequence[Sample]) -> Use:
     """Return what samples add up to: each counts for the time since the one before it."""
     weights = time_of_each(samples)
-    told = [(sample, weight) for sample, weight in zip(samples, weights, strict=True)]
-    cpu = [sample.cpu_cores * weight for sample, weight in told if sample.cpu_cores is not None]
-    seen = [(gpu, weight) for sample, weight in told for gpu in sample.gpus]
-    busy = [(gpu.percent, weight) for gpu, weight in seen if gpu.percent is not None]
-    watts = [gpu.watts * weight for gpu, weight in seen if gpu.watts is not None]
-    most = max((gpu for gpu, _ in seen), key=lambda gpu: gpu.memory_mib or 0.0, default=None)
-    indices = {gpu.index for gpu, _ in seen}
+    weighted = [(sample, weight) for sample, weight in zip(samples, weights, strict=True)]
+    cpu = [sample.cpu_cores * weight for sample, weight in weighted if sample.cpu_cores is not None]
+    gpus = [(gpu, weight) for sample, weight in weighted for gpu in sample.gpus]
+    busy = [(gpu.percent, weight) for gpu, weight in gpus if gpu.percent is not None]
+    watts = [gpu.watts * weight for gpu, weight in gpus if gpu.watts is not None]
+    most = max((gpu for gpu, _ in gpus), key=lambda gpu: gpu.memory_mib or 0.0, default=None)
+    indices = {gpu.index for gpu, _ in gpus}
     return Use(
         count=len(samples),
         seconds=sum(weights),
@@ -53,8 +53,8 @@ def add_up(samples: Sequence[Sample]) -> Use:
         cores_peak=max((sample.cpu_cores for sample in samples if sample.cpu_cores is not None), default=None),
         memory_peak=max((sample.memory_mib for sample in samples if sample.memory_mib is not None), default=None),
         gpus=len(indices),
-        gpu_seconds=sum(weight for sample, weight in told if any(gpu.percent is not None for gpu in sample.gpus)),
-        idle_gpus=len(indices - {gpu.index for gpu, _ in seen if _works(gpu)}),
+        gpu_seconds=sum(weight for sample, weight in weighted if any(gpu.percent is not None for gpu in sample.gpus)),
+        idle_gpus=len(indices - {gpu.index for gpu, _ in gpus if _works(gpu)}),
         gpu_name=most.name if most else "",
         gpu_percent=_mean(busy),
         gpu_memory_peak=most.memory_mib if most else None,
@@ -91,24 +91,3 @@ def _works(gpu: GpuSample) -> bool:
 def _mean(weighted: Sequence[tuple[float, float]]) -> float | None:
     seconds = sum(weight for _, weight in weighted)
     return sum(value * weight for value, weight in weighted) / seconds if seconds else None
-
-
-# --- as people say it ----------------------------------------------------------------------------------------
-
-
-def span(seconds: float) -> str:
-    """Return a time that has passed: ``40 s``, ``20 min``, ``1 h 12 min``, ``3 days 4 h``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = round(whole / 60)
-    days, hours, rest = minutes // 1440, minutes // 60 % 24, minutes % 60
-    counts = [(days, "day" if days == 1 else "days"), (hours, "h"), (0 if days else rest, "min")]
-    return " ".join(f"{count} {unit}" for count, unit in counts if count)
-
-
-def gigabytes(mib: float) -> str:
-    """Return memory as a number of the ``G`` that Slurm's flags are in: ``0.4``, ``3.1``, ``55``."""
-    number = mib / 1024
-    text = f"{number:.2f}" if number < 0.1 else f"{number:.1f}" if number < 10 else f"{number:.0f}"
-    return text.removesuffix(".0")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from notebook_launcher.core.errors import LauncherError
-from tests.conftest import Session, fetch, wait_until
+from tests.conftest import Session, fetch
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Arrangement = Callable[[PracticeCluster], contextlib.AbstractContextManager[object]]

@@ -2,7 +2,7 @@
 
 ``test_situations.py`` plays them on the practice cluster. What was seen there becomes docs/situations.md with
 
-    python -m tests.situations --write
+    python -m tests.cluster_tests.situations --write
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ REFUSED = (
               ONE, (r"No space left on device", r"→ .*quota"), errors.HostCommandFailed, user="ivan",
               arranged=lambda cluster: cluster.full_home("ivan", inodes=True), alone=True),
     Situation(Part.REFUSED, "no Slurm controller", "`slurmctld` is stopped before the launch",
-              ONE, (r"takes its time", r"scheduler does not answer", r"→ .*again"), errors.SchedulerAway,
+              ONE, (r"slow to accept", r"scheduler does not answer", r"→ .*again"), errors.SchedulerAway,
               arranged=lambda cluster: cluster.no_slurmctld(), alone=True),
     Situation(Part.REFUSED, "no sbatch", "`mv /usr/bin/sbatch …` on the login node",
               ONE, (r"sbatch is not found", r"→ .*login node"), errors.SchedulerMissing,
@@ -305,7 +305,7 @@ ENDS = (
               ("-n", "1"), (r"another cluster",), errors.Revoked, alone=True,
               arranged=together(lambda cluster: cluster.federated(), lambda cluster: cluster.drained())),
     Situation(Part.ENDS, "gone without a word", "all its processes are killed, `MinJobAge=2`, and no accounting",
-              ON_NODE1, (r"left no word", r"→ .*sacct"), errors.JobLost, alone=True,
+              ON_NODE1, (r"nothing tells why", r"→ .*sacct"), errors.JobLost, alone=True,
               arranged=together(lambda cluster: cluster.no_accounting(),
                                 lambda cluster: cluster.configured(MinJobAge="2")),
               acts=(When(READY, killed_and_forgotten),)),
@@ -397,9 +397,9 @@ SOFTWARE = (
 INTERRUPTED = (
     Situation(Part.INTERRUPTED, "Ctrl-C while sbatch has not answered yet",
               "an `sbatch` that submits at once and answers after five seconds",
-              ONE, (r"just being queued; it is cancelled", r"Job \d+ is gone"), errors.Interrupted,
+              ONE, (r"being submitted; it will be cancelled", r"Job \d+ is gone"), errors.Interrupted,
               arranged=lambda cluster: cluster.slow_sbatch("bob", 5), user="bob",
-              acts=(When("takes its time", CTRL_C),)),
+              acts=(When("slow to accept", CTRL_C),)),
     Situation(Part.INTERRUPTED, "launcher killed while the job waits", "`kill -KILL`, then `launch-notebook stop`",
               (*ONE, "-b", "now+1hour"), (r"Job \d+ is gone",), None, killed=True,
               acts=(When("begin time", killed_and_stopped),), alone=True),

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
+from tests import paths
 from tests.cluster_tests.situation import Part, Situation
+from tests.paths import ROOT
 
-ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs" / "situations.md"
+DOCS = paths.DOCS / "situations.md"
 #: where a run of test_situations.py leaves what was seen, in pytest's cache
 RECORD = "situations"
 COLUMNS = ("situation", "provoked by", "what the user sees", "exit code", "left behind")
 # Between these two lines of the document stands what is written here.
-BEGIN, END = "<!-- tables: python -m tests.situations --write -->", "<!-- end of the tables -->"
+BEGIN, END = "<!-- tables: python -m tests.cluster_tests.situations --write -->", "<!-- end of the tables -->"
 # What is another one at each run, and what stands in its place.
 _CHANGING = (
     (r"\b([Jj]ob|JOB) \d+\b", r"\1 7"),
@@ -31,7 +31,7 @@ def recorded(names: Iterable[str]) -> dict[str, list[str]]:
     names = list(names)
     missing = [name for name in names if not (folder / name).exists()]
     if missing:
-        raise SystemExit(f"Not played yet: {', '.join(missing)}. First: pytest tests/test_situations.py")
+        raise SystemExit(f"Not played yet: {', '.join(missing)}. First: pytest tests/cluster_tests/test_situations.py")
     return {name: json.loads((folder / name).read_text()) for name in names}
 
 

@@ -6,7 +6,8 @@ import re
 import subprocess
 from collections.abc import Callable
 
-from tests.conftest import Session, assert_nothing_left, fetch, wait_until
+from tests.conftest import Session, assert_nothing_left, fetch
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
@@ -43,7 +44,7 @@ def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start
         assert "5 minutes left" not in terminal.printed
     ports.send("\n")
     assert ports.end() == 0
-    assert "goes on without this terminal" in ports.printed
+    assert "keeps running without this terminal" in ports.printed
     assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
     session.send("\n")
     assert session.end() == 0
@@ -59,7 +60,7 @@ def test_open_reconnect_and_two_launchers_on_one_session(cluster: PracticeCluste
     environment = {"TERM": "xterm-256color", "BROWSER": "/home/alice/bin/stand-in-browser"}
     opened = Session(cluster.argv("laptop", "alice", ["launch-notebook", "open"], env=environment))
     assert opened.end() == 0, opened.printed
-    assert "is held by another launch-notebook here" in opened.printed
+    assert "another launch-notebook here is attached to it" in opened.printed
     saw = cluster.run("laptop", "alice", ["sh", "-c", "cat ~/browser-saw; ls ~/.cache/notebook-launcher"]).stdout
     assert url in saw and "launch-notebook-" not in saw, "it has seen the address, and the page is gone"
 

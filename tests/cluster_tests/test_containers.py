@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conftest import PROFILE, Session, assert_nothing_left, people_processes, wait_until, write_profile
+from tests.conftest import PROFILE, Session, assert_nothing_left, people_processes, write_profile
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 pytestmark = pytest.mark.cluster

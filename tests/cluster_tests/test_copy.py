@@ -65,7 +65,7 @@ def test_ctrl_c_and_the_same_command_again(cluster: PracticeCluster, start: Call
     wait_for_part(cluster, destination, ".back.part-*", 50)
     session.send("\x03")
     assert session.end(10) == 130
-    assert "the same command goes on from there" in session.printed
+    assert "type the same command to continue from there" in session.printed
     again = start("copy", *words)
     assert again.end() == 0
     assert re.search(r"[\d.]+ MiB of it were there from an earlier attempt", " ".join(again.printed.split())), (

@@ -62,7 +62,7 @@ def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster,
     on_laptop(cluster, {"course.toml": COURSE, **notebooks})
     session = start("--course", "course/course.toml", columns=200)
     session.ready()
-    assert "Notebooks brought to ~/gpulab: beginner.ipynb, week2/lab3.ipynb." in session.printed
+    assert "Notebooks copied to ~/gpulab: beginner.ipynb, week2/lab3.ipynb." in session.printed
     assert "reservation lab1 is used" in session.printed
     job = cluster.run("login", "alice", ["scontrol", "show", "job", session.job_id]).stdout
     for word in ("Account=proj1", "Reservation=lab1", "NumTasks=3", "TimeLimit=00:20:00"):
@@ -79,7 +79,7 @@ def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster,
     cluster.run("login", "alice", ["sh", "-c", "echo mine >gpulab/beginner.ipynb"], check=True)
     again = start(columns=200)  # the course is meant from now on
     end(again)
-    assert "Course gpulab" in again.printed and "brought" not in again.printed
+    assert "Course gpulab" in again.printed and "Notebooks copied" not in again.printed
     assert (home / "gpulab" / "beginner.ipynb").read_text() == "mine\n"
 
     # another computer, where the course is new, and has changed meanwhile

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import pexpect
 import pytest
 
-from tests.conftest import Session, assert_nothing_left, people_processes, plain, wait_until, write_profile
+from tests.conftest import Session, assert_nothing_left, people_processes, plain, write_profile
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import COMPUTE_NODES
 
@@ -134,7 +135,7 @@ def test_each_planted_fault_is_found_and_named(
     assert sorted(told.faults) == sorted(faults), told.checks
     for name, said in faults.items():
         assert said in told.checks[name]["found"]
-        assert told.checks[name]["mend"]
+        assert told.checks[name]["hint"]
         assert name in told.error
     assert told.exit_code == 8
     if {"login node", "host key", "login"} & faults.keys():  # what builds on a fault is not told as one more
@@ -155,7 +156,7 @@ def test_a_full_home_and_a_clock_that_is_wrong(cluster: PracticeCluster) -> None
     [
         pytest.param(lambda c: c.no_container_command(*COMPUTE_NODES), [], "alice", "container command there",
                      "no apptainer or singularity on node", id="no container command on the nodes"),
-        pytest.param(lambda c: c.no_sshd(), ["--stream", "auto"], "erin", "stream", "No way to node",
+        pytest.param(lambda c: c.no_sshd(), ["--route", "auto"], "erin", "route", "No route to node",
                      id="no stream works"),
     ],
 )  # fmt: skip
@@ -166,7 +167,7 @@ def test_each_fault_of_a_compute_node_is_found_and_named(
         told = doctor(cluster, *NODE, *words, user=user)
         wait_until(lambda: not cluster.squeue(), 15, "no job is left")
     assert told.faults == [check], told.checks
-    assert said in told.checks[check]["found"] and told.checks[check]["mend"]
+    assert said in told.checks[check]["found"] and told.checks[check]["hint"]
     assert told.exit_code == 8
 
 
@@ -177,7 +178,7 @@ def test_nothing_is_found_where_nothing_is_wrong(cluster: PracticeCluster) -> No
     assert {check["result"] for check in told.checks.values()} == {"ok"}, told.checks
     assert told.exit_code == 0
     assert "gpu1" in told.checks["compute node"]["found"]
-    assert {"image", "JupyterLab", "stream", "JupyterLab there", "GPUs there"} <= told.checks.keys()
+    assert {"image", "JupyterLab", "route", "JupyterLab there", "GPUs there"} <= told.checks.keys()
     assert_nothing_left(cluster)
     look = "ls -A ~ ~/.notebook-launcher/sessions | grep check | grep -v ipynb_checkpoints"  # a JupyterLab's own
     left = cluster.run("login", "alice", ["sh", "-c", look]).stdout
@@ -241,7 +242,7 @@ def test_the_week_before_a_course(cluster: PracticeCluster) -> None:
         cluster.run("laptop", "alice", ["rm", "-rf", "/home/alice/.config/notebook-launcher/courses"])
         write_profile(cluster, "laptop", "alice")  # a course that was taken is the one that is meant
     assert told.faults == ["image for all"], told.checks
-    assert told.checks["image for all"]["mend"] == "chmod a+r /home/alice/lab/image.sif"
+    assert told.checks["image for all"]["hint"] == "chmod a+r /home/alice/lab/image.sif"
     assert told.results("course", "notebooks", "room") == ["ok"] * 3
     assert "does not last" in told.checks["reservation lab1"]["found"]
     assert told.checks.get("as understood", {}).get("result") == "ok"

@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.cluster_tests.jupyterlab_page import new_notebook, run_cell, type_into_cell
-from tests.conftest import Session, assert_nothing_left, wait_until
+from tests.conftest import Session, assert_nothing_left
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
 
@@ -173,7 +174,7 @@ def test_an_image_is_built_in_a_job_and_replaced_only_when_told(
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert "submitted" in [event["event"] for event in events]
     made = events[-1]
-    assert (made["event"], made["path"]) == ("image", "/home/alice/images/small.sif")
+    assert (made["event"], made["path"]) == ("image_ready", "/home/alice/images/small.sif")
     assert made["digest"] == "sha256:" + shell(cluster, "sha256sum <~/images/small.sif").split()[0]
     note = json.loads(shell(cluster, "cat ~/images/small.sif.json"))
     assert note["digest"] == made["digest"]

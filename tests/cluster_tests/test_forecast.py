@@ -9,17 +9,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from conftest import clear, launch, people_processes, wait_until
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs.evidence import gather
+from notebook_launcher.jobs.evidence import gather_evidence
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.cluster_info import Limit
 from notebook_launcher.schedulers.slurm.commands import Slurm
+from tests.conftest import clear, launch, people_processes
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 each_slurm = pytest.mark.each_slurm
@@ -82,7 +83,7 @@ def test_when_is_what_slurm_says_and_queues_nothing(cluster: PracticeCluster, cr
 
 @each_slurm
 def test_other_ways_to_ask_are_sorted_and_tell_what_starts_now(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
-    others = {event["flags"]: event for event in named(told(cluster, "login", "when", *T4), "variation")}
+    others = {event["flags"]: event for event in named(told(cluster, "login", "when", *T4), "alternative")}
     trial = others["-t 1:00:00 -p devcore --gpus 0"]
     assert (trial["seconds"], trial["partition"], trial["sooner"]) == (0, "devcore", True)
     assert others["--gpus a100:1"]["sooner"]
@@ -106,26 +107,26 @@ def test_when_costs_the_controller_little(cluster: PracticeCluster, crowd: dict[
     counted = re.search(r"alice\s+\(\s*\d+\) count:(\d+)", cluster.root("ctl", ["sdiag"]).stdout)
     assert counted
     # sbatch asks two things for each test; and five for partitions, nodes and limits
-    assert int(counted[1]) == 2 * (1 + len(named(events, "variation"))) + 5
+    assert int(counted[1]) == 2 * (1 + len(named(events, "alternative"))) + 5
 
 
 @each_slurm
 def test_queue_counts_what_is_free_and_what_waits(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
     [queue] = named(told(cluster, "laptop", "queue"), "queue")
     assert queue["gpus"] == [
-        {"type": "a100", "free": 0, "busy": 4, "out": 0}, {"type": "t4", "free": 0, "busy": 2, "out": 0}
+        {"type": "a100", "free": 0, "busy": 4, "unavailable": 0}, {"type": "t4", "free": 0, "busy": 2, "unavailable": 0}
     ]  # fmt: skip
     partitions = {partition["name"]: partition for partition in queue["partitions"]}
     assert partitions.keys() >= {"core", "node", "devcore", "gpu"}
-    assert partitions["devcore"]["cores"] == {"type": "cores", "free": 40, "busy": 0, "out": 0}
+    assert partitions["devcore"]["cores"] == {"type": "cores", "free": 40, "busy": 0, "unavailable": 0}
     assert partitions["gpu"]["gpus"] == queue["gpus"]
-    assert (queue["waiting"], queue["waiting_gpus"], queue["yours"], queue["hidden"]) == (5, 5, 1, False)
+    assert (queue["pending"], queue["pending_gpus"], queue["yours"], queue["hidden"]) == (5, 5, 1, False)
 
 
 @each_slurm
 def test_another_cluster_is_another_queue(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
     [queue] = named(told(cluster, "login", "queue", "-M", "snowy"), "queue")
-    assert queue["gpus"] == [{"type": "t4", "free": 1, "busy": 0, "out": 0}]
+    assert queue["gpus"] == [{"type": "t4", "free": 1, "busy": 0, "unavailable": 0}]
     [forecast] = named(told(cluster, "login", "when", "-M", "snowy", "--gpus", "1"), "forecast")
     assert (forecast["seconds"], forecast["nodes"]) == (0, "s1")
 
@@ -139,9 +140,9 @@ class Login(LocalHost):
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
-    ) -> Answer:
+    ) -> CommandResult:
         done = self._cluster.run("login", "alice", list(argv), timeout=timeout)
-        return Answer(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 @each_slurm
@@ -149,11 +150,11 @@ def test_evidence_of_a_job_that_waits(
     cluster: PracticeCluster, crowd: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = frozenset({"partitions", "limits", "ahead"})
-    monkeypatch.setattr(explain, "needs", lambda _: needed)
+    monkeypatch.setattr(explain, "evidence_needed", lambda _: needed)
     job = JobRef(crowd["alices"])
     status = JobStatus(job, State.PENDING, "Priority", partition="gpu", account="proj2", qos="short")
     request = Request({"partition": "gpu"})
-    evidence = gather(Login(cluster), Slurm.outlook, status, request, "alice")
+    evidence = gather_evidence(Login(cluster), Slurm.cluster_info, status, request, "alice")
     assert evidence.ahead == 3
     assert {partition.name for partition in evidence.partitions or ()} >= {"core", "node", "devcore", "gpu"}
     assert evidence.limits == (Limit("QOS short", "walltime", "job", "02:00:00"),)

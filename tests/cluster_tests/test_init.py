@@ -45,10 +45,10 @@ def test_a_cluster_is_read_looked_at_with_a_job_and_launched_on(cluster: Practic
     assert done.returncode == 0, done.stdout + done.stderr
     told = checks(done)
     assert {told[name] for name in ("scheduler", "partitions", "partition", "GPUs", "account", "modules")} == {"ok"}
-    assert (told["a job without GPUs"], told["a job with a GPU"], told["way to the node"]) == ("ok", "ok", "ok")
+    assert (told["a job without GPUs"], told["a job with a GPU"], told["route to the node"]) == ("ok", "ok", "ok")
     assert_nothing_left(cluster)
     text = written(cluster, "found")
-    assert 'stream = "node-ssh" # open to node' in text
+    assert 'route = "node-ssh" # open to node' in text
     assert 'command = "apptainer" # command -v on node' in text
 
     dry = cluster.run("laptop", "alice", ["launch-notebook", "--cluster", "found", "--gpus", "t4:1", "--dry-run"])
@@ -96,7 +96,7 @@ def test_it_logs_in_once_where_a_code_is_asked_for(cluster: PracticeCluster, sta
     assert session.end() == 0, session.printed
     assert session.printed.lower().count("assword") == 1
     text = written(cluster, "coded", "dave")
-    assert 'stream = "step"' in text, "the nodes ask for a code as well"
+    assert 'route = "step"' in text, "the nodes ask for a code as well"
     assert "not open: node-ssh" in text
     assert_nothing_left(cluster)
 

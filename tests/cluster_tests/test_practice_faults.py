@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from conftest import clear, wait_until
 
+from tests.conftest import clear
+from tests.doubles import wait_until
 from tests.practice_cluster import ClusterError, NotPossibleHereError, PracticeCluster
 from tests.practice_cluster.service_faults import MEMORY_CGROUPS
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pexpect
 import pytest
-from conftest import wait_until
 
+from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, ClusterError, PracticeCluster, one_time_code
 
 SSH = ("ssh", "-oBatchMode=yes", "-oConnectTimeout=5")

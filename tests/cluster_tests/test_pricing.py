@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conftest import PROFILE, Session, people_processes, wait_until, write_profile
+from tests.conftest import PROFILE, Session, people_processes, write_profile
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
@@ -55,7 +56,7 @@ def launched(session: Session) -> str:
 def test_the_price_is_told_before_the_job_is_queued(cluster: PracticeCluster, start: Start) -> None:
     write_accinfo(cluster, "#!/bin/sh\necho 'account used left'\nprintf '\\033[1m%s\\033[0m 8160 1,840\\n' \"$1\"\n")
     printed = launched(start("-t", "2:00:00", "-n", "2", "-A", "proj1", columns=200))
-    assert "It costs at most 2 h × 2 cores = 256 SBU (account proj1: 1 840 left)" in printed
+    assert "Estimated cost: at most 2 h × 2 cores = 256 SBU (account proj1: 1 840 left)" in printed
     assert "more than is left" not in printed
 
     printed = launched(start("-t", "1-0", "-n", "2", "-A", "proj1", columns=200))
@@ -69,9 +70,9 @@ def test_a_command_that_hangs_delays_the_launch_by_its_limit(cluster: PracticeCl
     began = time.monotonic()
     printed = launched(start("-t", "2:00:00", "-A", "proj1", columns=200))
     assert 4 < time.monotonic() - began < 15  # the launch itself, and the end of its job, take some
-    assert "It costs at most 2 h × 1 core = 128 SBU" in printed
-    assert "What is left of the account was not told within 5 s." in printed
-    assert re.search(r"sking what is left of the account", printed)
+    assert "Estimated cost: at most 2 h × 1 core = 128 SBU" in printed
+    assert "The account's balance was not reported within 5 s." in printed
+    assert re.search(r"uerying the account's balance", printed)
     wait_until(lambda: "accinfo" not in " ".join(people_processes(cluster, ("login",))), 10, "the command is ended")
 
 

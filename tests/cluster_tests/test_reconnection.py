@@ -15,7 +15,8 @@ from playwright.sync_api import Browser
 
 from tests.cluster_tests.jupyterlab_page import Tab, chromium
 from tests.cluster_tests.network_faults import LINK_DOWN, LOGIN_SSHD, MOVED, OTHER_LOGIN, QUICK, Fault, usable_again
-from tests.conftest import Session, assert_nothing_left, launch, wait_until
+from tests.conftest import Session, assert_nothing_left, launch
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 MIB = 1024 * 1024

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conftest import Session, assert_nothing_left, wait_until
+from tests.conftest import Session, assert_nothing_left
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
@@ -68,7 +69,7 @@ def test_a_run_with_parameters_from_the_laptop_to_its_results(
     run.expect(r"Notebook train.ipynb: 5 code cells, with SECONDS=3; data.txt, helper.py go")
     run.expect(r"Cell 4 of 5 · Train · 0:\d\d · ")
     run.expect(r"\d:\d\d left")
-    run.expect("came to its end: 5 code cells")
+    run.expect("finished: 5 code cells")
     run.expect(r"runs/train-[\w-]+/train.ipynb")
     run.expect("beside it: out/table.csv, usage.csv")
     assert run.end() == 0
@@ -125,13 +126,13 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     come_back.expect("Cell 4 of 5 · Train")
     partly = start_at(cluster, f"{other} results {name}")
     partly.expect("What it has made is here")
-    partly.expect("not at its end yet")
+    partly.expect("has not finished yet")
     assert partly.end() == 0
     assert "24 the data" in result(lab, "train.ipynb", where="other/runs")
     listed = start("list")
     listed.expect(r"train.ipynb, 3 of 5")
     assert listed.end() == 0
-    come_back.expect("came to its end")
+    come_back.expect("finished")
     assert come_back.end() == 0
     assert "saved 3" in result(lab, "train.ipynb", where="other/runs")
     assert_nothing_left(cluster)
@@ -167,7 +168,7 @@ def test_a_run_as_a_script_on_the_login_node_works_in_the_notebooks_folder(
 ) -> None:
     """Nothing is sent: relative data files are found, and what the notebook writes is where it would be by hand."""
     run = start("run", "lab/train.ipynb", "--to", "script", "--output", "other", *ENV, box="login")
-    run.expect("came to its end")
+    run.expect("finished")
     assert run.end() == 0
     assert "the data" in result(lab, "train.out", box="login", where="other")
     assert "import helper" in result(lab, "train.py", box="login", where="other")

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Session, assert_nothing_left, fetch, wait_until
+from tests.conftest import Session, assert_nothing_left, fetch
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.session_directories import ODDITIES, name_of, plant
 
@@ -89,7 +90,7 @@ def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
         assert "Traceback" not in again.printed
     assert (root / first.session_id / "token").exists()
     seen = listed(cluster, "laptop")[first.session_id]
-    assert (seen["state"], seen["about"], seen["seconds_left"]) == ("ended", "stopped", None)
+    assert (seen["state"], seen["detail"], seen["seconds_left"]) == ("ended", "stopped", None)
     assert not (root / first.session_id / "token").exists(), "a list removes what opens nothing any more"
     assert [event["event"] for event in told(cluster, "login", "stop", first.session_id[-4:])] == ["note"]
     assert_nothing_left(cluster)
@@ -125,8 +126,8 @@ def test_a_session_on_another_cluster_is_asked_for_there(cluster: PracticeCluste
         assert session.end() == 0
     seen = listed(cluster, "laptop")
     assert {one["session"]: (one["state"], one["cluster"]) for one in seen.values()} == {
-        here.session_id: ("waiting", None),
-        there.session_id: ("waiting", "snowy"),
+        here.session_id: ("pending", None),
+        there.session_id: ("pending", "snowy"),
     }
     ended = [event["session"] for event in told(cluster, "login", "stop", "--all") if event["event"] == "ended"]
     assert set(ended) == {here.session_id, there.session_id}
@@ -182,9 +183,9 @@ def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: 
     print(f"listed in {end['elapsed']:.2f} s by its own clock, {time.monotonic() - began:.2f} s with its start")
     counted = re.search(r"alice\s+\(\s*\d+\) count:(\d+)", cluster.root("ctl", ["sdiag"]).stdout)
     assert counted and int(counted[1]) == 2, "squeue asks two things, whatever it is about"
-    assert (end["live"], end["hidden"]) == (50, 200)
-    assert {one["state"] for one in sessions if one["event"] == "session"} == {"waiting"}
-    named = set(end["damaged"])
+    assert (end["active"], end["hidden"]) == (50, 200)
+    assert {one["state"] for one in sessions if one["event"] == "session"} == {"pending"}
+    named = set(end["unreadable"])
     assert {name_of(now, 3000), name_of(now, 3002)} < named and name_of(now, 3001) not in named
     assert len(named) >= len(ODDITIES)
 

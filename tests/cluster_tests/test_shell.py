@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conftest import Session, assert_nothing_left, wait_until
+from tests.conftest import Session, assert_nothing_left
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]

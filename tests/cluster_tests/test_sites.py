@@ -1,6 +1,7 @@
 """Sites that make it difficult, each one entered as a user would: a launch in a terminal, up to the address.
 
-What is difficult about whom is said in tests/cluster/layout.py; that it is so, in tests/test_sites_cluster.py.
+What is difficult about whom is said in tests/practice_cluster/layout.py; that it is so, in
+tests/cluster_tests/test_practice_sites.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import Session, assert_nothing_left, fetch, wait_until, write_profile
+from tests.conftest import Session, assert_nothing_left, fetch, write_profile
+from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
 
 Start = Callable[..., Session]
@@ -41,7 +43,7 @@ class Site(NamedTuple):
 
     user: str
     arguments: tuple[str, ...]
-    stream: str
+    route: str
     questions: int = 0
     engine: str = "paramiko"
     ssh_config: str = ""
@@ -56,9 +58,9 @@ SITES = {
     "key and code, paramiko": Site("heidi", (), "node-ssh", 1),
     "no forwarding and no ssh to nodes, paramiko": Site("erin", (), "step"),
     "no ssh to nodes": Site("grace", (), "step"),
-    "no ssh to nodes, a server in the job": Site("grace", ("--stream", "job-sshd"), "job-sshd"),
+    "no ssh to nodes, a server in the job": Site("grace", ("--route", "job-sshd"), "job-sshd"),
     "csh and noise, paramiko": Site("frank", (), "node-ssh"),
-    "csh and noise, over a step, openssh": Site("frank", ("--stream", "step"), "step", engine="openssh"),
+    "csh and noise, over a step, openssh": Site("frank", ("--route", "step"), "step", engine="openssh"),
     "two jumps, paramiko": Site("alice", ("--host", "deep", *IMAGE), "node-ssh"),
     "two jumps, openssh": Site("alice", ("--host", "deep", *IMAGE), "node-ssh", engine="openssh"),
     "another port of the ssh configuration": Site(
@@ -72,7 +74,7 @@ def put_config(cluster: PracticeCluster, user: str, text: str) -> None:
 
 
 def answer_questions(session: Session, user: str) -> list[str]:
-    """Answer whatever is asked until the address comes; the words before each colon."""
+    """CommandResult whatever is asked until the address comes; the words before each colon."""
     asked = []
     while True:
         question = session.expect(rf"{QUESTION}|http://127\.0\.0\.1:\d+/lab\?token=[\w-]+|launch-notebook: ").group(0)
@@ -113,7 +115,7 @@ def test_every_site_is_reached(cluster: PracticeCluster, start: Start, site: Sit
     password = ["password"] if USERS[site.user].password else []
     assert asked == [*password, "code"][: site.questions]
     assert f" by {site.engine}: asked for" in session.printed
-    assert re.search(rf"There is a way to \w+ \({site.stream}\)", session.printed), session.printed
+    assert re.search(rf"Connected to \w+ \({site.route}\)", session.printed), session.printed
     assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
     assert fetch(cluster, "laptop", session.api)[0] == 403
     leave(session)
@@ -185,7 +187,7 @@ def knock(cluster: PracticeCluster, session: Session, box: str, token: str = "")
 
 
 def test_an_open_port_is_told_of_and_guarded_by_the_token(cluster: PracticeCluster, start: Start) -> None:
-    session = start("-n", "1", "-w", "node2", "--stream", "direct", "--verbose", columns=200)
+    session = start("-n", "1", "-w", "node2", "--route", "direct", "--verbose", columns=200)
     session.ready()
     assert "everybody on the cluster can reach its port" in session.printed
     assert "(direct)" in session.printed
@@ -204,10 +206,10 @@ def test_a_node_without_sshd_is_reached_by_an_open_port_alone(cluster: PracticeC
     with cluster.no_sshd():
         session = start("-n", "1", columns=400)
         assert session.end() == 14, session.printed
-        for word in ("node-ssh:", "step:", "job-sshd:", "port 22 cannot be reached", "--stream direct"):
+        for word in ("node-ssh:", "step:", "job-sshd:", "port 22 cannot be reached", "--route direct"):
             assert word in session.printed, session.printed
         assert_nothing_left(cluster)
-        opened = start("-n", "1", "--stream", "direct")
+        opened = start("-n", "1", "--route", "direct")
         opened.ready()
         assert fetch(cluster, "laptop", opened.api, opened.token)[0] == 200
         leave(opened)
@@ -234,18 +236,18 @@ def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster
     cluster.run(
         "laptop", "alice", ["sh", "-c", f"cp ~/{ANOTHER.replace('another', 'practice')} ~/{ANOTHER}"], check=True
     )
-    for arguments, may_need_a_server in ((["--stream", "step"], False), ([], False), (["--cluster", "another"], True)):
+    for arguments, may_need_a_server in ((["--route", "step"], False), ([], False), (["--cluster", "another"], True)):
         session = start("-n", "1", "--verbose", *arguments, columns=200)
         session.ready()
-        stream = "node-ssh" if may_need_a_server else "step"
-        assert re.search(rf"There is a way to \w+ \({stream}\)", session.printed), session.printed
+        route = "node-ssh" if may_need_a_server else "step"
+        assert re.search(rf"Connected to \w+ \({route}\)", session.printed), session.printed
         env = f"cat ~/.notebook-launcher/sessions/{session.session_id}/session.env"
         assert ("sshd=yes" in cluster.run("login", "alice", ["sh", "-c", env]).stdout) == may_need_a_server
         assert knock(cluster, session, "login", session.token) == 0
         leave(session)
     # ours, and nobody else's: it says where somebody works
     found = cluster.run(
-        "laptop", "alice", ["sh", "-c", f"stat -c %a {MEMORY} {MEMORY}/*; cat {MEMORY}/streams.json"]
+        "laptop", "alice", ["sh", "-c", f"stat -c %a {MEMORY} {MEMORY}/*; cat {MEMORY}/routes.json"]
     ).stdout
     modes, brace, text = found.partition("{")
     assert modes.split() == ["700", *["600"] * (len(modes.split()) - 1)]

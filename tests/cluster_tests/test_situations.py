@@ -12,7 +12,8 @@ import pytest
 from tests.cluster_tests.situation import Situation, matching, shown
 from tests.cluster_tests.situations import SITUATIONS, WHOLE_PROFILE
 from tests.cluster_tests.situations_table import RECORD
-from tests.conftest import PROFILE, Session, assert_nothing_left, clear, launch, wait_until, write_profile
+from tests.conftest import PROFILE, Session, assert_nothing_left, clear, launch, write_profile
+from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import USERS
 
@@ -46,7 +47,7 @@ def _profiles(cluster: PracticeCluster) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def record(request: pytest.FixtureRequest) -> Record:
-    """Keep what was seen where ``python -m tests.situations --write`` finds it."""
+    """Keep what was seen where ``python -m tests.cluster_tests.situations --write`` finds it."""
     cache = getattr(request.config, "cache", None)  # pytest may be told to have none
 
     def keep(situation: Situation, seen: list[str]) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from tests.conftest import assert_nothing_left
+from tests.paths import ROOT
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
 
-CHECKOUT = Path(__file__).parent.parent
+CHECKOUT = ROOT
 FILES = (CHECKOUT / "notebooks" / "timing.py", CHECKOUT / "tests" / "timing_against_torch.py")
 PYTHON = "/opt/torch/bin/python3"
 
@@ -34,7 +34,7 @@ def folder(cluster: PracticeCluster) -> str:
     return str(made)
 
 
-def in_a_job(cluster: PracticeCluster, folder: str, *argv: str, timeout: float) -> str:
+def run_in_job(cluster: PracticeCluster, folder: str, *argv: str, timeout: float) -> str:
     """Run Python in the image, as a job of one core, and return what it printed."""
     image = provide_image(cluster, "torch-cpu")
     job = ["srun", "-A", "proj1", "-c1", "-t15", f"--chdir={folder}", "apptainer", "exec", image, PYTHON, *argv]
@@ -47,7 +47,7 @@ def in_a_job(cluster: PracticeCluster, folder: str, *argv: str, timeout: float) 
 
 @pytest.mark.timeout(900)  # the image may have to be built, and on a busy machine workloads are repeated
 def test_the_medians_are_those_of_pytorchs_timer(cluster: PracticeCluster, folder: str) -> None:
-    printed = in_a_job(cluster, folder, "timing_against_torch.py", folder, timeout=700)
+    printed = run_in_job(cluster, folder, "timing_against_torch.py", folder, timeout=700)
     print(printed)
     assert "10 workloads, medians within 2 %" in printed
     assert re.search(r"An empty call takes [\d.]+ ns by measure", printed)
@@ -57,7 +57,7 @@ def test_the_medians_are_those_of_pytorchs_timer(cluster: PracticeCluster, folde
 @pytest.mark.timeout(600)
 def test_a_job_of_one_core_uses_one_thread(cluster: PracticeCluster, folder: str) -> None:
     """The machine below has more, and so PyTorch would use more."""
-    told = in_a_job(cluster, folder, "-c", THREADS, timeout=120).split()
+    told = run_in_job(cluster, folder, "-c", THREADS, timeout=120).split()
     assert told[:4] == ["1", "1", "1", "slurm"]
     assert told[4].startswith("2.13.0")
     assert_nothing_left(cluster)

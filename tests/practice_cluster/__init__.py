@@ -1,11 +1,11 @@
 """A practice cluster on one machine: real Slurm, OpenSSH and Apptainer in Linux namespaces.
 
-`python3 tests/cluster up` starts it; docs/practice-cluster.md tells the rest. Tests use `PracticeCluster`.
+`python3 tests/practice_cluster up` starts it; docs/practice-cluster.md tells the rest. Tests use `PracticeCluster`.
 """
 
+from .cluster import PracticeCluster
 from .errors import ClusterError, NotPossibleHereError, NotUpError
 from .layout import BOXES, GENERATIONS, USERS
-from .practice import PracticeCluster
 from .totp import one_time_code
 
 __all__ = [

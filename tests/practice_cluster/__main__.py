@@ -1,4 +1,4 @@
-"""Makes both `python3 tests/cluster` and `python3 -m tests.cluster` work."""
+"""Makes both `python3 tests/practice_cluster` and `python3 -m tests.practice_cluster` work."""
 
 import importlib
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 if not __package__:
     # Started by its directory: Python put that on the path, but the package is one level up.
     sys.path[0] = str(Path(__file__).resolve().parents[1])
-    sys.exit(importlib.import_module("cluster.cli").main())
+    sys.exit(importlib.import_module("practice_cluster.cli").main())
 
 from .cli import main
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import network, sshd, state, totp
-from .arranging import overwrite
-from .crowds import Crowds
+from .arrangement_tools import overwrite
 from .errors import ClusterError
 from .layout import BOXES, COMPUTE_NODES, LOGIN_NODES, MOVED_LOGIN, USERS
+from .other_users_jobs import Crowds
 from .service_faults import ServiceFaults
 from .site_faults import SiteFaults
 from .slurm_faults import SlurmFaults

@@ -14,8 +14,14 @@ from .layout import USERS, BoxPlan
 
 HERE = Path(__file__).resolve().parent
 NAMESPACES = ("mnt", "uts", "ipc", "net", "pid")
-# enter.py as a module, whose bytecode Python keeps, and without looking at what else is installed
-ENTER = (sys.executable, "-I", "-S", "-c", f"import sys; sys.path.append({str(HERE)!r}); import enter; enter.main()")
+# enter_box.py as a module, whose bytecode Python keeps, and without looking at what else is installed
+ENTER = (
+    sys.executable,
+    "-I",
+    "-S",
+    "-c",
+    f"import sys; sys.path.append({str(HERE)!r}); import enter_box; enter_box.main()",
+)
 
 
 def start(plan: BoxPlan, mark: Path, mounts_of: int | None = None) -> int:
@@ -52,7 +58,7 @@ def start(plan: BoxPlan, mark: Path, mounts_of: int | None = None) -> int:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it printed nothing"
 
 
 def argv(
@@ -66,7 +72,7 @@ def argv(
     """Return the command line on the host that runs `command` in the box of first process `pid`.
 
     With `login`, a login shell reads its profile first (that is where modules come from) and then becomes the
-    command. Working directory: the user's home. See enter.py for terminals and signals.
+    command. Working directory: the user's home. See enter_box.py for terminals and signals.
     """
     who = "root:0:/root" if user == "root" else f"{user}:{USERS[user].uid}:{USERS[user].home}"
     entry = [*ENTER, "--pid", str(pid)]

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from . import cache, debian, recipes, state
 from .cache import Artefact
+from .cluster import PracticeCluster
 from .errors import ClusterError
 from .layout import GENERATIONS, Bind
-from .practice import PracticeCluster
 
-DEFINITIONS = recipes.CHECKOUT / "jobscripts" / "containers"
+DEFINITIONS = recipes.CHECKOUT / "jobscripts" / "lib" / "containers"
 # what each of them installs, as its %post says; a test holds the two against each other
 LAB = ("jupyterlab", "ipykernel")
 BESIDES = (*LAB, "numpy", "matplotlib", "scikit-learn")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from . import processes
 from .errors import ClusterError
-from .report import say
+from .progress import say
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The command line: python3 tests/cluster up, down, status, ..."""
+"""The command line: python3 tests/practice_cluster up, down, status, ..."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from . import shipped, state
+from . import bundled_images, state
+from .cluster import PracticeCluster, check_machine
 from .errors import ClusterError
 from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
-from .practice import PracticeCluster, check_machine
-from .report import say
+from .progress import say
 from .totp import one_time_code
 
 SHELL = ["/bin/bash", "-l"]
@@ -81,7 +81,7 @@ def _wait_for_end(pid: int) -> None:
 def _build(cluster: PracticeCluster, options: argparse.Namespace) -> int:
     cluster.build()
     for name in options.image:
-        shipped.build_image(name, cluster.generation)
+        bundled_images.build_image(name, cluster.generation)
     say("Everything is built.")
     return 0
 
@@ -157,7 +157,8 @@ def _logs(cluster: PracticeCluster, options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python3 tests/cluster", description="A practice cluster on this machine: Slurm, OpenSSH, Apptainer."
+        prog="python3 tests/practice_cluster",
+        description="A practice cluster on this machine: Slurm, OpenSSH, Apptainer.",
     )
     parser.set_defaults(slurm=None)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -172,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     down.add_argument("--after", type=int, metavar="PID", help="wait for the end of this process first")
     down.set_defaults(command=_down)
     build = commands.add_parser("build", parents=[which], help="build what is missing, start nothing")
-    build.add_argument("--image", action="append", default=[], choices=shipped.REQUIREMENTS, metavar="NAME",
+    build.add_argument("--image", action="append", default=[], choices=bundled_images.REQUIREMENTS, metavar="NAME",
                        help="also an image of a definition that is shipped (repeatable; takes minutes)")  # fmt: skip
     build.set_defaults(command=_build)
     status = commands.add_parser("status", parents=[which], help="say what is up")
@@ -199,7 +200,7 @@ def _add_faults(commands: Commands, which: argparse.ArgumentParser) -> None:
     unplug.add_argument("box", choices=list(BOXES))
     unplug.add_argument("--no-carrier", action="store_true", help="the box sees it; else packets vanish silently")
     unplug.set_defaults(command=_unplug)
-    plug = commands.add_parser("plug", parents=[which], help="mend a box's link")
+    plug = commands.add_parser("plug", parents=[which], help="let a box's link carry traffic again")
     plug.add_argument("box", choices=list(BOXES))
     plug.set_defaults(command=_plug)
     restart = commands.add_parser("restart-sshd", parents=[which], help="restart a box's sshd and end its sessions")

@@ -11,11 +11,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import assembly, boxes, cache, door, homes, network, processes, recipes, service_faults, slurm, state
+from . import (
+    assembly,
+    boxes,
+    cache,
+    home_quotas,
+    host_access,
+    network,
+    processes,
+    recipes,
+    service_faults,
+    slurm,
+    state,
+)
 from .arrangements import Arrangements
 from .errors import ClusterError, NotPossibleHereError, NotUpError
 from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
-from .report import say
+from .progress import say
 
 HERE = Path(__file__).resolve().parent
 NEEDED_PROGRAMS = (
@@ -111,7 +123,7 @@ class PracticeCluster(Arrangements):
         found = state.load(self.generation)
         processes.end_all(self.directory, found.alive().values())
         service_faults.remove_cgroup(self.directory)
-        door.remove_files(self.directory, Path(found.profile) if found.profile else None)
+        host_access.remove_files(self.directory, Path(found.profile) if found.profile else None)
         if self.directory.exists():
             shutil.rmtree(self.directory)
 
@@ -123,7 +135,7 @@ class PracticeCluster(Arrangements):
         state.save(self.generation, record)
         plans = assembly.prepare(self.directory, parts, generation)
         with (
-            homes.mounted(self.directory / "home", self.directory) as mounts_of,
+            home_quotas.mounted(self.directory / "home", self.directory) as mounts_of,
             ThreadPoolExecutor(max_workers=len(plans)) as pool,
         ):
             pids = list(pool.map(lambda plan: boxes.start(plan, self.directory, mounts_of), plans))
@@ -134,9 +146,11 @@ class PracticeCluster(Arrangements):
         say("boxes and networks are up")
         slurm.Starter(self._checked_root).start(pam_slurm=pam_slurm)
         say("Slurm is up")
-        opened = door.open_door(self.generation, self.directory, assembly.keys(self.directory), record.pid("laptop"))
+        opened = host_access.open_door(
+            self.generation, self.directory, assembly.keys(self.directory), record.pid("laptop")
+        )
         record.remember("door", opened.pid)
-        record.door_text = door.explain(opened)
+        record.door_text = host_access.explain(opened)
         record.profile = str(opened.profile) if opened.profile else None
         record.complete = True
         state.save(self.generation, record)
@@ -235,7 +249,9 @@ class PracticeCluster(Arrangements):
             raise ClusterError(f"There is no box {box} here, only {', '.join(BOXES)}.")
         alive = state.load(self.generation).alive()
         if box not in alive:
-            raise NotUpError(f"The practice cluster (Slurm {self.generation}) is not up: python3 tests/cluster up")
+            raise NotUpError(
+                f"The practice cluster (Slurm {self.generation}) is not up: python3 tests/practice_cluster up"
+            )
         return alive[box]
 
     def _checked_root(self, box: str, argv: Sequence[str], *, stdin: str = "") -> str:

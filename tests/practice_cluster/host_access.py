@@ -1,6 +1,6 @@
 """The way in for people: a port on the host that leads to the login node, an ssh configuration, and a profile.
 
-Everything belongs to the person who typed the command, also if that was `sudo python3 tests/cluster up`.
+Everything belongs to the person who typed the command, also if that was `sudo python3 tests/practice_cluster up`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 
 from . import boxes, processes, users
 from .layout import BOXES, COMPUTE_NODES, DEFAULT_GENERATION
-from .report import say
+from .progress import say
 
 HERE = Path(__file__).resolve().parent
 USER = "alice"
-SIGNATURE = "# Written by `python3 tests/cluster up`; `down` removes it. Cluster: "
+SIGNATURE = "# Written by `python3 tests/practice_cluster up`; `down` removes it. Cluster: "
 
 _SSH_CONFIG = """\
 {signature}{state}
@@ -84,7 +84,7 @@ def open_door(generation: str, state: Path, keys: Path, laptop: int) -> Door:
 
 
 def _start_forwarding(listener: socket.socket, state: Path, laptop: int) -> int:
-    forward = [sys.executable, "-I", "-S", str(HERE / "forward.py"), str(listener.fileno())]
+    forward = [sys.executable, "-I", "-S", str(HERE / "port_forward.py"), str(listener.fileno())]
     forward += [str(BOXES["login"].outside), "22"]
     inside = [*boxes.ENTER, "--pid", str(laptop), "--namespaces", "net", "--"]
     # The shell goes away at once, so that the forwarder is nobody's child and needs nobody to wait for it.

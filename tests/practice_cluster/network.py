@@ -77,7 +77,7 @@ def _plugged(switch: int, name: str) -> str:
 
 
 def _line(name: str) -> tuple[str, str]:
-    """Return the two ends of what makes a box's link a long line: the one of delay.py, and the one on the bridge."""
+    """Return the two ends of what makes a box's link a long line: that of network_delay.py, and the bridge's."""
     return f"{name}-near", f"{name}-far"
 
 
@@ -87,7 +87,7 @@ def delayed(switch: int, name: str, milliseconds: float, mark: Path) -> Iterator
     bridge, _interface, _address = _interfaces(name)[-1]
     port, (near, far) = _port(name, bridge), _line(name)
     ip(switch, [f"link add {near} type veth peer name {far}", f"link set {near} up", f"link set {far} up"])
-    delay = [sys.executable, "-I", "-S", str(HERE / "delay.py"), str(milliseconds / 2000), port, near]
+    delay = [sys.executable, "-I", "-S", str(HERE / "network_delay.py"), str(milliseconds / 2000), port, near]
     carrier = subprocess.Popen(
         ["nsenter", f"--net=/proc/{switch}/ns/net", *delay],
         env={"PATH": os.environ.get("PATH", os.defpath), processes.MARK: str(mark)},
@@ -98,7 +98,7 @@ def delayed(switch: int, name: str, milliseconds: float, mark: Path) -> Iterator
     with carrier:
         try:
             if carrier.stdout is None or carrier.stdout.readline() != "ready\n":
-                raise ClusterError("The long line could not be made: delay.py did not start.")
+                raise ClusterError("The long line could not be made: network_delay.py did not start.")
             ip(switch, [f"link set {port} nomaster", f"link set {far} master {bridge}"])
             yield
         finally:

@@ -1,6 +1,6 @@
 """Carry the frames between two network interfaces, each a while after it came: a long line, where no kernel has one.
 
-    python3 delay.py SECONDS INTERFACE INTERFACE
+    python3 network_delay.py SECONDS INTERFACE INTERFACE
 
 Says "ready" and goes on until it is ended. netem would do the same, but many kernels are built without. The file
 stands alone, because it is started in the network of the switch.

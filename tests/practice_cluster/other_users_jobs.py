@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from .arranging import Arranging, until
+from .arrangement_tools import Arranging, until
 from .layout import COMPUTE_NODES
 
 DEFAULT_PARTITION = "core"

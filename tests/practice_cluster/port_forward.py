@@ -1,6 +1,6 @@
 """Carry TCP connections from an inherited listening socket to an address: the door of the practice cluster.
 
-    python3 forward.py FD HOST PORT
+    python3 port_forward.py FD HOST PORT
 
 The socket listens on the host; this process connects from the network it was started in, which is the laptop's.
 It stands alone and drops root's rights before the first connection.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .arranging import Arranging, until
+from .arrangement_tools import Arranging, until
 from .errors import NotPossibleHereError
 from .layout import LOGIN_NODES, USERS
 from .slurm import CONFIGURATION, MAIN, SNOWY

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from .arranging import Arranging
+from .arrangement_tools import Arranging
 from .errors import ClusterError
 from .layout import COMPUTE_NODES, LOGIN_NODES, USERS
 from .software import ENVIRONMENT_MODULES

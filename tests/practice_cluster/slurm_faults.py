@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from .arranging import Arranging, overwrite, until
+from .arrangement_tools import Arranging, overwrite, until
 from .errors import ClusterError
 from .layout import COMPUTE_NODES
 from .slurm import BOTH, MAIN, SNOWY

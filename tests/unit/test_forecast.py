@@ -1,8 +1,7 @@
-"""``when`` and ``queue``: what is asked for, what is counted, what is shown; the scheduler's commands are doubles."""
+"""When a request would start and what is free, asked of doubles of Slurm's commands."""
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -11,236 +10,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rich.console import Console
 
 from notebook_launcher.cli.app import run
-from notebook_launcher.cli.views.forecast import Tables
-from notebook_launcher.core.events import launch as events
-from notebook_launcher.core.request import Request, merge_flags
-from notebook_launcher.core.sbatch_options import as_typed
-from notebook_launcher.diagnosis import alternatives as variations
-from notebook_launcher.diagnosis import cluster_load as occupancy
+from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.diagnosis.explain import Explanation
-from notebook_launcher.diagnosis.start_constraints import Rules
-from notebook_launcher.schedulers.cluster_info import UNLIMITED, Limit, Node, Partition, QueuedJob
+from tests import paths
 
-RECORDED = Path(__file__).parent / "recorded" / "24.11"
-Flags = dict[str, str | None]
-
-# --- what else could be asked for ------------------------------------------------------------------------------
-
-T4, A100 = {"t4": 2}, {"a100": 4}
-PARTITIONS = (
-    Partition("core", is_default=True, is_up=True, walltime=timedelta(days=10)),
-    Partition("node", is_up=True, walltime=timedelta(days=10), whole_nodes=True),
-    Partition("devcore", is_up=True, walltime=timedelta(hours=1)),
-    Partition("gpu", is_up=True, walltime=timedelta(days=2)),
-    Partition("big", is_up=True, walltime=UNLIMITED, accounts=frozenset({"proj9"}), min_nodes=2),
-    Partition("secret", is_up=True, walltime=timedelta(days=2), groups=frozenset({"staff"})),
-    Partition("closed", is_up=False, walltime=timedelta(days=2)),
-)
-NODES = tuple(
-    Node(name, partition, "idle", available, 16, 0, gpus, {})
-    for name, partition, available, gpus in (
-        ("n1", "core", True, {}),
-        ("g1", "core", True, {"t4": 2, "a100": 4}),
-        ("n1", "node", True, {}),
-        ("n1", "devcore", True, {}),
-        ("g1", "gpu", True, {"t4": 2, "a100": 4}),
-        ("g2", "gpu", False, {"h100": 8}),
-        ("g3", "secret", True, {"l40": 2}),
-        ("n9", "closed", True, {}),
-    )
-)
-
-
-def tried(flags: Flags, account: str | None = "proj1", qos: str | None = None, **others: object) -> list[str]:
-    """The flags of the variations of a request, as they are typed."""
-    request = Request(merge_flags({}, flags))
-    found = variations.of(request, others.get("partitions", PARTITIONS), others.get("nodes", NODES), account, qos)  # type: ignore[arg-type]
-    assert found[0].request == request
-    return [variation.flags for variation in found[1:]]
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        pytest.param(
-            {"time": "2:00:00", "partition": "gpu", "gpus": "t4:1"},
-            ["-t 1:00:00", "--gpus a100:1", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 0:30:00",
-             "-p secret --gpus l40:1"],
-            id="a GPU of one type",
-        ),
-        pytest.param(
-            {"time": "2:00:00", "partition": "gpu", "gpus": "1"},
-            ["-t 1:00:00", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 0:30:00", "-p secret"],
-            id="any GPU: another type is asked for already",
-        ),
-        pytest.param(
-            {"time": "2:00:00", "gres": "gpu:t4:2,scratch:1", "partition": "gpu"},
-            ["-t 1:00:00", "--gres gpu:a100:2,scratch:1", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 0:30:00",
-             "-p secret --gres gpu:l40:2,scratch:1"],
-            id="GRES that is no GPU stays",
-        ),
-        pytest.param(
-            {"time": "2:00:00", "gpus": "a100:4", "partition": "gpu"},
-            ["-t 1:00:00", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 0:30:00"],
-            id="no other type has as many",
-        ),
-        pytest.param(
-            {"time": "0:40:00"}, ["-t 0:15:00", "-p devcore", "-t 0:10:00"],
-            id="no GPU: not onto a node that has some, and not where a job gets whole nodes",
-        ),
-        pytest.param(
-            {"time": "3-00:00:00", "partition": "gpu", "gpus": "1"},
-            ["-t 2-00:00:00", "-p core", "-t 1:00:00 -p devcore --gpus 0", "-t 1-00:00:00", "-t 12:00:00"],
-            id="the partition's limit first",
-        ),
-        pytest.param(
-            {"time": "unlimited", "partition": "core"},
-            ["-t 10-00:00:00", "-t 1:00:00 -p devcore", "-t 5-00:00:00", "-t 2-00:00:00"], id="no limit asked for",
-        ),
-        pytest.param(
-            {"time": "2:00:00", "reservation": "lab1", "gpus": "t4:1"},
-            ["-t 1:00:00", "--gpus a100:1", "--gpus 0", "-t 0:30:00"], id="a reservation stays in its partition",
-        ),
-        pytest.param({"time": "0:12:00", "partition": "devcore"}, ["-p core"], id="short already"),
-        pytest.param({"time": "0:15:00", "partition": "nope"}, [], id="no such partition"),
-    ],
-)  # fmt: skip
-def test_variations(flags: Flags, expected: list[str]) -> None:
-    assert tried(flags) == expected
-
-
-def test_nothing_is_guessed_of_a_cluster_that_is_not_known() -> None:
-    asked: Flags = {"time": "2:00:00", "partition": "gpu", "gpus": "t4:1"}
-    assert tried(asked, partitions=None, nodes=None) == ["-t 1:00:00", "-t 0:30:00"]
-
-
-def test_what_an_account_may_not_use_is_left_out() -> None:
-    partitions = (
-        Partition("a", is_default=True),
-        Partition("b", accounts=frozenset({"proj1"})),
-        Partition("c", denied_accounts=frozenset({"proj1"})),
-        Partition("d", qos=frozenset({"short"})),
-        Partition("e", denied_qos=frozenset({"normal"})),
-        Partition("f", max_nodes=1),
-    )
-    nodes = [Node("n", name, "idle", True) for name in "abcdef"]
-    asked: Flags = {"time": "0:10:00"}
-
-    def allowed(account: str | None, qos: str | None = None, **more: str | None) -> set[str]:
-        return set(tried({**asked, **more}, account, qos, partitions=partitions, nodes=nodes))
-
-    assert allowed("proj1") == {"-p b", "-p d", "-p e", "-p f"}  # of a QOS that is not named nothing is known
-    assert allowed("proj2", qos="normal") == {"-p c", "-p f"}
-    assert allowed("proj1", nodes="2") == {"-p b", "-p d", "-p e"}
-
-
-def test_what_can_never_start_takes_no_place() -> None:
-    request = Request({"time": "2:00:00", "partition": "gpu", "gpus": "t4:1"})
-    short = timedelta(hours=1)
-    found = variations.of(request, PARTITIONS, NODES, None, None, lambda other: (other.walltime or UNLIMITED) > short)
-    assert [variation.flags for variation in found[1:]] == ["--gpus a100:1", "-p core", "-p secret --gpus l40:1"]
-
-
-@given(
-    time=st.sampled_from(["5", "59", "2:00:00", "1-0", "9-12:30:00", "unlimited"]),
-    gpus=st.sampled_from([None, "1", "t4:1", "a100:2", "t4:1,a100:1", "odd:99"]),
-    flag=st.sampled_from(["gpus", "gpus-per-node", "gres"]),
-    partition=st.sampled_from([None, "core", "gpu", "core,gpu", "node", "devcore", "nope"]),
-)
-def test_no_variation_is_longer_or_bigger(time: str, gpus: str | None, flag: str, partition: str | None) -> None:
-    prefix = "gpu:" if flag == "gres" else ""
-    request = Request({"time": time, "partition": partition or "", **({flag: prefix + gpus} if gpus else {})})
-    found = variations.of(request, PARTITIONS, NODES, "proj1")
-    assert len(found) <= variations.MOST
-    assert len({tuple(sorted(other.request.flags.items())) for other in found}) == len(found)
-    for other in found:
-        assert (other.request.walltime or UNLIMITED) <= (request.walltime or UNLIMITED)
-        assert other.request.gpus <= request.gpus
-
-
-@pytest.mark.parametrize(
-    ("flags", "typed"),
-    [
-        ({"gpus": "1", "time": "2:00:00", "account": "p"}, "-t 2:00:00 --gpus 1 -A p"),
-        ({"exclusive": None, "nice": "-5", "comment": "it's"}, "--comment 'it'\"'\"'s' --exclusive --nice=-5"),
-    ],
-)
-def test_flags_as_they_are_typed(flags: Flags, typed: str) -> None:
-    assert as_typed(flags) == typed
-
-
-# --- what is free ----------------------------------------------------------------------------------------------
-
-
-def test_what_is_free_busy_and_out_of_service() -> None:
-    nodes = [
-        Node("g1", "gpu", "mixed", True, 16, 3, {"t4": 2, "a100": 4}, {"t4": 2, "a100": 1}),
-        Node("g1", "core", "mixed", True, 16, 3, {"t4": 2, "a100": 4}, {"t4": 2, "a100": 1}),
-        Node("g2", "gpu", "allocated", True, 16, 16, {"a100": 4}, {"a100": 3}),  # no core is left for the fourth
-        Node("g3", "gpu", "draining", False, 16, 8, {"a100": 4}, {"a100": 1}),
-        Node("n1", "core", "idle", True, 20, 0, {}, {}),
-        Node("n2", "core", "drained", False, 20, 0, {}, {}),
-    ]
-    waiting = [
-        QueuedJob("7", "alice", "gpu", gpus=2),
-        QueuedJob("8_[1-3]", "bob", "core,gpu", gpus=1, tasks=3),
-        QueuedJob("9", "bob", "core", gpus=0),
-    ]
-    partitions = [Partition("core", True, True, UNLIMITED), Partition("gpu", False, False, timedelta(days=2))]
-    found = occupancy.counted(nodes, partitions, waiting, False, "alice")
-    t4, a100 = events.Load("t4", 0, 2, 0), events.Load("a100", 3, 6, 3)
-    assert found == events.Queue(
-        (
-            events.PartitionLoad("core", True, True, "UNLIMITED", (events.Load("a100", 3, 1, 0), t4),
-                                 events.Load("cores", 20, 0, 20), 4, 3, 0),
-            events.PartitionLoad("gpu", False, False, "2-00:00:00", (a100, t4), events.Load("cores", 0, 0, 0), 4, 5, 1),
-        ),
-        (a100, t4), events.Load("cores", 33, 27, 28), 5, 5, 1, False,
-    )  # fmt: skip
-
-
-def test_what_is_not_told_is_not_counted_as_none() -> None:
-    nodes = [Node("g1", "gpu", "idle", True, None, None, {"t4": 2}, None)]
-    found = occupancy.counted(nodes, None, None, None, "alice")
-    assert found.gpus == (events.Load("t4", None, None, 0),)
-    assert [partition.name for partition in found.partitions] == ["gpu"]
-    assert (found.waiting, found.waiting_gpus, found.yours, found.hidden) == (None, None, None, None)
-    [gpu] = found.partitions
-    assert (gpu.waiting, gpu.waiting_gpus, gpu.yours) == (None, None, None)
-
-
-def test_gpus_are_not_counted_where_one_job_does_not_tell_them() -> None:
-    waiting = [QueuedJob("7", "alice", "gpu", gpus=2), QueuedJob("8", "bob", "core,gpu", gpus=None)]
-    found = occupancy.counted([], [Partition("gpu"), Partition("core"), Partition("fat")], waiting, False, "alice")
-    assert (found.waiting, found.waiting_gpus, found.yours) == (2, None, 1)
-    counts = {load.name: (load.waiting, load.waiting_gpus, load.yours) for load in found.partitions}
-    assert counts == {"gpu": (2, None, 1), "core": (1, None, 0), "fat": (0, 0, 0)}
-
-
-# --- limits that are used up -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("flags", "limit", "is_used_up"),
-    [
-        ({"gpus": "1"}, Limit("account a", "gres/gpu", "group", "2", "2"), True),
-        ({"gpus": "1"}, Limit("account a", "gres/gpu", "group", "2", "1"), False),
-        ({"gpus": "2"}, Limit("account a", "gres/gpu", "group", "2", "1"), True),
-        ({}, Limit("account a", "gres/gpu", "group", "0", "0"), False),  # none is asked for
-        ({}, Limit("account a", "jobs", "user", "1", "1"), True),
-        ({"ntasks": "2", "cpus-per-task": "4"}, Limit("account a", "cpu", "user", "8", "1"), True),
-        ({}, Limit("account a", "jobs", "user", "1", None), False),  # not known
-        ({}, Limit("account a", "mem", "group", "100G", "100G"), False),
-    ],
-)
-def test_a_limit_that_is_used_up(flags: Flags, limit: Limit, is_used_up: bool) -> None:
-    assert bool(Rules(None, lambda _: [limit]).held_up(Request(flags), None)) is is_used_up
+RECORDED = paths.RECORDED / "24.11"
 
 
 # --- the commands, with doubles of Slurm's ---------------------------------------------------------------------
@@ -254,14 +31,22 @@ case "$*" in
        echo "PartitionName=gpu MaxTime=2-00:00:00 State=UP TotalNodes=1" ;;
 esac
 """
+
+
 SINFO = """\
 for partition in core gpu; do
     echo "g1 $partition mixed- 3/13/0/16 gpu:t4:2,gpu:a100:4 gpu:t4:2(IDX:0-1),gpu:a100:3(IDX:2-4) none"
 done
 for partition in core devcore; do echo "n1 $partition idle 0/20/0/20 (null) (null) none"; done
 """
+
+
 SQUEUE = f"cat {RECORDED}/waiting.txt\n"
+
+
 SACCTMGR = "true\n"
+
+
 # in how many minutes what would start; the first pattern that matches counts
 SBATCH = """\
 case "$*" in
@@ -349,7 +134,7 @@ def test_what_would_start_sooner_is_listed_by_its_start(slurm: Doubles, told: To
     start = next(place for place, line in enumerate(lines) if "(in 1 h 20 min) on g1 in partition gpu" in line)
     assert re.fullmatch(r"≈ (\w{3} )?\d\d:\d\d \(in 1 h 20 min\) on g1 in .*--gpus t4:1", lines[start])
     below = [re.sub(r"≈ .*\(in", "≈ (in", re.sub(r" {2,}", "  ", line)) for line in lines[start + 1 :]]
-    assert "Asking for 5 other ways" in lines[:start]  # on standard error
+    assert "Asking about 5 alternatives" in lines[:start]  # on standard error
     assert below == [
         "",
         "Sooner:",
@@ -370,12 +155,18 @@ def test_as_json_there_is_one_event_for_the_request_and_one_for_each_variation(s
     found = [json.loads(line) for line in text.splitlines()]
     assert code == 0
     assert [event["event"] for event in found] == [
-        "asking", "forecast", "asking", *["variation"] * 5, "compared"
-    ]  # fmt: skip
+        "querying",
+        "forecast",
+        "querying",
+        *["alternative"] * 5,
+        "forecast_done",
+    ]
     forecast, others = found[1], found[3:8]
     assert (forecast["flags"], forecast["partition"], forecast["exit_code"]) == (
-        "-t 2:00:00 -p gpu --gpus t4:1", "gpu", 0
-    )  # fmt: skip
+        "-t 2:00:00 -p gpu --gpus t4:1",
+        "gpu",
+        0,
+    )
     assert 79 * 60 < forecast["seconds"] <= 80 * 60
     start = datetime.fromisoformat(forecast["start"])
     assert abs(start - datetime.now(timezone.utc) - timedelta(minutes=80)) < timedelta(minutes=1)
@@ -409,14 +200,20 @@ def test_of_several_partitions_each_is_asked_about(slurm: Doubles, told: Told) -
         pytest.param({"=": minutes(0)}, 0, "abcd", "Partitions core, x were not asked about.", id="now"),
         pytest.param(
             {f"={name}?--time": refused("Requested node configuration is not available") for name in "abcd"},
-            0, ["a", "b", "c", "d", "core", "x"], "on g1 in partition core, with ", id="the first four refuse",
+            0,
+            ["a", "b", "c", "d", "core", "x"],
+            "on g1 in partition core, with ",
+            id="the first four refuse",
         ),
         pytest.param(
             {"=": refused("Requested node configuration is not available")},
-            57, ["a", "b", "c", "d", "core", "x"], "configuration is not available", id="all refuse",
+            57,
+            ["a", "b", "c", "d", "core", "x"],
+            "configuration is not available",
+            id="all refuse",
         ),
     ],
-)  # fmt: skip
+)
 def test_of_many_partitions_more_are_asked_about_until_one_takes_it(
     slurm: Doubles, told: Told, starts: dict[str, str], code: int, asked: Sequence[str], says: str
 ) -> None:
@@ -457,8 +254,8 @@ def test_a_refusal_is_an_answer_with_the_refusals_exit_code(slurm: Doubles, told
     assert forecast["start"] is None
     assert "Requested node configuration is not available" in forecast["why"]
     assert forecast["what"]
-    assert forecast["mend"]
-    # a shorter walltime would not mend that
+    assert forecast["hint"]
+    # a shorter walltime would not hint that
     assert [re.findall(r"--time=\S+", line) for line in slurm.tests()] == [["--time=2:00:00"], ["--time=1:00:00"]]
 
 
@@ -481,10 +278,10 @@ def test_what_the_test_does_not_see_and_can_never_start_is_told(
     """Slurm's test knows neither the partition's time limit nor those of accounts and QOS."""
 
     def beyond(request: Request, evidence: object) -> Explanation | None:
-        too_long = (request.walltime or UNLIMITED) > timedelta(days=2)
+        too_long = request.walltime > timedelta(days=2)
         return Explanation("partition gpu allows 2 days", "try -t 2-00:00:00", never=True) if too_long else None
 
-    monkeypatch.setattr(explain, "beyond", beyond)
+    monkeypatch.setattr(explain, "never_starts", beyond)
     code, text = told("when", "-t", "3-0", "-p", "gpu", "--gpus", "1")
     assert code == 23
     assert "as far as its limits can be read, it would never start: partition gpu allows 2 days." in text
@@ -566,7 +363,7 @@ def test_a_scheduler_that_is_away_is_an_error_and_no_forecast(slurm: Doubles, to
     slurm.start(_=refused("Unable to contact slurm controller (connect failure)"))
     code, text = told("when", "-t", "2:00:00", "--json")
     found = [json.loads(line)["event"] for line in text.splitlines()]
-    assert (code, found) == (63, ["asking", "error"])
+    assert (code, found) == (63, ["querying", "error"])
 
 
 def test_a_scheduler_that_falls_silent_in_between_is_a_note(slurm: Doubles, told: Told) -> None:
@@ -574,7 +371,7 @@ def test_a_scheduler_that_falls_silent_in_between_is_a_note(slurm: Doubles, told
     code, text = told("when", "-t", "2:00:00", "-p", "gpu", "--gpus", "a100:1")
     assert code == 0
     assert "(in 1 h 30 min)" in text
-    assert "did not tell about other ways" in text
+    assert "did not answer for the alternatives" in text
 
 
 @pytest.mark.parametrize("words", [["when", "--", "tf-gpu"], ["when", "--array=1-3"], ["when", "-t", "soon"]])
@@ -610,7 +407,7 @@ def test_a_queue_that_is_not_told_is_no_empty_queue(slurm: Doubles, told: Told) 
     _, text = told("queue")
     rows = [line.split() for line in text.splitlines() if line.startswith(("core ", "devcore ", "gpu "))]
     assert [row[-2:] for row in rows] == [["?", "?"]] * 3
-    assert text.splitlines()[-1] == "The scheduler does not tell what waits."
+    assert text.splitlines()[-1] == "The scheduler does not report which jobs wait."
 
 
 def test_hidden_jobs_are_said_to_be_hidden(slurm: Doubles, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -624,12 +421,15 @@ def test_the_queue_as_json(slurm: Doubles, told: Told) -> None:
     _, text = told("queue", "--json")
     event = json.loads(text.splitlines()[-1])
     assert event["gpus"] == [
-        {"type": "a100", "free": 1, "busy": 3, "out": 0}, {"type": "t4", "free": 0, "busy": 2, "out": 0}
-    ]  # fmt: skip
-    assert [(partition["name"], partition["waiting"]) for partition in event["partitions"]] == [
-        ("core", 1), ("devcore", 0), ("gpu", 12)
-    ]  # fmt: skip
-    assert (event["waiting"], event["waiting_gpus"], event["yours"], event["hidden"]) == (13, 18, 0, False)
+        {"type": "a100", "free": 1, "busy": 3, "unavailable": 0},
+        {"type": "t4", "free": 0, "busy": 2, "unavailable": 0},
+    ]
+    assert [(partition["name"], partition["pending"]) for partition in event["partitions"]] == [
+        ("core", 1),
+        ("devcore", 0),
+        ("gpu", 12),
+    ]
+    assert (event["pending"], event["pending_gpus"], event["yours"], event["hidden"]) == (13, 18, 0, False)
 
 
 def test_the_other_cluster_is_asked_about_by_every_command(slurm: Doubles, told: Told) -> None:
@@ -655,37 +455,3 @@ def test_without_a_scheduler_there_is_no_queue(
     code, text = told(command)
     assert code == 0
     assert "There is no queue on this machine" in text
-
-
-# --- times -----------------------------------------------------------------------------------------------------
-
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
-
-
-def shown(event: events.Forecast, now: datetime, width: int = 80) -> str:
-    output = io.StringIO()
-    Tables(Console(file=output, width=width, no_color=True)).show(event, now)
-    return output.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("start", "seconds", "zone", "text"),
-    [
-        ("2026-11-21T12:00:00+00:00", 0, 0, "Now on g1"),
-        ("2026-11-21T14:20:00+00:00", 8400, 0, "≈ 14:20 (in 2 h 20 min) on g1"),
-        ("2026-11-21T14:20:00+01:00", 4800, 1, "≈ 14:20 (in 1 h 20 min) on g1"),
-        ("2026-11-21T14:20:00+01:00", 4800, 9, "≈ 22:20 your time (in 1 h 20 min) on g1"),
-        ("2026-11-22T01:00:00+00:00", 46800, 0, "≈ Sun 01:00 (in 13 h) on g1"),
-        ("2026-12-05T01:00:00+00:00", 1170000, 0, "≈ 2026-12-05 01:00 (in 13 days 13 h) on g1"),
-        ("2026-11-21T12:01:10+00:00", 70, 0, "≈ 12:01 (in 1 min) on g1"),
-    ],
-)
-def test_a_start_is_told_on_the_readers_clock(start: str, seconds: int, zone: int, text: str) -> None:
-    now = NOON.astimezone(timezone(timedelta(hours=zone)))
-    event = events.Forecast("-t 1:00:00", start, seconds, "gpu", "g1")
-    assert shown(event, now) == f"{text} in partition gpu, with -t 1:00:00\n"
-
-
-def test_what_the_cluster_says_cannot_speak_to_the_terminal() -> None:
-    event = events.Forecast("-t 1:00:00", None, None, None, None, what="refused\x1b[2J", why="[bold]\x07", exit_code=20)
-    assert shown(event, NOON) == "refused\n  [bold]\n"

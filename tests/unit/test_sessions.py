@@ -4,128 +4,83 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from conftest import wait_until
 
 from notebook_launcher import sessions
+from notebook_launcher.core import events
 from notebook_launcher.core import local_state as state
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import CancelFailed, Interrupted, SessionNotFound, SubmitUncertain, UsageError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs import cancel as ending
 from notebook_launcher.planning.plan import Place, Plan, SchedulerName
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.schedulers.local import Local
-from notebook_launcher.session import connect as opening
-from notebook_launcher.session.connect import open_stage
-from notebook_launcher.session.context import View
+from notebook_launcher.session import connect
+from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.record import Session, new_session, write_session
+from tests.doubles import FakePrompts, RecordingHost, RecordingView, wait_until
 from tests.session_directories import name_of, plant
+from tests.unit.conftest import SetTiming
+
+pytestmark = pytest.mark.real_time  # real jobs of the local scheduler
 
 HOST = LocalHost()
 NOW = datetime.now().astimezone()
 
 
-class Shown:
-    """A view that remembers."""
-
-    def __init__(self) -> None:
-        self.events: list[events.Event] = []
-
-    def show(self, event: events.Event) -> None:
-        self.events.append(event)
-
-    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        pass
+class ShownSessions(RecordingView):
+    """A view that tells of the sessions that it was shown."""
 
     @property
     def seen(self) -> dict[str, str]:
         """The states of the sessions that were listed."""
-        return {event.session: event.state for event in self.events if isinstance(event, events.SessionSeen)}
-
-    @property
-    def listed(self) -> events.Listed:
-        (event,) = (event for event in self.events if isinstance(event, events.Listed))
-        return event
-
-    @property
-    def noted(self) -> str:
-        return "\n".join(event.text for event in self.events if isinstance(event, events.Noted))
+        return {event.session: event.state for event in self.all(events.SessionEntry)}
 
     @property
     def ended(self) -> set[str]:
-        return {event.session for event in self.events if isinstance(event, events.Ended)}
-
-
-class Answers:
-    """Somebody at a terminal who gives these answers."""
-
-    def __init__(self, *answers: bool | None, asks: bool = True) -> None:
-        self.answers, self.asks, self.asked = list(answers), asks, ""
-
-    def secret(self, text: str, *, echo: bool = False) -> str | None:
-        return None
-
-    def confirm(self, text: str) -> bool | None:
-        self.asked += text
-        return self.answers.pop(0)
-
-
-class CountingHost(LocalHost):
-    """This machine, with a list of what was run on it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ran: list[str] = []
-
-    def run(self, argv: Sequence[str], **others: object) -> Answer:  # type: ignore[override]
-        self.ran.append(" ".join(argv))
-        return super().run(argv, **others)  # type: ignore[arg-type]
+        return {event.session for event in self.all(events.Ended)}
 
 
 @pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> CountingHost:
-    host = CountingHost()
-    monkeypatch.setattr(opening, "open_host", lambda *_: host)
+def host(monkeypatch: pytest.MonkeyPatch) -> RecordingHost:
+    host = RecordingHost()
+    monkeypatch.setattr(connect, "open_host", lambda *_: host)
     return host
 
 
-class SlurmHost(CountingHost):
+class SlurmHost(RecordingHost):
     """The same with a Slurm that answers so; what is not told fails as for a job that it does not know."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(self.answer_as_slurm)
         self.own = self.by_id = self.names = ""  # what squeue tells with --me, with --jobs, and of names
         self.refuses: list[str] = []  # what scancel says, one word after the other
         self.cancelled: list[str] = []
 
-    def run(self, argv: Sequence[str], **others: object) -> Answer:  # type: ignore[override]
+    def answer_as_slurm(self, argv: list[str]) -> CommandResult | None:
         command = " ".join(argv)
         if "scancel" in command:
             self.cancelled.append(command)
             said = self.refuses.pop(0) if self.refuses else ""
-            return Answer(1 if said else 0, stderr=said)
+            return CommandResult(1 if said else 0, stderr=said)
         if "squeue" in command:
-            self.ran.append(command)
             if "%j" in command:
-                return Answer(0, self.names)
+                return CommandResult(0, self.names)
             if "--me" in command:
-                return Answer(0, self.own)
+                return CommandResult(0, self.own)
             if not self.by_id:
-                return Answer(1, stderr="slurm_load_jobs error: Invalid job id specified")
-            return Answer(0, self.by_id)
-        return Answer(1) if "sacct" in command else super().run(argv, **others)
+                return CommandResult(1, stderr="slurm_load_jobs error: Invalid job id specified")
+            return CommandResult(0, self.by_id)
+        return CommandResult(1) if "sacct" in command else None
 
 
 def squeue_row(job: str, state: str) -> str:
@@ -135,7 +90,7 @@ def squeue_row(job: str, state: str) -> str:
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> SlurmHost:
     host = SlurmHost()
-    monkeypatch.setattr(opening, "open_host", lambda *_: host)
+    monkeypatch.setattr(connect, "open_host", lambda *_: host)
     return host
 
 
@@ -145,8 +100,15 @@ def submit(tmp_path: Path) -> Iterator[Callable[..., Session]]:
 
     def submit(begin: str = "", walltime: str = "0:10:00") -> Session:
         request = Request({"time": walltime, **({"begin": begin} if begin else {})})
-        session = new_session(str(tmp_path), request, scheduler="local", cluster=None, host=None, environment="mine",
-                              now=datetime.now().astimezone())  # fmt: skip
+        session = new_session(
+            str(tmp_path),
+            request,
+            scheduler="local",
+            cluster=None,
+            host=None,
+            environment="mine",
+            now=datetime.now().astimezone(),
+        )
         write_session(HOST, session, "", {})
         Path(session.submission.script).write_text("exec sleep 300\n")
         command = Local(str(tmp_path)).submit(request, session.submission)
@@ -162,34 +124,41 @@ def place(root: Path, scheduler: SchedulerName = "local") -> Place:
     return Place(ClusterProfile(session_root=str(root)), None, None, scheduler)
 
 
-def listed(root: Path, scheduler: SchedulerName = "local", *, every: bool = False) -> Shown:
-    view = Shown()
-    sessions.list_sessions(place(root, scheduler), view, Answers(), Interrupts(), every=every)
+def listed(root: Path, scheduler: SchedulerName = "local", *, every: bool = False) -> ShownSessions:
+    view = ShownSessions()
+    sessions.list_sessions(place(root, scheduler), view, FakePrompts(), Interrupts(), every=every)
     return view
 
 
-def stop(root: Path, *names: str, prompts: Prompts | None = None, every: bool = False, sure: bool = False) -> Shown:
-    view = Shown()
-    sessions.stop(place(root), names, view, prompts or Answers(), Interrupts(), every=every, sure=sure)
+def stop(
+    root: Path, *names: str, prompts: Prompts | None = None, every: bool = False, sure: bool = False
+) -> ShownSessions:
+    view = ShownSessions()
+    sessions.stop(place(root), names, view, prompts or FakePrompts(), Interrupts(), every=every, sure=sure)
     return view
+
+
+def end_of(session: Session) -> str:
+    """The end of its name, where that may stand for it: four digits may not."""
+    return session.id if session.id[-4:].isdecimal() else session.id[-4:]
 
 
 # --- listing -------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_place_costs_one_look(tmp_path: Path, host: CountingHost) -> None:
+def test_an_empty_place_costs_one_look(tmp_path: Path, host: RecordingHost) -> None:
     view = listed(tmp_path / "nothing here")
-    assert (view.seen, view.listed.live, view.listed.damaged) == ({}, 0, ())
-    assert [command.split()[0] for command in host.ran] == ["sh", "bash"]  # the look at the place, and at its sessions
+    assert (view.seen, view.one(events.ListDone).active, view.one(events.ListDone).unreadable) == ({}, 0, ())
+    assert [command[0] for command in host.ran] == ["sh", "bash"]  # the look at the place, and at its sessions
 
 
 def test_where_nothing_is_here_the_profiles_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
-    assert listed(tmp_path / "nothing here").noted == ""
+    assert listed(tmp_path / "nothing here").notes == ""
     (tmp_path / "clusters").mkdir()
     for name in ("uni", "alvis"):
         (tmp_path / "clusters" / f"{name}.toml").write_text("")
-    assert "alvis, uni" in (noted := listed(tmp_path / "nothing here").noted)
+    assert "alvis, uni" in (noted := listed(tmp_path / "nothing here").notes)
     assert noted.endswith("\n  launch-notebook list --cluster alvis")
 
 
@@ -198,8 +167,8 @@ def test_each_session_is_asked_for_where_it_was_queued(tmp_path: Path, submit: C
     runs, waits = submit(), submit(begin="now+1hour")
     plant(tmp_path, name_of(NOW, 1), NOW, started=NOW)
     view = listed(tmp_path, "slurm")
-    assert view.seen == {runs.id: "starting", waits.id: "waiting", name_of(NOW, 1): "unknown"}
-    assert view.listed.live == 3
+    assert view.seen == {runs.id: "starting", waits.id: "pending", name_of(NOW, 1): "unknown"}
+    assert view.one(events.ListDone).active == 3
 
 
 def test_what_ended_long_ago_is_counted_and_what_is_damaged_named(tmp_path: Path) -> None:
@@ -209,7 +178,11 @@ def test_what_ended_long_ago_is_counted_and_what_is_damaged_named(tmp_path: Path
     (tmp_path / name_of(NOW, 3) / "session.json").write_text("{")
     view = listed(tmp_path)
     assert view.seen == {name_of(NOW, 1): "ended"}
-    assert (view.listed.ended, view.listed.hidden, view.listed.damaged) == (2, 1, (name_of(NOW, 3),))
+    assert (
+        view.one(events.ListDone).ended,
+        view.one(events.ListDone).hidden,
+        view.one(events.ListDone).unreadable,
+    ) == (2, 1, (name_of(NOW, 3),))
     assert set(listed(tmp_path, every=True).seen) == {name_of(NOW, 1), name_of(NOW, 2)}
 
 
@@ -217,7 +190,7 @@ def test_the_live_ones_come_first_and_are_completed_on_tab(tmp_path: Path, submi
     plant(tmp_path, name_of(NOW, 1), NOW, ended=NOW)
     session = submit(begin="now+1hour")
     assert list(listed(tmp_path).seen) == [session.id, name_of(NOW, 1)]
-    about = dict(state.seen_sessions())
+    about = dict(state.known_sessions())
     assert set(about) == {session.id, name_of(NOW, 1)} and "waits" in about[session.id]
 
 
@@ -226,8 +199,12 @@ def test_a_list_tidies_up(tmp_path: Path, submit: Callable[..., Session]) -> Non
     plant(tmp_path, name_of(long_ago, 1), long_ago, ended=long_ago)
     plant(tmp_path, name_of(long_ago, 2), long_ago, scheduler="local", job=name_of(long_ago, 2), secrets=True)
     plant(tmp_path, name_of(long_ago, 4), long_ago, started=long_ago, secrets=True)  # of a Slurm that does not answer
-    write_session(HOST, new_session(str(tmp_path), Request({}), scheduler="local", cluster=None, host=None,
-                                    environment=None, now=NOW), "", {})  # fmt: skip
+    write_session(
+        HOST,
+        new_session(str(tmp_path), Request({}), scheduler="local", cluster=None, host=None, environment=None, now=NOW),
+        "",
+        {},
+    )
     live = submit()
     listed(tmp_path)
     assert not (tmp_path / name_of(long_ago, 1)).exists()
@@ -277,7 +254,7 @@ def test_a_list_says_why_all_are_damaged(tmp_path: Path) -> None:
     directory = plant(tmp_path, name_of(NOW, 1), NOW, secrets=True, ended=NOW - timedelta(days=90))
     os.chown(directory, 65534, 65534)
     view = listed(tmp_path)
-    assert view.listed.damaged == (name_of(NOW, 1),) and "are somebody else's" in view.noted
+    assert view.one(events.ListDone).unreadable == (name_of(NOW, 1),) and "are somebody else's" in view.notes
     assert (directory / "token").exists()
 
 
@@ -291,11 +268,10 @@ def test_a_queue_that_tells_nothing_removes_nothing(tmp_path: Path, slurm: Slurm
 # --- ending --------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_that_tells_nothing_is_no_end(
-    tmp_path: Path, slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.real_time
+def test_a_queue_that_tells_nothing_is_no_end(tmp_path: Path, slurm: SlurmHost, set_timing: SetTiming) -> None:
     """Nor is a cancel that one of two clusters refused a good one."""
-    monkeypatch.setattr(ending, "GONE_WITHIN", 1.0)
+    set_timing(gone_within=1.0)
     for number, job in enumerate(("7", "8;snowy")):
         plant(tmp_path, name_of(NOW, number), NOW, job=job, started=NOW, listens=True)
     slurm.own = squeue_row("7", "RUNNING") + squeue_row("8", "RUNNING")
@@ -318,9 +294,9 @@ def test_a_queue_that_tells_nothing_is_no_end(
 
 @pytest.mark.parametrize("several", [False, True])
 def test_a_job_on_another_cluster_of_a_federation_is_gone_when_it_has_said_so(
-    tmp_path: Path, slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, several: bool
+    tmp_path: Path, slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, set_timing: SetTiming, several: bool
 ) -> None:
-    monkeypatch.setattr(ending, "GONE_WITHIN", 1.0)
+    set_timing(gone_within=1.0)
     names = [name_of(NOW, number) for number in range(1 + several)]
     for number, name in enumerate(names):
         plant(tmp_path, name, NOW, job=str(7 + number), started=NOW, listens=True)
@@ -343,18 +319,19 @@ def test_an_empty_word_ends_nothing(tmp_path: Path, submit: Callable[..., Sessio
     for names in (("",), ("x", "")):
         with pytest.raises(UsageError, match="empty"):
             stop(tmp_path, *names)
-    assert listed(tmp_path).listed.live == 1
+    assert listed(tmp_path).one(events.ListDone).active == 1
 
 
+@pytest.mark.real_time
 def test_one_without_a_job_does_not_hold_up_the_others(tmp_path: Path, submit: Callable[..., Session]) -> None:
     lost, one, other = submit().id, submit().id, submit().id
     stop(tmp_path, lost)
     for name in (lost, other):
         (tmp_path / name / "job").unlink()
     (tmp_path / lost / "exit.json").unlink(missing_ok=True)
-    view = Shown()
+    view = ShownSessions()
     with pytest.raises(SubmitUncertain, match=lost):
-        sessions.stop(place(tmp_path), [lost, one, other], view, Answers(True), Interrupts())
+        sessions.stop(place(tmp_path), [lost, one, other], view, FakePrompts(confirms=[True]), Interrupts())
     assert view.ended == {one, other}
 
 
@@ -364,48 +341,51 @@ def test_all_are_those_as_well_whose_job_was_never_noted(tmp_path: Path, slurm: 
         plant(tmp_path, name, NOW, job=None)
     slurm.names = f"7|{one}|x\n8|mine|/x/{other}/jupyterlab.sh\n"
     assert stop(tmp_path, every=True, sure=True).ended == {one, other}
-    assert sum("%j" in command for command in slurm.ran) == 1, "one question for all"
+    assert sum("%j" in " ".join(command) for command in slurm.ran) == 1, "one question for all"
 
 
-def test_all_are_ended_side_by_side(tmp_path: Path, host: CountingHost, submit: Callable[..., Session]) -> None:
+@pytest.mark.real_time
+def test_all_are_ended_side_by_side(tmp_path: Path, host: RecordingHost, submit: Callable[..., Session]) -> None:
     three = {submit().id, submit().id, submit(begin="now+1hour").id}
     plant(tmp_path, name_of(NOW, 1), NOW, ended=NOW)
-    person = Answers(True)
+    person = FakePrompts(confirms=[True])
     began = time.monotonic()
     view = stop(tmp_path, every=True, prompts=person)
     print(f"three local sessions ended in {time.monotonic() - began:.2f} s")
     assert view.ended == three
-    assert person.asked.count("starts") == 2 and person.asked.count("waits") == 1
-    assert "End these 3 sessions?" in person.asked
-    assert sum(" cancel " in command for command in host.ran) == 1
+    assert "".join(person.asked).count("starts") == 2 and "".join(person.asked).count("waits") == 1
+    assert "End these 3 sessions?" in "".join(person.asked)
+    assert sum("cancel" in command for command in host.ran) == 1
     assert set(listed(tmp_path).seen.values()) == {"ended"}
 
 
 def test_a_no_ends_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
     one, other = submit(), submit()
-    view = stop(tmp_path, one.id, other.id[-4:], prompts=Answers(False))
-    assert view.ended == set() and "Nothing was ended." in view.noted
-    assert listed(tmp_path).listed.live == 2
+    view = stop(tmp_path, one.id, end_of(other), prompts=FakePrompts(confirms=[False]))
+    assert view.ended == set() and "Nothing was ended." in view.notes
+    assert listed(tmp_path).one(events.ListDone).active == 2
 
 
 @pytest.mark.parametrize("how", ["--yes", "no terminal"])
 def test_nobody_is_asked(tmp_path: Path, submit: Callable[..., Session], how: str) -> None:
     one, other = submit(), submit()
-    view = stop(tmp_path, every=True, sure=how == "--yes", prompts=Answers(asks=how == "--yes"))
+    view = stop(tmp_path, every=True, sure=how == "--yes", prompts=FakePrompts(asks=how == "--yes"))
     assert view.ended == {one.id, other.id}
 
 
+@pytest.mark.real_time
 def test_what_has_ended_already_is_no_error(tmp_path: Path, submit: Callable[..., Session]) -> None:
     session = submit()
     assert stop(tmp_path).ended == {session.id}
-    for word in (session.id, session.id[-4:]):
+    for word in (session.id, end_of(session)):
         view = stop(tmp_path, word)
-        assert view.ended == set() and "has ended already" in view.noted
-    assert "no live session" in stop(tmp_path, every=True).noted
+        assert view.ended == set() and "has ended already" in view.notes
+    assert "no live session" in stop(tmp_path, every=True).notes
     with pytest.raises(SessionNotFound):
         stop(tmp_path)
 
 
+@pytest.mark.real_time
 def test_two_stops_at_once_do_not_disturb_each_other(tmp_path: Path, submit: Callable[..., Session]) -> None:
     three = {submit().id for _ in range(3)}
     ended: list[set[str]] = []
@@ -420,18 +400,18 @@ def test_two_stops_at_once_do_not_disturb_each_other(tmp_path: Path, submit: Cal
 # --- before another one is launched --------------------------------------------------------------------------
 
 
-def offer(root: Path, person: Answers, *, always_new: bool = False) -> tuple[bool, Shown]:
-    view: View = Shown()
+def offer(root: Path, person: FakePrompts, *, always_new: bool = False) -> tuple[bool, ShownSessions]:
+    view = ShownSessions()
     plan = Plan(place(root), Request({}), None, Environment(), None, always_new=always_new)
-    with open_stage(plan.place, view, person, Interrupts()) as stage:
-        return sessions.come_back_instead(plan, stage), view  # type: ignore[return-value]
+    with open_context(plan.place, view, person, Interrupts()) as context:
+        return sessions.offer_existing_session(plan, context), view
 
 
-def test_whoever_has_no_session_pays_one_command(tmp_path: Path, host: CountingHost) -> None:
+def test_whoever_has_no_session_pays_one_command(tmp_path: Path, host: RecordingHost) -> None:
     plant(tmp_path, name_of(NOW, 1), NOW, ended=NOW, secrets=True)
     long_ago = NOW - timedelta(days=9)
     plant(tmp_path, name_of(long_ago, 2), long_ago)
-    wanted, view = offer(tmp_path, Answers())
+    wanted, view = offer(tmp_path, FakePrompts())
     assert not wanted and view.events == []
     assert len(host.ran) == 2  # the look at the place, and this one
 
@@ -439,36 +419,36 @@ def test_whoever_has_no_session_pays_one_command(tmp_path: Path, host: CountingH
 def test_a_no_launches_another_one(tmp_path: Path, submit: Callable[..., Session]) -> None:
     session = submit(begin="now+1hour")
     submit()
-    person = Answers(False)
+    person = FakePrompts(confirms=[False])
     assert offer(tmp_path, person)[0] is False
-    assert "starts on" in person.asked and "(1 more: launch-notebook list)" in person.asked
-    assert session.id not in person.asked and "Connect to it instead" in person.asked
+    assert "starts on" in "".join(person.asked) and "(1 more: launch-notebook list)" in "".join(person.asked)
+    assert session.id not in "".join(person.asked) and "Connect to it instead" in "".join(person.asked)
 
 
 def test_the_one_with_the_most_time_left_is_offered(tmp_path: Path, submit: Callable[..., Session]) -> None:
     submit(walltime="0:01:00")
-    assert offer(tmp_path, Answers(False))[1].events == [], "it is as good as over"
+    assert offer(tmp_path, FakePrompts(confirms=[False]))[1].events == [], "it is as good as over"
     longest = submit(walltime="0:30:00")
     submit()
-    person = Answers(False)
+    person = FakePrompts(confirms=[False])
     assert offer(tmp_path, person)[0] is False
-    assert longest.id in person.asked and "(1 more" in person.asked
+    assert longest.id in "".join(person.asked) and "(1 more" in "".join(person.asked)
 
 
 @pytest.mark.parametrize("how", ["--new", "no terminal"])
 def test_it_is_only_told(tmp_path: Path, submit: Callable[..., Session], how: str) -> None:
     session = submit()
-    wanted, view = offer(tmp_path, Answers(asks=how == "--new"), always_new=how == "--new")
+    wanted, view = offer(tmp_path, FakePrompts(asks=how == "--new"), always_new=how == "--new")
     assert not wanted
-    sentence, command = view.noted.split("\n")
-    name = session.id if session.id[-4:].isdecimal() else session.id[-4:]
+    sentence, command = view.notes.split("\n")
+    name = end_of(session)
     assert command.startswith("  ") and command.endswith(f" connect {name}") and "10 min left" in sentence
 
 
 def test_neither_yes_nor_no_launches_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
     submit()
     with pytest.raises(Interrupted, match="neither yes nor no") as caught:
-        offer(tmp_path, Answers(None))
+        offer(tmp_path, FakePrompts(confirms=[None]))
     assert caught.value.why == "Nothing was queued."
 
 
@@ -476,7 +456,7 @@ def test_a_terminal_of_ours_is_not_offered(tmp_path: Path, submit: Callable[...,
     session = submit()
     path = tmp_path / session.id / "session.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"program": "shell"}))
-    assert offer(tmp_path, Answers())[0] is False
+    assert offer(tmp_path, FakePrompts())[0] is False
 
 
 @pytest.mark.parametrize("story", [sessions.connect, sessions.open_session])
@@ -488,19 +468,19 @@ def test_a_terminal_of_ours_has_nothing_to_connect_to(
     path = tmp_path / of_a_terminal.id / "session.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"program": "shell"}))
     come_back_to: list[str] = []
-    monkeypatch.setattr(sessions, "come_back", lambda _stage, session: come_back_to.append(session.id))
+    monkeypatch.setattr(sessions, "reattach", lambda _context, session: come_back_to.append(session.id))
     for name in ("", of_a_terminal.id):
         with pytest.raises(UsageError) as caught:
-            story(place(tmp_path), name, Shown(), Answers(), Interrupts())
-        assert f"shell {of_a_terminal.id}" in caught.value.mend
+            story(place(tmp_path), name, ShownSessions(), FakePrompts(), Interrupts())
+        assert f"shell {of_a_terminal.id}" in caught.value.hint
     other = submit()
-    story(place(tmp_path), "", Shown(), Answers(), Interrupts())
+    story(place(tmp_path), "", ShownSessions(), FakePrompts(), Interrupts())
     assert come_back_to == [other.id]
 
 
 def test_a_place_that_cannot_be_looked_at_stops_no_launch(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("a file")
-    assert offer(tmp_path / "root", Answers())[0] is False
+    assert offer(tmp_path / "root", FakePrompts())[0] is False
 
 
 def test_a_job_that_was_never_noted_is_looked_for(tmp_path: Path, submit: Callable[..., Session]) -> None:

@@ -12,8 +12,15 @@ import click
 
 from notebook_launcher.cli.commands.notebooks import complete_notebook
 from notebook_launcher.cli.completion import TakesEnvironment
-from notebook_launcher.cli.options import WORDS, Where, place_options, played, scheduler_options
-from notebook_launcher.cli.run_options import asked, environment_options, output_folder, parameter_option, the_notebook
+from notebook_launcher.cli.options import WORDS, Where, place_options, scheduler_options, user_interface
+from notebook_launcher.cli.run_options import (
+    asked,
+    dependencies_option,
+    environment_options,
+    output_folder,
+    parameter_option,
+    the_notebook,
+)
 
 TYPED_WORDS = "notebook_launcher.bench_words"  # key in click's meta: the words after the command's name
 
@@ -26,18 +33,19 @@ class _Bench(TakesEnvironment):
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_Bench, short_help="Run a notebook in every combination, and compare.")
+@click.command(cls=_Bench, short_help="Run a notebook with many settings, and compare.")
 @place_options
 @click.option("--matrix", default="", metavar="TEXT", help='What is varied: "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1".')
 @click.option("--at-once", type=int, default=4, metavar="N", help="Jobs in the queue at the same time (4).")
-@click.option("--output", metavar="DIR", help="The bench's folder; else ./bench-NAME.")
+@click.option("--output", metavar="DIR", help="The bench's folder; by default ./bench-NAME.")
 @parameter_option
-@click.option("--with", "companions", type=click.Path(path_type=Path), multiple=True, metavar="FILE",
-              help="A file or folder that goes with the notebook (repeatable).")  # fmt: skip
-@click.option("--baseline", default="", metavar="TEXT", help='What is compared with: "cores=1 gpus=0"; else the first.')
-@click.option("--retry-failed", is_flag=True, help="Run those once more that have failed.")
-@click.option("--fresh", is_flag=True, help="Begin anew; results that are there are moved aside.")
-@click.option("--yes", "-y", "sure", is_flag=True, help="Also more than 100 combinations.")
+@dependencies_option
+@click.option(
+    "--baseline", default="", metavar="TEXT", help='What to compare with: "cores=1 gpus=0"; by default the first.'
+)
+@click.option("--retry-failed", is_flag=True, help="Run failed combinations again.")
+@click.option("--fresh", is_flag=True, help="Start from scratch; existing results are moved aside.")
+@click.option("--yes", "-y", "sure", is_flag=True, help="Allow more than 100 combinations.")
 @environment_options
 @functools.partial(scheduler_options, without="poy", without_names=("output",))
 @click.argument("names", nargs=-1, metavar="[NOTEBOOK]", shell_complete=complete_notebook)
@@ -52,7 +60,7 @@ def bench(
     at_once: int,
     output: str | None,
     pairs: tuple[tuple[str, str], ...],
-    companions: tuple[Path, ...],
+    dependencies: tuple[str, ...],
     baseline: str,
     retry_failed: bool,
     fresh: bool,
@@ -66,22 +74,33 @@ def bench(
       launch-notebook bench mine.ipynb --matrix "cores=1,2,4" --output tuesday
 
     An axis is env (environments of the profile), cores, gpus (0, 1, a100:1), a long flag of sbatch (mem=8G,16G), or a
-    parameter of the notebook. Without a notebook it is beginner-tensorflow. The same command goes on where it was
-    stopped: nothing is run twice.
+    parameter of the notebook. Without a notebook it is beginner-tensorflow. To continue after an
+    interruption, type the same command again: nothing is run twice.
     """  # \b is click's mark for lines to be left alone
-    from notebook_launcher.bench.runner import NOTEBOOK, BenchWish
-    from notebook_launcher.bench.runner import bench as story
-    from notebook_launcher.planning.plan import Here
+    from notebook_launcher.bench.command import bench as run_bench
+    from notebook_launcher.bench.request import NOTEBOOK, BenchRequest
+    from notebook_launcher.planning.plan import LocalMachine
 
     words = ctx.obj[WORDS]
     typed = [*ctx.meta[TYPED_WORDS], *(["--", *words] if words else [])]
     notebook = the_notebook(names or (NOTEBOOK,), pairs, "bench")
     folder = output_folder(output)
-    wish = BenchWish(matrix, notebook, pairs, companions, at_once, folder, baseline, retry_failed, fresh, sure,
-                     without_user(typed))  # fmt: skip
+    request = BenchRequest(
+        matrix,
+        notebook,
+        pairs,
+        tuple(map(Path, dependencies)),
+        at_once,
+        folder,
+        baseline,
+        retry_failed,
+        fresh,
+        sure,
+        without_user(typed),
+    )
     ask = asked(ctx, where, **software)
-    with played(where) as (view, prompts, interrupts):
-        story(ask, Here.look(), wish, view, prompts, interrupts)
+    with user_interface(where) as (view, prompts, interrupts):
+        run_bench(ask, LocalMachine.detect(), request, view, prompts, interrupts)
     return view.exit_code
 
 
@@ -92,6 +111,3 @@ def without_user(words: list[str]) -> str:
         is_host = before == "--host" or word.startswith("--host=")
         shown.append(re.sub(r"^(--host=)?[^@]*@", r"\1", word) if is_host else word)
     return shlex.join(shown)
-
-
-COMMANDS: tuple[click.Command, ...] = (bench,)

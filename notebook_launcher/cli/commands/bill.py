@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, played, session_argument
+from notebook_launcher.cli.options import Where, place_options, session_argument, user_interface
 
 
 @click.command(short_help="Show what an ended session asked for, and used.")
@@ -12,11 +12,8 @@ from notebook_launcher.cli.options import Where, place_options, played, session_
 @session_argument
 def bill(session: str, *, where: Where) -> int:
     """Show what a session that is over asked for and used (its name, its beginning, or nothing for the last one)."""
-    from notebook_launcher.usage import bill_command as billing
+    from notebook_launcher.usage import bill_command
 
-    with played(where) as (view, prompts, interrupts):
-        billing.bill(where.place(), session, view, prompts, interrupts)
+    with user_interface(where) as (view, prompts, interrupts):
+        bill_command.bill(where.place(), session, view, prompts, interrupts)
     return view.exit_code
-
-
-COMMANDS = (bill,)

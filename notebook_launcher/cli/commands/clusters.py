@@ -1,4 +1,4 @@
-"""The command ``clusters``: the profiles that there are, one of them, one's own words on it, the usual one."""
+"""The command ``clusters``: the profiles that there are, one of them, changes to it, the default one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from notebook_launcher.cli.completion import complete_cluster
-from notebook_launcher.cli.options import Where, played
+from notebook_launcher.cli.options import Where, user_interface
 from notebook_launcher.core.errors import UsageError
 
 _JSON = "clusters.json"  # key in click's meta: whether --json stood before the command
@@ -30,13 +30,13 @@ def _name(command: Callable[..., Any]) -> Callable[..., Any]:
 @_json
 @click.pass_context
 def clusters(ctx: click.Context, *, as_json: bool) -> int:
-    """List the clusters that are known by name; show a profile, make it the usual one, put your own words on it.
+    """List the clusters that are known by name; show a profile, make it the default, change its settings.
 
     \b
       launch-notebook clusters                           list them
-      launch-notebook clusters show NAME --merged        what one comes to, and from where
+      launch-notebook clusters show NAME --merged        the merged settings, and where each comes from
       launch-notebook clusters edit NAME --account proj1
-      launch-notebook clusters use NAME                  meant from now on without --cluster
+      launch-notebook clusters use NAME                  make it the default
     """  # \b is click's mark for lines to be left alone
     ctx.meta[_JSON] = as_json
     return _list(Where(as_json=as_json)) if ctx.invoked_subcommand is None else 0
@@ -45,7 +45,7 @@ def clusters(ctx: click.Context, *, as_json: bool) -> int:
 def _list(where: Where) -> int:
     from notebook_launcher.planning.profile_commands import list_clusters
 
-    with played(where) as (view, _prompts, _interrupts):
+    with user_interface(where) as (view, _prompts, _interrupts):
         view.show(list_clusters())
     return view.exit_code
 
@@ -54,59 +54,68 @@ def _list(where: Where) -> int:
 @_json
 @click.pass_context
 def list_(ctx: click.Context, *, as_json: bool) -> int:
-    """List the clusters that are known by name, and the courses that were taken."""
+    """List the clusters that are known by name, and the saved courses."""
     return _list(_where(ctx, as_json))
 
 
 @clusters.command(short_help="Show a profile as TOML.")
 @_json
 @_name
-@click.option("--merged", is_flag=True, help="What its files come to; behind each key stands where it comes from.")
+@click.option("--merged", is_flag=True, help="Show the merged settings, each with its file and line.")
 @click.pass_context
 def show(ctx: click.Context, name: str, *, merged: bool, as_json: bool) -> int:
     """Show the files that a profile is made of, with their comments; the last one goes first."""
     from notebook_launcher.planning.profile_commands import show_profile
 
-    with played(_where(ctx, as_json)) as (view, _prompts, _interrupts):
+    with user_interface(_where(ctx, as_json)) as (view, _prompts, _interrupts):
         show_profile(name, view, merged=merged)
     return view.exit_code
 
 
-@clusters.command(short_help="Take a cluster as the one that is meant without --cluster.")
+@clusters.command(short_help="Set the default cluster.")
 @_json
 @_name
 @click.pass_context
 def use(ctx: click.Context, name: str, *, as_json: bool) -> int:
-    """Take a cluster as the one that is meant without --cluster; here means this machine."""
+    """Set the cluster that is used without --cluster; here means this machine."""
     from notebook_launcher.planning.profile_commands import use_cluster
 
-    with played(_where(ctx, as_json)) as (view, _prompts, _interrupts):
+    with user_interface(_where(ctx, as_json)) as (view, _prompts, _interrupts):
         use_cluster(name, view)
     return view.exit_code
 
 
-@clusters.command(short_help="Put your own words on a profile.")
+@clusters.command(short_help="Change settings of a profile.")
 @_json
 @_name
 @click.option("--host", metavar="[USER@]LOGIN", help="The login node.")
 @click.option("--user", metavar="NAME", help="Your name there.")
 @click.option("--account", "-A", metavar="NAME", help="The account (project) that pays.")
 @click.option("--partition", "-p", metavar="NAME", help="The partition.")
-@click.option("--set", "others", multiple=True, metavar="KEY=VALUE",
-              help="Any key, dotted: defaults.gpus=1. Nothing behind = takes it away (repeatable).")  # fmt: skip
+@click.option(
+    "--set",
+    "others",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any key, dotted: defaults.gpus=1. An empty value removes it (repeatable).",
+)
 @click.pass_context
 def edit(ctx: click.Context, name: str, *, host: str | None, user: str | None, account: str | None,
          partition: str | None, others: tuple[str, ...], as_json: bool) -> int:  # fmt: skip
-    """Put your own words on a profile: in your editor, or by options without one. The profile itself stays.
+    """Change settings of a profile: in your editor, or by options. A bundled profile itself is not changed.
 
-    They stand in clusters/NAME.toml in your configuration folder. A file with a mistake is never taken.
+    They are saved in clusters/NAME.toml in your configuration folder. A file with a mistake is never accepted.
     """
     from notebook_launcher.planning.profile_commands import change_profile, edit_profile
 
-    said = ((("host",), host), (("user",), user), (("defaults", "account"), account),
-            (("defaults", "partition"), partition))  # fmt: skip
-    values = {place: value or None for place, value in said if value is not None} | dict(map(_setting, others))
-    with played(_where(ctx, as_json)) as (view, prompts, _interrupts):
+    given = (
+        (("host",), host),
+        (("user",), user),
+        (("defaults", "account"), account),
+        (("defaults", "partition"), partition),
+    )
+    values = {place: value or None for place, value in given if value is not None} | dict(map(_setting, others))
+    with user_interface(_where(ctx, as_json)) as (view, prompts, _interrupts):
         if values:
             change_profile(name, values, view)
         else:
@@ -121,8 +130,5 @@ def _setting(text: str) -> tuple[tuple[str, ...], Any]:
     key, equals, value = text.partition("=")
     place = key_parts(key.strip())
     if not equals or not place:
-        raise UsageError(f"--set {text} sets nothing.", mend="for example: --set idle_stop=30m --set defaults.gpus=1")
+        raise UsageError(f"--set {text} sets nothing.", hint="for example: --set idle_stop=30m --set defaults.gpus=1")
     return place, plain_value(value.strip())
-
-
-COMMANDS: tuple[click.Command, ...] = (clusters,)

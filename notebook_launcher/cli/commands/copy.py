@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, played
+from notebook_launcher.cli.options import Where, place_options, user_interface
 
 
 @click.command(short_help="Copy files and folders to or from the cluster.")
@@ -18,15 +18,12 @@ def copy(paths: tuple[str, ...], *, where: Where, force: bool) -> int:
       launch-notebook copy data.csv login:course/
       launch-notebook copy login:results .
 
-    A copy that was cut goes on when the same command is typed again. Nothing is overwritten without --force.
+    To continue an interrupted copy, type the same command again. Nothing is overwritten without --force.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.transfer import copy as copying
-    from notebook_launcher.transfer.paths import read_words
+    from notebook_launcher.transfer.paths import parse_arguments
 
-    words = read_words(paths)
-    with played(where) as (view, prompts, interrupts):
-        copying.copy(where.place(), words, view, prompts, interrupts, force=force)
+    arguments = parse_arguments(paths)
+    with user_interface(where) as (view, prompts, interrupts):
+        copying.copy(where.place(), arguments, view, prompts, interrupts, force=force)
     return view.exit_code
-
-
-COMMANDS: tuple[click.Command, ...] = (copy,)

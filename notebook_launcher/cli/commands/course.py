@@ -12,7 +12,7 @@ from notebook_launcher.cli.completion import complete_kept_course
 
 if TYPE_CHECKING:
     from notebook_launcher.cli.prompts import TerminalPrompts
-    from notebook_launcher.cli.views.text_view import BaseView
+    from notebook_launcher.cli.views.base import BaseView
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
@@ -20,25 +20,25 @@ _name = click.argument("name", shell_complete=complete_kept_course)
 
 
 @contextlib.contextmanager
-def _played(as_json: bool) -> Iterator[tuple[BaseView, TerminalPrompts]]:
-    from notebook_launcher.cli.options import Where, played
+def _interface(as_json: bool) -> Iterator[tuple[BaseView, TerminalPrompts]]:
+    from notebook_launcher.cli.options import Where, user_interface
 
-    with played(Where(as_json=as_json)) as (view, prompts, _):
+    with user_interface(Where(as_json=as_json)) as (view, prompts, _):
         yield view, prompts
 
 
-@click.group("course", short_help="Courses you have taken: list, show, update, forget.")
+@click.group("course", short_help="Saved courses: list, show, update, forget.")
 def course() -> None:
-    """Courses that you have taken. One is taken by naming it: launch-notebook --course FILE_OR_URL."""
+    """Saved courses. To save one, name it: launch-notebook --course FILE_OR_URL."""
 
 
 @course.command("list")
 @_json
 def list_(*, as_json: bool) -> int:
-    """List the courses that you have taken."""
+    """List the saved courses."""
     from notebook_launcher.planning import courses
 
-    with _played(as_json) as (view, _):
+    with _interface(as_json) as (view, _):
         courses.list_courses(view)
     return view.exit_code
 
@@ -47,10 +47,10 @@ def list_(*, as_json: bool) -> int:
 @_json
 @_name
 def show(name: str, *, as_json: bool) -> int:
-    """Show what a course decides, and where it comes from."""
+    """Show the settings of a course, and its source."""
     from notebook_launcher.planning import courses
 
-    with _played(as_json) as (view, _):
+    with _interface(as_json) as (view, _):
         courses.show_course(name, view)
     return view.exit_code
 
@@ -59,10 +59,10 @@ def show(name: str, *, as_json: bool) -> int:
 @_json
 @_name
 def update(name: str, *, as_json: bool) -> int:
-    """Take a course again from where it came from; where it has changed, you see how."""
+    """Fetch a saved course again from its source, and show what has changed."""
     from notebook_launcher.planning import courses
 
-    with _played(as_json) as (view, prompts):
+    with _interface(as_json) as (view, prompts):
         courses.update_course(name, view, prompts)
     return view.exit_code
 
@@ -71,10 +71,10 @@ def update(name: str, *, as_json: bool) -> int:
 @_json
 @_name
 def forget(name: str, *, as_json: bool) -> int:
-    """Forget a course. Notebooks that it has brought to the cluster stay there."""
+    """Forget a course. Notebooks that were copied to the cluster stay there."""
     from notebook_launcher.planning import courses
 
-    with _played(as_json) as (view, _):
+    with _interface(as_json) as (view, _):
         courses.forget_course(name, view)
     return view.exit_code
 
@@ -85,9 +85,6 @@ def digest(file: str) -> int:
     """Print the digest of a course file with all that belongs to it, for the address: URL#sha256=DIGEST."""
     from notebook_launcher.planning import courses
 
-    with _played(False) as (view, _):
+    with _interface(False) as (view, _):
         click.echo(courses.digest_of(file, view))
     return view.exit_code
-
-
-COMMANDS = (course,)

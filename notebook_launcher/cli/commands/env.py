@@ -13,16 +13,16 @@ from notebook_launcher.cli.options import (
     Where,
     place_options,
     plan_without_gpus,
-    played,
     scheduler_options,
+    user_interface,
 )
 from notebook_launcher.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from notebook_launcher.planning.plan import Ask, Plan
+    from notebook_launcher.planning.plan import LaunchOptions, Plan
 
 
-@click.group(invoke_without_command=True, short_help="See, check, export and make environments.")
+@click.group(invoke_without_command=True, short_help="List, check, export and create environments.")
 @place_options
 @click.pass_context
 def env(ctx: click.Context, /, *, where: Where) -> int | None:
@@ -30,81 +30,85 @@ def env(ctx: click.Context, /, *, where: Where) -> int | None:
     if ctx.invoked_subcommand is None:
         return _list(where)
     if where != Where():
-        raise UsageError("The command comes first.", mend=f"launch-notebook env {ctx.invoked_subcommand} …, then --…")
+        raise UsageError("The command comes first.", hint=f"launch-notebook env {ctx.invoked_subcommand} …, then --…")
     return None
 
 
-@env.command(name="list", short_help="List the environments of a place.")
+@env.command(name="list", short_help="List the environments of a cluster.")
 @place_options
 def list_(*, where: Where) -> int:
-    """List the environments of a place; nothing is contacted."""
+    """List the environments of a cluster; nothing is contacted."""
     return _list(where)
 
 
-@env.command(short_help="Show what an environment comes to.")
+@env.command(short_help="Show the settings of an environment.")
 @place_options
 @click.argument("name", required=False)
 def show(name: str | None, *, where: Where) -> int:
-    """Show what an environment comes to: its files, image, modules, and the lines that a job reads."""
-    from notebook_launcher.environments import create as environments
+    """Show the settings of an environment: its files, image, modules, and the lines that a job reads."""
+    from notebook_launcher.environments.listing import show_environment
 
-    with played(where, notes_are_results=True) as (view, _prompts, _interrupts):
-        environments.show_environment(_ask(where, name), view)
+    with user_interface(where, notes_are_results=True) as (view, _prompts, _interrupts):
+        show_environment(_ask(where, name), view)
     return view.exit_code
 
 
-@env.command(short_help="Go into an environment and see what works there.")
+@env.command(short_help="Check what works in an environment.")
 @place_options
 @click.option("--node", is_flag=True, help="On a compute node, in a short job: flags of the scheduler are for it.")
 @functools.partial(scheduler_options, without="")
 @click.argument("name", required=False)
 @click.pass_context
 def check(ctx: click.Context, /, name: str | None, *, where: Where, node: bool) -> int:
-    """Go into an environment and see what works there: modules, image, JupyterLab, a kernel, torch, tensorflow.
+    """Check what works in an environment: modules, image, JupyterLab, a kernel, torch, tensorflow.
 
     \b
       launch-notebook env check tf-mkl                      on the login node
       launch-notebook env check tf-gpu --node --gpus 1      on a compute node, with a GPU
     """  # \b is click's mark for lines to be left alone
-    from notebook_launcher.environments import create as environments
-    from notebook_launcher.planning.plan import Ask, Here, make_plan
+    from notebook_launcher.environments.check import check_environment
+    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 
     flags = ctx.obj[ASKED_FLAGS]
     if flags and not node:
-        raise UsageError("Flags of the scheduler are for a job.", mend="add --node to look on a compute node")
+        raise UsageError("Flags of the scheduler are for a job.", hint="add --node to check on a compute node")
     ask = _ask(where, name)
     if node:
         brief = {"time": "0:10:00", **flags}
-        plan = make_plan(Ask(brief, ask.cluster, ask.host, ask.ssh_config, ask.words, engine=ask.engine,
-                             course=ask.course), Here.look())  # fmt: skip
+        plan = make_plan(
+            LaunchOptions(
+                brief, ask.cluster, ask.host, ask.ssh_config, ask.words, engine=ask.engine, course=ask.course
+            ),
+            LocalMachine.detect(),
+        )
     else:
         plan = _plan(ask)
-    with played(where, notes_are_results=True) as (view, prompts, interrupts):
-        environments.check_environment(plan, view, prompts, interrupts, node=node)
+    with user_interface(where, notes_are_results=True) as (view, prompts, interrupts):
+        check_environment(plan, view, prompts, interrupts, node=node)
     return view.exit_code
 
 
-@env.command(short_help="Write down what makes an environment anew.")
+@env.command(short_help="Export what recreates an environment.")
 @place_options
 @click.option("-o", "--to", "target", type=click.Path(path_type=Path), metavar="FOLDER", help="Else ./NAME.")
 @click.option("--force", is_flag=True, help="Also into a folder that is not empty.")
 @click.argument("name", required=False)
 def export(name: str | None, *, where: Where, target: Path | None, force: bool) -> int:
-    """Write down what makes an environment anew: environment.yml or requirements.txt, modules, the image's digest."""
-    from notebook_launcher.environments import create as environments
+    """Export what recreates an environment: environment.yml or requirements.txt, modules, the image's digest."""
+    from notebook_launcher.environments.export import export_environment, export_folder
 
     plan = _plan(_ask(where, name))
-    target = target or environments.export_folder(plan.environment_name)
-    with played(where) as (view, prompts, interrupts):
-        environments.export_environment(plan, target, view, prompts, interrupts, force=force)
+    target = target or export_folder(plan.environment_name)
+    with user_interface(where) as (view, prompts, interrupts):
+        export_environment(plan, target, view, prompts, interrupts, force=force)
     return view.exit_code
 
 
-@env.command(short_help="Make an environment from a file of packages.")
+@env.command(short_help="Create an environment from a file of packages.")
 @place_options
-@click.option("--name", metavar="NAME", help="What it is called in the profile; else as the file's folder.")
-@click.option("--venv", metavar="DIR", help="Where the virtual environment goes; else ~/environments/NAME.")
-@click.option("--conda", metavar="NAME", help="What conda calls it; else NAME.")
+@click.option("--name", metavar="NAME", help="Its name in the profile; by default that of the file's folder.")
+@click.option("--venv", metavar="DIR", help="Where the virtual environment goes; by default ~/environments/NAME.")
+@click.option("--conda", metavar="NAME", help="Its name in conda; by default NAME.")
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable).")
 @click.option("--job", is_flag=True, help="In a job of its own: flags of the scheduler are for it.")
 @functools.partial(scheduler_options, without="")
@@ -128,46 +132,43 @@ def create(
     """
     import dataclasses
 
-    from notebook_launcher.environments import create as environments
+    from notebook_launcher.environments.create import NewEnvironment, create_environment
     from notebook_launcher.profiles import Environment
 
     flags = ctx.obj[ASKED_FLAGS]
     if flags and not job:
-        raise UsageError("Flags of the scheduler are for a job.", mend="add --job to make it in one")
+        raise UsageError("Flags of the scheduler are for a job.", hint="add --job to make it in one")
     name = name or file.expanduser().resolve().parent.name
-    creation = environments.Creation(file.expanduser(), name, venv or f"~/environments/{name}", conda)
+    creation = NewEnvironment(file.expanduser(), name, venv or f"~/environments/{name}", conda)
     if creation.is_conda:
         creation = dataclasses.replace(creation, venv=venv)
     plan = plan_without_gpus(where, flags) if job else _plan(_ask(where, None))
     plan = dataclasses.replace(plan, environment=Environment(modules=modules), container=None)
-    with played(where) as (view, prompts, interrupts):
-        environments.create_environment(plan, creation, view, prompts, interrupts, job=job)
+    with user_interface(where) as (view, prompts, interrupts):
+        create_environment(plan, creation, view, prompts, interrupts, job=job)
     return view.exit_code
 
 
 def _list(where: Where) -> int:
-    from notebook_launcher.environments import create as environments
+    from notebook_launcher.environments.listing import list_environments
 
-    with played(where, notes_are_results=True) as (view, _prompts, _interrupts):
-        environments.list_environments(where.place(), view)
+    with user_interface(where, notes_are_results=True) as (view, _prompts, _interrupts):
+        list_environments(where.place(), view)
     return view.exit_code
 
 
-def _ask(where: Where, name: str | None) -> Ask:
-    from notebook_launcher.planning.plan import Ask
+def _ask(where: Where, name: str | None) -> LaunchOptions:
+    from notebook_launcher.planning.plan import LaunchOptions
 
-    return Ask(cluster=where.cluster, host=where.host, ssh_config=where.ssh_config, engine=where.engine,
+    return LaunchOptions(cluster=where.cluster, host=where.host, ssh_config=where.ssh_config, engine=where.engine,
                course=where.course, words=(name,) if name else ())  # fmt: skip
 
 
-def _plan(ask: Ask) -> Plan:
+def _plan(ask: LaunchOptions) -> Plan:
     """Return a plan without a job: nothing is asked of a scheduler."""
     from notebook_launcher.core.request import Request
-    from notebook_launcher.planning.plan import Here, Plan, chosen_environment, find_place
+    from notebook_launcher.planning.plan import LocalMachine, Plan, chosen_environment, find_place
 
-    place = find_place(ask, Here.look())
+    place = find_place(ask, LocalMachine.detect())
     name, environment, container = chosen_environment(ask, place)
     return Plan(place, Request({}), name, environment, container)
-
-
-COMMANDS: tuple[click.Command, ...] = (env,)

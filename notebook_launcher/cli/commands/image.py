@@ -13,8 +13,8 @@ from notebook_launcher.cli.options import (
     Where,
     place_options,
     plan_without_gpus,
-    played,
     scheduler_options,
+    user_interface,
 )
 from notebook_launcher.core.errors import UsageError
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 @click.group(short_help="Build or pull a container image on the cluster.")
 def image() -> None:
-    """Make a container image: in a job without GPUs, which is queued for it and ends with it.
+    """Build or pull a container image, in a job without GPUs.
 
-    An image takes minutes of all that a machine has, and some gigabytes of room; login nodes are not meant for that.
+    This takes minutes on all cores, and some gigabytes of disk; login nodes are not for that.
     """
 
 
@@ -53,14 +53,14 @@ def _making(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("name", required=False, metavar="[NAME|FILE.def]")
 @click.pass_context
 def build(ctx: click.Context, /, name: str | None, *, where: Where, **how: Any) -> int:
-    """Build an image from a definition file: one that comes along, one of yours, or an environment's.
+    """Build an image from a definition file: a bundled one, one of yours, or an environment's.
 
     \b
       launch-notebook image build tensorflow
       launch-notebook image build ./mine.def -o /proj/course/mine.sif -t 0:30:00
       launch-notebook image build jupyterlab --here
 
-    These come along: jupyterlab, torch, torch-cpu, tensorflow, tensorflow-cpu.
+    The launcher's own definitions: jupyterlab, torch, torch-cpu, tensorflow, tensorflow-cpu.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.environments.images import build_recipe
 
@@ -76,7 +76,7 @@ def pull(ctx: click.Context, /, source: str | None, *, where: Where, **how: Any)
 
     \b
       launch-notebook image pull docker://NAME:TAG
-      launch-notebook image pull tf-gpu        from where the profile says
+      launch-notebook image pull tf-gpu        from the source in the profile
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.environments.images import pull_recipe
 
@@ -107,7 +107,7 @@ def _make(
     elif here:
         recipe = dataclasses.replace(recipe, image=recipe.image.rpartition("/")[2])
     plan = _plan(where, machine, ctx.obj[ASKED_FLAGS])
-    with played(where) as (view, prompts, interrupts):
+    with user_interface(where) as (view, prompts, interrupts):
         make_image(plan, recipe, machine, view, prompts, interrupts, force=force)
     return view.exit_code
 
@@ -118,8 +118,8 @@ def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Pl
     from notebook_launcher.planning.plan import Place, Plan
     from notebook_launcher.profiles import ClusterProfile, Environment
 
-    asked = Request(flags)
-    if asked.gpus:
+    request = Request(flags)
+    if request.gpus:
         raise UsageError("An image is made without GPUs.", why="No build uses one, and others wait for it.")
     if machine == "job":
         return plan_without_gpus(where, flags)
@@ -130,6 +130,3 @@ def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Pl
         )
     place = Place(ClusterProfile(), None, None, "local") if machine == "here" else where.place()
     return Plan(place, Request({}), None, Environment(), None)
-
-
-COMMANDS: tuple[click.Command, ...] = (image,)

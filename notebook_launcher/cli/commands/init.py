@@ -6,19 +6,19 @@ import shlex
 
 import click
 
-from notebook_launcher.cli.options import ENGINES, Where, played
+from notebook_launcher.cli.options import ENGINES, Where, user_interface
 
 
 @click.command(short_help="Read an unknown cluster, and write a profile of it.")
 @click.option("--name", metavar="NAME", help="What to call the profile; without it the login node's name.")
 @click.option("--force", is_flag=True, help="Replace a profile of that name without asking; the old file is kept.")
 @click.option(
-    "--probe/--no-probe", default=None, help="Queue a job of 5 minutes at most, to see what only a job can tell."
+    "--probe/--no-probe", default=None, help="Queue a job of 5 minutes at most, to find out what only a job can see."
 )
 @click.option("--probe-gpu", is_flag=True, help="The same with one GPU.")
 @click.option("--clusters", "-M", metavar="NAME", help="Another cluster of the same Slurm.")
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
-@click.option("--ssh-config", metavar="FILE", help="Another ssh configuration than ~/.ssh/config.")
+@click.option("--ssh-config", metavar="FILE", help="An ssh configuration other than ~/.ssh/config.")
 @click.option("--engine", metavar="NAME", type=click.Choice(ENGINES), help="auto, paramiko or openssh.")
 @click.argument("login", metavar="[USER@]LOGIN", required=False)
 def init(
@@ -33,18 +33,18 @@ def init(
     ssh_config: str | None,
     engine: str | None,
 ) -> int:
-    """Log in, read what the cluster tells of itself, and write it into a profile with comments.
+    """Log in, read what the cluster reports about itself, and write a profile with comments.
 
     \b
       launch-notebook init alice@login.uni.example
       launch-notebook init alice@login.uni.example --probe
       launch-notebook init                                    on a login node
 
-    Nothing is changed there. What could not be read stands in the profile as a comment.
+    Nothing is changed on the cluster. What could not be read is a comment in the profile.
     """  # \b is click's mark for lines to be left alone
-    from notebook_launcher.discovery.init import Wish, initialise
+    from notebook_launcher.discovery.init import InitRequest, initialise
 
-    wish = Wish(
+    request = InitRequest(
         login,
         name,
         force,
@@ -54,9 +54,6 @@ def init(
         engine,
         shlex.join(["launch-notebook", "init", *([login] if login else []), *(["-M", clusters] if clusters else [])]),
     )
-    with played(Where(ssh_config=ssh_config, engine=engine, as_json=as_json)) as (view, prompts, interrupts):
-        initialise(wish, view, prompts, interrupts)
+    with user_interface(Where(ssh_config=ssh_config, engine=engine, as_json=as_json)) as (view, prompts, interrupts):
+        initialise(request, view, prompts, interrupts)
     return view.exit_code
-
-
-COMMANDS: tuple[click.Command, ...] = (init,)

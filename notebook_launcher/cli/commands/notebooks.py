@@ -1,24 +1,24 @@
-"""The commands ``notebooks list`` and ``notebooks copy``: the notebooks that come along."""
+"""The commands ``notebooks list`` and ``notebooks copy``: the bundled notebooks."""
 
 from __future__ import annotations
 
 import click
 from click.shell_completion import CompletionItem
 
-from notebook_launcher.cli.options import Where, place_options, played
+from notebook_launcher.cli.options import Where, place_options, user_interface
 
 
 def complete_notebook(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the notebooks that come along."""
+    """Offer the bundled notebooks."""
     from notebook_launcher.notebook.prepare import bundled, sentence_of
 
     there = bundled().items()
     return [CompletionItem(name, help=sentence_of(path)) for name, path in there if name.startswith(incomplete)]
 
 
-@click.group(short_help="Notebooks that come along: list them, copy them.")
+@click.group(short_help="Bundled notebooks: list them, copy them.")
 def notebooks() -> None:
-    """Notebooks that come along: to learn with, and to measure CPUs against GPUs.
+    """Bundled notebooks: to learn with, and to measure CPUs against GPUs.
 
     \b
       launch-notebook notebooks list
@@ -27,14 +27,14 @@ def notebooks() -> None:
     """  # \b is click's mark for lines to be left alone
 
 
-@notebooks.command("list", short_help="List them, a sentence each.")
+@notebooks.command("list", short_help="List the bundled notebooks.")
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def list_(*, as_json: bool) -> int:
-    """List the notebooks that come along, a sentence each; nothing is contacted."""
-    from notebook_launcher.notebook import examples as providing
+    """List the bundled notebooks, a sentence each; nothing is contacted."""
+    from notebook_launcher.notebook import examples
 
-    with played(Where(as_json=as_json)) as (view, _prompts, _interrupts):
-        providing.list_notebooks(view)
+    with user_interface(Where(as_json=as_json)) as (view, _prompts, _interrupts):
+        examples.list_notebooks(view)
     return view.exit_code
 
 
@@ -43,15 +43,12 @@ def list_(*, as_json: bool) -> int:
 @click.option("--to", metavar="FOLDER", help="The folder; on a cluster it begins at your home. Else: ~/notebooks.")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_notebook)
 def copy(names: tuple[str, ...], *, where: Where, to: str | None) -> int:
-    """Copy notebooks that come along, all or those you name, to a folder of yours on the cluster.
+    """Copy bundled notebooks, all or those you name, to a folder of yours on the cluster.
 
     What you have changed stays as it is, and a new version is put beside it. Without a cluster: on this machine.
     """
-    from notebook_launcher.notebook import examples as providing
+    from notebook_launcher.notebook import examples
 
-    with played(where) as (view, prompts, _interrupts):
-        providing.copy_notebooks(where.place(), names, providing.FOLDER if to is None else to, view, prompts)
+    with user_interface(where) as (view, prompts, _interrupts):
+        examples.copy_notebooks(where.place(), names, examples.FOLDER if to is None else to, view, prompts)
     return view.exit_code
-
-
-COMMANDS: tuple[click.Command, ...] = (notebooks,)

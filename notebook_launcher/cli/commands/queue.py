@@ -1,30 +1,10 @@
-"""The commands that ask the scheduler and queue nothing: ``when`` and ``queue``."""
+"""The command ``queue``: which GPUs and cores are free, and what waits."""
 
 from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import ASKED_FLAGS, Where, place_options, played, scheduler_options
-
-
-@click.command(short_help="Tell when this would start, and what would sooner.")
-@place_options
-@scheduler_options
-@click.pass_context
-def when(ctx: click.Context, *, where: Where) -> int:
-    """Ask the scheduler when a launch with these flags would start, and what would start sooner. Queues nothing."""
-    from notebook_launcher import forecast
-    from notebook_launcher.planning.first_run import settle
-    from notebook_launcher.planning.plan import Ask, Here, make_plan
-
-    ask = Ask(ctx.obj[ASKED_FLAGS], where.cluster, where.host, where.ssh_config, engine=where.engine,
-              course=where.course)  # fmt: skip
-    here = Here.look()
-    code = 0
-    with played(where) as (view, prompts, interrupts):
-        plan = make_plan(settle(ask, here, view, prompts), here)
-        code = forecast.when(plan, view, prompts, interrupts)
-    return code or view.exit_code
+from notebook_launcher.cli.options import Where, place_options, user_interface
 
 
 @click.command(short_help="Show which GPUs and cores are free, and what waits.")
@@ -37,9 +17,6 @@ def queue(*, where: Where, clusters: str | None) -> int:
 
     place = where.place()
     other = clusters or default_flags(place.profile).get("clusters")
-    with played(where) as (view, prompts, interrupts):
+    with user_interface(where) as (view, prompts, interrupts):
         forecast.queue(place, other, view, prompts, interrupts)
     return view.exit_code
-
-
-COMMANDS = (when, queue)

@@ -15,9 +15,9 @@ from notebook_launcher.cli.options import (
     WORDS,
     Where,
     place_options,
-    played,
     scheduler_options,
     session_argument,
+    user_interface,
 )
 from notebook_launcher.core.errors import UsageError
 
@@ -28,7 +28,7 @@ _CORES = "cpus-per-task"
 @place_options
 @click.option("--outside", is_flag=True, help="On the node itself, outside of the container: sbatch is there.")
 @click.option("--command", metavar="COMMAND", help="Run one command without a terminal.")
-@click.option("-c", "letter", metavar="COMMAND|N", help="The same, or with a number the cores of a job of its own.")
+@click.option("-c", "letter", metavar="COMMAND|N", help="The same; a number means the cores of a job of its own.")
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable).")
 @click.option("--conda", metavar="ENV", help="Activate a conda environment.")
 @click.option("--venv", metavar="DIR", help="Activate a virtual environment.")
@@ -60,13 +60,13 @@ def shell(
     Flags of the scheduler, an environment after two dashes, or --module, --conda, --venv and --uv queue a job for
     this terminal alone; it ends with the terminal.
     """  # \b is click's mark for lines to be left alone
-    from notebook_launcher import shell as trial
+    from notebook_launcher import shell as shells
     from notebook_launcher.planning.first_run import settle
-    from notebook_launcher.planning.plan import Ask, Here, make_plan
+    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 
     flags, words = ctx.obj[ASKED_FLAGS], ctx.obj[WORDS]
-    wish = trial.Wish(not outside, _command(flags, command, letter))
-    if wish.command is None:
+    request = shells.ShellRequest(not outside, _command(flags, command, letter))
+    if request.command is None:
         _check_terminal(where)
     fresh = bool(flags or words or modules or conda or venv or uv)
     if fresh and session:
@@ -74,20 +74,31 @@ def shell(
             f"A job of its own, or session {session}: only one of the two.",
             why="Flags of the scheduler, --module, --conda, --venv, --uv, and what comes after -- are for a job "
             "of its own.",
-            mend=f"launch-notebook shell {session}",
+            hint=f"launch-notebook shell {session}",
         )
     code = 0
     # standard output is the command's
-    apart = contextlib.redirect_stdout(sys.stderr) if wish.command is not None else contextlib.nullcontext()
-    with apart, played(where, notes_apart=wish.command is not None) as (view, prompts, interrupts):
+    apart = contextlib.redirect_stdout(sys.stderr) if request.command is not None else contextlib.nullcontext()
+    with apart, user_interface(where, notes_apart=request.command is not None) as (view, prompts, interrupts):
         if fresh:
-            ask = Ask(flags, where.cluster, where.host, where.ssh_config, words, modules, conda, venv, where.engine,
-                      course=where.course, uv=uv)  # fmt: skip
-            here = Here.look()
+            ask = LaunchOptions(
+                flags,
+                where.cluster,
+                where.host,
+                where.ssh_config,
+                words,
+                modules,
+                conda,
+                venv,
+                where.engine,
+                course=where.course,
+                uv=uv,
+            )
+            here = LocalMachine.detect()
             plan = make_plan(settle(ask, here, view, prompts), here)
-            code = trial.trial(plan, wish, view, prompts, interrupts)
+            code = shells.shell_in_new_job(plan, request, view, prompts, interrupts)
         else:
-            code = trial.shell_in_session(where.place(), session, wish, view, prompts, interrupts)
+            code = shells.shell_in_session(where.place(), session, request, view, prompts, interrupts)
     return code or view.exit_code
 
 
@@ -97,10 +108,10 @@ def _command(flags: MutableMapping[str, str | None], command: str | None, letter
         flags[_CORES] = letter
     elif letter is not None:
         if command is not None:
-            raise UsageError("There are two commands.", mend="for several in one: --command 'hostname; nvidia-smi'")
+            raise UsageError("There are two commands.", hint="for several in one: --command 'hostname; nvidia-smi'")
         command = letter
     if command is not None and not command.strip():
-        raise UsageError("The command is empty.", mend="for example: --command nvidia-smi")
+        raise UsageError("The command is empty.", hint="for example: --command nvidia-smi")
     return command
 
 
@@ -109,10 +120,7 @@ def _check_terminal(where: Where) -> None:
 
     one_command = "run one command: launch-notebook shell --command '…'"
     if where.as_json:
-        raise UsageError("A terminal speaks no JSON.", mend=one_command)
+        raise UsageError("A terminal speaks no JSON.", hint=one_command)
     if not sys.stdin.isatty() or not sys.stdout.isatty():
-        raise UsageError("A shell is opened in a terminal, not in a pipe.", mend=one_command)
+        raise UsageError("A shell is opened in a terminal, not in a pipe.", hint=one_command)
     check_terminal()
-
-
-COMMANDS: tuple[click.Command, ...] = (shell,)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from notebook_launcher.cli.views.clock import stopwatch
 from notebook_launcher.cli.views.errors import elapsed
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import stopwatch
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ class BenchView:
     def __init__(self, console: Console, aside: Console) -> None:
         self._console, self._aside = console, aside
         self._live: Live | None = None
-        self._step: events.BenchStep | None = None
+        self._step: events.BenchProgress | None = None
         self._since: dict[str, float] = {}  # when each was first seen to run
 
-    def show(self, event: events.BenchStep | events.BenchReported) -> None:
+    def show(self, event: events.BenchProgress | events.BenchReported) -> None:
         """Show where it stands, or where the report is."""
         if isinstance(event, events.BenchReported):
             self.stop()
@@ -75,7 +75,7 @@ class BenchView:
         console.print(printable(text), soft_wrap=soft, highlight=False, markup=False)
 
 
-def counts(step: events.BenchStep) -> str:
+def counts(step: events.BenchProgress) -> str:
     """Return how many combinations stand where: ``4 of 12 done, 1 failed, 4 run, 3 wait``."""
     total = len(step.waiting) + len(step.running) + len(step.done) + len(step.failed)
     parts = [f"{len(step.done)} of {total} done"]
@@ -85,12 +85,12 @@ def counts(step: events.BenchStep) -> str:
     return ", ".join(parts)
 
 
-def _lasts(step: events.BenchStep) -> bool:
+def _lasts(step: events.BenchProgress) -> bool:
     """Whether a step is worth a line that stays: what failed."""
     return " failed: " in step.what
 
 
 def report_lines(event: events.BenchReported) -> list[str]:
     """Return where the report is, and what is in it."""
-    results = {0: "no results, and tells why", 1: "one result"}.get(event.rows, f"{event.rows} results")
+    results = {0: "no results, and says why", 1: "one result"}.get(event.rows, f"{event.rows} results")
     return [f"The report has {results}:", *(f"  {path}" for path in (event.html, event.markdown, event.csv))]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from notebook_launcher.cli.views.forecast import counted
-from notebook_launcher.core.events import launch as events
-from notebook_launcher.core.request import format_walltime
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import amount, counted, duration, gigabytes
 from notebook_launcher.core.text import printable
-from notebook_launcher.usage.totals import gigabytes, span
+from notebook_launcher.core.walltime import Walltime
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def show_receipt(console: Console, bill: events.Bill) -> None:
+def show_bill(console: Console, bill: events.Bill) -> None:
     """Print a bill: in a terminal folded within its column, elsewhere each row on one line."""
     from rich.padding import Padding
     from rich.table import Table
@@ -41,41 +39,41 @@ def show_receipt(console: Console, bill: events.Bill) -> None:
 def title(bill: events.Bill) -> str:
     """Return which session it is, and how long it was there."""
     where = f" on {bill.node}" if bill.node else ""
-    limit = f" of {format_walltime(timedelta(seconds=bill.walltime))}" if bill.walltime else ""
-    return f"Session {bill.session}{where}: {span(bill.wall or 0)}{limit}"
+    limit = f" of {Walltime(seconds=bill.walltime).in_words()}" if bill.walltime else ""
+    return f"Session {bill.session}{where}: {duration(bill.run_time or 0)}{limit}"
 
 
 def rows(bill: events.Bill) -> Iterator[tuple[str, str]]:
     """Yield a name and a text for everything that is known."""
-    if bill.cpu_used is not None and bill.wall:
-        yield "CPU", _cpu(bill, bill.cpu_used, bill.wall)
+    if bill.cpu_used is not None and bill.run_time:
+        yield "CPU", _cpu(bill, bill.cpu_used, bill.run_time)
     elif bill.cores:
-        yield "CPU", f"{counted(bill.cores, 'core')}; how much of that was used is not told"
+        yield "CPU", f"{counted(bill.cores, 'core')}; how much of that was used was not reported"
     if bill.memory_peak is not None:
-        of = f" of {gigabytes(bill.memory_asked)}" if bill.memory_asked else ""
+        of = f" of {gigabytes(bill.memory_requested)}" if bill.memory_requested else ""
         yield "memory", f"{gigabytes(bill.memory_peak)}{of} GiB at most"
     if bill.gpus or bill.gpu_percent is not None:
         yield "GPU", _gpu(bill)
     elif bill.energy:
-        yield "energy", f"{_amount(bill.energy)} Wh (all of the {bill.energy_of})"
+        yield "energy", f"{amount(bill.energy)} Wh (all of the {bill.energy_of})"
     if bill.cost is not None:
-        yield "cost", f"{_amount(bill.cost)} {bill.unit}"
-    yield "measured", bill.measured
-    if bill.advice:
-        yield "next time", " ".join(flags for flags, _ in bill.advice)
-        yield "because", "; ".join(why for _, why in bill.advice)
+        yield "cost", f"{amount(bill.cost)} {bill.unit}"
+    yield "measured", bill.measured_by
+    if bill.recommendations:
+        yield "next time", " ".join(flags for flags, _ in bill.recommendations)
+        yield "because", "; ".join(why for _, why in bill.recommendations)
 
 
 def _cpu(bill: events.Bill, used: float, wall: int) -> str:
     """Return how many cores were busy, and why Slurm's CPUTime is another, far larger number."""
     of = f" of {counted(bill.cores, 'core')}" if bill.cores else " cores"
     text = (
-        f"{used / wall:.2f}{of} busy: {span(used)} of CPU time"
+        f"{used / wall:.2f}{of} busy: {duration(used)} of CPU time"
         if used / wall < 0.1
-        else (f"{used / wall:.1f}{of} busy: {span(used)} of CPU time")
+        else (f"{used / wall:.1f}{of} busy: {duration(used)} of CPU time")
     )
     if bill.cpu_reserved:
-        text += f" (Slurm's CPUTime says {span(bill.cpu_reserved)}: that is time × cores, not use)"
+        text += f" (Slurm's CPUTime says {duration(bill.cpu_reserved)}: that is time × cores, not use)"
     return text
 
 
@@ -88,10 +86,6 @@ def _gpu(bill: events.Bill) -> str:
         of = f" of {gigabytes(bill.gpu_memory_total)}" if bill.gpu_memory_total else ""
         parts.append(f"{gigabytes(bill.gpu_memory_peak)}{of} GiB at most")
     if bill.energy:
-        parts.append(f"{_amount(bill.energy)} Wh" + (" (all of the node)" if bill.energy_of == "node" else ""))
+        parts.append(f"{amount(bill.energy)} Wh" + (" (all of the node)" if bill.energy_of == "node" else ""))
     count = f"{bill.gpus} {kind}" if bill.gpus else kind
-    return f"{count}: {', '.join(parts) or 'its use was not told'}"
-
-
-def _amount(number: float) -> str:
-    return f"{number:.0f}" if number >= 100 else f"{number:.1f}" if number >= 1 else f"{number:.2f}"
+    return f"{count}: {', '.join(parts) or 'its use was not reported'}"

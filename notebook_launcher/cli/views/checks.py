@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ _NAME = 18  # columns for the name of a check, so that what was found stands in 
 _LEAST = 30  # columns for what was found; a narrower terminal folds by itself
 
 
-def show_check(console: Console, event: events.Checked) -> None:
-    """Print one check: its mark, its name, what was found, and below that the mend."""
+def show_check(console: Console, event: events.CheckResult) -> None:
+    """Print one check: its mark, its name, what was found, and below that the hint."""
     from rich.text import Text
 
     mark = _mark(console, event.result)
@@ -29,29 +29,29 @@ def show_check(console: Console, event: events.Checked) -> None:
         mark = name = " "
     head = f"{mark} {name:<{_NAME}}  "
     found = _folded(console, printable(event.found), len(head))
-    mend = _folded(console, f"→ {printable(event.mend)}", len(head)) if event.mend else []
+    hint = _folded(console, f"→ {printable(event.hint)}", len(head)) if event.hint else []
     style = _STYLES.get(event.result, "")
     for number, line in enumerate(found or [""]):
         text = Text()
         text.append(head if number == 0 else " " * len(head), style=style)
         text.append(line, style="" if event.result in ("ok", "unknown") else style.replace("bold ", ""))
         console.print(text, soft_wrap=True, highlight=False)
-    for line in mend:
+    for line in hint:
         console.print(Text(" " * len(head) + line), soft_wrap=True, highlight=False)
 
 
-def checked_words(event: events.CheckedAll) -> str:
+def checks_text(event: events.ChecksDone) -> str:
     """Return the last word; what comes of a fault is told as the error that it is."""
-    said = [f"{event.passed} checks passed"]
+    parts = [f"{event.passed} checks passed"]
     for names, what in (
         (event.faults, "failed"),
         (event.warnings, "to be looked at"),
-        (event.unknown, "not found out"),
+        (event.unknown, "not known"),
         (event.skipped, "left out"),
     ):
         if names:
-            said.append(f"{what}: {', '.join(names)}")
-    summary = f"{'; '.join(said)}."
+            parts.append(f"{what}: {', '.join(names)}")
+    summary = f"{'; '.join(parts)}."
     if event.faults:
         return printable(summary)
     is_open = _STOPS & {*event.warnings, *event.unknown}
@@ -76,5 +76,6 @@ def _folded(console: Console, text: str, indent: int) -> list[str]:
     if not console.is_terminal:
         return [" ".join(line.strip() for line in lines)]
     width = max(_LEAST, console.width - indent)
-    return [part for line in lines for part in textwrap.wrap(line, width, break_long_words=False,
-                                                            break_on_hyphens=False)]  # fmt: skip
+    return [
+        part for line in lines for part in textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+    ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from notebook_launcher.core import timestamps as moments
+from notebook_launcher.core import timestamps
+from notebook_launcher.core.quantities import largest_unit
 
 
 def moment(text: str | None) -> datetime | None:
     """Return a time in ISO with its zone; ``None`` for what is no such time."""
-    at = moments.moment(text)
+    at = timestamps.moment(text)
     return at if at and at.tzinfo else None
 
 
@@ -28,19 +29,4 @@ def clock(at: datetime, now: datetime) -> str:
 
 def ago(since: datetime, now: datetime) -> str:
     """Return how long ago something was: ``40 s ago``, ``2 min ago``, ``3 h ago``."""
-    return f"{_rough((now - since).total_seconds())} ago"
-
-
-def _rough(seconds: float) -> str:
-    if seconds < 60:
-        return f"{max(0, int(seconds))} s"
-    if seconds < 2 * 3600:
-        return f"{int(seconds // 60)} min"
-    return f"{int(seconds // 3600)} h"
-
-
-def stopwatch(seconds: float) -> str:
-    """Return a time that has passed as a stopwatch shows it: ``0:07``, ``12:30``, ``3:05:00``."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{largest_unit((now - since).total_seconds())} ago"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _LEAST = 20  # columns; what is shorter tells nothing
 
 
 def show_clusters(
-    console: Console, aside: Console, event: events.ClustersListed | events.ProfileShown | events.Kept
+    console: Console, aside: Console, event: events.ClustersListed | events.ProfileShown | events.Saved
 ) -> None:
     """Print one of the events. ``aside``: where what is no result of a command is said."""
     if isinstance(event, events.ClustersListed):
@@ -26,13 +26,13 @@ def show_clusters(
     elif isinstance(event, events.ProfileShown):
         _profile(console, event)
     else:
-        _say(aside, f"Kept in {_short(event.path)}: {event.what}", "green")
+        _say(aside, f"Saved to {_short(event.path)}: {event.what}", "green")
 
 
 def _list(console: Console, event: events.ClustersListed) -> None:
     from rich.table import Table
 
-    rows = [("*" if one.chosen else "", one.cluster, printable(one.host or ""), _about(one)) for one in event.clusters]
+    rows = [("*" if one.default else "", one.cluster, printable(one.host or ""), _about(one)) for one in event.clusters]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("", "Name", "Login node", ""):
         table.add_column(heading, overflow="fold", no_wrap=bool(heading))
@@ -46,9 +46,9 @@ def _list(console: Console, event: events.ClustersListed) -> None:
         table.add_row(*cells)
     _print(console, table)
     if event.courses:
-        _say(console, f"Courses that were taken: {', '.join(event.courses)}  (launch-notebook course)")
-    if any(one.chosen for one in event.clusters):
-        _say(console, "* is meant without --cluster.", "dim")
+        _say(console, f"Courses: {', '.join(event.courses)}  (launch-notebook course)")
+    if any(one.default for one in event.clusters):
+        _say(console, "* is the default cluster.", "dim")
 
 
 def _print(console: Console, table: Table) -> None:
@@ -64,22 +64,22 @@ def _print(console: Console, table: Table) -> None:
         console.out(line.rstrip(), highlight=False)
 
 
-def _about(one: events.ClusterSeen) -> str:
+def _about(one: events.ClusterEntry) -> str:
     """Return the remarks of a row: what is special of it first."""
     if one.problem:
         return f"wrong: {one.problem}"
-    said = []
+    remarks = []
     if one.status == "retired":
-        said.append(f"retired; now: {one.successor}" if one.successor else "retired")
+        remarks.append(f"retired; now: {one.successor}" if one.successor else "retired")
     elif one.unavailable:
-        said.append("no sessions there")
+        remarks.append("no sessions there")
     elif one.status == "unknown":
-        said.append("not known whether it is in use")
+        remarks.append("not known whether it is in use")
     if one.scheduler not in ("slurm", ""):
-        said.append("no scheduler" if one.scheduler == "local" else one.scheduler.upper())
+        remarks.append("no scheduler" if one.scheduler == "local" else one.scheduler.upper())
     if one.origin != "bundled":
-        said.append(one.origin)
-    about = f"[{', '.join(said)}] " if said else ""
+        remarks.append(one.origin)
+    about = f"[{', '.join(remarks)}] " if remarks else ""
     return f"{about}{one.description}".strip()
 
 

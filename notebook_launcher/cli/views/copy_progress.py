@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import printable
-from notebook_launcher.transfer.paths import human
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +24,7 @@ class CopyView:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._first: tuple[float, int] | None = None  # when and where this copy began
-        self._told = 0.0
+        self._printed_at = 0.0
 
     def show(self, event: events.Copying | events.Copied) -> None:
         """Show how far it is, or what was done."""
@@ -34,7 +34,7 @@ class CopyView:
         elif self._console.is_terminal:
             self._update(event)
         else:
-            self._tell_now_and_then(event)
+            self._print_now_and_then(event)
 
     def stop(self) -> None:
         """Take the bar away; it comes again with the next event."""
@@ -52,21 +52,22 @@ class CopyView:
             self._task = self._bar.add_task(text, total=event.bytes, completed=event.bytes_done)
         self._bar.update(self._task, description=text, total=event.bytes, completed=event.bytes_done)
 
-    def _tell_now_and_then(self, event: events.Copying) -> None:
+    def _print_now_and_then(self, event: events.Copying) -> None:
         now = time.monotonic()
         if self._first is None:
-            self._first, self._told = (now, event.bytes_done), now
-            there = f", of which {human(event.bytes_done)} are there already" if event.bytes_done else ""
-            self._print(f"Copying {_count(event.files)}, {human(event.bytes)}{there}")
-        if now - self._told < LINE_EVERY or not event.bytes:
+            self._first, self._printed_at = (now, event.bytes_done), now
+            there = f", of which {file_size(event.bytes_done)} are there already" if event.bytes_done else ""
+            self._print(f"Copying {_count(event.files)}, {file_size(event.bytes)}{there}")
+        if now - self._printed_at < LINE_EVERY or not event.bytes:
             return
-        self._told = now
+        self._printed_at = now
         began, at = self._first
         rate = (event.bytes_done - at) / (now - began)
         left = f", {(event.bytes - event.bytes_done) / rate:.0f} s left" if rate > 0 else ""
         share = 100 * event.bytes_done / event.bytes
         self._print(
-            f"{human(event.bytes_done)} of {human(event.bytes)} ({share:.0f} %) are there: {rate / 1e6:.0f} MB/s{left}"
+            f"{file_size(event.bytes_done)} of {file_size(event.bytes)} ({share:.0f} %) are there: "
+            f"{rate / 1e6:.0f} MB/s{left}"
         )
 
     def _print(self, text: str, style: str = "") -> None:
@@ -113,10 +114,10 @@ def _done(event: events.Copied) -> str:
     if not event.files:
         return f"Nothing to copy: {_files(event.skipped)} already there, with the same checksums."
     rate = (event.bytes - event.resumed) / max(event.seconds, 0.001) / 1e6
-    text = f"Copied to {event.destination}: {_count(event.files)}, {human(event.bytes)}, in {event.seconds:.1f} s"
+    text = f"Copied to {event.destination}: {_count(event.files)}, {file_size(event.bytes)}, in {event.seconds:.1f} s"
     text += f" ({rate:.0f} MB/s)." if event.bytes > 1e6 else "."
     if event.resumed:
-        text += f" {human(event.resumed)} of it were there from an earlier attempt."
+        text += f" {file_size(event.resumed)} of it were there from an earlier attempt."
     if event.skipped:
         text += f" {_files(event.skipped)} there already, and equal."
     return f"{text} The checksums are the same at both ends."

@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 
-CourseEvent = events.CourseTaken | events.CourseSeen | events.NotebooksBrought
+CourseEvent = events.CourseUsed | events.CourseEntry | events.NotebooksCopied
 
 
-def course_words(event: CourseEvent) -> tuple[str, list[str]]:
+def course_text(event: CourseEvent) -> tuple[str, list[str]]:
     """Return a sentence, "" for none, and lines below it that stay whole."""
-    if isinstance(event, events.CourseTaken):
+    if isinstance(event, events.CourseUsed):
         return _taken(event)
-    if isinstance(event, events.CourseSeen):
-        return _seen(event)
-    return _brought(event), []
+    if isinstance(event, events.CourseEntry):
+        return _entry(event)
+    return _notebooks_copied(event), []
 
 
-def _taken(event: events.CourseTaken) -> tuple[str, list[str]]:
+def _taken(event: events.CourseUsed) -> tuple[str, list[str]]:
     if not event.first:
         return f"Course {event.course}" + (f": {event.description}" if event.description else ""), []
     about = f" ({event.description})" if event.description else ""
-    return f"The course {event.course}{about} is kept, from:", [
+    return f"The course {event.course}{about} is saved. It comes from:", [
         f"  {event.source}",
-        "From now on launch-notebook alone means this course; with --cluster NAME or --host it does not.",
+        "From now on launch-notebook uses this course; --cluster NAME or --host launches without it.",
     ]
 
 
-def _seen(event: events.CourseSeen) -> tuple[str, list[str]]:
-    mark = "  (meant without --course)" if event.chosen else ""
-    lines = [f"  {event.description}"] if event.description and not event.decides else []
-    lines += [f"  {line}" for line in event.decides]
-    from_where = f"  taken on {event.taken} from {event.source}" if event.source else "  from where was not noted"
+def _entry(event: events.CourseEntry) -> tuple[str, list[str]]:
+    mark = "  (the default course)" if event.default else ""
+    lines = [f"  {event.description}"] if event.description and not event.settings else []
+    lines += [f"  {line}" for line in event.settings]
+    from_where = f"  added on {event.added} from {event.source}" if event.source else "  from an unknown place"
     on = f" on {event.cluster}" if event.cluster else ""
     return f"{event.course}{on}{mark}", [*lines, from_where]
 
 
-def _brought(event: events.NotebooksBrought) -> str:
+def _notebooks_copied(event: events.NotebooksCopied) -> str:
     if not event.copied:
         return ""  # as last time
     kept = f" Left as you have changed them: {_listed(event.kept)}." if event.kept else ""
-    return f"Notebooks brought to {event.folder}: {_listed(event.copied)}.{kept}"
+    return f"Notebooks copied to {event.folder}: {_listed(event.copied)}.{kept}"
 
 
 def _listed(names: Sequence[str], at_most: int = 6) -> str:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def building_words(event: events.Building) -> str:
+def building_text(event: events.Building) -> str:
     """Return what is said while something is made: the last thing that the program said."""
     return f"{event.what} on {event.where}: {event.line or 'beginning'}"
 
 
-def made_words(event: events.ImageMade) -> list[str]:
+def image_lines(event: events.ImageReady) -> list[str]:
     """Return what is said of an image that is there."""
     size = f"{event.bytes / 1e9:.1f} GB" if event.bytes >= 1e9 else f"{max(1, round(event.bytes / 1e6))} MB"
     return [
@@ -36,21 +36,21 @@ def show_environments(console: Console, event: events.EnvironmentsListed | event
 def _listed(event: events.EnvironmentsListed) -> list[str]:
     if not event.environments:
         return [f"There are no environments here ({event.origin}). Name an image, --module, --conda or --venv."]
-    width = max(len(seen.environment) for seen in event.environments)
+    width = max(len(one.environment) for one in event.environments)
     lines = [f"Environments ({event.origin}):"]
-    for seen in event.environments:
-        mark = "*" if seen.chosen else " "
-        lines.append(f"{mark} {seen.environment:{width}}  {seen.description or seen.how}")
-        if seen.description:
-            lines.append(f"  {'':{width}}  {seen.how}")
-    if any(seen.chosen for seen in event.environments):
-        lines.append("* is meant where none is named; another one: launch-notebook -- NAME")
+    for one in event.environments:
+        mark = "*" if one.default else " "
+        lines.append(f"{mark} {one.environment:{width}}  {one.description or one.software}")
+        if one.description:
+            lines.append(f"  {'':{width}}  {one.software}")
+    if any(one.default for one in event.environments):
+        lines.append("* is the default; choose another one with: launch-notebook -- NAME")
     return lines
 
 
 def _shown(event: events.EnvironmentShown) -> list[str]:
-    lines = [f"{event.environment or 'The environment without a name'}: {event.description or event.how}"]
-    lines += [f"  {event.how}"] if event.description else []
+    lines = [f"{event.environment or 'The environment without a name'}: {event.description or event.software}"]
+    lines += [f"  {event.software}"] if event.description else []
     lines += [f"  from {layer}" for layer in event.layers]
     lines += [f"  its image is pulled from {event.source}"] if event.source else []
     lines += [f"  its image is built of {event.definition}"] if event.definition else []

@@ -11,10 +11,10 @@ import time
 from datetime import datetime, timezone
 
 from notebook_launcher.core.errors import LauncherError
-from notebook_launcher.core.events.launch import Event, Problem
+from notebook_launcher.core.events import Event, Problem
 from notebook_launcher.core.text import finite, printable
 
-EVENTS_VERSION = 1  # of the schema of --json: it changes when a field changes its meaning or goes away
+EVENTS_VERSION = 2  # of the schema of --json: it changes when a field changes its meaning or goes away
 
 _BEGAN = time.monotonic()  # imported as soon as the command begins to run
 
@@ -42,7 +42,7 @@ def report(error: LauncherError, *, as_json: bool) -> int:
 
 def _show(error: LauncherError, *, as_json: bool) -> None:
     if as_json:
-        problem = Problem(error.kind, error.what, error.why, error.mend, error.log, error.exit_code)
+        problem = Problem(error.kind, error.what, error.why, error.hint, error.log, error.exit_code)
         print(json_line(problem), flush=True)
     elif sys.stderr.isatty():
         _in_colour(error)
@@ -58,8 +58,8 @@ def error_lines(error: LauncherError) -> list[str]:
     if error.log:
         lines.append("  The end of the job's log:")
         lines += [f"  | {line}" for line in error.log]
-    if error.mend:
-        lines.append(f"  → {error.mend}")
+    if error.hint:
+        lines.append(f"  → {error.hint}")
     return [printable(line).replace("\n", "\n  ") for line in lines]
 
 

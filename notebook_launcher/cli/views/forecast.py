@@ -7,35 +7,35 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from notebook_launcher.cli.views.clock import clock, moment
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.events import launch as events
-from notebook_launcher.core.request import format_walltime, parse_walltime
+from notebook_launcher.core.quantities import counted, duration
 from notebook_launcher.core.text import printable
-from notebook_launcher.usage.totals import span
+from notebook_launcher.core.walltime import Walltime
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _UNFOLDED = 1000  # columns; what a program reads is not folded
 
-Tabled: TypeAlias = events.Forecast | events.Variation | events.Compared | events.Queue
+Tabled: TypeAlias = events.Forecast | events.Alternative | events.ForecastDone | events.Queue
 
 
-class Tables:
+class ForecastView:
     """Prints forecasts and queues; variations are kept until all are there."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._variations: list[events.Variation] = []
+        self._variations: list[events.Alternative] = []
         self._can_start = True
 
     def show(self, event: Tabled, now: datetime) -> None:
         """Print one event. ``now`` has the reader's zone."""
         if isinstance(event, events.Forecast):
             self._forecast(event, now)
-        elif isinstance(event, events.Variation):
+        elif isinstance(event, events.Alternative):
             self._variations.append(event)
-        elif isinstance(event, events.Compared):
+        elif isinstance(event, events.ForecastDone):
             self._compared(event, now)
         else:
             self._queue(event)
@@ -46,20 +46,20 @@ class Tables:
         self._can_start = not event.what
         if event.what:
             self._line(event.what, "bold red")
-            for line in filter(None, (event.why, f"→ {event.mend}" if event.mend else "")):
+            for line in filter(None, (event.why, f"→ {event.hint}" if event.hint else "")):
                 self._line(f"  {line}")
         else:
             start = start_of(event.start, event.seconds, now, " your time" if _is_elsewhere(event.start, now) else "")
             text = f"{start}{_place(event)}, with {event.flags}"
-            if event.held_up:
-                self._line(event.held_up, "bold yellow")
+            if event.delayed_by:
+                self._line(event.delayed_by, "bold yellow")
                 self._line(f"Without that: {text}")
             else:
                 self._line(text[0].upper() + text[1:], "bold green")
         if event.note:
             self._line(event.note, "yellow")
 
-    def _compared(self, event: events.Compared, now: datetime) -> None:
+    def _compared(self, event: events.ForecastDone, now: datetime) -> None:
         sooner = [other for other in self._variations if other.sooner]
         if sooner:
             title = "Sooner" if self._can_start else "This would start"
@@ -89,7 +89,7 @@ class Tables:
         rows = [row for partition in event.partitions for row in _partition_rows(partition)]
         headings = ("Partition", "Limit", "", "Free", "Busy", "Out", "Waiting", "GPUs asked")
         self._table(headings, rows, numbers=range(3, 8))
-        gpus = [f"{_kind(load)} {_told(load.free)} of {_all(load)} free" for load in event.gpus]
+        gpus = [f"{_kind(load)} {_or_unknown(load.free)} of {_all(load)} free" for load in event.gpus]
         self._line(f"\nGPUs in all: {', '.join(gpus)}." if gpus else "")
         self._line(_waiting(event))
 
@@ -126,7 +126,7 @@ def start_of(start: str | None, seconds: int | None, now: datetime, whose: str =
     if not start or not seconds:
         return "now"
     at = moment(start)
-    return f"≈ {clock(at, now) if at else printable(start)}{whose} (in {span(max(seconds, 60))})"
+    return f"≈ {clock(at, now) if at else printable(start)}{whose} (in {duration(max(seconds, 60))})"
 
 
 def _is_elsewhere(time: str | None, now: datetime) -> bool:
@@ -140,13 +140,13 @@ def _place(event: events.Forecast) -> str:
     return f"{nodes} in partition {event.partition}" if event.partition else nodes
 
 
-def _where(event: events.Variation) -> str:
+def _where(event: events.Alternative) -> str:
     return f"{event.partition} ({event.nodes})" if event.partition and event.nodes else event.partition or ""
 
 
 def _walltime(text: str) -> str:
     try:
-        return format_walltime(parse_walltime(text))
+        return Walltime.parse(text).in_words()
     except UsageError:  # in words of the scheduler's own
         return text
 
@@ -161,34 +161,29 @@ def _partition_rows(partition: events.PartitionLoad) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for load in loads:
         first = (name, limit) if not rows else ("", "")
-        last = (_told(partition.waiting), _told(partition.waiting_gpus)) if not rows else ("", "")
-        rows.append((*first, _kind(load), _told(load.free), _told(load.busy), str(load.out), *last))
+        last = (_or_unknown(partition.pending), _or_unknown(partition.pending_gpus)) if not rows else ("", "")
+        rows.append((*first, _kind(load), _or_unknown(load.free), _or_unknown(load.busy), str(load.unavailable), *last))
     return rows
 
 
-def _kind(load: events.Load) -> str:
+def _kind(load: events.ResourceLoad) -> str:
     return load.type or "GPU"
 
 
-def _told(count: int | None) -> str:
+def _or_unknown(count: int | None) -> str:
     return "?" if count is None else str(count)
 
 
-def _all(load: events.Load) -> str:
-    return "?" if load.free is None or load.busy is None else str(load.free + load.busy + load.out)
+def _all(load: events.ResourceLoad) -> str:
+    return "?" if load.free is None or load.busy is None else str(load.free + load.busy + load.unavailable)
 
 
 def _waiting(event: events.Queue) -> str:
-    if event.waiting is None or event.yours is None:
-        return "The scheduler does not tell what waits."
+    if event.pending is None or event.yours is None:
+        return "The scheduler does not report which jobs wait."
     if event.hidden:
         return f"Waiting: {counted(event.yours, 'job')} of yours. Other people's jobs are hidden from you here."
-    if not event.waiting:
+    if not event.pending:
         return "Nothing waits."
-    gpus = f" ({counted(event.waiting_gpus, 'GPU')} asked for)" if event.waiting_gpus else ""
-    return f"Waiting: {counted(event.waiting, 'job')}{gpus}, {event.yours or 'none'} of them yours."
-
-
-def counted(count: int, name: str) -> str:
-    """Return a number of things in words: ``1 job``, ``2 jobs``."""
-    return f"{count} {name}" if count == 1 else f"{count} {name}s"
+    gpus = f" ({counted(event.pending_gpus, 'GPU')} asked for)" if event.pending_gpus else ""
+    return f"Waiting: {counted(event.pending, 'job')}{gpus}, {event.yours or 'none'} of them yours."

@@ -1,17 +1,17 @@
-"""How the notebooks that come along are listed."""
+"""How the bundled notebooks are listed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def show_notebooks(console: Console, event: events.NotebooksListed) -> None:
+def show_notebooks(console: Console, event: events.BundledNotebooks) -> None:
     """Print the notebooks, the sentences beside the names."""
     from rich.table import Table
     from rich.text import Text

@@ -13,8 +13,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import CancelFailed, Interrupted, LauncherError
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.quantities import minutes_in_words
 from notebook_launcher.core.text import printable
 
 TITLE = "launch-notebook"
@@ -45,7 +46,7 @@ def worth_telling(event: events.Event) -> str | None:
     if isinstance(event, events.Ready):
         return f"JupyterLab is ready on {event.node}."
     if isinstance(event, events.TimeLeft):
-        return f"{in_words(event.seconds_left)} left: job {event.job} ends then."
+        return f"{minutes_in_words(event.seconds_left)} left: job {event.job} ends then."
     if isinstance(event, events.Idle):
         return event.text
     if isinstance(event, events.Ended) and event.by_itself:
@@ -60,14 +61,6 @@ def worth_telling_at_the_end(error: BaseException | None) -> str | None:
     return None
 
 
-def in_words(seconds: int) -> str:
-    """Return a time left as people say it: ``15 minutes``, ``1 minute``, ``40 seconds``."""
-    if seconds < 50:
-        return f"{seconds} seconds"
-    minutes = round(seconds / 60)
-    return f"{minutes} minute{'' if minutes == 1 else 's'}"
-
-
 class Notifier:
     """Tells the desktop. ``say``: where nothing here can, that is said once, in a sentence.
 
@@ -77,14 +70,14 @@ class Notifier:
     def __init__(self, say: Callable[[str], None], write: Callable[[str], None] | None) -> None:
         self._say, self._write = say, write
         self._running: list[subprocess.Popen[bytes]] = []
-        self._said = False
+        self._is_noted = False
 
-    def tell(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """Tell something, and wait for nothing."""
         text = " ".join(printable(text).split())[:_LONGEST]
         command = command_for(sys.platform, text)
         if command is None or not self._run(*command):
-            self._tell_terminal(text)
+            self._send_to_terminal(text)
 
     def close(self) -> None:
         """Wait a moment for what is being told, and no longer."""
@@ -113,11 +106,11 @@ class Notifier:
             return True
         return False
 
-    def _tell_terminal(self, text: str) -> None:
+    def _send_to_terminal(self, text: str) -> None:
         if self._write is not None:
             self._write(f"\x1b]9;{TITLE}: {text}\x07")
-        if not self._said:
-            self._said = True
+        if not self._is_noted:
+            self._is_noted = True
             instead = "; the terminal is told instead" if self._write is not None else ""
             self._say(f"This machine has no {_NAMES.get(sys.platform, 'notify-send')} for notifications{instead}.")
 
@@ -134,7 +127,7 @@ def command_for(platform: str, text: str) -> tuple[list[str], dict[str, str]] | 
         lines = [word for line in _OSASCRIPT for word in ("-e", line)]
         return [program, *lines, TITLE, text], {}
     if platform == "win32":
-        words = ["-NoProfile", "-NonInteractive", "-WindowStyle", "Hidden", "-Command", _POWERSHELL]
-        return [program, *words], {"NBL_TITLE": TITLE, "NBL_TEXT": text}
+        arguments = ["-NoProfile", "-NonInteractive", "-WindowStyle", "Hidden", "-Command", _POWERSHELL]
+        return [program, *arguments], {"NBL_TITLE": TITLE, "NBL_TEXT": text}
     # many notification servers read the text as markup
     return [program, f"--app-name={TITLE}", "--", TITLE, html.escape(text, quote=False)], {}

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from notebook_launcher.cli.views.clock import ago, clock, moment, stopwatch
+from notebook_launcher.cli.views.clock import ago, clock, moment
 from notebook_launcher.cli.views.errors import elapsed
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import stopwatch
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ _FRESH = timedelta(minutes=1)  # how old an estimate may be without that being s
 _MOVED = timedelta(minutes=2)  # by how much an estimate has to move to be told again where every line stays
 
 
-def waiting_parts(event: events.Waiting, now: datetime) -> list[str]:
+def pending_parts(event: events.Pending, now: datetime) -> list[str]:
     """Return what there is to say of a job that waits, the most important first. ``now`` has a zone."""
     if event.explanation.startswith(("waits ", "is ")):
         parts = [f"job {event.job} {event.explanation}"]
@@ -33,7 +34,7 @@ def waiting_parts(event: events.Waiting, now: datetime) -> list[str]:
     return parts
 
 
-def _estimate(event: events.Waiting, now: datetime) -> str:
+def _estimate(event: events.Pending, now: datetime) -> str:
     at = moment(event.estimate)
     if at is None:
         return f"≈ {event.estimate}"
@@ -42,7 +43,7 @@ def _estimate(event: events.Waiting, now: datetime) -> str:
     return f"{text}, as of {ago(read, now)}" if now - read >= _FRESH else text
 
 
-def is_news(event: events.Waiting, last: events.Waiting | None, now: datetime) -> bool:
+def is_news(event: events.Pending, last: events.Pending | None, now: datetime) -> bool:
     """Whether an event says something that the last one did not; an estimate that shifts a little is no news."""
     if last is None or (event.state, event.explanation, event.action) != (last.state, last.explanation, last.action):
         return True
@@ -52,7 +53,7 @@ def is_news(event: events.Waiting, last: events.Waiting | None, now: datetime) -
     return abs(at - before) >= max(_MOVED, abs(at - now) / 10)
 
 
-class WaitingLine:
+class PendingLine:
     """One line with the time elapsed; where it does not fit the terminal, a line for each part."""
 
     def __init__(self, parts: Callable[[], list[str]]) -> None:

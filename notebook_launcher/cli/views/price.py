@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 
 
-def price_words(event: events.Priced) -> str:
+def price_text(event: events.CostEstimate) -> str:
     """Return what it costs at most, and what is left of the account where that was told."""
     account = f"account {event.account}" if event.account else "your account"
-    left = "" if event.left is None else f" ({account}: {_number(event.left)} left)"
-    return f"It costs at most {event.reckoning} = {_number(event.cost)} {event.unit}{left}"
+    left = "" if event.balance is None else f" ({account}: {_number(event.balance)} left)"
+    return f"Estimated cost: at most {event.calculation} = {_number(event.cost)} {event.unit}{left}"
 
 
-def price_warning(event: events.Priced) -> str:
+def price_warning(event: events.CostEstimate) -> str:
     """Return what must be said where the price is more than is left; nothing where it is not."""
-    if event.left is None or event.cost <= event.left:
+    if event.balance is None or event.cost <= event.balance:
         return ""
     of = f" of {event.account}" if event.account else ""
     return (
-        f"That is more than is left{of}: {_number(event.cost)} against {_number(event.left)} {event.unit}. "
+        f"That is more than is left{of}: {_number(event.cost)} against {_number(event.balance)} {event.unit}. "
         "The cluster may refuse the job, or end it."
     )
 

@@ -5,76 +5,72 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePath
 
-from notebook_launcher.cli.views.clock import stopwatch
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import counted, stopwatch
 
 _MOST_NAMED = 6  # files
 _LONGEST_VALUE = 40  # characters
 _TITLE = 28  # columns of a cell's title in a line that shows more
 
 
-def queued_words(event: events.NotebookQueued) -> str:
+def prepared_text(event: events.NotebookPrepared) -> str:
     """Return what goes to the cluster, in a sentence."""
-    text = f"Notebook {event.notebook}: {_cells(event.cells)}"
+    text = f"Notebook {event.notebook}: {counted(event.cells, 'code cell')}"
     if event.parameters:
         text += f", with {', '.join(f'{name}={_value(value)}' for name, value in event.parameters.items())}"
-    if event.sent:
-        text += f"; {_named(event.sent)} {'goes' if len(event.sent) == 1 else 'go'} with it"
+    if event.files:
+        text += f"; {_named(event.files)} {'goes' if len(event.files) == 1 else 'go'} with it"
     return text
 
 
-def cell_words(event: events.CellRuns) -> str:
+def progress_text(event: events.NotebookProgress) -> str:
     """Return how far the notebook is, for a line of its own: ``Cell 4 of 9: Train (0:32)``."""
-    title = f": {event.title}" if event.title else ""
+    title = f": {event.heading}" if event.heading else ""
     if event.cell is None:
         return f"{event.done} of {event.cells} cells are done ({stopwatch(event.seconds)})"
     return f"Cell {event.cell} of {event.cells}{title} ({stopwatch(event.seconds)})"
 
 
-def cell_parts(event: events.CellRuns, seconds: float) -> list[str]:
+def cell_parts(event: events.NotebookProgress, seconds: float) -> list[str]:
     """Return the same as parts of a line that is kept up to date; ``seconds``: that have passed since it was told."""
     if event.cell is None:
         return [f"{event.done} of {event.cells} cells done"]
-    title = event.title if len(event.title) <= _TITLE else f"{event.title[: _TITLE - 1]}…"
+    title = event.heading if len(event.heading) <= _TITLE else f"{event.heading[: _TITLE - 1]}…"
     return [f"Cell {event.cell} of {event.cells}", title, stopwatch(event.seconds + seconds)]
 
 
-def ran_words(event: events.NotebookRan) -> str:
-    """Return that it came to its end."""
-    how = f": {_cells(event.cells)} in {stopwatch(event.seconds)}" if event.cells else ""
-    return f"The notebook {event.notebook} came to its end{how}."
+def finished_text(event: events.NotebookFinished) -> str:
+    """Return that it finished."""
+    how = f": {counted(event.cells, 'code cell')} in {stopwatch(event.seconds)}" if event.cells else ""
+    return f"The notebook {event.notebook} finished{how}."
 
 
-def fetched_words(event: events.ResultsFetched) -> tuple[str, list[str]]:
+def results_text(event: events.ResultsFetched) -> tuple[str, list[str]]:
     """Return a sentence on what is here, and lines below it that are not folded: paths, and commands to copy."""
     if not event.files:
-        return f"There is nothing of {event.notebook} to fetch.", _left_lines(event)
+        return f"There are no results of {event.notebook} to fetch.", _left_lines(event)
     first, *others = event.files
     if first != event.notebook:
         first, others = "", list(event.files)
     lines = [f"  {PurePath(event.folder) / first}" if first else f"  {event.folder}"]
     if others:
         lines.append(f"  beside it: {_named(others)}" if first else f"  in it: {_named(others)}")
-    return "The results are here:" if event.whole else "What it has made is here:", [*lines, *_left_lines(event)]
+    return "The results are here:" if event.complete else "What it has made is here:", [*lines, *_left_lines(event)]
 
 
 def _left_lines(event: events.ResultsFetched) -> list[str]:
-    if not event.left:
+    if not event.not_fetched:
         return []
-    lines = ["  Not fetched: it is too much, cannot be read, has gone, or has a name that cannot be kept here:"]
-    lines += [f"    {path}" for path in event.left[:_MOST_NAMED]]
-    if len(event.left) > _MOST_NAMED:
-        lines.append(f"    and {len(event.left) - _MOST_NAMED} more")
-    paths = [left.rpartition(" (")[0] for left in event.left]
+    lines = ["  Not fetched: too large, cannot be read, gone, or with a name that is not possible here:"]
+    lines += [f"    {path}" for path in event.not_fetched[:_MOST_NAMED]]
+    if len(event.not_fetched) > _MOST_NAMED:
+        lines.append(f"    and {len(event.not_fetched) - _MOST_NAMED} more")
+    paths = [left.rpartition(" (")[0] for left in event.not_fetched]
     plain = [path for path in paths if "\\" not in path]  # else it may be an escape, and no name to type
     if not plain:
         folder = paths[0].partition("\\")[0].rpartition("/")[0]
         return [*lines, f"  No command can name them. Rename what you need in {folder} there, and fetch it anew."]
-    return [*lines, f"  One that you need comes with: launch-notebook copy {shlex.quote(f'login:{plain[0]}')} ."]
-
-
-def _cells(count: int) -> str:
-    return "1 code cell" if count == 1 else f"{count} code cells"
+    return [*lines, f"  To fetch one: launch-notebook copy {shlex.quote(f'login:{plain[0]}')} ."]
 
 
 def _named(names: list[str] | tuple[str, ...]) -> str:

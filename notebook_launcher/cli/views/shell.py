@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 
 
-def opening_words(event: events.ShellOpening) -> str:
+def shell_text(event: events.ShellOpening) -> str:
     """Return what is said just before a terminal opens."""
     where = "outside of the container" if not event.inside else event.environment or "its environment"
     job = f"job {event.job}"

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from notebook_launcher.cli.views.clock import stopwatch
 from notebook_launcher.cli.views.runs import cell_parts
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import steady_gigabytes, stopwatch
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -36,32 +36,28 @@ def time_left(seconds: float | None) -> str:
     return f"{stopwatch(seconds)} left" if seconds > 0 else "the time is over"
 
 
-def use_parts(event: events.Holding) -> list[str]:
+def use_parts(event: events.Attached) -> list[str]:
     """Return what a sample tells, the most important first."""
     parts = [*_gpu_parts(event.gpus)]
     if event.cpu_cores is not None:
         parts.append(f"CPU {event.cpu_cores:.1f} cores")
     if event.memory_mib is not None:
-        parts.append(f"memory {_gb(event.memory_mib)} GiB")
+        parts.append(f"memory {steady_gigabytes(event.memory_mib)} GiB")
     return parts
 
 
 def _gpu_parts(gpus: Sequence[GpuSample]) -> list[str]:
-    told = [gpu.percent for gpu in gpus if gpu.percent is not None]
+    known = [gpu.percent for gpu in gpus if gpu.percent is not None]
     if not gpus:
         return []
     if len(gpus) > _MANY:
-        return [f"{len(gpus)} GPUs {sum(told) / len(told):.0f} %"] if told else []
+        return [f"{len(gpus)} GPUs {sum(known) / len(known):.0f} %"] if known else []
     shown = " ".join("?" if gpu.percent is None else f"{gpu.percent:.0f} %" for gpu in gpus)
-    parts = [f"{'GPU' if len(gpus) == 1 else 'GPUs'} {shown}"] if told else []
+    parts = [f"{'GPU' if len(gpus) == 1 else 'GPUs'} {shown}"] if known else []
     used, most = gpus[0].memory_mib, gpus[0].memory_total_mib
     if len(gpus) == 1 and used is not None and most is not None:
-        parts.append(f"{_gb(used)} of {most / 1024:.0f} GiB")
+        parts.append(f"{steady_gigabytes(used)} of {most / 1024:.0f} GiB")
     return parts
-
-
-def _gb(mib: float) -> str:
-    return f"{mib / 1024:.1f}"
 
 
 def fitted(parts: Sequence[str], width: int) -> str:
@@ -76,7 +72,7 @@ def fitted(parts: Sequence[str], width: int) -> str:
     return line or (f"{first[: width - 1]}…" if first else "")
 
 
-class HeldLine:
+class StatusLine:
     """Draws the line in a terminal, each second. ``hide`` before anything else is printed, ``show`` afterwards.
 
     ``clock``: seconds that go on while a laptop sleeps.
@@ -84,10 +80,10 @@ class HeldLine:
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
         self._console, self._clock = console, clock
-        self._event: events.Holding | None = None
-        self._cell: events.CellRuns | None = None
+        self._event: events.Attached | None = None
+        self._cell: events.NotebookProgress | None = None
         self._cell_at = 0.0
-        self._told_at = self._sampled_at = 0.0
+        self._updated_at = self._sampled_at = 0.0
         self._sampled: str | None = None
         self._trouble = ""
         self._lock = threading.RLock()
@@ -96,21 +92,21 @@ class HeldLine:
         self._drawn = ""
         self._thread: threading.Thread | None = None
 
-    def tell(self, event: events.Holding) -> None:
+    def update(self, event: events.Attached) -> None:
         """Take what is known now."""
         with self._lock:
-            self._event, self._told_at = event, self._clock()
+            self._event, self._updated_at = event, self._clock()
             if event.sampled != self._sampled:
-                self._sampled, self._sampled_at = event.sampled, self._told_at
+                self._sampled, self._sampled_at = event.sampled, self._updated_at
         self._redraw()
 
-    def runs(self, event: events.CellRuns) -> None:
+    def update_notebook(self, event: events.NotebookProgress) -> None:
         """Take how far a notebook is, which is said first."""
         with self._lock:
             self._cell, self._cell_at = event, self._clock()
         self._redraw()
 
-    def trouble(self, text: str) -> None:
+    def set_trouble(self, text: str) -> None:
         """Say first what is wrong; "": nothing is any more."""
         with self._lock:
             self._trouble = text
@@ -121,7 +117,7 @@ class HeldLine:
         """What is left of the walltime; ``None``: no limit, or not known."""
         if self._event is None or self._event.seconds_left is None:
             return None
-        return max(0.0, self._event.seconds_left - (self._clock() - self._told_at))
+        return max(0.0, self._event.seconds_left - (self._clock() - self._updated_at))
 
     def text(self, width: int) -> str:
         """Return the line as it is now."""
@@ -140,7 +136,7 @@ class HeldLine:
             self._write(f"{self._drawn}\n")
             self._visible = True
         if self._thread is None:
-            self._thread = threading.Thread(target=self._keep_up_to_date, name="held line", daemon=True)
+            self._thread = threading.Thread(target=self._keep_up_to_date, name="status line", daemon=True)
             self._thread.start()
 
     def hide(self) -> None:

@@ -10,9 +10,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from notebook_launcher.cli.views.clock import clock, moment
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
+from notebook_launcher.core.quantities import whole_minutes
 from notebook_launcher.core.text import printable
-from notebook_launcher.jobs.session_index import how_far
+from notebook_launcher.jobs.session_index import progress_in_words
 from notebook_launcher.usage.series import shrunk
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ _NUMBERS = 6  # columns of a number
 
 _PROGRAMS = {"jupyterlab": "JupyterLab", "shell": "a shell"}
 _STATES = {
-    "waiting": "waits",
+    "pending": "waits",
     "starting": "starts",
     "running": "runs",
     "suspended": "is suspended",
-    "ending": "is ending",
+    "completing": "is ending",
     "ended": "has ended",
     "gone": "is gone",
     "unknown": "may run",
@@ -40,15 +41,15 @@ _STATES = {
 _STATE_STYLES = {
     "running": "bold green",
     "starting": "bold green",
-    "waiting": "bold yellow",
+    "pending": "bold yellow",
     "suspended": "bold yellow",
 }
 _UNIT_STYLES = {"%": "green", "GiB": "cyan", "W": "yellow", "cores": "magenta"}
 
-Looked: TypeAlias = events.Status | events.Logged | events.Drawn
+Looked: TypeAlias = events.Status | events.LogLine | events.FileWritten
 
 
-class Looks:
+class UsageView:
     """Shows a session, in a terminal in place: the next look at it is drawn over the last one."""
 
     def __init__(self, console: Console) -> None:
@@ -58,9 +59,9 @@ class Looks:
 
     def show(self, event: Looked) -> None:
         """Show one event."""
-        if isinstance(event, events.Logged):
+        if isinstance(event, events.LogLine):
             _print_line(event.text)
-        elif isinstance(event, events.Drawn):
+        elif isinstance(event, events.FileWritten):
             self.pause()
             self._console.print(printable(event.text), soft_wrap=True, highlight=False, markup=False)
         elif self._console.is_terminal:
@@ -81,7 +82,7 @@ class Looks:
         from rich.live import Live
 
         picture = _Picture(event, _encodes_blocks(self._console))
-        if event.whole:  # may be longer than the terminal, and comes once
+        if event.whole_session:  # may be longer than the terminal, and comes once
             self._console.print(picture)
         elif self._live is None:
             self._live = Live(picture, console=self._console, refresh_per_second=1)
@@ -136,8 +137,8 @@ def _now() -> datetime:
 
 def _one_line(event: events.Status, now: datetime) -> tuple[str, str]:
     """Return what is new where every line stays."""
-    used = [f"{one.label} {_number(one.now, one.unit)} {one.unit}" for one in event.series if one.now is not None]
-    return _one(f"{now:%H:%M:%S}  {event.seen.state}  {', '.join(used)}"), ""
+    used = [f"{one.label} {_number(one.latest, one.unit)} {one.unit}" for one in event.series if one.latest is not None]
+    return _one(f"{now:%H:%M:%S}  {event.session.state}  {', '.join(used)}"), ""
 
 
 class _Picture:
@@ -159,7 +160,7 @@ class _Picture:
         ]
         notes = [line for text in self._notes() for line in Text(text, style="yellow").wrap(console, width)]
         rows = REPORT_ROWS
-        if not event.whole:
+        if not event.whole_session:
             left = console.size.height - 1 - len(facts) - len(notes) - 3  # a blank line, the heading, the times
             rows = max(1, min(TALLEST, left // max(1, len(event.series))))
         yield from facts
@@ -177,36 +178,40 @@ class _Picture:
     # --- facts
 
     def _facts(self, now: datetime) -> Iterator[tuple[str, str]]:
-        event, seen = self._event, self._event.seen
-        yield _one(self._headline(now)), _STATE_STYLES.get(seen.state, "bold")
-        about = [f"job {seen.job}{f' on {seen.cluster}' if seen.cluster else ''}" if seen.job else "no job is noted"]
-        what = seen.purpose or seen.notebook or _PROGRAMS.get(seen.program, seen.program)
-        about += [word for word in (seen.environment, what, how_far(seen)) if word]
-        created = moment(seen.created)
-        source = f" from {seen.launched_from}" if seen.launched_from else ""
+        event, session = self._event, self._event.session
+        yield _one(self._headline(now)), _STATE_STYLES.get(session.state, "bold")
+        about = [
+            f"job {session.job}{f' on {session.cluster}' if session.cluster else ''}"
+            if session.job
+            else "no job is recorded"
+        ]
+        what = session.purpose or session.notebook or _PROGRAMS.get(session.program, session.program)
+        about += [word for word in (session.environment, what, progress_in_words(session)) if word]
+        created = moment(session.created)
+        source = f" from {session.launched_from}" if session.launched_from else ""
         about += [f"launched{source} at {clock(created, now)}"] if created else []
         yield _one(f"  {', '.join(about)}"), ""
         yield _one(f"  asked for {event.flags}"), "dim"
         if event.idle_stop:
-            yield f"  it ends by itself after {_duration(event.idle_stop)} without use", "dim"
+            yield f"  it ends by itself after {whole_minutes(event.idle_stop)} without use", "dim"
         yield _one(f"  log       {event.log}"), "dim"
-        if not event.log.startswith(f"{seen.directory}/"):
-            yield _one(f"  directory {seen.directory}"), "dim"
+        if not event.log.startswith(f"{session.directory}/"):
+            yield _one(f"  directory {session.directory}"), "dim"
 
     def _headline(self, now: datetime) -> str:
-        seen = self._event.seen
-        text = f"Session {seen.session} {_STATES.get(seen.state, seen.state)}"
-        if seen.node and seen.state not in ("ended", "gone"):
-            text += f" on {seen.node}"
-        if seen.state in ("running", "starting", "suspended") and seen.seconds_left is not None:
-            ends = moment(seen.ends)
-            left = max(0, seen.seconds_left - int(time.monotonic() - self._drawn_at))
-            text += f"; {_duration(left)} left{f' (until {clock(ends, now)})' if ends else ''}"
-        return f"{text}: {seen.about}" if seen.about else text
+        session = self._event.session
+        text = f"Session {session.session} {_STATES.get(session.state, session.state)}"
+        if session.node and session.state not in ("ended", "gone"):
+            text += f" on {session.node}"
+        if session.state in ("running", "starting", "suspended") and session.seconds_left is not None:
+            ends = moment(session.ends)
+            left = max(0, session.seconds_left - int(time.monotonic() - self._drawn_at))
+            text += f"; {whole_minutes(left)} left{f' (until {clock(ends, now)})' if ends else ''}"
+        return f"{text}: {session.detail}" if session.detail else text
 
     def _notes(self) -> list[str]:
         event = self._event
-        runs = event.seen.state in ("starting", "running")
+        runs = event.session.state in ("starting", "running")
         nothing = ["  No samples of what it uses are there yet."] if runs and not event.series else []
         return [*nothing, *(f"  {_one(note)}" for note in event.notes)]
 
@@ -218,7 +223,7 @@ class _Picture:
 
     @property
     def _columns(self) -> tuple[str, ...]:
-        is_over = self._event.seen.state in ("ended", "gone")
+        is_over = self._event.session.state in ("ended", "gone")
         return ("mean", "peak", "of") if is_over else ("now", "mean", "peak", "of")
 
     @property
@@ -245,8 +250,8 @@ class _Picture:
         yield " " * (label + 1) + self._times(drawn, now), "dim"
 
     def _numbers(self, one: events.Series) -> str:
-        told = {"now": one.now, "mean": one.mean, "peak": one.peak, "of": one.most}
-        return "".join(_number(told[name], one.unit).rjust(_NUMBERS) for name in self._columns) + f" {_one(one.unit)}"
+        values = {"now": one.latest, "mean": one.mean, "peak": one.peak, "of": one.capacity}
+        return "".join(_number(values[name], one.unit).rjust(_NUMBERS) for name in self._columns) + f" {_one(one.unit)}"
 
     def _times(self, columns: int, now: datetime) -> str:
         since, until = moment(self._event.since), moment(self._event.until)
@@ -280,7 +285,7 @@ def _steps(value: float | None, top: float, most: int) -> int:
 
 def _top(one: events.Series) -> float:
     """Return what the height stands for: all that there is, or the most that was seen."""
-    return max(one.most or 0.0, one.peak or 0.0)
+    return max(one.capacity or 0.0, one.peak or 0.0)
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -289,11 +294,3 @@ def _number(value: float | None, unit: str) -> str:
     if unit in ("%", "W") or value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _duration(seconds: int) -> str:
-    minutes = seconds // 60
-    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
-    if days:
-        return f"{days} {'day' if days == 1 else 'days'} {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds} s"

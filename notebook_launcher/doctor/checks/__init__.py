@@ -1,1 +1,4 @@
-"""What ``doctor`` looks at: this machine and the login node, the queue, the software, a compute node, a course."""
+"""The checks of ``doctor``, one file for each place that is looked at.
+
+Judging what they found is in ``doctor.findings``.
+"""

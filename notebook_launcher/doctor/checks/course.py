@@ -4,33 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date, datetime
+from functools import partial
 
-from notebook_launcher.core.check_runner import Round
-from notebook_launcher.doctor.checks.queue import ANSWERS, RESERVATION, Told
-from notebook_launcher.doctor.findings import Finding, covers, judge_booking, ok, warning
-from notebook_launcher.profiles.courses import kept_course
+from notebook_launcher.core.check_runner import CheckRunner
+from notebook_launcher.core.finding import Finding, ok, warning
+from notebook_launcher.core.quantities import counted
+from notebook_launcher.doctor.checks.queue import ANSWERS, RESERVATION, SchedulerReport
+from notebook_launcher.doctor.findings import covers, judge_reservation
+from notebook_launcher.profiles.courses import saved_course
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 
 
-def check_course(round_: Round, course: CourseProfile, today: date) -> None:
+def check_course(checks: CheckRunner, course: CourseProfile, today: date) -> None:
     """Check what is of the course alone, without contacting anything."""
-    round_.check("course", lambda: _dates(course, today))
+    checks.check("course", lambda: _dates(course, today))
     if course.notebooks:
-        round_.check("notebooks", lambda: _notebooks(course))
+        checks.check("notebooks", lambda: _notebooks(course))
 
 
 def check_reservations(
-    round_: Round, course: CourseProfile, told: Told, now: datetime, asked: str | None = None
+    checks: CheckRunner, course: CourseProfile, report: SchedulerReport, now: datetime, requested: str | None = None
 ) -> None:
     """Check each reservation of the course: that it is there, and lasts as long as the course says.
 
-    ``asked``: the one that the request has, of which all but the days was told with it.
+    ``requested``: the one that the request has, of which all but the days is reported with it.
     """
     for reservation in course.reservations:
-        if reservation.name == asked and not round_.is_well(RESERVATION):
+        if reservation.name == requested and not checks.passed(RESERVATION):
             continue
         name = f"reservation {reservation.name}"
-        round_.check(name, lambda one=reservation: _reservation(one, told, now, one.name == asked), needs=[ANSWERS])  # type: ignore[misc]
+        is_requested = reservation.name == requested
+        checks.check(name, partial(_reservation, reservation, report, now, is_requested), needs=[ANSWERS])
 
 
 def _dates(course: CourseProfile, today: date) -> Finding:
@@ -40,23 +44,23 @@ def _dates(course: CourseProfile, today: date) -> Finding:
     if course.last is not None and course.last < today:
         return warning(f"{who} is over.", "is there a newer file of this course?")
     days = (course.first - today).days if course.first else 0
-    return ok(f"{who}" + (f"; it begins in {days} day{'' if days == 1 else 's'}" if days > 0 else ""))
+    return ok(f"{who}" + (f"; it begins in {counted(days, 'day')}" if days > 0 else ""))
 
 
 def _notebooks(course: CourseProfile) -> Finding:
-    files = kept_course(course.name).files()
-    return ok(f"{len(files.notebooks)} can be brought: {', '.join(files.notebooks)}")
+    files = saved_course(course.name).files()
+    return ok(f"{len(files.notebooks)} can be copied: {', '.join(files.notebooks)}")
 
 
-def _reservation(reservation: Reservation, told: Told, now: datetime, is_told: bool) -> Finding | None:
+def _reservation(reservation: Reservation, report: SchedulerReport, now: datetime, is_reported: bool) -> Finding | None:
     if reservation.last < now.date():
         return ok(f"its days are over: {reservation.first} to {reservation.last}")
-    finding = judge_booking(reservation.name, told.bookings, now, None)
+    finding = judge_reservation(reservation.name, report.reservations, now, None)
     if finding.result == "fault" and reservation.first > now.date():
         finding = replace(finding, who=f"Students on {reservation.first}")
-    booking = next((one for one in told.bookings or () if one.name == reservation.name), None)
-    if finding.result != "ok" or booking is None or covers(booking, reservation.first, reservation.last, now):
-        return None if is_told else finding
+    known = next((one for one in report.reservations or () if one.name == reservation.name), None)
+    if finding.result != "ok" or known is None or covers(known, reservation.first, reservation.last, now):
+        return None if is_reported else finding
     return warning(
         f"It does not last from {reservation.first} to {reservation.last}, as the course says: {finding.found}.",
         "ask whoever made it to change it, or change the days in the course file",

@@ -1,4 +1,4 @@
-"""This machine, the way to the login node, and what is there of the user's: files, clock, shell."""
+"""This machine, the route to the login node, and what is there of the user's: files, clock, shell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from notebook_launcher.core.check_runner import Round
+from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -16,10 +16,9 @@ from notebook_launcher.core.errors import (
     HostKeyUnknown,
     LauncherError,
 )
+from notebook_launcher.core.finding import Finding, fault, of_error, ok
 from notebook_launcher.doctor.findings import (
-    Finding,
     Home,
-    fault,
     judge_clock,
     judge_home,
     judge_keys,
@@ -27,14 +26,12 @@ from notebook_launcher.doctor.findings import (
     judge_quota,
     judge_root,
     judge_ssh_files,
-    of_error,
-    ok,
     read_home,
 )
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.planning.plan import Place
 from notebook_launcher.session.connect import open_host
-from notebook_launcher.session.record import Site, look_at
+from notebook_launcher.session.record import Site, inspect_host
 
 LOGIN_NODE, HOST_KEY, AUTHENTICATION, HOME, ROOT = "login node", "host key", "login", "home", "session folder"
 IN = (LOGIN_NODE, HOST_KEY, AUTHENTICATION)  # what everything on the login node builds on
@@ -42,17 +39,17 @@ _KEYS = (HostKeyChanged, HostKeyUnknown)
 WITHIN = 30.0  # seconds for one look at the login node; a file server that hangs answers nothing
 
 # Lines of a word and a value. What is tried is removed at once. POSIX sh, read from standard input.
-LOOK_AT_HOME = r"""
+INSPECT_HOME = r"""
 disk() { df -Pk -- "$1" 2>/dev/null | awk 'NR == 2 { print $2, $4 }'; }
 try() (  # others may write in that folder as well: a name that nobody can foresee, and a file for us alone
   umask 077
-  if said=$(mktemp -- "$1/.launch-notebook-checks.XXXXXX" 2>&1); then
-    file=$said
+  if result=$(mktemp -- "$1/.launch-notebook-checks.XXXXXX" 2>&1); then
+    file=$result
     trap 'rm -f -- "$file"' EXIT
     trap exit HUP INT TERM
-    if said=$( (head -c 65536 /dev/zero | cat >"$file") 2>&1 ); then said=ok; fi
+    if result=$( (head -c 65536 /dev/zero | cat >"$file") 2>&1 ); then result=ok; fi
   fi
-  printf '%s\n' "${said:-no reason was given}" | tail -n 1
+  printf '%s\n' "${result:-no reason was given}" | tail -n 1
 )
 root=$1
 cd / || exit
@@ -68,12 +65,12 @@ printf 'root-path %s\nroot-disk %s\nroot-write %s\n' "$root" "$(disk "${above:-/
 """
 
 
-def check_this_machine(round_: Round, place: Place) -> None:
+def check_this_machine(checks: CheckRunner, place: Place) -> None:
     """Check what is needed here: an SSH engine, keys that nobody else reads, a port for the browser."""
     if place.destination is not None:
-        round_.check("ssh here", lambda: _engine(place))
-        round_.check("keys here", lambda: _keys(place), needs=["ssh here"])
-    round_.check("local port", _local_port)
+        checks.check("ssh here", lambda: _engine(place))
+        checks.check("keys here", lambda: _keys(place), needs=["ssh here"])
+    checks.check("local port", _local_port)
 
 
 def _engine(place: Place) -> Finding:
@@ -118,79 +115,79 @@ def _local_port() -> Finding:
 # --- logging in ------------------------------------------------------------------------------------------------
 
 
-def log_in(round_: Round, place: Place, prompts: Prompts) -> Host | None:
+def log_in(checks: CheckRunner, place: Place, prompts: Prompts) -> Host | None:
     """Log in, and tell by which step it failed, if it did; ``None`` then."""
     if place.destination is None:
-        round_.tell(LOGIN_NODE, ok("this machine: no connection is needed"))
-        return open_host(place, round_.view, prompts)
-    if round_.is_skipped(LOGIN_NODE, ["ssh here"]):
-        _skip_the_rest(round_, 1)
+        checks.report(LOGIN_NODE, ok("this machine: no connection is needed"))
+        return open_host(place, checks.view, prompts)
+    if checks.skip_unless_passed(LOGIN_NODE, ["ssh here"]):
+        _skip_the_rest(checks, 1)
         return None
     try:
-        host = open_host(place, round_.view, prompts)
+        host = open_host(place, checks.view, prompts)
     except (ConnectionFailed, HostKeyChanged, HostKeyUnknown, AuthenticationFailed) as error:
-        _failed(round_, 0 if isinstance(error, ConnectionFailed) else 2 - isinstance(error, _KEYS), error)
+        _failed(checks, 0 if isinstance(error, ConnectionFailed) else 2 - isinstance(error, _KEYS), error)
         return None
     for step in range(3):
-        _told_of(round_, step, host.label, host.entered_by)
+        _report_login(checks, step, host.label, host.entered_by)
     return host
 
 
-def _failed(round_: Round, step: int, error: LauncherError) -> None:
+def _failed(checks: CheckRunner, step: int, error: LauncherError) -> None:
     for before in range(step):
-        _told_of(round_, before, "", "")
-    round_.tell(IN[step], of_error(error))
-    _skip_the_rest(round_, step + 1)
+        _report_login(checks, before, "", "")
+    checks.report(IN[step], of_error(error))
+    _skip_the_rest(checks, step + 1)
 
 
-def _told_of(round_: Round, step: int, label: str, how: str) -> None:
+def _report_login(checks: CheckRunner, step: int, label: str, how: str) -> None:
     answers = f"{label} answers" if label else "it answers"
-    round_.tell(IN[step], ok((answers, "as known_hosts has it", f"by {how}" if how else "ssh lets us in")[step]))
+    checks.report(IN[step], ok((answers, "as known_hosts has it", f"by {how}" if how else "ssh lets us in")[step]))
 
 
-def _skip_the_rest(round_: Round, first: int) -> None:
+def _skip_the_rest(checks: CheckRunner, first: int) -> None:
     for name in IN[first:]:
-        round_.skip(name, f"not checked: it needs {IN[max(0, first - 1)]}")
+        checks.skip(name, f"not checked: it needs {IN[max(0, first - 1)]}")
 
 
 # --- what is there ---------------------------------------------------------------------------------------------
 
 
-def check_there(round_: Round, host: Host, place: Place) -> tuple[Site, str] | None:
+def check_there(checks: CheckRunner, host: Host, place: Place) -> tuple[Site, str] | None:
     """Check what is there of the user; return the ``Site`` and the folder for sessions, ``None`` without commands."""
-    site = _site(round_, host)
+    site = _site(checks, host)
     if site is None:
         return None
     root = site.expand(place.profile.session_root)
     if host.remote:
-        round_.check("clock", lambda: judge_clock(site.now, datetime.now(site.now.tzinfo)))
-    told = _look(round_, host, root)
-    round_.check("login shell", lambda: _login_shell(host, told.shell), doing="starting a login shell there")
+        checks.check("clock", lambda: judge_clock(site.now, datetime.now(site.now.tzinfo)))
+    home = _inspect_home(checks, host, root)
+    checks.check("login shell", lambda: _login_shell(host, home.shell), doing="starting a login shell there")
     if host.remote:
-        round_.check("ssh files there", lambda: judge_ssh_files(told.modes or {}), needs=["commands there"])
-    round_.check(HOME, lambda: judge_home(told.home), needs=["commands there"])
-    # of a home that is full, or cannot be written, it is told once
+        checks.check("ssh files there", lambda: judge_ssh_files(home.modes or {}), needs=["commands there"])
+    checks.check(HOME, lambda: judge_home(home.home), needs=["commands there"])
+    # of a home that is full, or cannot be written, it is reported once
     needs = ["commands there", *([HOME] if root.startswith(f"{site.home}/") else [])]
-    round_.check(ROOT, lambda: judge_root(told.root), needs=needs)
+    checks.check(ROOT, lambda: judge_root(home.root), needs=needs)
     if command := place.profile.quota_command:
-        round_.check("quota", lambda: _quota(host, site, command), doing=f"asking {command[0]}")
+        checks.check("quota", lambda: _quota(host, site, command), doing=f"asking {command[0]}")
     return site, root
 
 
-def _site(round_: Round, host: Host) -> Site | None:
+def _site(checks: CheckRunner, host: Host) -> Site | None:
     try:
-        return look_at(host)
+        return inspect_host(host)
     except LauncherError as error:
-        round_.tell("commands there", of_error(error))
+        checks.report("commands there", of_error(error))
         return None
 
 
-def _look(round_: Round, host: Host, root: str) -> Home:
+def _inspect_home(checks: CheckRunner, host: Host, root: str) -> Home:
     try:
-        answer = host.run(["sh", "-s", "--", root], stdin=LOOK_AT_HOME.encode(), timeout=WITHIN)
+        answer = host.run(["sh", "-s", "--", root], stdin=INSPECT_HOME.encode(), timeout=WITHIN)
     except HostCommandFailed as error:
         error.why = "Does a file server hang, or the home?"
-        round_.tell("commands there", of_error(error))
+        checks.report("commands there", of_error(error))
         return read_home("")
     return read_home(answer.stdout)
 
@@ -200,8 +197,8 @@ def _login_shell(host: Host, shell: str) -> Finding:
     began = time.monotonic()
     host.run(["true"], login_shell=True, timeout=WITHIN)
     seconds = time.monotonic() - began
-    said = host.run(["bash", "-l", "-c", ":"], timeout=WITHIN)
-    return judge_login_shell(shell, [*said.stdout.splitlines(), *said.stderr.splitlines()], seconds)
+    result = host.run(["bash", "-l", "-c", ":"], timeout=WITHIN)
+    return judge_login_shell(shell, [*result.stdout.splitlines(), *result.stderr.splitlines()], seconds)
 
 
 def _quota(host: Host, site: Site, command: tuple[str, ...]) -> Finding:

@@ -9,7 +9,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from notebook_launcher.core.check_runner import Round
+from notebook_launcher.core import events
+from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import (
     ActivationFailed,
     BindMissing,
@@ -26,24 +27,24 @@ from notebook_launcher.core.errors import (
     ModuleFailed,
     NodeUnreachable,
 )
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core.finding import Finding, fault, of_error, ok, unknown
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.core.request import Request
-from notebook_launcher.doctor.findings import Finding, fault, of_error, ok, unknown
-from notebook_launcher.jobs.cancel import end_job
+from notebook_launcher.core.view import Typed
+from notebook_launcher.jobs.cancel import cancel_job
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.schedulers.base import JobRef
-from notebook_launcher.session.context import Stage, Typed
+from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, discard_session
-from notebook_launcher.supervision.jupyter import attend
+from notebook_launcher.supervision.jupyter import supervise_jupyter
 
 MINUTES = 5  # of walltime; less where the user asks for less
 START_WITHIN = 600.0  # seconds that are waited for the job's start, and for JupyterLab in it
 STEP_WITHIN = 45.0  # seconds for a look around in the job
 
-NODE, STREAM, JUPYTERLAB, GPUS = "compute node", "stream", "JupyterLab there", "GPUs there"
-_STEPS = (NODE, STREAM, JUPYTERLAB, GPUS)
+NODE, ROUTE, JUPYTERLAB, GPUS = "compute node", "route", "JupyterLab there", "GPUs there"
+_STEPS = (NODE, ROUTE, JUPYTERLAB, GPUS)
 _BELONGS: tuple[tuple[type[LauncherError], str], ...] = (
     (ModuleFailed, "modules there"),
     (ImageUnusable, "image there"),
@@ -56,7 +57,7 @@ _BELONGS: tuple[tuple[type[LauncherError], str], ...] = (
     (JupyterSilent, JUPYTERLAB),
     (HomeUnusable, "session folder there"),
     (JobSilent, "session folder there"),
-    (NodeUnreachable, STREAM),
+    (NodeUnreachable, ROUTE),
 )
 # flags that keep a job from starting soon, or that say what becomes of it later
 _NOT_NOW = ("begin", "hold", "dependency", "deadline", "signal", "requeue", "time-min", "mail-type", "mail-user")
@@ -68,22 +69,22 @@ _LOOK = (
 )
 
 
-def check_node(round_: Round, stage: Stage, plan: Plan, needs: Sequence[str]) -> None:
+def check_node(checks: CheckRunner, context: Context, plan: Plan, needs: Sequence[str]) -> None:
     """Launch a session for some minutes, look how far it comes, and end it. Raises ``Interrupted`` or ``HungUp``."""
-    if round_.is_skipped(NODE, needs):
+    if checks.skip_unless_passed(NODE, needs):
         return
     short = _short(plan)
-    watching = _Watching(stage, short.request.gpus)
+    watching = _Watching(context, short.request.gpus)
     session: Session | None = None
     error: LauncherError | None = None
     try:
-        deaf = dataclasses.replace(stage, view=watching)
+        deaf = dataclasses.replace(context, view=watching)
         session, access = queue_session(short, deaf, purpose="doctor")
         with watching.given_up_after(START_WITHIN):
-            attend(deaf, session, access, ours=True, first=submitted(short, stage, session))
+            supervise_jupyter(deaf, session, access, ours=True, first=submitted(short, context, session))
     except HungUp:  # nobody comes back to it
         if session is not None:
-            end_job(stage, session)
+            cancel_job(context, session)
         raise
     except Interrupted as interrupted:
         if not watching.gave_up:
@@ -91,16 +92,15 @@ def check_node(round_: Round, stage: Stage, plan: Plan, needs: Sequence[str]) ->
         error = interrupted
     except LauncherError as failed:
         error = failed
-    _tell(round_, stage, watching, session, error)
+    _report(checks, context, watching, session, error)
     if session is not None and error is None:
         with contextlib.suppress(LauncherError):
-            discard_session(stage.host, session)
+            discard_session(context.host, session)
 
 
 def _short(plan: Plan) -> Plan:
     flags = {name: value for name, value in plan.request.flags.items() if name not in _NOT_NOW}
-    walltime = plan.request.walltime
-    if walltime is None or walltime > timedelta(minutes=MINUTES):
+    if plan.request.walltime > timedelta(minutes=MINUTES):
         flags["time"] = f"0:{MINUTES:02d}:00"
     return dataclasses.replace(plan, request=Request(flags), forwards=(), idle_stop=0)
 
@@ -108,12 +108,12 @@ def _short(plan: Plan) -> Plan:
 class _Watching:
     """A view that notes how far a session came, and ends it once JupyterLab has answered."""
 
-    def __init__(self, stage: Stage, gpus: int) -> None:
-        self._stage, self._wants_gpus = stage, gpus > 0
-        self._inbox: queue.SimpleQueue[object] = stage.interrupts.inbox
-        self.node = self.stream = self.job = ""
+    def __init__(self, context: Context, gpus: int) -> None:
+        self._context, self._wants_gpus = context, gpus > 0
+        self._inbox: queue.SimpleQueue[object] = context.interrupts.inbox
+        self.node = self.route = self.job = ""
         self.cluster: str | None = None
-        self.waited: events.Waiting | None = None
+        self.waited: events.Pending | None = None
         self.is_ready = self.gave_up = False
         self.gpus: Finding | None = None
 
@@ -121,33 +121,33 @@ class _Watching:
         """Note the steps of a launch, and pass on what tells that something goes on."""
         if isinstance(event, events.Submitted):
             self.job, self.cluster = event.job, event.cluster
-            self._pass(events.Asking(f"job {event.job} is queued, for {event.walltime} at most"))
-        elif isinstance(event, events.Waiting):
+            self._pass(events.Querying(f"job {event.job} is queued, for {event.walltime} at most"))
+        elif isinstance(event, events.Pending):
             self.waited = event
-            self._pass(events.Asking(f"job {event.job} waits: {event.explanation}"))
+            self._pass(events.Querying(f"job {event.job} waits: {event.explanation}"))
         elif isinstance(event, events.Running):
             self.node = event.node
-            self._pass(events.Asking(f"job {event.job} runs on {event.node}; JupyterLab is starting"))
-        elif isinstance(event, events.Tunnelled):
-            self.stream = event.stream
+            self._pass(events.Querying(f"job {event.job} runs on {event.node}; JupyterLab is starting"))
+        elif isinstance(event, events.TunnelOpened):
+            self.route = event.route
         elif isinstance(event, events.Ready):
             self.is_ready = True
             if self._wants_gpus:
-                self._pass(events.Asking(f"looking for the GPUs of {event.node}"))
-                self.gpus = self._look_for_gpus(event)
+                self._pass(events.Querying(f"looking for the GPUs of {event.node}"))
+                self.gpus = self._inspect_gpus(event)
             self._inbox.put(Typed(""))
-        elif isinstance(event, events.Ending):
-            self._pass(events.Asking(f"ending job {event.job}"))
+        elif isinstance(event, events.Stopping):
+            self._pass(events.Querying(f"ending job {event.job}"))
         elif isinstance(event, events.Ended):
             self._inbox.put(Typed(""))  # nobody waits for the last figures of its bill
-        elif isinstance(event, events.Noted | events.Disconnected | events.Reconnected | events.Unanswered):
+        elif isinstance(event, events.Note | events.Disconnected | events.Reconnected | events.SchedulerNotResponding):
             self._pass(event)
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
         """Leave the keyboard alone: Ctrl-C ends it."""
 
     def _pass(self, event: events.Event) -> None:
-        self._stage.view.show(event)
+        self._context.view.show(event)
 
     @contextlib.contextmanager
     def given_up_after(self, seconds: float) -> Iterator[None]:
@@ -166,22 +166,22 @@ class _Watching:
         finally:
             timer.cancel()
 
-    def _look_for_gpus(self, event: events.Ready) -> Finding:
-        stage = self._stage
-        words = ["sh", "-c", _LOOK, "look"]
-        step = words if stage.scheduler.same_machine else stage.scheduler.step(JobRef(event.job, self.cluster), words)
+    def _inspect_gpus(self, event: events.Ready) -> Finding:
+        context = self._context
+        argv = ["sh", "-c", _LOOK, "look"]
+        step = argv if context.scheduler.same_machine else context.scheduler.step(JobRef(event.job, self.cluster), argv)
         if step is None:
-            return unknown("The scheduler has no way to look into a running job.")
+            return unknown("The scheduler cannot look into a running job.")
         try:
-            answer = stage.host.run(step, login_shell=True, timeout=STEP_WITHIN)
+            answer = context.host.run(step, login_shell=True, timeout=STEP_WITHIN)
         except LauncherError as error:
             return unknown(error.what)
         return judge_gpus(answer.stdout)
 
 
-def judge_gpus(told: str) -> Finding:
+def judge_gpus(output: str) -> Finding:
     """Judge whether a job that asked for GPUs sees any: by the variables that it has, and by the devices."""
-    lines = [line.partition(" ") for line in told.splitlines()]
+    lines = [line.partition(" ") for line in output.splitlines()]
     seen = [text for word, _, text in lines if word == "seen"]
     devices = [text for word, _, text in lines if word == "device"]
     visible = next((text.strip() for word, _, text in lines if word == "visible"), "")
@@ -191,45 +191,51 @@ def judge_gpus(told: str) -> Finding:
         return ok(f"{len(visible.split(','))} for this job ({visible}), of {', '.join(devices)}")
     if devices:
         return ok(f"there are {', '.join(devices)}")
-    return fault("The job asked for GPUs, and there is no GPU device on its node.",
-                 "is that the right partition (-p), or type (--gpus TYPE:1)? see: launch-notebook queue")  # fmt: skip
+    return fault(
+        "The job asked for GPUs, and there is no GPU device on its node.",
+        "is that the right partition (-p), or type (--gpus TYPE:1)? see: launch-notebook queue",
+    )
 
 
-def _tell(
-    round_: Round, stage: Stage, watching: _Watching, session: Session | None, error: LauncherError | None
+def _report(
+    checks: CheckRunner, context: Context, watching: _Watching, session: Session | None, error: LauncherError | None
 ) -> None:
     """Tell each step that was reached, then what stopped it."""
     name = "" if error is None else next((name for kind, name in _BELONGS if isinstance(error, kind)), NODE)
     if watching.node and name != NODE:
-        round_.tell(NODE, ok(f"job {watching.job} ran on {watching.node}, and saw its session directory"))
-    if watching.stream and not stage.scheduler.same_machine:
-        round_.tell(STREAM, ok(f"{watching.stream} leads to {watching.node}"))
+        checks.report(NODE, ok(f"job {watching.job} ran on {watching.node}, and saw its session directory"))
+    if watching.route and not context.scheduler.same_machine:
+        checks.report(ROUTE, ok(f"{watching.route} leads to {watching.node}"))
     if watching.is_ready:
-        round_.tell(JUPYTERLAB, ok("it answered through the tunnel, and was ended"))
+        checks.report(JUPYTERLAB, ok("it answered through the tunnel, and was ended"))
     if watching.gpus is not None:
-        round_.tell(GPUS, watching.gpus)
+        checks.report(GPUS, watching.gpus)
     if error is None:
         return
     if watching.gave_up:
-        round_.tell(NODE if not watching.node else JUPYTERLAB, _too_late(watching))
+        checks.report(NODE if not watching.node else JUPYTERLAB, _too_late(watching))
     else:
         finding = of_error(error)
         if session is not None and error.log:
             finding = dataclasses.replace(
-                finding, mend=f"{finding.mend}   (all of its log: {session.directory}/job.log)"
+                finding, hint=f"{finding.hint}   (all of its log: {session.directory}/job.log)"
             )
-        round_.tell(name, finding)
-    told = {name, NODE if watching.node or watching.gave_up else "", STREAM if watching.stream else ""}
+        checks.report(name, finding)
+    reported = {name, NODE if watching.node or watching.gave_up else "", ROUTE if watching.route else ""}
     for step in _STEPS[:3]:
-        if step not in told:
-            round_.skip(step, "not checked: the job did not come to that")
+        if step not in reported:
+            checks.skip(step, "not checked: the job did not come to that")
 
 
 def _too_late(watching: _Watching) -> Finding:
     minutes = f"{START_WITHIN / 60:.0f} minutes"
     if watching.node:
-        return unknown(f"JupyterLab did not answer within {minutes}; the job was ended.",
-                       "launch one and look into its log: launch-notebook logs")  # fmt: skip
+        return unknown(
+            f"JupyterLab did not answer within {minutes}; the job was ended.",
+            "launch one and look into its log: launch-notebook logs",
+        )
     why = f": {watching.waited.explanation}" if watching.waited else ""
-    return unknown(f"Job {watching.job} did not start within {minutes}{why}. It was cancelled.",
-                   "try again when there is room (launch-notebook queue), or with other flags")  # fmt: skip
+    return unknown(
+        f"Job {watching.job} did not start within {minutes}{why}. It was cancelled.",
+        "try again when there is room (launch-notebook queue), or with other flags",
+    )

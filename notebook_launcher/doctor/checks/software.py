@@ -7,22 +7,14 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 
-from notebook_launcher.core.check_runner import Round
+from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError
-from notebook_launcher.core.package_data import folder
-from notebook_launcher.diagnosis import exit_causes as causes
-from notebook_launcher.doctor.bounded_command import TooSlow, run_tethered
+from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
+from notebook_launcher.core.package_data import job_script
+from notebook_launcher.diagnosis import exit_causes
+from notebook_launcher.doctor.bounded_command import TooSlow, run_bounded
 from notebook_launcher.doctor.checks.login import HOME, ROOT
-from notebook_launcher.doctor.findings import (
-    Finding,
-    fault,
-    judge_for_others,
-    judge_image,
-    ok,
-    read_image,
-    unknown,
-    warning,
-)
+from notebook_launcher.doctor.findings import judge_for_others, judge_image, read_image
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.record import Site
@@ -41,7 +33,7 @@ _SCRIPTS = ("lib.sh", "containers.sh", "checkup.sh")
 _BY_FILE = (None, "apptainer", "singularity", "charliecloud", "enroot")
 
 # POSIX sh, read from standard input. Each step: whether we get further, mode, owner, group, path.
-LOOK_AT_IMAGE = r"""
+INSPECT_IMAGE = r"""
 path=$1
 case $path in /*) ;; *) path=$PWD/$path ;; esac
 step() {
@@ -80,46 +72,48 @@ fi
 """
 
 
-def check_image(round_: Round, host: Host, plan: Plan, site: Site, *, for_others: bool) -> None:
+def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_others: bool) -> None:
     """Check the way to the image, and the image; ``for_others``: whether a whole course can read it."""
     if plan.container is None:
         return
     command = plan.environment.container_command
     if "://" in plan.container or command not in _BY_FILE:
-        round_.tell(IMAGE, unknown(f"{plan.container} is found by {command or 'the container command'} on the node."))
+        checks.report(IMAGE, unknown(f"{plan.container} is found by {command or 'the container command'} on the node."))
         return
     path = site.expand(plan.container)
     text = ""
 
-    def look() -> Finding:
+    def inspect() -> Finding:
         nonlocal text
-        text = host.run(["sh", "-s", "--", path], stdin=LOOK_AT_IMAGE.encode(), timeout=WITHIN).stdout
+        text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=WITHIN).stdout
         return judge_image(read_image(path, text))
 
-    well = round_.check(IMAGE, look, doing="looking for the image")
+    well = checks.check(IMAGE, inspect, doing="looking for the image")
     if well and for_others:
-        round_.check("image for all", lambda: judge_for_others(read_image(path, text)))
+        checks.check("image for all", lambda: judge_for_others(read_image(path, text)))
     if digest := plan.environment.digest:
-        round_.check(DIGEST, lambda: _digest(host, path, digest), needs=[IMAGE], doing=f"reading all of {path}")
+        checks.check(DIGEST, lambda: _digest(host, path, digest), needs=[IMAGE], doing=f"reading all of {path}")
 
 
 def _digest(host: Host, path: str, wanted: str) -> Finding:
-    code, lines = run_tethered(host, ["sha256sum", "--", path], DIGEST_WITHIN)
-    said = " ".join(lines).strip()
-    found = "sha256:" + said.partition(" ")[0].lstrip("\\")
+    code, lines = run_bounded(host, ["sha256sum", "--", path], DIGEST_WITHIN)
+    output = " ".join(lines).strip()
+    found = "sha256:" + output.partition(" ")[0].lstrip("\\")
     if code != 0:
-        return unknown(f"The digest could not be taken: {said}")
+        return unknown(f"The digest could not be taken: {output}")
     if found != wanted:
-        return fault(f"{path} is not the image that is meant: its digest is {found}, and not {wanted}.",
-                     "take the image that the profile or the course means, or change `digest` there")  # fmt: skip
-    return ok(f"it is the one that is meant: {wanted[:19]}…")
+        return fault(
+            f"{path} is not the required image: its digest is {found}, and not {wanted}.",
+            "use the image that the profile or the course names, or change `digest` there",
+        )
+    return ok(f"it is the required one: {wanted[:19]}…")
 
 
 # --- the environment -------------------------------------------------------------------------------------------
 
 
 def check_environment(
-    round_: Round, host: Host, plan: Plan, root: str, session_env: Callable[[], str], *, node_tells: bool
+    checks: CheckRunner, host: Host, plan: Plan, root: str, session_env: Callable[[], str], *, node_tells: bool
 ) -> None:
     """Look for JupyterLab as a job would, on the login node; what only differs there is no fault.
 
@@ -129,27 +123,30 @@ def check_environment(
         what = (
             f"The nodes are {plan.place.profile.node_arch}, and the login node is not: it cannot try what runs there."
         )
-        round_.tell(ENVIRONMENT, unknown(what))
+        checks.report(ENVIRONMENT, unknown(what))
         return
     needs = [HOME, ROOT, IMAGE, DIGEST]
-    if round_.is_skipped(ENVIRONMENT, needs):
+    if checks.skip_unless_passed(ENVIRONMENT, needs):
         return
     name = plan.environment_name or "the plain environment"
     found: list[tuple[str, Finding]] = []
 
-    def look() -> Finding:
+    def inspect() -> Finding:
         try:
-            passed, cause, sentence = _look(host, root, session_env())
+            passed, cause, sentence = _run_check(host, root, session_env())
         except TooSlow:
             what = f"{name} was not ready within {ENTER_WITHIN:.0f} s on the login node; it was ended."
-            return warning(what, "is it slow, or does it ask for something? Try its lines by hand there"
-                           + ("" if node_tells else "; a node tells more: launch-notebook doctor --node"))  # fmt: skip
+            return warning(
+                what,
+                "is it slow, or does it ask for something? Try its lines by hand there"
+                + ("" if node_tells else "; a node tells more: launch-notebook doctor --node"),
+            )
         found.extend(_judged(plan, name, passed, cause, sentence, node_tells=node_tells))
         return found[0][1]
 
-    round_.check(ENVIRONMENT, look, doing=f"trying {name} on the login node")
+    checks.check(ENVIRONMENT, inspect, doing=f"trying {name} on the login node")
     for other, finding in found[1:]:
-        round_.tell(other, finding)
+        checks.report(other, finding)
 
 
 def _judged(
@@ -160,23 +157,28 @@ def _judged(
     if cause in ("container-command-missing", "bind-missing", "not-tried"):
         return [(ENVIRONMENT, unknown(f"{name} was not entered {where}: {sentence}"))]
     bad = warning if node_tells or _is_absent(cause) else fault
-    mend = causes.BY_SCRIPT[cause].mend if cause in causes.BY_SCRIPT else causes.LOG
+    hint = exit_causes.BY_SCRIPT[cause].hint if cause in exit_causes.BY_SCRIPT else exit_causes.LOG
     if cause and cause != "jupyter-missing":
-        return [(ENVIRONMENT, bad(f"{name}: {sentence}", mend))]
-    how = ", ".join(filter(None, (
-        f"modules {' '.join(plan.environment.modules)}" if plan.environment.modules else "",
-        plan.container or "",
-        f"conda {plan.environment.conda}" if plan.environment.conda else "",
-        f"venv {plan.environment.venv}" if plan.environment.venv else "",
-        f"uv {plan.environment.uv}" if plan.environment.uv else "",
-    )))  # fmt: skip
+        return [(ENVIRONMENT, bad(f"{name}: {sentence}", hint))]
+    how = ", ".join(
+        filter(
+            None,
+            (
+                f"modules {' '.join(plan.environment.modules)}" if plan.environment.modules else "",
+                plan.container or "",
+                f"conda {plan.environment.conda}" if plan.environment.conda else "",
+                f"venv {plan.environment.venv}" if plan.environment.venv else "",
+                f"uv {plan.environment.uv}" if plan.environment.uv else "",
+            ),
+        )
+    )
     findings = [(ENVIRONMENT, ok(f"{name} can be entered {where}" + (f": {how}" if how else "")))]
     if not cause:
         return [*findings, (JUPYTERLAB, ok("it is in it"))]
     if plan.environment.is_plain and not plan.container:  # the login node's own programs are not those of the nodes
-        return [*findings, (JUPYTERLAB, unknown(f"There is none {where}; the nodes may have one.", mend))]
+        return [*findings, (JUPYTERLAB, unknown(f"There is none {where}; the nodes may have one.", hint))]
     place = f"the image {plan.container}" if plan.container else f"the environment {name}"
-    return [*findings, (JUPYTERLAB, bad(f"There is no JupyterLab in {place}.", mend))]
+    return [*findings, (JUPYTERLAB, bad(f"There is no JupyterLab in {place}.", hint))]
 
 
 def _is_absent(cause: str) -> bool:
@@ -184,23 +186,25 @@ def _is_absent(cause: str) -> bool:
     return cause == "module-command-missing"
 
 
-def _look(host: Host, root: str, session_env: str) -> tuple[list[str], str, str]:
+def _run_check(host: Host, root: str, session_env: str) -> tuple[list[str], str, str]:
     """Return the steps that went well, and the cause and the sentence of the first that did not."""
     name = f".checkup-{os.getpid()}-{secrets.token_hex(4)}"
-    scripts = {script: (folder("jobscripts") / script).read_bytes() for script in _SCRIPTS}
+    scripts = {script: job_script(script).read_bytes() for script in _SCRIPTS}
     with _folder(host, f"{root}/{name}", {**scripts, "session.env": session_env.encode()}) as directory:
-        code, lines = run_tethered(host, ["bash", f"{directory}/checkup.sh", directory], ENTER_WITHIN)
+        code, lines = run_bounded(host, ["bash", f"{directory}/checkup.sh", directory], ENTER_WITHIN)
     passed = [line.partition(" ")[2] for line in lines if line.startswith("passed ")]
     failed = next((line for line in lines if line.startswith("failed ")), "")
     _, cause, sentence = (*failed.split(" ", 2), "", "", "")[:3]
     errors = [line.removeprefix("said ") for line in lines if line.startswith("said ")]
-    said = [line for line in errors if line.strip() and "notebook-launcher:" not in line]
+    messages = [line for line in errors if line.strip() and "notebook-launcher:" not in line]
     if "see the job's log" in sentence:
-        sentence = sentence.partition(": see the job's log")[0] + (f": {said[-1].strip()}" if said else ".")
-    elif cause == "container-failed" and said:
-        sentence += f" {said[-1].strip()}"
+        sentence = sentence.partition(": see the job's log")[0] + (f": {messages[-1].strip()}" if messages else ".")
+    elif cause == "container-failed" and messages:
+        sentence += f" {messages[-1].strip()}"
     if not failed and "jupyterlab" not in passed:
-        raise HostCommandFailed("What came of it was not told.", why=(said or [f"exit code {code}"])[-1])
+        raise HostCommandFailed(
+            "The environment check reported no result.", why=(messages or [f"exit code {code}"])[-1]
+        )
     return passed, cause, sentence
 
 

@@ -68,8 +68,8 @@ class Asker:
 
     ``memory``: the secrets that opened a door before. ``place``: where the login goes; its passwords are given to no
     other, but where ``like`` names one whose accounts it has as well: the password that ``like_host`` itself has asked
-    for, and no jump on the way there. ``asking``: whether the user may be asked.
-    ``around`` returns what the server has said with its question, which may be a challenge to be answered.
+    for, and no jump before it. ``asking``: whether the user may be asked.
+    ``around`` returns the server's messages with its question, which may be a challenge to be answered.
     ``on_declined`` is called before ssh hears that there is no answer to a question without which it cannot go on: it
     would try an empty password instead.
     """
@@ -103,7 +103,7 @@ class Asker:
         threading.Thread(target=self._serve, name="askpass", daemon=True).start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """CommandResult no more."""
         self._closed = True
 
     def remember(self) -> None:
@@ -168,11 +168,11 @@ class Asker:
         """Return the password of the place whose accounts this one has. Its jumps have asked under the same place."""
         if not self._like or not name.startswith(f"{self._place}: "):
             return None
-        asked_by = (f"@{self._like_host}'s password", f"@{self._like_host})")
+        prompts = (f"@{self._like_host}'s password", f"@{self._like_host})")
         of_other = (
             answer
             for kept, answer in reversed(self._memory.items())
-            if kept.startswith(f"{self._like}: ") and any(words in kept.lower() for words in asked_by)
+            if kept.startswith(f"{self._like}: ") and any(part in kept.lower() for part in prompts)
         )
         return next(of_other, None)
 
@@ -181,8 +181,8 @@ def _remembered_as(question: str, place: str) -> str:
     """Return the name under which an answer is kept, none for what is good only once."""
     if _PASSPHRASE.match(question):
         return question
-    asked = _SERVERS.match(question)
-    lasts = asked is not None and _LASTING.search(asked[1]) and not _FOR_ONCE.search(asked[1])
+    server = _SERVERS.match(question)
+    lasts = server is not None and _LASTING.search(server[1]) and not _FOR_ONCE.search(server[1])
     return f"{place}: {question}" if _PASSWORD.match(question) or lasts else ""
 
 

@@ -18,26 +18,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionFailed, HostCommandFailed
 from notebook_launcher.hosts.base import (
     OUTPUT_BEGINS,
     RUN_TIMEOUT,
     ByteStream,
-    HostLink,
+    HostRoute,
     LineStream,
-    Link,
+    NextHop,
     Nobody,
     OnEnd,
     OnLine,
-    Onward,
     Prompts,
     RemoteHost,
+    Route,
     command_line,
     on_a_lifeline,
     relay_command,
 )
-from notebook_launcher.hosts.openssh.master import Folder, OwnMaster, as_options, log_in, ssh_program
+from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
@@ -84,7 +84,7 @@ def _open_master(destination: Destination, settings: SshSettings, prompts: Promp
         values["StrictHostKeyChecking"] = "accept-new"
     if settings.options.get("forkafterauthentication") == ("yes",):
         values["ForkAfterAuthentication"] = "no"
-    return log_in(Folder(), [*options, *as_options(values)], settings, prompts, memory)
+    return start_master(SocketFolder(), [*options, *as_options(values)], settings, prompts, memory)
 
 
 class OpenSshHost(RemoteHost):
@@ -118,7 +118,7 @@ class OpenSshHost(RemoteHost):
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
-    ) -> Answer:
+    ) -> CommandResult:
         """Run a command in a session of its own."""
         deadline, master = time.monotonic() + timeout, self._master  # there may be another one afterwards
         errors, masters_errors = socket.socketpair()
@@ -126,7 +126,7 @@ class OpenSshHost(RemoteHost):
             with masters_errors:
                 channel = self._execute(argv, login_shell=login_shell, errors=masters_errors.fileno())
             try:
-                output, said, code = channel.communicate(stdin, errors, deadline)
+                output, errors_text, code = channel.communicate(stdin, errors, deadline)
             except TimeoutError:
                 raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
             finally:
@@ -134,7 +134,7 @@ class OpenSshHost(RemoteHost):
         if code is None and not master.answers():
             raise self._lost()
         text = output.decode(errors="replace").partition(f"{OUTPUT_BEGINS}\n")[2]
-        return Answer(-1 if code is None else code, text, said.decode(errors="replace"))
+        return CommandResult(-1 if code is None else code, text, errors_text.decode(errors="replace"))
 
     def _execute(self, argv: Sequence[str], *, login_shell: bool, errors: int | None = None) -> Channel:
         try:
@@ -142,7 +142,7 @@ class OpenSshHost(RemoteHost):
             return self._master.session(command, self.settings.connect_timeout, errors)
         except OSError as error:
             if self._master.answers():
-                raise HostCommandFailed(f"{self.label} runs no command for us.", why=str(error)) from None
+                raise HostCommandFailed(f"{self.label} does not run commands.", why=str(error)) from None
             raise self._lost() from None
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
@@ -185,28 +185,28 @@ class OpenSshHost(RemoteHost):
     def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
         return self._execute(argv, login_shell=login_shell)
 
-    def link(self, onward: Onward | None = None) -> Link:
+    def open_route(self, hop: NextHop | None = None) -> Route:
         """Make a second master through this one, or lend this one."""
-        if onward is None:
-            return HostLink(self)
+        if hop is None:
+            return HostRoute(self)
         try:
-            return _OpenSshLink(self._log_in_onward(onward))
+            return _OpenSshRoute(self._log_in_behind(hop))
         except ConnectionFailed:
-            refusal = self._master.last_refusal() if onward.address else ""
-            if onward.address is None or not refusal:
+            refusal = self._master.last_refusal() if hop.address else ""
+            if hop.address is None or not refusal:
                 raise
             if PROHIBITED not in refusal:
-                what = f"{self.label} makes no connection to {onward.name}."
+                what = f"{self.label} makes no connection to {hop.name}."
                 raise ConnectionFailed(what, why=refusal) from None
-        relay = dataclasses.replace(onward, address=None, command=tuple(relay_command(onward.address)))
-        return _OpenSshLink(self._log_in_onward(relay))
+        relay = dataclasses.replace(hop, address=None, command=tuple(relay_command(hop.address)))
+        return _OpenSshRoute(self._log_in_behind(relay))
 
-    def _log_in_onward(self, onward: Onward) -> OwnMaster:
-        folder, options, settings = _way_onward(self._master, self.settings, onward, self.label)
-        prompts = self._prompts if onward.key is None else Nobody()
+    def _log_in_behind(self, hop: NextHop) -> OwnMaster:
+        folder, options, settings = _login_options(self._master, self.settings, hop, self.label)
+        prompts = self._prompts if hop.key is None else Nobody()
         here = self.settings.host_key_alias or self.settings.hostname  # as ssh names it in its questions
-        return log_in(
-            folder, options, settings, prompts, self._memory, asking=onward.asking, like=self.label, like_host=here
+        return start_master(
+            folder, options, settings, prompts, self._memory, asking=hop.asking, like=self.label, like_host=here
         )
 
     @property
@@ -253,18 +253,14 @@ class _SessionStream(LineStream):
         if not self._closed:
             on_end(reason)
 
-    def send(self, line: str) -> None:
-        with contextlib.suppress(OSError):
-            self._channel.sendall((line + "\n").encode())
-
     def close(self) -> None:
         self._closed = True
         self._channel.close()
 
 
-# --- onward ------------------------------------------------------------------------------------------------------
+# --- servers behind the login node --------------------------------------------------------------------------------
 
-# What of the way to the login node holds behind it as well; ssh -G names them all.
+# What holds behind the login node as well; ssh -G names them all.
 _SAME_BEHIND = (
     "certificatefile",
     "identityagent",
@@ -287,40 +283,40 @@ exit 1
 }}"""
 
 
-def _way_onward(
-    through: Master, settings: SshSettings, onward: Onward, label: str
-) -> tuple[Folder, list[str], SshSettings]:
+def _login_options(
+    through: Master, settings: SshSettings, hop: NextHop, label: str
+) -> tuple[SocketFolder, list[str], SshSettings]:
     """Return with what to log in at a server behind the one that a master leads to. Raises ``ConnectionFailed``."""
-    if not _PLAIN_NAME.fullmatch(onward.name):
-        raise ConnectionFailed(f"“{onward.name}” does not name a server.")
+    if not _PLAIN_NAME.fullmatch(hop.name):
+        raise ConnectionFailed(f"“{hop.name}” does not name a server.")
     settings = dataclasses.replace(
         settings,
-        destination=onward.name,
-        hostname=onward.name,
+        destination=hop.name,
+        hostname=hop.name,
         port=22,
-        host_key_alias=onward.name,
-        batch=settings.batch or onward.key is not None,
+        host_key_alias=hop.name,
+        batch=settings.batch or hop.key is not None,
     )
     if not through.answers():
-        raise ConnectionFailed(f"{label} makes no connection to {onward.name}.", why="the connection to it is lost")
-    folder = Folder()
-    way = shlex.join(_way(through, onward))
+        raise ConnectionFailed(f"{label} makes no connection to {hop.name}.", why="the connection to it is lost")
+    folder = SocketFolder()
+    command = shlex.join(_proxy_command(through, hop))
     # a command's output begins with what shells say, which an ssh client takes for a server that talks nonsense
-    text = f"exec {way}" if onward.address is not None else f"{way} | {_FROM_THE_MARK}"
+    text = f"exec {command}" if hop.address is not None else f"{command} | {_FROM_THE_MARK}"
     proxy = folder.write("proxy", f"#!/bin/sh\n{text}\n", 0o700)
     options = [
         *("-F", "none", "-l", settings.user),
         *as_options(
             {
                 "ProxyCommand": str(proxy),
-                "HostKeyAlias": onward.name,
+                "HostKeyAlias": hop.name,
                 "UpdateHostKeys": "no",
                 "BatchMode": "yes" if settings.batch else "no",
                 "ConnectTimeout": str(max(1, round(settings.connect_timeout))),
             }
         ),
-        *_trusted(folder, settings, onward),
-        *_identities(folder, settings, onward),
+        *_trusted(folder, settings, hop),
+        *_identities(folder, settings, hop),
     ]
     return folder, options, settings
 
@@ -339,19 +335,19 @@ def _client(master: Master, *flags: str) -> list[str]:
     return [ssh_program(), "-F", "none", *flags, *control]
 
 
-def _way(through: Master, onward: Onward) -> list[str]:
+def _proxy_command(through: Master, hop: NextHop) -> list[str]:
     """Return the command whose input and output lead to a server."""
     client = _client(through, "-T")
-    if onward.address is None:
-        return [*client, "--", "login", command_line(onward.command, login_shell=True)]
-    host, port = onward.address
+    if hop.address is None:
+        return [*client, "--", "login", command_line(hop.command, login_shell=True)]
+    host, port = hop.address
     return [*client, "-W", f"[{host}]:{port}" if ":" in host else f"{host}:{port}", "--", "login"]
 
 
-def _trusted(folder: Folder, settings: SshSettings, onward: Onward) -> list[str]:
+def _trusted(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> list[str]:
     """Return options that say which host keys the server may show."""
-    if onward.host_keys:
-        lines = "".join(f"{onward.name} {' '.join(key.split()[:2])}\n" for key in onward.host_keys)
+    if hop.host_keys:
+        lines = "".join(f"{hop.name} {' '.join(key.split()[:2])}\n" for key in hop.host_keys)
         known_hosts = folder.write("known_hosts", lines)
         return as_options(
             {
@@ -378,10 +374,10 @@ def _literally(path: Path) -> str:
     return str(path).replace("%", "%%")
 
 
-def _identities(folder: Folder, settings: SshSettings, onward: Onward) -> list[str]:
+def _identities(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> list[str]:
     """Return options that say with what we get in: the key for this server, or all that opened the login node."""
-    if onward.key is not None:
-        text = onward.key if onward.key.endswith("\n") else f"{onward.key}\n"
+    if hop.key is not None:
+        text = hop.key if hop.key.endswith("\n") else f"{hop.key}\n"
         return as_options(
             {
                 "IdentityFile": str(folder.write("key", text)),
@@ -397,7 +393,7 @@ def _identities(folder: Folder, settings: SshSettings, onward: Onward) -> list[s
     return [*files, *same, *as_options({"IdentitiesOnly": "yes" if settings.identities_only else "no"})]
 
 
-class _OpenSshLink(Link):
+class _OpenSshRoute(Route):
     """A master of its own."""
 
     def __init__(self, master: OwnMaster) -> None:

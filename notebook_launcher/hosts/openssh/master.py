@@ -34,7 +34,7 @@ _LONGEST = 60  # characters; a socket's path may have about 100, and ssh adds 17
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9._/+-]+")  # nothing that ssh or a shell would read as more than a name
 
 
-class Folder:
+class SocketFolder:
     """A folder of ours alone (0700) for sockets. Whoever holds the lock in it lives; the others' are swept away."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ def _base_for_sockets() -> Path:
             if len(folder) <= _LONGEST and _PLAIN_PATH.fullmatch(folder) and runs_programs:
                 return Path(folder)
     raise ConnectionFailed(
-        "There is no folder for the sockets of ssh.", mend="set TMPDIR to a folder with a short, plain name"
+        "There is no folder for the sockets of ssh.", hint="set TMPDIR to a folder with a short, plain name"
     )
 
 
@@ -107,12 +107,12 @@ exit "$code"
 class OwnMaster(Master):
     """A master that we have started, and that ends with us."""
 
-    def __init__(self, login: _Login) -> None:
+    def __init__(self, login: _MasterLogin) -> None:
         self._login = login
         super().__init__(login.socket_path)
 
     def last_refusal(self) -> str:
-        """Return what it said last about a connection that was refused, and forget it."""
+        """Return its last message about a connection that was refused, and forget it."""
         return self._login.take(NOT_OPENED)
 
     def close(self) -> None:
@@ -121,10 +121,10 @@ class OwnMaster(Master):
         self._login.end()
 
 
-class _Login:
+class _MasterLogin:
     """An ``ssh`` that logs in, to be a master: the process with its folder, and what it says."""
 
-    def __init__(self, folder: Folder, options: Sequence[str], host: str) -> None:
+    def __init__(self, folder: SocketFolder, options: Sequence[str], host: str) -> None:
         self.folder = folder
         self.socket_path = str(folder.path / "ctl")
         # debug1: that alone tells which keys were tried, and the host key that was shown
@@ -155,7 +155,7 @@ class _Login:
             # before OpenSSH 8.4 it was the display, and no terminal, that made ssh use it
             "DISPLAY": os.environ.get("DISPLAY") or ":0",
         }
-        # a session of its own: Ctrl-C in our terminal must not cut the way that ends the job
+        # a session of its own: Ctrl-C in our terminal must not cut the connection that ends the job
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "launch-notebook", str(folder.path), *command],
             stdin=subprocess.PIPE,
@@ -164,7 +164,7 @@ class _Login:
             env=environment,
             start_new_session=True,
         )
-        self.said: collections.deque[str] = collections.deque(maxlen=1000)
+        self.messages: collections.deque[str] = collections.deque(maxlen=1000)
         self.last = time.monotonic()
         self.authenticating = False
         self._around: list[str] = []
@@ -175,28 +175,28 @@ class _Login:
         errors: IO[bytes] = self._guard.stderr  # type: ignore[assignment]
         with errors:
             for line in errors:
-                words = line.decode(errors="replace").rstrip()
-                self.said.append(words)
+                text = line.decode(errors="replace").rstrip()
+                self.messages.append(text)
                 self.last = time.monotonic()
                 self.authenticating |= b"SERVICE_ACCEPT" in line
                 if b"debug1: Next authentication method" in line:
                     self._around = []
-                elif not DEBUG.match(words):
-                    self._around.append(words)
+                elif not DEBUG.match(text):
+                    self._around.append(text)
 
     def around(self) -> list[str]:
-        """Return (once) what the server has said with the question that it asks now."""
-        said, self._around = self._around, []
-        return said
+        """Return (once) the server's messages that came with its present question."""
+        around, self._around = self._around, []
+        return around
 
     def take(self, pattern: re.Pattern[str]) -> str:
-        """Return (once) what matched last in what was said."""
+        """Return (once) the last match in the messages."""
         time.sleep(0.02)  # it answers us before it says why
-        for line in reversed(list(self.said)):
+        for line in reversed(list(self.messages)):
             found = pattern.search(line)
             if found:
                 with contextlib.suppress(ValueError):
-                    self.said.remove(line)
+                    self.messages.remove(line)
                 return found[1]
         return ""
 
@@ -208,7 +208,7 @@ class _Login:
                 return False
             patience = PATIENCE_FOR_ANSWERS if self.authenticating else 2 * connect_timeout
             if not asker.busy and time.monotonic() - max(self.last, asker.last) > patience:
-                self.said.append("it does not answer")
+                self.messages.append("it does not answer")
                 return False
             time.sleep(0.005)
         return True
@@ -237,18 +237,18 @@ def ssh_program() -> str:
     found = shutil.which("ssh")
     if not found:
         raise ConnectionFailed(
-            "There is no ssh program on this machine.", mend="install OpenSSH's client, or take the other SSH engine"
+            "There is no ssh program on this machine.", hint="install OpenSSH's client, or take the other SSH engine"
         )
     return found
 
 
 def as_options(values: dict[str, str]) -> list[str]:
-    """Return settings as words of ssh's command line."""
+    """Return settings as arguments of ssh."""
     return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
 
 
-def log_in(
-    folder: Folder,
+def start_master(
+    folder: SocketFolder,
     options: Sequence[str],
     settings: SshSettings,
     prompts: Prompts,
@@ -272,9 +272,9 @@ def log_in(
             on_declined=lambda: login.interrupt() if login else None,
             around=lambda: login.around() if login else [],
         )
-        login = _Login(folder, options, settings.destination.rpartition("@")[2])
+        login = _MasterLogin(folder, options, settings.destination.rpartition("@")[2])
         if not login.wait(asker, settings.connect_timeout):
-            raise explained(settings, list(login.said), asker.declined)
+            raise explained(settings, list(login.messages), asker.declined)
         asker.remember()
         return OwnMaster(login)
     except BaseException as error:

@@ -31,79 +31,81 @@ NOT_OPENED = re.compile(r"channel \d+: open failed: (.+)")
 _DENIED_TO = re.compile(r"(?:(\S+)@(\S+): )?Permission denied \(")
 
 
-def explained(settings: SshSettings, said: Sequence[str], declined: str = "") -> LauncherError:
-    """Return what a login that failed means, from all that ssh said."""
-    words = [line for line in said if line and not DEBUG.match(line)]
-    text = "\n".join(words)
+def explained(settings: SshSettings, messages: Sequence[str], declined: str = "") -> LauncherError:
+    """Return what a login that failed means, from all messages of ssh."""
+    lines = [line for line in messages if line and not DEBUG.match(line)]
+    text = "\n".join(lines)
     if "IDENTIFICATION HAS CHANGED" in text or "REVOKED HOST KEY" in text or "marked as revoked" in text:
-        return _key_changed(settings, said)
+        return _key_changed(settings, messages)
     if "Host key verification failed" in text:
         return HostKeyUnknown(
             f"The host key of {settings.known_as} is not known.",
-            why=f"It shows {_shown_key(said)}.",
-            mend=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
+            why=f"It shows {_shown_key(messages)}.",
+            hint=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
         )
-    denied = next((found for line in words if (found := _DENIED_TO.match(line))), None)
+    denied = next((found for line in lines if (found := _DENIED_TO.match(line))), None)
     if declined or denied or "Too many authentication failures" in text:
-        return _refused(settings, said, denied, declined)
-    return _not_reached(settings, words)
+        return _refused(settings, messages, denied, declined)
+    return _not_reached(settings, lines)
 
 
-def _shown_key(said: Sequence[str]) -> str:
+def _shown_key(messages: Sequence[str]) -> str:
     return next(
-        (found[1] for line in reversed(said) if (found := _SHOWN_KEY.match(line))), "one that ssh does not tell"
+        (found[1] for line in reversed(messages) if (found := _SHOWN_KEY.match(line))), "one that ssh does not tell"
     )
 
 
-def _key_changed(settings: SshSettings, said: Sequence[str]) -> HostKeyChanged:
-    offending = next((found for line in said if (found := _OFFENDING.match(line))), None)
+def _key_changed(settings: SshSettings, messages: Sequence[str]) -> HostKeyChanged:
+    offending = next((found for line in messages if (found := _OFFENDING.match(line))), None)
     if offending is None:
-        return HostKeyChanged(f"The host key of {settings.known_as} is revoked.", why=f"It shows {_shown_key(said)}.")
+        return HostKeyChanged(
+            f"The host key of {settings.known_as} is revoked.", why=f"It shows {_shown_key(messages)}."
+        )
     kind, file, line = offending.groups()
     return HostKeyChanged(
         f"The host key of {settings.known_as} is not the one that is known: somebody may be listening in. "
         "Nothing was sent.",
-        why=f"{file}, line {line} has another {kind} key for it. It shows {_shown_key(said)}.",
-        mend=f"If the server was really set up anew, remove that line: ssh-keygen -R '{settings.known_as}'",
+        why=f"{file}, line {line} has another {kind} key for it. It shows {_shown_key(messages)}.",
+        hint=f"If the server was really set up anew, remove that line: ssh-keygen -R '{settings.known_as}'",
     )
 
 
 def _refused(
-    settings: SshSettings, said: Sequence[str], denied: re.Match[str] | None, declined: str
+    settings: SshSettings, messages: Sequence[str], denied: re.Match[str] | None, declined: str
 ) -> AuthenticationFailed:
-    keys = [f"key {found[1]}" for line in said if (found := _OFFERED.match(line)) and Path(found[1]).exists()]
-    methods = [_METHODS.get(found[1], "") for line in said if (found := _METHOD.match(line))]
+    keys = [f"key {found[1]}" for line in messages if (found := _OFFERED.match(line)) and Path(found[1]).exists()]
+    methods = [_METHODS.get(found[1], "") for line in messages if (found := _METHOD.match(line))]
     tried = list(dict.fromkeys([*keys, *filter(None, methods)]))
     user, hostname = denied.groups() if denied and denied[1] else (settings.user, settings.hostname)
     if settings.batch:
-        mend = "the ssh configuration says BatchMode yes, so nothing was asked"
+        hint = "the ssh configuration says BatchMode yes, so nothing was asked"
     elif "password" in tried:
-        mend = "check the user name and the password"
+        hint = "check the user name and the password"
     else:
-        mend = f"try: ssh {settings.destination}   (does that get you in? which key or password does it use?)"
+        hint = f"try: ssh {settings.destination}   (does that get you in? which key or password does it use?)"
     why = f"Tried: {', '.join(tried) or 'nothing that it takes'}."
     if declined:
         why += f" Nobody answered: {declined.strip()}"
-    return AuthenticationFailed(f"{hostname} does not let {user} in.", why=why, mend=mend)
+    return AuthenticationFailed(f"{hostname} does not let {user} in.", why=why, hint=hint)
 
 
-def _not_reached(settings: SshSettings, words: Sequence[str]) -> ConnectionFailed:
-    text = "\n".join(words)
-    why = next((line for line in reversed(words) if not _CONSEQUENCE.match(line)), words[-1] if words else "")
+def _not_reached(settings: SshSettings, lines: Sequence[str]) -> ConnectionFailed:
+    text = "\n".join(lines)
+    why = next((line for line in reversed(lines) if not _CONSEQUENCE.match(line)), lines[-1] if lines else "")
     if unknown := _NO_NAME.search(text):
         return ConnectionFailed(
             f"The name {unknown[1]} is not known.",
             why=unknown[2],
-            mend="is it spelled right, and is there a network (or a VPN to be switched on)?",
+            hint="check its spelling, and the network (does it need a VPN?)",
         )
     if closed := _NO_WAY.search(text):
         return ConnectionFailed(
             f"{closed[1]} port {closed[2]} cannot be reached.",
             why=closed[3],
-            mend="is there a network (or a VPN to be switched on)? is the port right?",
+            hint="check the port, and the network (does it need a VPN?)",
         )
     if behind := NOT_OPENED.search(text):
         return ConnectionFailed(f"{settings.destination} cannot be reached.", why=behind[1])
     if "onfiguration option" in text or "Bad owner or permissions" in text:
         return ConnectionFailed(f"The ssh configuration for {settings.destination} cannot be read.", why=why)
-    return ConnectionFailed(f"{settings.destination} does not speak SSH with us.", why=why)
+    return ConnectionFailed(f"{settings.destination} does not speak SSH.", why=why)

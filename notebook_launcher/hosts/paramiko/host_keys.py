@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core.errors import HostKeyChanged, HostKeyUnknown
-from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def known_keys(settings: SshSettings) -> list[KnownKey]:
     return found
 
 
-def vouched_keys(lines: Iterable[str]) -> list[KnownKey]:
+def expected_keys(lines: Iterable[str]) -> list[KnownKey]:
     """Return the keys of ``type base64`` lines; damaged ones have none."""
     pairs = [line.split()[:2] for line in lines if len(line.split()) >= 2]
     return [KnownKey(Path(), 0, "", kind, encoded) for kind, encoded in pairs]
@@ -63,11 +62,16 @@ def _keys_in(file: Path, name: str) -> Iterator[KnownKey]:
     except OSError:
         return
     for number, line in enumerate(lines, start=1):
-        words = line.split()
-        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        fields = line.split()
+        marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
         # a host certificate's authority is no host key; paramiko cannot check such certificates
-        if len(words) >= 3 and not words[0].startswith("#") and marker in ("", "@revoked") and _names(words[0], name):
-            yield KnownKey(file, number, marker, words[1], words[2])
+        if (
+            len(fields) >= 3
+            and not fields[0].startswith("#")
+            and marker in ("", "@revoked")
+            and _names(fields[0], name)
+        ):
+            yield KnownKey(file, number, marker, fields[1], fields[2])
 
 
 def _names(patterns: str, name: str) -> bool:
@@ -110,10 +114,13 @@ def restrict(options: paramiko.transport.SecurityOptions, settings: SshSettings,
     options.key_types = preferred_algorithms(known, named("hostkeyalgorithms", options.key_types))
 
 
-def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, vouched: Iterable[str] = ()) -> None:
-    """Accept the key that a server shows, or raise.
+Confirm = Callable[[str], bool | None]
 
-    ``vouched``: keys (``type base64``) that somebody trusted says the server has; for a compute node that is the
+
+def check_host_key(settings: SshSettings, key: paramiko.PKey, confirm: Confirm, expected: Iterable[str] = ()) -> None:
+    """Accept the key that a server shows, or raise. ``confirm``: asks the user yes or no.
+
+    ``expected``: keys (``type base64``) that somebody trusted says the server has; for a compute node that is the
     job itself, over the checked connection to the login node. It counts more than a known_hosts file, where another
     cluster's ``node1`` may stand. Raises ``HostKeyChanged`` where another key is known, ``HostKeyUnknown`` where none
     is and the user did not agree.
@@ -125,17 +132,17 @@ def check_host_key(settings: SshSettings, key: paramiko.PKey, prompts: Prompts, 
             raise HostKeyChanged(
                 f"The host key of {settings.known_as} is revoked.", why=f"{entry.file}, line {entry.line}"
             )
-    vouchers = vouched_keys(vouched)
-    if vouchers:
-        _check_vouched(settings, key, vouchers)
+    accepted = expected_keys(expected)
+    if accepted:
+        _check_expected(settings, key, accepted)
     elif not any(entry.encoded == encoded for entry in known):
         _check_not_changed(settings, key, known)
-        _ask(settings, key, prompts)
+        _ask(settings, key, confirm)
 
 
-def _check_vouched(settings: SshSettings, key: paramiko.PKey, vouchers: Iterable[KnownKey]) -> None:
+def _check_expected(settings: SshSettings, key: paramiko.PKey, accepted: Iterable[KnownKey]) -> None:
     # of another kind as well: who may choose the kind could otherwise choose one that nobody vouches for
-    if all((one.kind, one.encoded) != (key.get_name(), key.get_base64()) for one in vouchers):
+    if all((one.kind, one.encoded) != (key.get_name(), key.get_base64()) for one in accepted):
         raise _changed(
             settings,
             key,
@@ -159,29 +166,28 @@ def _check_not_changed(settings: SshSettings, key: paramiko.PKey, known: Iterabl
         )
 
 
-def _changed(settings: SshSettings, key: paramiko.PKey, why: str, mend: str) -> HostKeyChanged:
+def _changed(settings: SshSettings, key: paramiko.PKey, why: str, hint: str) -> HostKeyChanged:
     return HostKeyChanged(
         f"The host key of {settings.known_as} is not the one that is known: somebody may be listening in. "
         "Nothing was sent.",
         why=f"{why} It shows {key.get_name()} {fingerprint(key)}.",
-        mend=mend,
+        hint=hint,
     )
 
 
-def _ask(settings: SshSettings, key: paramiko.PKey, prompts: Prompts) -> None:
+def _ask(settings: SshSettings, key: paramiko.PKey, confirm: Confirm) -> None:
     shown = f"{key.get_name()} {fingerprint(key)}"
     accepts = settings.strict in ("no", "accept-new")
     may_ask = settings.strict == "ask" and not settings.batch
     if accepts or (
-        may_ask
-        and prompts.confirm(f"The host key of {settings.known_as} is not known yet.\n  {shown}\nIs it the right one?")
+        may_ask and confirm(f"The host key of {settings.known_as} is not known yet.\n  {shown}\nIs it the right one?")
     ):
         _remember(settings, key)
         return
     raise HostKeyUnknown(
         f"The host key of {settings.known_as} is not known.",
         why=f"It shows {shown}.",
-        mend=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
+        hint=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
     )
 
 

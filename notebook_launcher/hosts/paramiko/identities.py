@@ -87,10 +87,10 @@ def _bytes_of(path: Path) -> bytes:
 
 def _public_line(content: bytes) -> bytes | None:
     """Return the key or certificate of a ``type base64 comment`` line."""
-    words = content.split(None, 2)
+    fields = content.split(None, 2)
     with contextlib.suppress(ValueError, IndexError):
-        blob = base64.b64decode(words[1], validate=True)
-        if _strings(blob, 1)[0] == words[0]:
+        blob = base64.b64decode(fields[1], validate=True)
+        if _strings(blob, 1)[0] == fields[0]:
             return blob
     return None
 
@@ -126,7 +126,7 @@ def certified(certificate: bytes) -> bytes:
     plain, mark, inventor = kind.partition(_CERTIFICATE)
     count = next((number for name, number in _KEY_FIELDS.items() if kind.startswith(name)), None)
     if count is None or not mark:
-        raise ValueError(f"{kind} is no certificate")
+        raise ValueError(f"{kind} is not a certificate")
     if kind.startswith("sk-"):
         plain = f"{plain}@{inventor}"
     fields = [plain.encode(), *_strings(certificate, 2 + count)[2:]]
@@ -217,9 +217,9 @@ class Agent:
         flags = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}.get(algorithm, 0)
         if hasattr(self._connection, "settimeout"):
             self._connection.settimeout(_SIGNING_PATIENCE)
-        asked = b"\x0d" + b"".join(struct.pack(">I", len(part)) + part for part in (blob, data))
+        query = b"\x0d" + b"".join(struct.pack(">I", len(part)) + part for part in (blob, data))
         try:
-            return _strings(self._ask(asked + struct.pack(">I", flags), 14), 1)[0]
+            return _strings(self._ask(query + struct.pack(">I", flags), 14), 1)[0]
         except ValueError as error:
             raise OSError(str(error)) from None
 
@@ -253,13 +253,13 @@ def offers(settings: SshSettings, agent: Agent | None, unlock: Unlock) -> Iterat
     First certificates that the configuration names, then the agent's keys (those that the configuration names before
     the others), then the keys in files, each with the certificate beside it.
     """
-    held: list[tuple[bytes, str]] = []
+    loaded: list[tuple[bytes, str]] = []
     if agent:
         with contextlib.suppress(OSError):
-            held = agent.identities()
+            loaded = agent.identities()
     files = [file for path in settings.identity_files if (file := read_key_file(path))]
     offered: set[bytes] = set()
-    for offer in _in_order(settings, agent, held, files, unlock):
+    for offer in _in_order(settings, agent, loaded, files, unlock):
         if offer.blob is None or offer.blob not in offered:
             yield offer
             if offer.blob is not None:
@@ -267,15 +267,19 @@ def offers(settings: SshSettings, agent: Agent | None, unlock: Unlock) -> Iterat
 
 
 def _in_order(
-    settings: SshSettings, agent: Agent | None, held: list[tuple[bytes, str]], files: Sequence[KeyFile], unlock: Unlock
+    settings: SshSettings,
+    agent: Agent | None,
+    loaded: list[tuple[bytes, str]],
+    files: Sequence[KeyFile],
+    unlock: Unlock,
 ) -> Iterator[Offer]:
-    comments = dict(held)
+    comments = dict(loaded)
     for path in settings.certificate_files:
         certificate = _public_line(_bytes_of(path))
         if certificate is not None and (offer := _certificate(str(path), certificate, agent, comments, files, unlock)):
             yield offer
     named = [blob for file in files for blob in (file.public, file.certificate) if blob in comments]
-    others = [] if settings.identities_only else [blob for blob, _ in held]
+    others = [] if settings.identities_only else [blob for blob, _ in loaded]
     for blob in (*named, *others):
         if agent and blob is not None:
             yield _of_agent(agent, blob, blob, f"agent ({comments[blob]})" if comments[blob] else "agent")
@@ -305,7 +309,7 @@ def _certificate(
     source: str,
     certificate: bytes,
     agent: Agent | None,
-    held: dict[bytes, str],
+    loaded: dict[bytes, str],
     files: Sequence[KeyFile],
     unlock: Unlock,
 ) -> Offer | None:
@@ -314,7 +318,7 @@ def _certificate(
         plain = certified(certificate)
     except ValueError:
         return None
-    private = next((blob for blob in (certificate, plain) if blob in held), None)
+    private = next((blob for blob in (certificate, plain) if blob in loaded), None)
     if agent and private is not None:
         return _of_agent(agent, certificate, private, source)
     file = next((file for file in files if file.content and file.public == plain), None)

@@ -18,7 +18,7 @@ from notebook_launcher.hosts.ssh_config import Account, SshSettings
 if TYPE_CHECKING:
     import paramiko
 
-    from notebook_launcher.hosts.paramiko.userauth import Dialogue, Questions, Verdict
+    from notebook_launcher.hosts.paramiko.userauth import Dialogue, InfoRequest, Verdict
 
 UNUSED_FOR = 60.0  # seconds that an answer which no server took is kept; longer than a one-time code is good
 _ROUNDS = 20  # methods one after the other, and rounds of questions within one; a server that wants more plays games
@@ -43,7 +43,7 @@ class Credentials:
     prompts: Prompts
     only: paramiko.PKey | None = field(default=None, repr=False)  # no other key is tried
     asked: int = 0  # how often the user was asked for anything
-    entered_by: str = ""  # what opened the last door, in words: a key, questions, a password, or several of these
+    entered_by: str = ""  # how the last login succeeded: a key, questions, a password, or several of these
     _passwords: dict[Account, str] = field(default_factory=dict, repr=False)
     _not_again: set[Account] = field(default_factory=set)
     _unused: dict[tuple[Account, str], tuple[str, float]] = field(default_factory=dict, repr=False)
@@ -119,8 +119,8 @@ def authenticate(transport: paramiko.Transport, settings: SshSettings, credentia
     """Log in on a transport whose host key has been checked.
 
     Servers may ask for several methods in turn (a key, then a second factor), and for the same one twice. Raises
-    ``AuthenticationFailed`` or ``HungUp``; of these, ``Impatient`` where the server did not wait for the user: what was
-    typed meanwhile is kept, and the next attempt uses it.
+    ``AuthenticationFailed`` or ``ServerHungUp``; of these, ``ServerTimedOut`` where the server did not wait for the
+    user: what was typed meanwhile is kept, and the next attempt uses it.
     """
     from notebook_launcher.hosts.paramiko.userauth import Dialogue
 
@@ -150,15 +150,15 @@ class _Login:
         self._used_keys: set[bytes] = set()
         self._replayed = False  # the known password is given once in a login: a server locks who guesses
         self._nobody = settings.batch  # whether the user has not answered, and is not asked any more
-        self._said: list[str] = []  # by the server, without a question to show it with
+        self._messages: list[str] = []  # by the server, without a question to show it with
 
     def run(self) -> None:
-        """Try the methods in the user's order. Raises ``AuthenticationFailed`` or ``HungUp``."""
-        from notebook_launcher.hosts.paramiko.userauth import HungUp
+        """Try the methods in the user's order. Raises ``AuthenticationFailed`` or ``ServerHungUp``."""
+        from notebook_launcher.hosts.paramiko.userauth import ServerHungUp
 
         try:
             self._run()
-        except HungUp as error:
+        except ServerHungUp as error:
             error.tried = tuple(self._tried)
             raise
 
@@ -209,7 +209,7 @@ class _Login:
 
     def _offer(self, offer: Offer) -> Verdict | None:
         """Offer a key; ``None`` where it could not be used. A dear one is first asked about."""
-        from notebook_launcher.hosts.paramiko.userauth import Impatient, Verdict
+        from notebook_launcher.hosts.paramiko.userauth import ServerTimedOut, Verdict
 
         if offer.dear and offer.blob is not None:
             self._tried.append(f"key {offer.source}")
@@ -218,7 +218,7 @@ class _Login:
                 return heard
         signer = offer.unlock()
         if offer.dear and not self._dialogue.alive:
-            raise Impatient("it did not wait for the key to be unlocked")
+            raise ServerTimedOut("it did not wait for the key to be unlocked")
         if signer is None:
             return None
         self._tried.append(f"key {offer.source}")
@@ -233,7 +233,7 @@ class _Login:
     # --- questions
 
     def _with_questions(self) -> Verdict | None:
-        """Answer the server's rounds of questions, anew as often as the user may try."""
+        """Answer the server's rounds of questions, again as often as the user may try."""
         from notebook_launcher.hosts.paramiko.userauth import Verdict
 
         verdict, times = None, 0
@@ -244,7 +244,7 @@ class _Login:
             for _ in range(_ROUNDS):
                 if isinstance(heard, Verdict):
                     break
-                answers = self._answers(cast("Questions", heard), attempt)
+                answers = self._answers(cast("InfoRequest", heard), attempt)
                 if answers is None:
                     return verdict
                 heard = self._dialogue.answer(answers)
@@ -267,9 +267,9 @@ class _Login:
         elif attempt.password is not None:
             self._credentials.accepted(self._account, attempt.password)
 
-    def _answers(self, round_: Questions, attempt: _Attempt) -> list[str] | None:
+    def _answers(self, round_: InfoRequest, attempt: _Attempt) -> list[str] | None:
         """Return the answers to one round, none to no questions; ``None`` where nobody answers."""
-        self._said += [line for line in (round_.title.rstrip(), round_.instructions.rstrip()) if line]
+        self._messages += [line for line in (round_.title.rstrip(), round_.instructions.rstrip()) if line]
         about = " ".join((round_.title, round_.instructions))
         answers = []
         for question, shown in round_.questions:
@@ -317,7 +317,7 @@ class _Login:
             if isinstance(heard, Expired):
                 raise AuthenticationFailed(
                     f"The password of {self._settings.user} on {self._settings.hostname} has expired.",
-                    mend=f"change it: ssh {self._settings.destination}",
+                    hint=f"change it: ssh {self._settings.destination}",
                 )
             verdict = cast("Verdict", heard)
             if verdict.success or verdict.partial:
@@ -345,21 +345,21 @@ class _Login:
     # --- asking
 
     def _ask(self, text: str, *, shown: bool) -> str | None:
-        """Ask the user, showing what the server has said; ``None`` where nobody answers, from then on."""
+        """Ask the user, showing the server's messages; ``None`` where nobody answers, from then on."""
         if self._nobody:
             return None
-        text = "\n".join([*self._said, text])
-        self._said.clear()
+        text = "\n".join([*self._messages, text])
+        self._messages.clear()
         answer = self._credentials.secret(printable(text), echo=shown)
         self._nobody = answer is None
         return answer
 
     def _keep_unused(self, typed: Iterable[tuple[str, str, float]]) -> NoReturn:
-        from notebook_launcher.hosts.paramiko.userauth import Impatient
+        from notebook_launcher.hosts.paramiko.userauth import ServerTimedOut
 
         for question, answer, typed_at in typed:
             self._credentials.keep_unused(self._account, question, answer, typed_at)
-        raise Impatient("it did not wait for the answer")
+        raise ServerTimedOut("it did not wait for the answer")
 
 
 def _kind(question: str, shown: bool, about: str) -> str:
@@ -373,18 +373,20 @@ def _kind(question: str, shown: bool, about: str) -> str:
     return "new password" if _TO_BE_CHANGED.search(question) else _PASSWORD
 
 
-def refusal(settings: SshSettings, tried: Iterable[str], left: Iterable[str], said: str = "") -> AuthenticationFailed:
+def refusal(
+    settings: SshSettings, tried: Iterable[str], left: Iterable[str], message: str = ""
+) -> AuthenticationFailed:
     """Return the error that says what was tried, what would be left, and the server's last word."""
     tried = list(dict.fromkeys(tried))
     why = f"Tried: {', '.join(tried) or 'nothing that it takes'}."
     if left and not tried:
         why += f" It takes: {', '.join(left)}."
-    if said:
-        why += f" It said: {said}"
+    if message:
+        why += f" It said: {message}"
     if "password" in tried:
-        mend = "check the user name and the password"
+        hint = "check the user name and the password"
     elif settings.batch:
-        mend = "the ssh configuration says BatchMode yes, so nothing was asked"
+        hint = "the ssh configuration says BatchMode yes, so nothing was asked"
     else:
-        mend = f"try: ssh {settings.destination}   (does that get you in? which key or password does it use?)"
-    return AuthenticationFailed(f"{settings.hostname} does not let {settings.user} in.", why=printable(why), mend=mend)
+        hint = f"try: ssh {settings.destination}   (does that get you in? which key or password does it use?)"
+    return AuthenticationFailed(f"{settings.hostname} does not let {settings.user} in.", why=printable(why), hint=hint)

@@ -24,7 +24,7 @@ _LONGEST = 600.0  # seconds without a reply; a push to a telephone may wait that
 Sign = Callable[[bytes, str], bytes]
 
 
-class HungUp(Exception):
+class ServerHungUp(Exception):
     """The server (or the network) ended the connection before it had let us in; the text is the server's last word.
 
     ``tried``: what had been tried by then.
@@ -33,7 +33,7 @@ class HungUp(Exception):
     tried: tuple[str, ...] = ()
 
 
-class Impatient(HungUp):
+class ServerTimedOut(ServerHungUp):
     """It did so while the user was being asked for something."""
 
 
@@ -47,7 +47,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Questions:
+class InfoRequest:
     """A round of keyboard-interactive; each question with whether its answer may be seen while it is typed."""
 
     title: str
@@ -66,7 +66,7 @@ class Acceptable:
 
 
 class Dialogue(paramiko.auth_handler.AuthHandler):
-    """Takes the place of a transport's own authentication. Every method raises ``HungUp``."""
+    """Takes the place of a transport's own authentication. Every method raises ``ServerHungUp``."""
 
     def __init__(self, transport: paramiko.Transport, user: str) -> None:
         super().__init__(transport)
@@ -111,22 +111,22 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         reply = self.request("none")
         return reply if isinstance(reply, Verdict) else Verdict()
 
-    def request(self, method: str, *fields: str | bytes | bool) -> Verdict | Questions | Expired | Acceptable:
+    def request(self, method: str, *fields: str | bytes | bool) -> Verdict | InfoRequest | Expired | Acceptable:
         """Ask to be let in by a method."""
         self.auth_method = method
         self._send(_REQUEST, self.username or "", "ssh-connection", method, *fields)
         return self._reply()
 
-    def answer(self, answers: list[str]) -> Verdict | Questions | Expired | Acceptable:
-        """Answer a round of questions."""
+    def answer(self, answers: list[str]) -> Verdict | InfoRequest | Expired | Acceptable:
+        """CommandResult a round of questions."""
         self._send(_INFO_RESPONSE, len(answers), *answers)
         return self._reply()
 
-    def ask_for_key(self, blob: bytes) -> Verdict | Questions | Expired | Acceptable:
+    def ask_for_key(self, blob: bytes) -> Verdict | InfoRequest | Expired | Acceptable:
         """Ask whether a signature of this key would do; a key that is locked need not be unlocked for that."""
         return self.request("publickey", False, self._algorithm(blob), blob)
 
-    def sign_in(self, blob: bytes, sign: Sign) -> Verdict | Questions | Expired | Acceptable:
+    def sign_in(self, blob: bytes, sign: Sign) -> Verdict | InfoRequest | Expired | Acceptable:
         """Ask to be let in with a signature. Raises also what signing raises."""
         algorithm = self._algorithm(blob)
         fields = (self.username or "", "ssh-connection", "publickey", True, algorithm, blob)
@@ -151,7 +151,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
             with self.transport.lock:
                 self.transport._send_message(_message(number, *fields))  # type: ignore[attr-defined]
         except (EOFError, OSError, paramiko.SSHException) as error:
-            raise HungUp(self._last_word or str(error)) from None
+            raise ServerHungUp(self._last_word or str(error)) from None
 
     def _hear(self) -> tuple[int, paramiko.Message]:
         deadline = time.monotonic() + _LONGEST
@@ -164,11 +164,11 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
                 heard = None
             if heard is None:
                 error = self.transport.get_exception()
-                raise HungUp(self._last_word or str(error or "it closed the connection"))
+                raise ServerHungUp(self._last_word or str(error or "it closed the connection"))
             return heard
-        raise HungUp(f"no reply came within {_LONGEST:.0f} s")
+        raise ServerHungUp(f"no reply came within {_LONGEST:.0f} s")
 
-    def _reply(self) -> Verdict | Questions | Expired | Acceptable:
+    def _reply(self) -> Verdict | InfoRequest | Expired | Acceptable:
         number, message = self._hear()
         if number == _SUCCESS:
             return Verdict(success=True)
@@ -180,10 +180,10 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         return Verdict(partial=message.get_boolean(), left=left)
 
 
-def _questions(message: paramiko.Message) -> Questions:
+def _questions(message: paramiko.Message) -> InfoRequest:
     title, instructions, _language = _text(message), _text(message), _text(message)
     count = min(message.get_int(), 100)  # what does not fit into a message is read as empty, and nobody answers more
-    return Questions(title, instructions, tuple((_text(message), message.get_boolean()) for _ in range(count)))
+    return InfoRequest(title, instructions, tuple((_text(message), message.get_boolean()) for _ in range(count)))
 
 
 def _text(message: paramiko.Message) -> str:

@@ -1,1 +1,4 @@
-"""Modules that belong together."""
+"""IBM Spectrum LSF, 10.1 and newer: its commands, states and refusals, as text.
+
+Nothing is run here.
+"""

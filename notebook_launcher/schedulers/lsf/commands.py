@@ -36,12 +36,14 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain, UsageError
+from notebook_launcher.core.quantities import memory_as_typed
 from notebook_launcher.core.request import GPU_FLAGS, Request, parse_begin, parse_gres
 from notebook_launcher.core.sbatch_options import FULFILLED
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
-from notebook_launcher.schedulers.lsf import submit_errors as lsf_refusals
+from notebook_launcher.schedulers.lsf import submit_errors
 
 # the reason last: it is free text, and may go on in lines of its own
 _FIELDS = (
@@ -59,10 +61,18 @@ _WAITS = re.compile(r"Please wait \.\.\.|still trying", re.I)
 
 # by the manual of bjobs, JOB STATUS. UNKWN: the node is not heard of; it may come back. ZOMBI: it will not.
 _STATES = {
-    "PEND": State.PENDING, "PSUSP": State.PENDING, "PROV": State.PENDING, "WAIT": State.PENDING,
-    "RUN": State.RUNNING, "USUSP": State.SUSPENDED, "SSUSP": State.SUSPENDED,
-    "DONE": State.COMPLETED, "EXIT": State.FAILED, "ZOMBI": State.NODE_FAIL, "UNKWN": State.UNKNOWN,
-}  # fmt: skip
+    "PEND": State.PENDING,
+    "PSUSP": State.PENDING,
+    "PROV": State.PENDING,
+    "WAIT": State.PENDING,
+    "RUN": State.RUNNING,
+    "USUSP": State.SUSPENDED,
+    "SSUSP": State.SUSPENDED,
+    "DONE": State.COMPLETED,
+    "EXIT": State.FAILED,
+    "ZOMBI": State.NODE_FAIL,
+    "UNKWN": State.UNKNOWN,
+}
 # why LSF ended a job, by the manual of bhist, TERM_*; the first that is found
 _TERMINATED = (
     ("TERM_RUNLIMIT", State.TIMEOUT),
@@ -104,7 +114,7 @@ class Lsf(Scheduler):
         words = _Words(request, submission).words()
         return ["bsub", *words, shlex.join(["bash", "-l", submission.script, submission.directory])]
 
-    def read_submit(self, answer: Answer) -> JobRef:
+    def read_submit(self, answer: CommandResult) -> JobRef:
         """Read ``Job <7> is submitted to queue <normal>.``, around which LSF may ask for patience.
 
         Raises ``SubmitUncertain`` as well: success without a number.
@@ -116,12 +126,12 @@ class Lsf(Scheduler):
         raise SubmitUncertain(
             "bsub took the job, but its number could not be read.",
             why=f"It printed: {answer.stdout.strip() or 'nothing'}",
-            mend="look with: bjobs   and end it with: bkill JOB",
+            hint="look with: bjobs   and end it with: bkill JOB",
         )
 
-    def explain_refusal(self, answer: Answer) -> LauncherError:
+    def explain_refusal(self, answer: CommandResult) -> LauncherError:
         """Return the error for what bsub answered, in its words and in ours."""
-        return lsf_refusals.explain(answer)
+        return submit_errors.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
         """Return ``bjobs`` for these jobs; those that ended within the last hour (CLEAN_PERIOD) are among them."""
@@ -131,7 +141,7 @@ class Lsf(Scheduler):
         """Return ``bjobs`` for all of one's own jobs, those that ended within the last hour included."""
         return ["bjobs", "-a", "-noheader", "-o", _FORMAT]
 
-    def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
+    def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
         """Read what bjobs tells of these jobs.
 
         It fails as soon as it does not know one of them, and tells of the others all the same. Busy, it may leave out a
@@ -144,7 +154,7 @@ class Lsf(Scheduler):
             return found
         return None
 
-    def has_forgotten(self, job: JobRef, answer: Answer) -> bool:
+    def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
         """Whether bjobs said that there is no such job; a list without it says no such thing."""
         return f"Job <{job.id}> is not found" in answer.stderr
 
@@ -152,7 +162,7 @@ class Lsf(Scheduler):
         """Return ``bhist`` for one job, which reads LSF's newest log of events."""
         return ["bhist", "-l", job.id]
 
-    def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
+    def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Read how it ended from the last word on it; ``None`` where it has not ended, or is not known."""
         return _past(job, _unfolded(answer.stdout)) if answer.exit_code == 0 else None
 
@@ -169,7 +179,7 @@ class Lsf(Scheduler):
         """Return a ``bjobs`` of one's own jobs; the command tells the session where the user chose the name."""
         return ["bjobs", "-noheader", "-o", _TO_FIND]
 
-    def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
+    def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
         """Return those whose name is the session's id, or whose script lies in its directory."""
         if answer.exit_code != 0:
             return [] if _NO_JOBS.search(f"{answer.stderr}\n{answer.stdout}") else None
@@ -200,7 +210,7 @@ class _Words:
             raise UsageError(
                 f"On LSF there is nothing like {named}.",
                 why="The flags are those of sbatch; these have no counterpart among those of bsub.",
-                mend="leave it away, or take it out of the profile with: FLAG = false",
+                hint="leave it away, or take it out of the profile with: FLAG = false",
             )
         return words
 
@@ -214,15 +224,19 @@ class _Words:
     def _name_and_log(self) -> list[str]:
         name = self._take("job-name") or self._submission.session_id
         if "[" in name or "]" in name:
-            raise UsageError(f"On LSF the name “{name}” would make a job array.", mend="a name without brackets")
+            raise UsageError(f"On LSF the name “{name}” would make a job array.", hint="a name without brackets")
         output, error, mode = self._take("output"), self._take("error"), self._take("open-mode")
         over = "o" if mode == "truncate" else ""
         words = ["-J", name, f"-o{over}", _with_job(output or self._submission.log, "%J")]
         return [*words, *([f"-e{over}", _with_job(error, "%J")] if error else [])]
 
     def _where(self) -> list[str]:
-        pairs = (("-q", _list(self._take("partition"))), ("-P", self._take("account")),
-                 ("-U", self._take("reservation")), ("-m", _list(self._plain("nodelist", "n1,n2"))))  # fmt: skip
+        pairs = (
+            ("-q", _list(self._take("partition"))),
+            ("-P", self._take("account")),
+            ("-U", self._take("reservation")),
+            ("-m", _list(self._plain("nodelist", "n1,n2"))),
+        )
         return [word for flag, value in pairs if value for word in (flag, value)]
 
     def _plain(self, flag: str, example: str) -> str | None:
@@ -232,15 +246,18 @@ class _Words:
         """
         value = self._take(flag)
         if value and re.search(r"[][]", value):
-            raise UsageError(f"--{flag}={value} cannot be asked for on LSF.", why="There are brackets in it.",
-                             mend=f"for example: --{flag}={example}")  # fmt: skip
+            raise UsageError(
+                f"--{flag}={value} cannot be asked for on LSF.",
+                why="There are brackets in it.",
+                hint=f"for example: --{flag}={example}",
+            )
         return value
 
     def _how_long(self) -> list[str]:
         self._take("time")
         walltime = self._request.walltime
-        if walltime is None:
-            raise UsageError("On LSF no walltime without a limit can be asked for.", mend="for example: -t 24:00:00")
+        if walltime.is_unlimited:
+            raise UsageError("On LSF no walltime without a limit can be asked for.", hint="for example: -t 24:00:00")
         minutes = -(-int(walltime.total_seconds()) // 60)
         return ["-W", f"{minutes // 60}:{minutes % 60:02d}", *self._begin()]
 
@@ -251,8 +268,10 @@ class _Words:
         now = self._submission.now or datetime.now().astimezone()
         at = parse_begin(text, now).at
         if at is None:
-            raise UsageError(f"“{text}” is not understood as a begin time on LSF.",
-                             mend="for example: -b 15:00, -b now+2hours or -b 2026-11-22T09:00")  # fmt: skip
+            raise UsageError(
+                f"“{text}” is not understood as a begin time on LSF.",
+                hint="for example: -b 15:00, -b now+2hours or -b 2026-11-22T09:00",
+            )
         at = at.astimezone(now.tzinfo)
         if at.second or at.microsecond:
             at = at.replace(second=0, microsecond=0) + timedelta(minutes=1)
@@ -280,14 +299,14 @@ class _Words:
             raise UsageError(
                 f"--{flag}={text} cannot be asked for on LSF.",
                 why="GPUs are asked for by their number there, and by a queue or a select string where types differ.",
-                mend="for example: -p QUEUE --gpus 1",
+                hint="for example: -p QUEUE --gpus 1",
             )
         return items[0][1]
 
     def _cores(self, gpus: int) -> int:
         nodes = self._take("nodes") or "1"
         if nodes not in ("1", "1-1"):
-            raise UsageError(f"--nodes={nodes}: on LSF a session is on one host.", mend="leave --nodes away")
+            raise UsageError(f"--nodes={nodes}: on LSF a session is on one host.", hint="leave --nodes away")
         tasks, on_node = self._number("ntasks"), self._number("ntasks-per-node")
         each, of_gpu = self._number("cpus-per-task"), self._number(self._of_gpus("cpus-per-gpu", gpus))
         return max(1, (tasks or on_node or 1) * (each or (of_gpu or 0) * gpus or 1))
@@ -295,7 +314,7 @@ class _Words:
     def _of_gpus(self, flag: str, gpus: int) -> str:
         """Return the name of a flag that counts by GPUs. Raises ``UsageError`` where it is there, and they are not."""
         if flag in self._flags and not gpus:
-            raise UsageError(f"--{flag}={self._flags[flag]} asks for nothing without GPUs.", mend="with --gpus 1")
+            raise UsageError(f"--{flag}={self._flags[flag]} asks for nothing without GPUs.", hint="with --gpus 1")
         return flag
 
     def _number(self, flag: str) -> int | None:
@@ -303,7 +322,7 @@ class _Words:
         if text is None:
             return None
         if not re.fullmatch(r"\d{1,6}", text, re.A):
-            raise UsageError(f"--{flag}={text} is no number.")
+            raise UsageError(f"--{flag}={text} is not a number.")
         return int(text)
 
     def _memory(self, cores: int, gpus: int) -> str | None:
@@ -312,7 +331,7 @@ class _Words:
         whole, of_core, of_gpu = (self._mib(flag) for flag in ("mem", "mem-per-cpu", of_gpus))
         total = whole or (of_core or 0) * cores or (of_gpu or 0) * gpus
         each = math.ceil(total / cores)
-        return None if not each else f"{each // 1024}GB" if each % 1024 == 0 else f"{each}MB"
+        return None if not each else f"{memory_as_typed(each)}B"
 
     def _mib(self, flag: str) -> float | None:
         text = self._take(flag)
@@ -320,19 +339,21 @@ class _Words:
             return None
         match = re.fullmatch(r"(\d{1,9})([KMGT]?)B?", text.strip().upper(), re.A)
         if match is None or int(match[1]) == 0:
-            raise UsageError(f"--{flag}={text} cannot be asked for on LSF.", mend=f"for example: --{flag}=8G")
+            raise UsageError(f"--{flag}={text} cannot be asked for on LSF.", hint=f"for example: --{flag}=8G")
         return int(match[1]) * _MIB[match[2]]
 
     def _whom_to_tell(self) -> list[str]:
         user, asked = self._take("mail-user"), self._take("mail-type") or ""
-        wishes = set(asked.upper().split(","))
-        if wishes - {"BEGIN", "END", "ALL", "NONE", ""}:
-            raise UsageError(f"--mail-type={asked} cannot be asked for on LSF.",
-                             why="It writes when a job begins and when it ends, at no other time.",
-                             mend="for example: --mail-type=END")  # fmt: skip
+        mail_types = set(asked.upper().split(","))
+        if mail_types - {"BEGIN", "END", "ALL", "NONE", ""}:
+            raise UsageError(
+                f"--mail-type={asked} cannot be asked for on LSF.",
+                why="It writes when a job begins and when it ends, at no other time.",
+                hint="for example: --mail-type=END",
+            )
         words = ["-u", user] if user else []
-        words += ["-B"] if wishes & {"BEGIN", "ALL"} else []
-        return words + (["-N"] if wishes & {"END", "ALL"} else [])
+        words += ["-B"] if mail_types & {"BEGIN", "ALL"} else []
+        return words + (["-N"] if mail_types & {"END", "ALL"} else [])
 
 
 _PLAIN = {"exclusive": "-x", "hold": "-H", "requeue": "-r"}
@@ -368,7 +389,7 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
 
 def _status(row: Mapping[str, str]) -> JobStatus:
     told = {name: None if value in ("", "-") else value for name, value in row.items()}
-    state, code = _STATES.get(row["stat"], State.UNKNOWN), _number(told["exit_code"])
+    state, code = _STATES.get(row["stat"], State.UNKNOWN), whole_number(told["exit_code"])
     node = _first_host(told["exec_host"])
     if row["stat"] == "EXIT":
         state = _ended(told["exit_reason"] or "", code, ran=node is not None)
@@ -401,14 +422,15 @@ def _past(job: JobRef, text: str) -> JobStatus | None:
     if last[0] == "Done successfully":
         return JobStatus(job, State.COMPLETED, node=node, exit_code=0)
     code = int(last["code"]) if last["code"] else 128 + int(last["signal"]) if last["signal"] else None
-    return JobStatus(job, _ended(events[last.start():], code, ran=node is not None), node=node, exit_code=code,
-                     signal=_signal(code))  # fmt: skip
+    return JobStatus(
+        job, _ended(events[last.start() :], code, ran=node is not None), node=node, exit_code=code, signal=_signal(code)
+    )
 
 
-def _ended(said: str, code: int | None, *, ran: bool) -> State:
+def _ended(output: str, code: int | None, *, ran: bool) -> State:
     """Return how a job ended that LSF calls EXIT."""
     for word, state in _TERMINATED:
-        if word in said:
+        if word in output:
             return state
     if code == _TIME_OVER:
         return State.TIMEOUT
@@ -454,10 +476,6 @@ def _iso(text: str | None, now: datetime | None = None) -> str | None:
         except ValueError:  # the 29th of February
             continue
     return min(near, key=lambda at: abs(at - now)).isoformat() if near else None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and re.fullmatch(r"\d{1,6}", text, re.A) else None
 
 
 def _signal(code: int | None) -> int | None:

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from notebook_launcher.core.command_result import Answer
-from notebook_launcher.schedulers.base import Accounted, JobRef, State
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.text import whole_number
+from notebook_launcher.schedulers.base import AccountingRecord, JobRef, State
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, plain
 
 _FIELDS = (
@@ -28,13 +29,13 @@ _NO_JOULES = frozenset({0, 2**32 - 2, 2**64 - 2})  # nobody measures; Slurm's wo
 _Row = Mapping[str, str]
 
 
-def command(job: JobRef) -> list[str]:
+def accounting_command(job: JobRef) -> list[str]:
     """Return ``sacct`` for one job: its steps, for the memory, and its earlier runs, which cost as well."""
     words = ["--noheader", "--parsable2", "--noconvert", "--duplicates", f"--jobs={job.id}"]
     return plain(["sacct", *on_cluster(job.cluster), *words, f"--format={','.join(_FIELDS)}"], of_a_job=True)
 
 
-def read(job: JobRef, answer: Answer) -> Accounted | None:
+def parse_accounting(job: JobRef, answer: CommandResult) -> AccountingRecord | None:
     """Return what sacct tells, ``None`` where that is nothing: no accounting, or a job that it does not know (yet)."""
     if answer.exit_code != 0:
         return None
@@ -61,13 +62,13 @@ class _Run:
 
     @property
     def wall(self) -> int | None:
-        return _count(self.row["ElapsedRaw"])
+        return whole_number(self.row["ElapsedRaw"])
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing is to be added: the steps, with what they used, come to the accounting after the job."""
-        told = all(State.read(step["State"]).ended for step in self.steps)
-        return self.state.ended and told and (bool(self.steps) or not self.wall)
+        steps_ended = all(State.read(step["State"]).ended for step in self.steps)
+        return self.state.ended and steps_ended and (bool(self.steps) or not self.wall)
 
     def is_earlier_of(self, other: _Run) -> bool:
         """Whether the job was put back into the queue after it; a number may also have been given twice."""
@@ -89,13 +90,13 @@ def _runs(job: JobRef, lines: Iterable[str]) -> list[_Run]:
     return runs
 
 
-def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accounted:
+def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> AccountingRecord:
     row = run.row
-    cores, nodes = _count(row["AllocCPUS"]) or None, _count(row["AllocNodes"]) or None
+    cores, nodes = whole_number(row["AllocCPUS"]) or None, whole_number(row["AllocNodes"]) or None
     tres = dict(item.partition("=")[::2] for item in row["AllocTRES"].split(","))
     gpus, gpu_type = _gpus(tres)
-    minutes = _count(row["TimelimitRaw"])
-    return Accounted(
+    minutes = whole_number(row["TimelimitRaw"])
+    return AccountingRecord(
         job,
         state=run.state,
         wall=run.wall,
@@ -106,7 +107,7 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
         gpu_type=gpu_type,
         partition=row["Partition"] or None,
         cpu_used=_cpu_used(run),
-        cpu_reserved=_count(row["CPUTimeRAW"]),
+        cpu_reserved=whole_number(row["CPUTimeRAW"]),
         memory_peak=max(filter(None, (_mib(step["MaxRSS"]) for step in run.steps)), default=None),
         memory_asked=_asked(row["ReqMem"], cores, nodes) or _mib(tres.get("mem", ""), plain_unit="M"),
         joules=_joules(run),
@@ -127,7 +128,9 @@ def _gpus(tres: Mapping[str, str]) -> tuple[int, str | None]:
 
     ``gres/gpu=2,gres/gpu:a100=2`` are two: the second says what the first are. A site may account for either alone.
     """
-    counts = {match[1] or "": _count(value) or 0 for name, value in tres.items() if (match := _GPUS.fullmatch(name))}
+    counts = {
+        match[1] or "": whole_number(value) or 0 for name, value in tres.items() if (match := _GPUS.fullmatch(name))
+    }
     types = [kind for kind, count in counts.items() if kind and count]
     of_types = sum(count for kind, count in counts.items() if kind)
     total = max(counts.get("", 0), of_types)
@@ -136,8 +139,8 @@ def _gpus(tres: Mapping[str, str]) -> tuple[int, str | None]:
 
 def _joules(run: _Run) -> float | None:
     """Return the energy of the job's nodes; of several steps at once the largest, for they share the meter."""
-    told = [_count(row["ConsumedEnergyRaw"]) or 0 for row in (run.row, *run.steps)]
-    return float(max((joules for joules in told if joules not in _NO_JOULES), default=0)) or None
+    measured = [whole_number(row["ConsumedEnergyRaw"]) or 0 for row in (run.row, *run.steps)]
+    return float(max((joules for joules in measured if joules not in _NO_JOULES), default=0)) or None
 
 
 def _asked(text: str, cores: int | None, nodes: int | None) -> float | None:
@@ -161,7 +164,3 @@ def _seconds(text: str) -> float | None:
         return None
     days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
     return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4])
-
-
-def _count(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\d{1,20}", text, re.A) else None

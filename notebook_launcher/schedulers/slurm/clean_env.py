@@ -22,9 +22,13 @@ _TAKEN_AWAY = {
         *(f"SCANCEL_{how}" for how in ("BATCH", "CRON", "CTLD", "FULL", "HURRY", "INTERACTIVE")),
     ),
     "scontrol": (
-        "SCONTROL_FEDERATION", "SCONTROL_FUTURE", "SCONTROL_LOCAL", "SCONTROL_SIB", "SCONTROL_SIBLING",
+        "SCONTROL_FEDERATION",
+        "SCONTROL_FUTURE",
+        "SCONTROL_LOCAL",
+        "SCONTROL_SIB",
+        "SCONTROL_SIBLING",
     ),
-}  # fmt: skip
+}
 # where Slurm's commands go without -M
 _ELSEWHERE = "SLURM_CLUSTERS"
 # with the zone: a TZ in a start-up file is Slurm's clock, and not that of other commands

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.core.request import Request, parse_gres, parse_walltime
+from notebook_launcher.core.request import Request, parse_gres
 from notebook_launcher.core.sbatch_options import FULFILLED
+from notebook_launcher.core.text import whole_number
+from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.cluster_info import (
-    UNLIMITED,
-    Booking,
+    ClusterInfo,
     Limit,
     Node,
-    Outlook,
     Partition,
     QueuedJob,
-    WouldStart,
+    ReservationInfo,
+    StartEstimate,
 )
 from notebook_launcher.schedulers.slurm import limits as slurm_limits
-from notebook_launcher.schedulers.slurm import refusal_messages as slurm_refusals
+from notebook_launcher.schedulers.slurm import submit_errors
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, plain
 
 # On one line, for a csh. The exit code is the command's own, which a pipe would hide.
@@ -45,8 +45,24 @@ _COMPETES = frozenset({"Priority", "Resources", "None"})
 
 # Words for nodes on which jobs can start, now or once others there have ended (sinfo's manual, NODE STATE CODES). What
 # sleeps to save power is woken for a job. All others, also words of a later version, are out of service.
-_IN_SERVICE = frozenset({"idle", "mixed", "mix", "allocated", "alloc", "completing", "comp", "planned", "plnd",
-                         "power_down", "powering_down", "powered_down", "powering_up", "power_up"})  # fmt: skip
+_IN_SERVICE = frozenset(
+    {
+        "idle",
+        "mixed",
+        "mix",
+        "allocated",
+        "alloc",
+        "completing",
+        "comp",
+        "planned",
+        "plnd",
+        "power_down",
+        "powering_down",
+        "powered_down",
+        "powering_up",
+        "power_up",
+    }
+)
 _SUFFIXES = "*~#!%$@^-"
 _OUT_OF_SERVICE_SUFFIXES = frozenset("*$^")  # does not answer; maintenance; is being rebooted
 
@@ -63,7 +79,7 @@ _WILL_RUN = re.compile(
 )
 
 
-class SlurmOutlook(Outlook):
+class SlurmClusterInfo(ClusterInfo):
     """The commands of Slurm for what is not one's own, and what their answers mean."""
 
     def ahead(self, partition: str, cluster: str | None) -> list[str]:
@@ -71,7 +87,7 @@ class SlurmOutlook(Outlook):
         words = ["squeue", *(on_cluster(cluster) or ["--local"]), "--noheader", "--states=PENDING"]
         return plain([*words, f"--partition={partition}", "--format=%i|%Q|%u|%r"], _WHOLE_ARRAYS, of_a_job=True)
 
-    def read_ahead(self, job_id: str, answer: Answer) -> int | None:
+    def read_ahead(self, job_id: str, answer: CommandResult) -> int | None:
         """Count those that go first: a higher priority, or the same one and asked for earlier.
 
         Where no job of somebody else is seen, the site may hide them (``PrivateData=jobs``, slurm.conf's manual): then
@@ -79,8 +95,8 @@ class SlurmOutlook(Outlook):
         """
         if answer.exit_code != 0:
             return None
-        told = _fields(answer.stdout, "|", 4)
-        rows = [(job, _number(priority), user, reason) for job, priority, user, reason in told]
+        fields = _fields(answer.stdout, "|", 4)
+        rows = [(job, whole_number(priority), user, reason) for job, priority, user, reason in fields]
         own = next((row for row in rows if row[0] == job_id), None)
         if own is None or own[1] is None or not job_id.isdecimal() or {user for _, _, user, _ in rows} == {own[2]}:
             return None
@@ -96,20 +112,20 @@ class SlurmOutlook(Outlook):
         """Return ``scontrol show partition``."""
         return plain(["scontrol", *on_cluster(cluster), "--oneliner", "show", "partition"])
 
-    def read_partitions(self, answer: Answer) -> tuple[Partition, ...] | None:
+    def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
         """Read one line for each partition; none that this user may see is no answer."""
         records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "PartitionName=" in line]
         return tuple(_partition(record) for record in records if record.get("PartitionName")) or None
 
     def limits(self, user: str, cluster: str | None) -> list[str]:
         """Return one command that asks the controller and its database."""
-        return slurm_limits.ask(user, cluster)
+        return slurm_limits.limits_command(user, cluster)
 
-    def read_limits(self, request: Request, answer: Answer) -> tuple[Limit, ...] | None:
+    def read_limits(self, request: Request, answer: CommandResult) -> tuple[Limit, ...] | None:
         """Return the limits of the account and the QOS that this request would count on."""
-        return slurm_limits.read(request, answer.stdout)
+        return slurm_limits.parse_limits(request, answer.stdout)
 
-    def read_defaults(self, request: Request, answer: Answer) -> tuple[str | None, str | None]:
+    def read_defaults(self, request: Request, answer: CommandResult) -> tuple[str | None, str | None]:
         """Return the account and the QOS that are meant where the request names none."""
         return slurm_limits.read_defaults(request, answer.stdout)
 
@@ -117,54 +133,54 @@ class SlurmOutlook(Outlook):
         """Return ``sacctmgr`` for the user's associations, of this cluster or another one."""
         return ["sh", "-c", _ACCOUNTS, "accounts", user, cluster or ""]
 
-    def read_accounts(self, answer: Answer) -> tuple[str, ...] | None:
+    def read_accounts(self, answer: CommandResult) -> tuple[str, ...] | None:
         """Read ``cluster|account``, after a first line with the name of the cluster that is meant, if that is known."""
         first, _, rest = answer.stdout.partition("\n")
         rows = _fields(rest, "|", 2)
         names = dict.fromkeys(account for cluster, account in rows if account and first.strip() in ("", cluster))
         return tuple(names) or None
 
-    def bookings(self, cluster: str | None) -> list[str]:
+    def reservations(self, cluster: str | None) -> list[str]:
         """Return ``scontrol show reservation``."""
         return plain(["scontrol", *on_cluster(cluster), "--oneliner", "show", "reservation"])
 
-    def read_bookings(self, answer: Answer) -> tuple[Booking, ...] | None:
+    def read_reservations(self, answer: CommandResult) -> tuple[ReservationInfo, ...] | None:
         """Read one line for each reservation."""
         if answer.exit_code != 0:
             return None
         records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "ReservationName=" in line]
-        return tuple(_booking(record) for record in records)
+        return tuple(_reservation(record) for record in records)
 
     def nodes(self, cluster: str | None) -> list[str]:
         """Return ``sinfo``, a line for each node and partition."""
         words = ["sinfo", *on_cluster(cluster), "--noheader", "--Node", f"--Format={_NODE_FIELDS}"]
         return ["sh", "-c", _SQUEEZED, "nodes", *words]
 
-    def read_nodes(self, answer: Answer) -> tuple[Node, ...] | None:
+    def read_nodes(self, answer: CommandResult) -> tuple[Node, ...] | None:
         """Read the nodes; none that this user may see is no answer."""
         return tuple(_node(row) for row in _fields(answer.stdout, " ", 7) if _CORES.fullmatch(row[3])) or None
 
-    def waiting(self, cluster: str | None) -> list[str]:
+    def pending_jobs(self, cluster: str | None) -> list[str]:
         """Return ``squeue`` of all that waits."""
         words = ["squeue", *on_cluster(cluster), "--noheader", "--states=PENDING", f"--Format={_JOB_FIELDS}"]
         return ["sh", "-c", _SQUEEZED, "waiting", *plain(words, _WHOLE_ARRAYS)]
 
-    def read_waiting(self, answer: Answer) -> tuple[QueuedJob, ...] | None:
+    def read_pending_jobs(self, answer: CommandResult) -> tuple[QueuedJob, ...] | None:
         """Read the jobs; where nothing waits the tuple is empty."""
         if answer.exit_code != 0:
             return None
         return tuple(_queued(row) for row in _fields(answer.stdout, " ", 12) if _base_id(row[0]))
 
-    def hiding(self, cluster: str | None) -> list[str]:
+    def private_data(self, cluster: str | None) -> list[str]:
         """Return the command that tells what ordinary users do not see of others."""
         return ["scontrol", *on_cluster(cluster), "show", "config"]
 
-    def read_hiding(self, answer: Answer) -> bool | None:
+    def read_private_data(self, answer: CommandResult) -> bool | None:
         """Whether ``PrivateData`` names ``jobs`` (slurm.conf's manual)."""
         match = re.search(r"^PrivateData\s*=\s*(\S+)", answer.stdout, re.M)
         return None if match is None else not {"jobs", "all"}.isdisjoint(match[1].lower().split(","))
 
-    def would_start(self, request: Request) -> list[str]:
+    def estimate_start(self, request: Request) -> list[str]:
         """Return ``sbatch --test-only`` with the flags of a submission; nothing of it is queued.
 
         Of several partitions Slurm answers only for the first: ask for each alone.
@@ -173,17 +189,17 @@ class SlurmOutlook(Outlook):
         words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
         return plain(["sbatch", "--test-only", *words, "--wrap=true"])
 
-    def read_would_start(self, answer: Answer) -> WouldStart:
+    def read_start_estimate(self, answer: CommandResult) -> StartEstimate:
         """Read ``Job 7 to start at 2026-11-21T14:20:00 using 4 processors on nodes gpu1 in partition gpu``."""
-        said = f"{answer.stderr.strip()}\n{answer.stdout.strip()}".strip()
+        output = f"{answer.stderr.strip()}\n{answer.stdout.strip()}".strip()
         if answer.exit_code != 0:
-            return WouldStart(refusal=slurm_refusals.explain(answer), said=said)
-        match = _WILL_RUN.search(said)
+            return StartEstimate(refusal=submit_errors.explain(answer), said=output)
+        match = _WILL_RUN.search(output)
         if match is None:
-            return WouldStart(said=said)
-        others = re.search(r"^(?:sbatch: )?\s*Preempts: ([\d,]+)", said, re.M | re.A)
+            return StartEstimate(said=output)
+        others = re.search(r"^(?:sbatch: )?\s*Preempts: ([\d,]+)", output, re.M | re.A)
         preempts = tuple(others[1].strip(",").split(",")) if others else ()
-        return WouldStart(match["start"], match["partition"], match["nodes"], said=said, preempts=preempts)
+        return StartEstimate(match["start"], match["partition"], match["nodes"], said=output, preempts=preempts)
 
 
 def _fields(text: str, separator: str, count: int) -> Iterator[list[str]]:
@@ -194,20 +210,22 @@ def _fields(text: str, separator: str, count: int) -> Iterator[list[str]]:
             yield fields
 
 
-def _number(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\d{1,15}", text, re.A) else None
-
-
 # --- partitions ------------------------------------------------------------------------------------------------
 
 
-def _booking(record: Mapping[str, str]) -> Booking:
+def _reservation(record: Mapping[str, str]) -> ReservationInfo:
     def told(key: str) -> str:
         value = record.get(key, "")
         return "" if value in ("(null)", "N/A") else value
 
-    return Booking(record["ReservationName"], told("StartTime") or None, told("EndTime") or None, told("Nodes"),
-                   told("Users"), told("Accounts"))  # fmt: skip
+    return ReservationInfo(
+        record["ReservationName"],
+        told("StartTime") or None,
+        told("EndTime") or None,
+        told("Nodes"),
+        told("Users"),
+        told("Accounts"),
+    )
 
 
 _PREEMPTS = frozenset({"REQUEUE", "CANCEL", "SUSPEND"})
@@ -219,9 +237,9 @@ def _partition(record: Mapping[str, str]) -> Partition:
         is_default=record.get("Default") == "YES",
         is_up=record["State"] == "UP" if "State" in record else None,
         walltime=_longest(record.get("MaxTime", "")),
-        min_nodes=_number(record.get("MinNodes", "")),
-        max_nodes=_number(record.get("MaxNodes", "")),
-        nodes=_number(record.get("TotalNodes", "")),
+        min_nodes=whole_number(record.get("MinNodes", "")),
+        max_nodes=whole_number(record.get("MaxNodes", "")),
+        nodes=whole_number(record.get("TotalNodes", "")),
         accounts=_allowed(record.get("AllowAccounts")),
         denied_accounts=_allowed(record.get("DenyAccounts")) or frozenset(),
         qos=_allowed(record.get("AllowQos")),
@@ -232,9 +250,9 @@ def _partition(record: Mapping[str, str]) -> Partition:
     )
 
 
-def _longest(text: str) -> timedelta | None:
+def _longest(text: str) -> Walltime | None:
     try:
-        return parse_walltime(text) or UNLIMITED
+        return Walltime.parse(text)
     except (UsageError, OverflowError):
         return None
 
@@ -288,8 +306,8 @@ def _in_service(state: str) -> bool:
 
 def _queued(row: Sequence[str]) -> QueuedJob:
     job, user, partition, priority, cores, nodes, tasks, tres, per_job, per_node, per_task, reason = row
-    gpus = _gpus_asked(tres, per_job, (per_node, _number(nodes)), (per_task, _number(tasks)))
-    return QueuedJob(job, user, partition, reason, _number(priority), _number(cores), gpus, _tasks(job))
+    gpus = _gpus_asked(tres, per_job, (per_node, whole_number(nodes)), (per_task, whole_number(tasks)))
+    return QueuedJob(job, user, partition, reason, whole_number(priority), whole_number(cores), gpus, _tasks(job))
 
 
 def _gpus_asked(tres: str, per_job: str, *per: tuple[str, int | None]) -> int | None:

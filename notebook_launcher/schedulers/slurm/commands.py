@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import FULFILLED
-from notebook_launcher.schedulers.base import Accounted, JobRef, JobStatus, Scheduler, State, Submission
+from notebook_launcher.core.text import whole_number
+from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, State, Submission
 from notebook_launcher.schedulers.slurm import accounting as slurm_accounting
-from notebook_launcher.schedulers.slurm import filename_patterns as patterns
-from notebook_launcher.schedulers.slurm import refusal_messages as slurm_refusals
+from notebook_launcher.schedulers.slurm import filename_patterns, submit_errors
 from notebook_launcher.schedulers.slurm.clean_env import of_no_job, on_cluster, plain
-from notebook_launcher.schedulers.slurm.cluster_info import SlurmOutlook
+from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 
 # id, state, partition, nodes, start and end (or their estimates), account, QOS, walltime, reason; the reason last: it
 # is free text
@@ -57,7 +57,7 @@ class Slurm(Scheduler):
 
     name = "slurm"
     programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
-    outlook = SlurmOutlook()
+    cluster_info = SlurmClusterInfo()
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
         """Return the ``sbatch`` command; the flags in the order of their names, so that it can be compared."""
@@ -69,7 +69,7 @@ class Slurm(Scheduler):
         words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
         return ["sbatch", "--parsable", *words, submission.script, submission.directory]
 
-    def read_submit(self, answer: Answer) -> JobRef:
+    def read_submit(self, answer: CommandResult) -> JobRef:
         """Read ``7`` or, with ``-M``, ``7;snowy`` from the last line that is so (site plug-ins print around it).
 
         Raises ``SubmitUncertain`` as well: success without a number, as from a site's wrapper around sbatch.
@@ -82,12 +82,12 @@ class Slurm(Scheduler):
         raise SubmitUncertain(
             "sbatch took the job, but its number could not be read.",
             why=f"It printed: {answer.stdout.strip() or 'nothing'}",
-            mend="look with: squeue --me   and end it with: scancel JOB",
+            hint="look with: squeue --me   and end it with: scancel JOB",
         )
 
-    def explain_refusal(self, answer: Answer) -> LauncherError:
+    def explain_refusal(self, answer: CommandResult) -> LauncherError:
         """Return the error for what sbatch answered, in its words and in ours: a ``SubmitRefused`` of some kind."""
-        return slurm_refusals.explain(answer)
+        return submit_errors.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
         """Return ``squeue`` for these jobs, with those that ended a short while ago."""
@@ -108,7 +108,7 @@ class Slurm(Scheduler):
         where = on_cluster(job.cluster) or ["--local"]
         return plain(["scontrol", *where, "--oneliner", "show", "job", job.id], of_a_job=True)
 
-    def read_query(self, jobs: Sequence[JobRef], answer: Answer) -> dict[str, JobStatus] | None:
+    def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
         """Read what squeue or scontrol tells of these jobs.
 
         A job that Slurm has forgotten, or only does not show, is left out; a failing command gives ``None``.
@@ -123,7 +123,7 @@ class Slurm(Scheduler):
                 found[fields[0]] = _present(cluster, *fields)
         return found
 
-    def has_forgotten(self, job: JobRef, answer: Answer) -> bool:
+    def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
         """Whether squeue or scontrol said that there is no such job; a list without it says no such thing."""
         return answer.exit_code != 0 and _GONE.search(answer.stderr) is not None
 
@@ -132,7 +132,7 @@ class Slurm(Scheduler):
         words = ["--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", f"--format={_HISTORY}"]
         return plain(["sacct", *on_cluster(job.cluster), *words], "TZ=UTC0", of_a_job=True)
 
-    def read_history(self, job: JobRef, answer: Answer) -> JobStatus | None:
+    def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Read the last row: a requeued job has one for each run."""
         runs = self._read_runs(job, answer)
         return runs[-1] if runs else None
@@ -141,18 +141,18 @@ class Slurm(Scheduler):
         """Return ``sacct`` for one job with all its runs."""
         return [*self.history(job), "--duplicates"]
 
-    def read_earlier_run(self, job: JobRef, answer: Answer) -> JobStatus | None:
+    def read_earlier_run(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
         """Read the last row of a run that is over: that of the run to come may follow it."""
         return next((run for run in reversed(self._read_runs(job, answer)) if run.state.ended), None)
 
-    def _read_runs(self, job: JobRef, answer: Answer) -> list[JobStatus]:
+    def _read_runs(self, job: JobRef, answer: CommandResult) -> list[JobStatus]:
         if answer.exit_code != 0:
             return []
         return [_past(job, *row[1:]) for row in _rows(answer.stdout, 5) if row[0] == job.id]
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``, with their patterns filled in."""
-        return patterns.log_files(flags, job.id, user=user, node=node)
+        return filename_patterns.log_files(flags, job.id, user=user, node=node)
 
     def cancel(self, job: JobRef) -> list[str]:
         """Return ``scancel``, which ends nothing where a variable of the user's asks for another partition or state."""
@@ -164,11 +164,11 @@ class Slurm(Scheduler):
 
     def accounting(self, job: JobRef) -> list[str]:
         """Return ``sacct`` for one job, with its steps and its earlier runs."""
-        return slurm_accounting.command(job)
+        return slurm_accounting.accounting_command(job)
 
-    def read_accounting(self, job: JobRef, answer: Answer) -> Accounted | None:
+    def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
         """Read these rows; ``None`` where there is no accounting, or it does not know the job (yet)."""
-        return slurm_accounting.read(job, answer)
+        return slurm_accounting.parse_accounting(job, answer)
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
         """Return an ``srun`` that shares the job's resources.
@@ -189,7 +189,7 @@ class Slurm(Scheduler):
         """Return a ``squeue`` of one's own jobs; the command tells the session where the user chose the name."""
         return plain(["squeue", *on_cluster(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"])
 
-    def read_find(self, session_id: str, answer: Answer) -> list[JobRef] | None:
+    def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
         """Return those whose name is the session's id, or whose script lies in its directory."""
         if answer.exit_code != 0:
             return None
@@ -253,8 +253,8 @@ def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> Job
         State.read(state),
         node=_known(node),
         start=f"{start}+0000" if _NO_ZONE.fullmatch(start) else _known(start),
-        exit_code=_number(code),
-        signal=_number(signal) or None,
+        exit_code=whole_number(code),
+        signal=whole_number(signal) or None,
         by=by[1] if by else None,
     )
 
@@ -270,15 +270,11 @@ def _rows(text: str, count: int) -> Iterator[list[str]]:
 def _records(text: str) -> Iterator[list[str]]:
     """Yield the same fields as ``_rows`` from lines of ``scontrol --oneliner show job``."""
     for match in _RECORD.finditer(text):
-        told = {name: value or "" for name, value in match.groupdict().items()}
-        told["reason"] = told["reason"].replace("_", " ")
-        told["walltime"] = told["walltime"].removeprefix("00:").lstrip("0")  # 00:30:00, where squeue has 30:00
-        yield [told[name] for name in _RECORDED]
+        fields = {name: value or "" for name, value in match.groupdict().items()}
+        fields["reason"] = fields["reason"].replace("_", " ")
+        fields["walltime"] = fields["walltime"].removeprefix("00:").lstrip("0")  # 00:30:00, where squeue has 30:00
+        yield [fields[name] for name in _RECORDED]
 
 
 def _known(value: str) -> str | None:
     return None if value in _NOT_TOLD else value
-
-
-def _number(value: str) -> int | None:
-    return int(value) if value.isdecimal() else None

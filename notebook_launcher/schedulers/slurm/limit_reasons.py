@@ -73,7 +73,7 @@ _PARTS = re.compile(
 _PER: dict[str, Per] = {"job": "job", "node": "node", "user": "user", "account": "account"}
 
 
-def read(word: str) -> LimitReason | None:
+def parse_limit_reason(word: str) -> LimitReason | None:
     """Return the limit that a reason names, if it names one."""
     found = _PARTS.fullmatch(word)
     if found is None:

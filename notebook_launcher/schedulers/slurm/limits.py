@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from notebook_launcher.core.quantities import memory_as_typed
 from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.cluster_info import Limit
 
@@ -93,12 +94,12 @@ class _Book:
     partitions: list[Fields] = field(default_factory=list)
 
 
-def ask(user: str, cluster: str | None) -> list[str]:
+def limits_command(user: str, cluster: str | None) -> list[str]:
     """Return the command; parts of it may fail and the rest still tell something."""
     return ["sh", "-c", _ASK, "limits", user, cluster or ""]
 
 
-def read(request: Request, text: str) -> tuple[Limit, ...] | None:
+def parse_limits(request: Request, text: str) -> tuple[Limit, ...] | None:
     """Return the limits that apply to this request; ``None`` where nothing was told of the user's accounts or QOS."""
     book = _read_book(text)
     own = _own_association(book, request)
@@ -195,8 +196,8 @@ def _bare(name: str) -> str:
 
 def _partition_of(book: _Book, request: Request) -> list[Fields]:
     """Return the partitions asked for, or the default one."""
-    asked = (request.flags.get("partition") or "").split(",")
-    chosen = [partition for partition in book.partitions if partition.get("PartitionName") in asked]
+    requested = (request.flags.get("partition") or "").split(",")
+    chosen = [partition for partition in book.partitions if partition.get("PartitionName") in requested]
     return chosen or [partition for partition in book.partitions if partition.get("Default") == "YES"]
 
 
@@ -305,5 +306,5 @@ def _written(on: str, value: str) -> str:
         clock = f"{number % 1440 // 60:02d}:{number % 60:02d}:00"
         return f"{number // 1440}-{clock}" if number >= 1440 else clock
     if on == "mem" and number:
-        return f"{number // 1024}G" if number % 1024 == 0 else f"{number}M"
+        return memory_as_typed(number)
     return value

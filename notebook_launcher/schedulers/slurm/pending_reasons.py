@@ -70,7 +70,7 @@ _WORDS: dict[str, Meaning] = {
         "the job it depends on did not end as asked for", "leave out --dependency", never=True
     ),
     "jobarraytasklimit": Meaning("as many tasks of its array run as may at once"),
-    "licenses": Meaning("waits until a licence is free", "the licences are listed by: scontrol show lic"),
+    "licenses": Meaning("waits until a licence is free", "list the licences with: scontrol show lic"),
     # held
     "jobhelduser": Meaning("is held", _RELEASE),
     "jobheldadmin": Meaning("is held by an operator", _SUPPORT),
@@ -247,7 +247,7 @@ _SENTENCES: tuple[tuple[str, Meaning | Callable[[re.Match[str]], Meaning]], ...]
 # --- all of them ---------------------------------------------------------------------------------------------------
 
 
-def read(reason: str) -> Meaning | None:
+def parse_reason(reason: str) -> Meaning | None:
     """Return what a reason means, as squeue prints it; ``None`` for one that is not known."""
     text = reason.strip()
     if text.startswith("("):  # as in squeue's column NODELIST(REASON), which may be cut off
@@ -258,7 +258,7 @@ def read(reason: str) -> Meaning | None:
     word = re.split(r"[,:]", text)[0].strip()
     if word.lower() in _WORDS:
         return replace(_WORDS[word.lower()], word=word.lower())
-    limit = limits.read(word)
+    limit = limits.parse_limit_reason(word)
     if limit is None:
         return None
     return Meaning(limits.summary(limit), limits.action(limit), limits.is_for_one_job(limit), "limit", limit)

@@ -93,7 +93,7 @@ def test_what_is_wrong_is_told(text: str, told: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse(text)
     error = caught.value
-    assert told in f"{error.what} | {error.why} | {error.mend}"
+    assert told in f"{error.what} | {error.why} | {error.hint}"
 
 
 @settings(deadline=None)
@@ -123,10 +123,10 @@ def test_what_is_asked_for_beside_the_matrix_is_what_may_change_a_number() -> No
 
 
 def test_a_flag_beside_the_matrix_that_says_the_same_is_found() -> None:
-    assert parse("cores=1").said_twice(["time", "ntasks"]) == "ntasks"
-    assert parse("gpus=1").said_twice(["gres"]) == "gres"
-    assert parse("mem=8G").said_twice(["mem-per-cpu"]) == "mem-per-cpu"
-    assert parse("cores=1 gpus=1").said_twice(["time", "mem", "account"]) is None
+    assert parse("cores=1").given_twice(["time", "ntasks"]) == "ntasks"
+    assert parse("gpus=1").given_twice(["gres"]) == "gres"
+    assert parse("mem=8G").given_twice(["mem-per-cpu"]) == "mem-per-cpu"
+    assert parse("cores=1 gpus=1").given_twice(["time", "mem", "account"]) is None
 
 
 def test_parameters_that_are_the_same_for_all() -> None:

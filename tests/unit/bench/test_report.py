@@ -27,12 +27,23 @@ def record(name: str = "fit", median: float = 1.0, repeats: int = 9, **others: o
     times = sorted(median * (1 + chance.gauss(0, 0.01)) for _ in range(repeats))
     middle = times[repeats // 2]
     data = {
-        "version": 1, "name": name, "parameters": {"EPOCHS": 1}, "times": times, "median": middle, "low": times[0],
-        "high": times[-1], "iqr": 0.1, "work": 1000, "unit": "images", "throughput": 1000 / middle,
-        "synchronised": True, "warmup": 1, "device": {"kind": "cpu", "name": "AMD EPYC", "library": "numpy"},
+        "version": 1,
+        "name": name,
+        "parameters": {"EPOCHS": 1},
+        "times": times,
+        "median": middle,
+        "low": times[0],
+        "high": times[-1],
+        "iqr": 0.1,
+        "work": 1000,
+        "unit": "images",
+        "throughput": 1000 / middle,
+        "synchronised": True,
+        "warmup": 1,
+        "device": {"kind": "cpu", "name": "AMD EPYC", "library": "numpy"},
         "recorded": "2026-11-22T04:00:00Z",
         "fingerprint": {"cpu": "AMD EPYC", "cores_allotted": 4, "libraries": {"numpy": "2.3.1"}, "job": "7"},
-    }  # fmt: skip
+    }
     return json.dumps({**data, **others})
 
 
@@ -52,8 +63,17 @@ def reported(*runs: Ran, baseline: str = "") -> Report:
 
 
 def test_damaged_lines_are_counted_and_cost_nothing_else() -> None:
-    damaged = ['{"name": "half', "[]", "7", '{"name": "x"}', record(median=float("nan")), record(times=["x"]),
-               record(median=-1), record(work=True), "[" * 3000]  # fmt: skip
+    damaged = [
+        '{"name": "half',
+        "[]",
+        "7",
+        '{"name": "x"}',
+        record(median=float("nan")),
+        record(times=["x"]),
+        record(median=-1),
+        record(work=True),
+        "[" * 3000,
+    ]
     found = read_recording("\n".join([record("a"), *damaged, "", record("b")]))
     assert [one.name for one in found.results] == ["a", "b"]
     assert found.damaged == len(damaged)
@@ -61,13 +81,19 @@ def test_damaged_lines_are_counted_and_cost_nothing_else() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.text() | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps))
+@pytest.mark.real_time
 def test_any_text_is_read(text: str) -> None:
     read_recording(text)
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.dictionaries(st.sampled_from(list(json.loads(record()))), st.none() | st.text() | st.floats() | st.lists(
-    st.integers()) | st.dictionaries(st.text(), st.text())))  # fmt: skip
+@given(
+    st.dictionaries(
+        st.sampled_from(list(json.loads(record()))),
+        st.none() | st.text() | st.floats() | st.lists(st.integers()) | st.dictionaries(st.text(), st.text()),
+    )
+)
+@pytest.mark.real_time
 def test_any_record_can_be_reported(changes: dict[str, object]) -> None:
     text = reported(ran({"cores": "1"}, json.dumps({**json.loads(record()), **changes})))
     assert "tiny.ipynb" in as_html(text)
@@ -92,6 +118,7 @@ def test_a_speed_up_is_against_the_first_with_an_interval_around_it() -> None:
     assert found.against == "cores=1"
 
 
+@pytest.mark.real_time
 def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
     """Not to the percent: a bootstrap of 15 times is a little too sure of itself."""
     chance, hits = random.Random(3), 0
@@ -120,9 +147,14 @@ def test_below_six_times_the_interval_reaches_as_far_as_the_extremes() -> None:
     assert (found.low, found.high) == (4.0 / 2.2, 4.4 / 1.9)
 
 
+@pytest.mark.real_time
 def test_a_single_time_has_no_interval_anywhere() -> None:
-    once = [json.dumps({**json.loads(record()), "times": [t], "median": t, "low": t, "high": t, "covered": 0.0,
-                        "confidence": 0.95}) for t in (2.0, 1.0)]  # fmt: skip
+    once = [
+        json.dumps(
+            {**json.loads(record()), "times": [t], "median": t, "low": t, "high": t, "covered": 0.0, "confidence": 0.95}
+        )
+        for t in (2.0, 1.0)
+    ]
     made = reported(*(ran({"cores": cores}, line) for cores, line in zip(("1", "2"), once, strict=True)))
     for row, line in zip(made.rows, report.lines(made), strict=True):
         assert (row.result.low, row.result.high) == (None, None)
@@ -163,8 +195,10 @@ def test_numbers_that_json_has_none_of_are_shown_as_they_are() -> None:
 
 def test_a_parameter_that_follows_from_the_combination_is_no_part_of_a_results_name() -> None:
     """Threads, of cores; where a run has several of its own they tell its results apart."""
-    runs = [ran({"cores": cores}, record(median=4.0 / int(cores), parameters={"threads": int(cores)}))
-            for cores in ("1", "4")]  # fmt: skip
+    runs = [
+        ran({"cores": cores}, record(median=4.0 / int(cores), parameters={"threads": int(cores)}))
+        for cores in ("1", "4")
+    ]
     rows = compared(runs)
     assert [(row.label, row.baseline, row.note) for row in rows] == [
         ("fit", True, "threads=1"),
@@ -206,8 +240,12 @@ def test_different_work_is_compared_within_the_same_work_only() -> None:
 
 def test_results_of_one_run_are_told_apart() -> None:
     gpu = {"kind": "cuda", "name": "A100", "library": "torch"}
-    lines = [record("sort", parameters={"size": 1}), record("sort", parameters={"size": 2}), record("sort", device=gpu,
-             parameters={"size": 2}), record("sort", parameters={"size": 1})]  # fmt: skip
+    lines = [
+        record("sort", parameters={"size": 1}),
+        record("sort", parameters={"size": 2}),
+        record("sort", device=gpu, parameters={"size": 2}),
+        record("sort", parameters={"size": 1}),
+    ]
     rows = compared([ran({"cores": "1"}, *lines), ran({"cores": "4"}, *lines)])
     labels = ["sort (size=1)", "sort (size=2) on cpu", "sort (size=2) on cuda", "sort (size=1), again (2)"]
     assert [row.label for row in rows] == labels * 2
@@ -233,9 +271,17 @@ def test_what_is_the_same_and_what_differs_of_the_machines() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(4.2134, "4.21 s"), (0.9996, "1.00 s"), (0.0123, "12.3 ms"), (1e-6, "1.00 µs"), (5e-8, "50.0 ns"),
-     (3600, "3 600 s"), (None, "–"), (1e-12, "0.00100 ns")],
-)  # fmt: skip
+    [
+        (4.2134, "4.21 s"),
+        (0.9996, "1.00 s"),
+        (0.0123, "12.3 ms"),
+        (1e-6, "1.00 µs"),
+        (5e-8, "50.0 ns"),
+        (3600, "3 600 s"),
+        (None, "–"),
+        (1e-12, "0.00100 ns"),
+    ],
+)
 def test_times_have_three_digits_and_a_unit(value: float | None, text: str) -> None:
     assert seconds(value).replace("\N{NARROW NO-BREAK SPACE}", " ") == text
 
@@ -278,6 +324,7 @@ def hostile() -> Report:
     return dataclasses.replace(made, plots=tuple(charts.draw_all(made)))
 
 
+@pytest.mark.real_time
 def test_the_page_asks_nobody_for_anything_and_names_are_text() -> None:
     page = Page(as_html(hostile()))
     assert "script" not in page.tags
@@ -338,9 +385,13 @@ def test_what_all_combinations_share_is_said_once() -> None:
 # --- plots --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.real_time
 def test_plots_are_drawn_of_each_result_and_against_cores() -> None:
-    runs = [ran({"env": env, "cores": cores}, record(median=4.0 / int(cores)), record("one", synchronised=False))
-            for env in ("a", "b") for cores in ("1", "4")]  # fmt: skip
+    runs = [
+        ran({"env": env, "cores": cores}, record(median=4.0 / int(cores)), record("one", synchronised=False))
+        for env in ("a", "b")
+        for cores in ("1", "4")
+    ]
     plots = charts.draw_all(reported(*runs))
     assert [plot.name for plot in plots] == ["1-times", "1-cores", "2-times"]
     for plot in plots:
@@ -372,7 +423,7 @@ def test_cores_that_a_job_did_not_have_are_warned_of_and_draw_no_scaling() -> No
 def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert charts.why_no_plots() == ""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert "matplotlib is not installed here" in charts.why_no_plots()
+    assert "Plots need matplotlib" in charts.why_no_plots()
     assert "pip install 'notebook-launcher[plot]'" in charts.why_no_plots()
     told = dataclasses.replace(reported(ran({"cores": "1"}, record())), missing=charts.why_no_plots())
     assert charts.why_no_plots() in as_markdown(told, "plots").splitlines()

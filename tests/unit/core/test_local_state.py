@@ -23,37 +23,37 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_nothing_is_known_at_first_and_nothing_is_made(folder: Path) -> None:
-    assert remembered("streams", "uni") is None
+    assert remembered("routes", "uni") is None
     assert not folder.exists()
 
 
 def test_what_is_kept_is_found(folder: Path) -> None:
-    remember("streams", "uni", "step")
-    remember("streams", "Universität 雪", "direct")
+    remember("routes", "uni", "step")
+    remember("routes", "Universität 雪", "direct")
     remember("other", "uni", "x")
-    assert remembered("streams", "uni") == "step"
-    assert remembered("streams", "Universität 雪") == "direct"
+    assert remembered("routes", "uni") == "step"
+    assert remembered("routes", "Universität 雪") == "direct"
     assert remembered("other", "uni") == "x" and remembered("other", "hpc") is None
-    assert sorted(path.name for path in folder.iterdir()) == ["other.json", "streams.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["other.json", "routes.json"]
 
 
 def test_it_is_nobody_else_s(folder: Path) -> None:
-    remember("streams", "uni", "step")
+    remember("routes", "uni", "step")
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert (folder / "streams.json").stat().st_mode & 0o777 == 0o600
+    assert (folder / "routes.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_new_word_replaces_the_old_one(folder: Path) -> None:
     for word in ("step", "node-ssh", "step"):
-        remember("streams", "uni", word)
-        assert remembered("streams", "uni") == word
+        remember("routes", "uni", word)
+        assert remembered("routes", "uni") == word
 
 
 def test_the_same_word_is_not_written_again(folder: Path) -> None:
-    remember("streams", "uni", "step")
-    before = (folder / "streams.json").stat()
-    remember("streams", "uni", "step")
-    after = (folder / "streams.json").stat()
+    remember("routes", "uni", "step")
+    before = (folder / "routes.json").stat()
+    remember("routes", "uni", "step")
+    after = (folder / "routes.json").stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
 
@@ -64,28 +64,28 @@ DAMAGED = [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b"\0", b'{"uni": 7}',
 @pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
 def test_a_damaged_file_is_written_anew(folder: Path, content: bytes) -> None:
     folder.mkdir()
-    (folder / "streams.json").write_bytes(content)
-    assert remembered("streams", "uni") is None
-    remember("streams", "uni", "step")
-    assert remembered("streams", "uni") == "step"
+    (folder / "routes.json").write_bytes(content)
+    assert remembered("routes", "uni") is None
+    remember("routes", "uni", "step")
+    assert remembered("routes", "uni") == "step"
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | st.just(b'{"a": "b"}'))
 def test_no_content_is_noticed(folder: Path, content: bytes) -> None:
     folder.mkdir(exist_ok=True)
-    (folder / "streams.json").write_bytes(content)
-    word = remembered("streams", "uni")
+    (folder / "routes.json").write_bytes(content)
+    word = remembered("routes", "uni")
     assert word is None or isinstance(word, str)
-    remember("streams", "uni", "step")
-    assert remembered("streams", "uni") == "step"
+    remember("routes", "uni", "step")
+    assert remembered("routes", "uni") == "step"
 
 
 def test_a_good_part_of_a_damaged_file_is_kept(folder: Path) -> None:
     folder.mkdir()
-    (folder / "streams.json").write_bytes(DAMAGED[8])
-    remember("streams", "uni", "direct")
-    assert json.loads((folder / "streams.json").read_text()) == {"hpc": "step", "uni": "direct"}
+    (folder / "routes.json").write_bytes(DAMAGED[8])
+    remember("routes", "uni", "direct")
+    assert json.loads((folder / "routes.json").read_text()) == {"hpc": "step", "uni": "direct"}
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a folder for a file", "a folder without permission"])
@@ -95,12 +95,12 @@ def test_where_nothing_can_be_written_nothing_is_said(
     if obstacle == "a file":
         folder.write_text("I am no folder")
     elif obstacle == "a folder for a file":
-        (folder / "streams.json").mkdir(parents=True)
+        (folder / "routes.json").mkdir(parents=True)
     else:
         monkeypatch.setattr(os, "mkdir", refuses)  # who runs the tests may be root, whom no mode stops
-    remember("streams", "uni", "step")
-    assert remembered("streams", "uni") is None
-    assert not folder.is_dir() or [path.name for path in folder.iterdir()] == ["streams.json"], "nothing is left over"
+    remember("routes", "uni", "step")
+    assert remembered("routes", "uni") is None
+    assert not folder.is_dir() or [path.name for path in folder.iterdir()] == ["routes.json"], "nothing is left over"
 
 
 def refuses(*_: object, **__: object) -> None:
@@ -108,38 +108,38 @@ def refuses(*_: object, **__: object) -> None:
 
 
 def test_a_full_disk_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    remember("streams", "uni", "step")
+    remember("routes", "uni", "step")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(json, "dump", full)
-    remember("streams", "uni", "direct")
-    assert remembered("streams", "uni") == "step"
-    assert [path.name for path in folder.iterdir()] == ["streams.json"], "no half a file is left over"
+    remember("routes", "uni", "direct")
+    assert remembered("routes", "uni") == "step"
+    assert [path.name for path in folder.iterdir()] == ["routes.json"], "no half a file is left over"
 
 
 def test_many_writers_leave_a_whole_file(folder: Path) -> None:
     """Whose word is kept is chance; that the file is whole is not."""
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: remember("streams", f"cluster{number % 5}", f"word{number}"), range(200)))
-    known = json.loads((folder / "streams.json").read_text())
+        list(pool.map(lambda number: remember("routes", f"cluster{number % 5}", f"word{number}"), range(200)))
+    known = json.loads((folder / "routes.json").read_text())
     assert known and all(cluster.startswith("cluster") and word.startswith("word") for cluster, word in known.items())
-    assert [path.name for path in folder.iterdir()] == ["streams.json"]
+    assert [path.name for path in folder.iterdir()] == ["routes.json"]
 
 
 def test_two_programs_at_once(folder: Path) -> None:
     program = (
-        "import sys\nfrom notebook_launcher.state import remember, remembered\n"
+        "import sys\nfrom notebook_launcher.core.local_state import remember, remembered\n"
         "for n in range(100):\n"
-        "    remember('streams', sys.argv[1], str(n))\n"
-        "    assert remembered('streams', 'neither') is None\n"
+        "    remember('routes', sys.argv[1], str(n))\n"
+        "    assert remembered('routes', 'neither') is None\n"
     )
     running = [subprocess.Popen([sys.executable, "-c", program, name]) for name in ("uni", "hpc")]
     assert [one.wait(60) for one in running] == [0, 0]
-    known = json.loads((folder / "streams.json").read_text())
+    known = json.loads((folder / "routes.json").read_text())
     assert known.keys() <= {"uni", "hpc"} and "99" in known.values()
-    assert [path.name for path in folder.iterdir()] == ["streams.json"]
+    assert [path.name for path in folder.iterdir()] == ["routes.json"]
 
 
 def test_without_a_wish_it_lies_where_the_system_keeps_such_things(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.request import (
     Request,
-    format_walltime,
     merge_flags,
     parse_begin,
     parse_gres,
-    parse_walltime,
 )
 
 STOCKHOLM = timezone(timedelta(hours=1))
@@ -26,67 +24,6 @@ Flags = dict[str, str | None]
 
 def at(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=STOCKHOLM)
-
-
-# --- walltime ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "walltime"),
-    [
-        ("30", timedelta(minutes=30)),
-        ("90", timedelta(minutes=90)),
-        ("30:15", timedelta(minutes=30, seconds=15)),
-        ("2:00:00", timedelta(hours=2)),
-        ("0:59:00", timedelta(minutes=59)),
-        ("48:00:00", timedelta(days=2)),
-        ("1-0", timedelta(days=1)),
-        ("1-12", timedelta(days=1, hours=12)),
-        ("1-12:30", timedelta(days=1, hours=12, minutes=30)),
-        ("2-00:00:01", timedelta(days=2, seconds=1)),
-        (" 2:00:00 ", timedelta(hours=2)),
-        ("UNLIMITED", None),
-        ("infinite", None),
-        ("-1", None),
-    ],
-)
-def test_walltime_has_the_forms_of_sbatchs_manual(text: str, walltime: timedelta | None) -> None:
-    assert parse_walltime(text) == walltime
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "0", "0:00:00", "0-0", "two hours", "2h", "1:2:3:4", "1-", "-5", "1.5", "2:00 ;", "٣٠", "9" * 30, "9" * 5000],
-)
-def test_what_is_no_walltime_is_refused(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_walltime(text)
-    assert "is not a walltime" in caught.value.what
-    assert "-t 2:00:00" in caught.value.mend
-
-
-@given(st.text(alphabet="0123456789:- \nadintluef", max_size=40) | st.text(max_size=20))
-def test_a_walltime_is_read_or_refused_and_nothing_else(text: str) -> None:
-    try:
-        walltime = parse_walltime(text)
-    except UsageError:
-        return
-    assert walltime is None or walltime > timedelta(0)
-
-
-@pytest.mark.parametrize(
-    ("walltime", "words"),
-    [
-        (timedelta(minutes=59), "59 minutes"),
-        (timedelta(hours=2), "2 hours"),
-        (timedelta(hours=1), "1 hour"),
-        (timedelta(days=1, hours=3), "1 day 3 hours"),
-        (timedelta(days=2, seconds=1), "2 days 1 second"),
-        (None, "no limit"),
-    ],
-)
-def test_walltime_in_words(walltime: timedelta | None, words: str) -> None:
-    assert format_walltime(walltime) == words
 
 
 # --- begin ---------------------------------------------------------------------------------------------------
@@ -280,4 +217,4 @@ def test_a_request_in_neutral_terms() -> None:
     empty = Request()
     assert empty.walltime == timedelta(minutes=59)
     assert (empty.begin, empty.job_name, empty.clusters, empty.gpus) == (None, None, None, 0)
-    assert Request({"time": "UNLIMITED"}).walltime is None
+    assert Request({"time": "UNLIMITED"}).walltime.is_unlimited

@@ -12,9 +12,10 @@ from typing import Any, NoReturn
 import pytest
 
 from notebook_launcher.cli import app
+from notebook_launcher.cli.commands import launch
 from notebook_launcher.cli.options import Where
-from notebook_launcher.core.sbatch_options import BY_NAME, FLAGS, FULFILLED, OWN_MEANING, REFUSED, Flag, closest
-from notebook_launcher.planning.plan import Ask
+from notebook_launcher.core.sbatch_options import BY_NAME, FLAGS, FULFILLED, REFUSED, Flag, closest
+from notebook_launcher.planning.plan import LaunchOptions
 
 # --- the table -----------------------------------------------------------------------------------------------
 
@@ -46,7 +47,7 @@ def test_what_the_launcher_treats_by_itself_is_in_the_table() -> None:
     assert REFUSED.keys() <= BY_NAME.keys()
     assert FULFILLED.keys() <= BY_NAME.keys()
     assert not REFUSED.keys() & FULFILLED.keys()
-    assert not OWN_MEANING & BY_NAME.keys()
+    assert not {"help", "usage", "version", "verbose"} & BY_NAME.keys(), "these have a meaning of their own here"
 
 
 @pytest.mark.parametrize(
@@ -73,19 +74,19 @@ def test_the_closest_flag_may_be_one_of_ours() -> None:
     assert closest("--dryrun", ("--dry-run", "--open")) == "--dry-run"
 
 
-# --- from the command line to Ask ----------------------------------------------------------------------------
+# --- from the command line to LaunchOptions -------------------------------------------------------------------------
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Ask]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[LaunchOptions]:
     """What a launch was asked for, instead of the launch."""
-    caught: list[Ask] = []
+    caught: list[LaunchOptions] = []
 
-    def catch(ask: Ask, _where: Where, **_others: bool) -> int:
+    def catch(ask: LaunchOptions, _where: Where, **_others: bool) -> int:
         caught.append(ask)
         return 0
 
-    monkeypatch.setattr(app, "_launch", catch)
+    monkeypatch.setattr(launch, "_launch", catch)
     return caught
 
 
@@ -108,7 +109,7 @@ def spellings(flag: Flag) -> Iterator[tuple[list[str], str | None]]:
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
-def test_every_flag_arrives_in_every_spelling(asked: list[Ask], flag: Flag) -> None:
+def test_every_flag_arrives_in_every_spelling(asked: list[LaunchOptions], flag: Flag) -> None:
     for words, value in spellings(flag):
         for before, after in ([], []), (["--hint", "nomultithread"], ["--comment=x"]):
             if flag.name in ("hint", "comment") and before:
@@ -120,20 +121,22 @@ def test_every_flag_arrives_in_every_spelling(asked: list[Ask], flag: Flag) -> N
 
 
 @pytest.mark.parametrize("flag", [flag for flag in FLAGS if flag.argument == "required"], ids=lambda flag: flag.name)
-def test_a_flag_without_its_value_is_refused(asked: list[Ask], capsys: pytest.CaptureFixture[str], flag: Flag) -> None:
+def test_a_flag_without_its_value_is_refused(
+    asked: list[LaunchOptions], capsys: pytest.CaptureFixture[str], flag: Flag
+) -> None:
     assert app.run([f"--{flag.name}"]) == 2
     assert f"--{flag.name}" in capsys.readouterr().err
     assert asked == []
 
 
-def test_an_empty_value_stays_a_value(asked: list[Ask]) -> None:
+def test_an_empty_value_stays_a_value(asked: list[LaunchOptions]) -> None:
     assert app.run(["--comment=", "--mail-user", ""]) == 0
     assert asked[0].flags == {"comment": "", "mail-user": ""}
 
 
 @pytest.mark.parametrize("before", [["--json"], ["--cluster", "uni"], ["--host=login", "--json", "--engine", "auto"]])
 def test_the_options_of_a_place_may_come_before_the_command(
-    asked: list[Ask], capsys: pytest.CaptureFixture[str], before: list[str]
+    asked: list[LaunchOptions], capsys: pytest.CaptureFixture[str], before: list[str]
 ) -> None:
     assert app.run([*before, "copy", "--help"]) == 0
     assert "Usage: launch-notebook copy" in capsys.readouterr().out
@@ -154,18 +157,18 @@ def test_each_command_is_told_in_a_line_of_eighty_columns(capsys: pytest.Capture
     assert len(summary.strip().splitlines()) == len(commands)
 
 
-def test_the_command_line_of_the_course(asked: list[Ask]) -> None:
+def test_the_command_line_of_the_course(asked: list[LaunchOptions]) -> None:
     assert app.run(["-n", "4", "-p", "devcore", "--gres=gpu:t4:0", "--", "tf-mkl"]) == 0
     assert asked[0].flags == {"ntasks": "4", "partition": "devcore", "gres": "gpu:t4:0"}
     assert asked[0].words == ("tf-mkl",)
 
 
-def test_the_last_of_two_values_counts(asked: list[Ask]) -> None:
+def test_the_last_of_two_values_counts(asked: list[LaunchOptions]) -> None:
     assert app.run(["-t", "1:00:00", "--time=2:00:00"]) == 0
     assert asked[0].flags == {"time": "2:00:00"}
 
 
-def test_our_own_flags_are_not_the_schedulers(asked: list[Ask]) -> None:
+def test_our_own_flags_are_not_the_schedulers(asked: list[LaunchOptions]) -> None:
     words = ["--cluster", "uni", "--ssh-config", "f", "--module", "a/1", "--module", "b/2", "--conda", "dl"]
     assert app.run([*words, "--venv", "v", "--clusters=snowy", "--", "tf-gpu", "-x.sif"]) == 0
     ask = asked[0]

@@ -108,7 +108,7 @@ def test_commands_go_whole(text: str, shown: str) -> None:
 
 
 def test_sentences_do_not_run_into_each_other() -> None:
-    assert joined("It is closed", "It said at last:") == "It is closed. It said at last:"
+    assert joined("It is closed", "Its last output:") == "It is closed. Its last output:"
     assert joined("Over.", "", "Why?", " And so on ") == "Over. Why? And so on"
     assert joined("no such partition", "not queued", stop=";") == "no such partition; not queued"
     assert joined() == joined("") == ""

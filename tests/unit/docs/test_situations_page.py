@@ -48,13 +48,13 @@ def lines(cell: str) -> list[str]:
 def test_a_terminal_is_read_line_by_line_and_change_by_change() -> None:
     printed = (
         "⠋ 0:00  connecting\n⠋ 0:01  job 3 waits: for b⠙ 0:02  job 3 waits: for b⠹ 0:03  job 3 waits: for c\n"
-        "launch-notebook: It broke.\n  So it said.\n  → mend it\n"
+        "launch-notebook: It broke.\n  So it said.\n  → hint it\n"
     )
     assert shown(printed) == [
         "connecting",
         "job 3 waits: for b",
         "job 3 waits: for c",
-        "launch-notebook: It broke.\n  So it said.\n  → mend it",
+        "launch-notebook: It broke.\n  So it said.\n  → hint it",
     ]
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core.errors import ConnectionFailed
-from notebook_launcher.hosts import engine_choice as engines
+from notebook_launcher.hosts import engine_choice
 from notebook_launcher.hosts.base import Nobody
-from notebook_launcher.hosts.engine_choice import Facts, Wanted, choose, gather, open_host
+from notebook_launcher.hosts.engine_choice import EngineFacts, Wanted, choose, gather, open_ssh_host
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, from_options, resolve
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPq5Ae2nCVtEuHRBmkCqdZoEkMvZb5xVEJ2wRJ1X3Pw2"
@@ -30,7 +30,7 @@ def settings(**options: str) -> SshSettings:
 
 
 def test_paramiko_unless_something_needs_openssh() -> None:
-    choice = choose(settings(), "auto", Facts())
+    choice = choose(settings(), "auto", EngineFacts())
     assert str(choice) == "paramiko: the ssh configuration asks for nothing that only OpenSSH has"
 
 
@@ -45,25 +45,25 @@ def test_a_user_without_a_name_on_this_machine(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "config").write_text("Host login\n  User %u\n")
     with pytest.raises(ConnectionFailed, match="cannot be read") as caught:
         resolve(Destination("login", config_file=str(tmp_path / "config")))
-    assert "export USER" in caught.value.mend
+    assert "export USER" in caught.value.hint
 
 
 def test_without_any_name_the_way_to_give_one_is_told() -> None:
     with pytest.raises(ConnectionFailed, match="Your name on login") as caught:
-        choose(SshSettings("login", "login", ""), "auto", Facts())
-    assert "--host you@login" in caught.value.mend
+        choose(SshSettings("login", "login", ""), "auto", EngineFacts())
+    assert "--host you@login" in caught.value.hint
 
 
 @pytest.mark.parametrize(
     ("facts", "word"),
     [
-        (Facts(live_master=str(Path.home() / ".ssh/cm-login")), r"~/\.ssh/cm-login"),
-        (Facts(ticket=True), "Kerberos ticket"),
-        (Facts(hardware_key=Path("/keys/id_sk")), "/keys/id_sk"),
-        (Facts(only_authority=True), "certificate authority"),
+        (EngineFacts(live_master=str(Path.home() / ".ssh/cm-login")), r"~/\.ssh/cm-login"),
+        (EngineFacts(ticket=True), "Kerberos ticket"),
+        (EngineFacts(hardware_key=Path("/keys/id_sk")), "/keys/id_sk"),
+        (EngineFacts(only_authority=True), "certificate authority"),
     ],
 )
-def test_a_fact_that_needs_openssh(facts: Facts, word: str) -> None:
+def test_a_fact_that_needs_openssh(facts: EngineFacts, word: str) -> None:
     choice = choose(settings(), "auto", facts)
     assert choice.engine == "openssh"
     assert re.search(word, choice.reason)
@@ -80,7 +80,7 @@ def test_a_fact_that_needs_openssh(facts: Facts, word: str) -> None:
     ],
 )
 def test_a_setting_that_needs_openssh(name: str, value: str) -> None:
-    choice = choose(settings(**{name: value}), "auto", Facts())
+    choice = choose(settings(**{name: value}), "auto", EngineFacts())
     assert choice.engine == "openssh"
     assert value in choice.reason
     assert "{" not in choice.reason
@@ -101,22 +101,22 @@ def test_a_setting_that_needs_openssh(name: str, value: str) -> None:
     ],
 )
 def test_a_setting_that_does_not(name: str, value: str) -> None:
-    assert choose(settings(**{name: value}), "auto", Facts()).engine == "paramiko"
+    assert choose(settings(**{name: value}), "auto", EngineFacts()).engine == "paramiko"
 
 
 @pytest.mark.parametrize("wanted", ["paramiko", "openssh"])
 def test_what_is_asked_for_is_taken(wanted: Wanted) -> None:
-    for facts in (Facts(), Facts(ticket=True)):
+    for facts in (EngineFacts(), EngineFacts(ticket=True)):
         assert str(choose(settings(), wanted, facts)) == f"{wanted}: asked for"
 
 
 def test_without_an_ssh_it_is_always_paramiko() -> None:
-    facts = Facts(has_ssh=False)
+    facts = EngineFacts(has_ssh=False)
     assert choose(settings(hostbasedauthentication="yes"), "auto", facts).engine == "paramiko"
     assert choose(settings(), "paramiko", facts).engine == "paramiko"
     with pytest.raises(ConnectionFailed) as caught:
         choose(settings(), "openssh", facts)
-    assert "paramiko" in caught.value.mend
+    assert "paramiko" in caught.value.hint
 
 
 # --- the facts -----------------------------------------------------------------------------------------------
@@ -137,9 +137,9 @@ def program(folder: Path, name: str, script: str) -> None:
 
 
 def test_windows_and_machines_without_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gather(settings(), windows=True) == Facts(has_ssh=False)
+    assert gather(settings(), windows=True) == EngineFacts(has_ssh=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert gather(settings()) == Facts(has_ssh=False)
+    assert gather(settings()) == EngineFacts(has_ssh=False)
 
 
 def test_a_ticket_counts_only_where_it_may_be_used(programs: Path) -> None:
@@ -211,7 +211,7 @@ def test_this_machines_own_configuration_is_no_reason(tmp_path: Path) -> None:
     """What ssh says about a host that no configuration names: all that is on by default."""
     (tmp_path / "config").write_text("")
     found = resolve(Destination("login.example.org", config_file=str(tmp_path / "config")))
-    assert choose(found, "auto", Facts()).engine == "paramiko"
+    assert choose(found, "auto", EngineFacts()).engine == "paramiko"
 
 
 @pytest.mark.parametrize(("wanted", "engine"), [("auto", "paramiko"), ("openssh", "openssh")])
@@ -225,9 +225,9 @@ def test_a_host_is_opened_by_the_engine(
         opened.append(engine)
         return lambda destination, credentials: destination
 
-    monkeypatch.setattr(engines, "_opener", opener)
+    monkeypatch.setattr(engine_choice, "_opener", opener)
     destination = Destination("login.example.org", config_file=str(tmp_path / "config"))
-    host, choice = open_host(destination, Nobody(), wanted)
+    host, choice = open_ssh_host(destination, Nobody(), wanted)
     assert (host, choice.engine, opened) == (destination, engine, [engine])
 
 
@@ -236,9 +236,9 @@ def test_openssh_is_imported_without_what_windows_lacks() -> None:
         "import sys, socket\n"
         "for name in ('fcntl', 'pwd', 'grp', 'termios', 'resource'): sys.modules[name] = None\n"
         "del socket.AF_UNIX, socket.send_fds\n"
-        "import notebook_launcher.hosts.openssh, notebook_launcher.hosts.engines\n"
-        "from notebook_launcher.hosts.ssh_settings import Destination, from_options\n"
+        "import notebook_launcher.hosts.openssh.host, notebook_launcher.hosts.engine_choice\n"
+        "from notebook_launcher.hosts.ssh_config import Destination, from_options\n"
         "settings = from_options(Destination('login'), {'controlpath': ['/tmp/x']})\n"
-        "assert notebook_launcher.hosts.openssh.live_master(settings) is None\n"
+        "assert notebook_launcher.hosts.openssh.host.live_master(settings) is None\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "LOGNAME": "alice"})

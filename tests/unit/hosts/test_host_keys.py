@@ -71,10 +71,10 @@ def settings(known_hosts: Path) -> Settings:
     return settings
 
 
-def accepted(settings: SshSettings, vouched: tuple[str, ...] = ()) -> bool:
+def accepted(settings: SshSettings, expected: tuple[str, ...] = ()) -> bool:
     """Whether our key is taken without a question."""
     try:
-        check_host_key(settings, KEY, Nobody(), vouched)
+        check_host_key(settings, KEY, Nobody().confirm, expected)
     except HostKeyUnknown:
         return False
     return True
@@ -169,10 +169,10 @@ def test_a_changed_key_is_refused_naming_file_and_line(known_hosts: Path, settin
     somebody = Somebody(True)
     for strict in ("ask", "no", "accept-new"):
         with pytest.raises(HostKeyChanged) as caught:
-            check_host_key(settings(strict=strict), KEY, somebody)
+            check_host_key(settings(strict=strict), KEY, somebody.confirm)
         assert f"{known_hosts}, line 2" in caught.value.why
         assert fingerprint(KEY) in caught.value.why
-        assert "ssh-keygen -R 'login.uni.example'" in caught.value.mend
+        assert "ssh-keygen -R 'login.uni.example'" in caught.value.hint
     assert somebody.asked == []
     assert known_hosts.read_text() == text
 
@@ -183,7 +183,7 @@ def test_the_file_and_line_are_those_of_the_other_key(known_hosts: Path, setting
     (tmp_path / "system").write_text(f"login.uni.example {public(OTHER)}\n")
     files = {"user_known_hosts": (known_hosts, tmp_path / "second"), "system_known_hosts": (tmp_path / "system",)}
     with pytest.raises(HostKeyChanged) as caught:
-        check_host_key(settings(**files), KEY, Somebody(True))
+        check_host_key(settings(**files), KEY, Somebody(True).confirm)
     assert f"{tmp_path}/second, line 4" in caught.value.why
 
 
@@ -192,7 +192,7 @@ def test_a_known_key_of_another_kind_means_that_the_key_has_changed(known_hosts:
     known_hosts.write_text(f"login.uni.example {public(RSA)}\n")
     somebody = Somebody(True)
     with pytest.raises(HostKeyChanged) as caught:
-        check_host_key(settings(), KEY, somebody)
+        check_host_key(settings(), KEY, somebody.confirm)
     assert f"{known_hosts}, line 1" in caught.value.why
     assert somebody.asked == []
 
@@ -200,55 +200,55 @@ def test_a_known_key_of_another_kind_means_that_the_key_has_changed(known_hosts:
 def test_a_bare_name_is_believed_and_contradicts_nothing(known_hosts: Path, settings: Settings) -> None:
     known_hosts.write_text(f"login.uni.example {public(OTHER)}\n")
     somebody = Somebody(True)
-    check_host_key(settings(port=2222), KEY, somebody)
+    check_host_key(settings(port=2222), KEY, somebody.confirm)
     assert len(somebody.asked) == 1
     known_hosts.write_text(f"@revoked login.uni.example {public(KEY)}\n")
     with pytest.raises(HostKeyChanged, match="revoked"):
-        check_host_key(settings(port=2222), KEY, somebody)
+        check_host_key(settings(port=2222), KEY, somebody.confirm)
 
 
 def test_another_clusters_node_of_the_same_name_does_not_matter(known_hosts: Path, settings: Settings) -> None:
     known_hosts.write_text(f"login.uni.example {public(OTHER)}\n")
     somebody = Somebody(False)
-    check_host_key(settings(), KEY, somebody, [public(KEY)])
+    check_host_key(settings(), KEY, somebody.confirm, [public(KEY)])
     assert somebody.asked == []
 
 
 def test_a_revoked_key_is_refused_even_where_it_is_known(known_hosts: Path, settings: Settings) -> None:
     known_hosts.write_text(f"login.uni.example {public(KEY)}\n@revoked * {public(KEY)}\n")
     with pytest.raises(HostKeyChanged, match="revoked") as caught:
-        check_host_key(settings(), KEY, Somebody(True), [public(KEY)])
+        check_host_key(settings(), KEY, Somebody(True).confirm, [public(KEY)])
     assert caught.value.why == f"{known_hosts}, line 2"
 
 
 def test_another_revoked_key_says_nothing_about_this_one(known_hosts: Path, settings: Settings) -> None:
     known_hosts.write_text(f"@revoked login.uni.example {public(OTHER)}\n")
     somebody = Somebody(True)
-    check_host_key(settings(), KEY, somebody)
+    check_host_key(settings(), KEY, somebody.confirm)
     assert len(somebody.asked) == 1
 
 
-# --- vouched -------------------------------------------------------------------------------------------------
+# --- expected ------------------------------------------------------------------------------------------------
 
 
-def test_a_vouched_key_needs_no_question(settings: Settings, known_hosts: Path) -> None:
+def test_an_expected_key_needs_no_question(settings: Settings, known_hosts: Path) -> None:
     assert accepted(settings(), (public(RSA), f"{public(KEY)} root@node1"))
     assert not known_hosts.exists()
 
 
-def test_a_key_other_than_the_vouched_one_is_refused(settings: Settings) -> None:
+def test_a_key_other_than_the_expected_one_is_refused(settings: Settings) -> None:
     somebody = Somebody(True)
     with pytest.raises(HostKeyChanged) as caught:
-        check_host_key(settings(strict="no"), KEY, somebody, [public(OTHER), public(RSA)])
+        check_host_key(settings(strict="no"), KEY, somebody.confirm, [public(OTHER), public(RSA)])
     assert "job" in caught.value.why
     assert somebody.asked == []
 
 
 @pytest.mark.parametrize("strict", ["ask", "no", "accept-new"])
-def test_a_key_of_another_kind_than_the_vouched_one_is_refused(settings: Settings, strict: str) -> None:
+def test_a_key_of_another_kind_than_the_expected_one_is_refused(settings: Settings, strict: str) -> None:
     somebody = Somebody(True)
     with pytest.raises(HostKeyChanged):
-        check_host_key(settings(strict=strict), KEY, somebody, [public(RSA), "", "damaged"])
+        check_host_key(settings(strict=strict), KEY, somebody.confirm, [public(RSA), "", "damaged"])
     assert somebody.asked == []
 
 
@@ -257,31 +257,31 @@ def test_a_key_of_another_kind_than_the_vouched_one_is_refused(settings: Setting
 
 def test_yes_is_remembered(settings: Settings, known_hosts: Path) -> None:
     somebody = Somebody(True)
-    check_host_key(settings(), KEY, somebody)
+    check_host_key(settings(), KEY, somebody.confirm)
     assert fingerprint(KEY) in somebody.asked[0]
     assert "login.uni.example" in somebody.asked[0]
     assert known_hosts.read_text() == f"login.uni.example {public(KEY)}\n"
-    check_host_key(settings(), KEY, Nobody())
+    check_host_key(settings(), KEY, Nobody().confirm)
 
 
 def test_a_new_line_goes_below_the_others(settings: Settings, known_hosts: Path) -> None:
     known_hosts.write_text("other ssh-rsa AAAA")
-    check_host_key(settings(port=2222), KEY, Somebody(True))
+    check_host_key(settings(port=2222), KEY, Somebody(True).confirm)
     assert known_hosts.read_text() == f"other ssh-rsa AAAA\n[login.uni.example]:2222 {public(KEY)}\n"
 
 
 def test_the_first_file_gets_it_and_its_folder_is_made(settings: Settings, tmp_path: Path) -> None:
     files = (tmp_path / "new" / "folder" / "known", tmp_path / "second")
-    check_host_key(settings(user_known_hosts=files), KEY, Somebody(True))
+    check_host_key(settings(user_known_hosts=files), KEY, Somebody(True).confirm)
     assert files[0].read_text() == f"login.uni.example {public(KEY)}\n"
     assert not files[1].exists()
-    check_host_key(settings(user_known_hosts=()), KEY, Somebody(True))
+    check_host_key(settings(user_known_hosts=()), KEY, Somebody(True).confirm)
 
 
 @pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="no ssh-keygen here")
 @pytest.mark.parametrize("port", [22, 2222])
 def test_names_are_hashed_where_the_configuration_says_so(known_hosts: Path, settings: Settings, port: int) -> None:
-    check_host_key(settings(port=port, hash_known_hosts=True), KEY, Somebody(True))
+    check_host_key(settings(port=port, hash_known_hosts=True), KEY, Somebody(True).confirm)
     assert known_hosts.read_text().startswith("|1|")
     assert accepted(settings(port=port))
     name = "login.uni.example" if port == 22 else f"[login.uni.example]:{port}"
@@ -291,20 +291,20 @@ def test_names_are_hashed_where_the_configuration_says_so(known_hosts: Path, set
 
 @pytest.mark.parametrize("name", ["*", "a?", "#x", "@revoked", "|1|x"])
 def test_a_name_that_would_be_a_pattern_is_not_remembered(known_hosts: Path, settings: Settings, name: str) -> None:
-    check_host_key(settings(hostname=name), KEY, Somebody(True))
+    check_host_key(settings(hostname=name), KEY, Somebody(True).confirm)
     assert not known_hosts.exists()
 
 
 def test_a_file_that_cannot_be_written_is_no_reason_to_stop(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    check_host_key(settings(user_known_hosts=(tmp_path / "file" / "known",)), KEY, Somebody(True))
+    check_host_key(settings(user_known_hosts=(tmp_path / "file" / "known",)), KEY, Somebody(True).confirm)
 
 
 def test_no_is_no(settings: Settings, known_hosts: Path) -> None:
     with pytest.raises(HostKeyUnknown) as caught:
-        check_host_key(settings(), KEY, Somebody(False))
+        check_host_key(settings(), KEY, Somebody(False).confirm)
     assert fingerprint(KEY) in caught.value.why
-    assert "ssh alice@login" in caught.value.mend
+    assert "ssh alice@login" in caught.value.hint
     assert not known_hosts.exists()
 
 
@@ -324,17 +324,17 @@ def test_what_the_configuration_says_about_asking(
 ) -> None:
     somebody = Somebody(True)
     if taken:
-        check_host_key(settings(**others), KEY, somebody)
+        check_host_key(settings(**others), KEY, somebody.confirm)
     else:
         with pytest.raises(HostKeyUnknown):
-            check_host_key(settings(**others), KEY, somebody)
+            check_host_key(settings(**others), KEY, somebody.confirm)
     assert len(somebody.asked) == asked
     assert known_hosts.exists() is taken
 
 
 def test_where_nobody_can_be_asked_it_is_refused(settings: Settings) -> None:
     with pytest.raises(HostKeyUnknown):
-        check_host_key(settings(), KEY, Nobody())
+        check_host_key(settings(), KEY, Nobody().confirm)
 
 
 # --- fingerprints and algorithms -----------------------------------------------------------------------------

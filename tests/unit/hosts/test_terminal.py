@@ -1,7 +1,6 @@
-"""A terminal elsewhere: the user's terminal lent to a command on every host, and the script that is the shell there.
+"""A terminal elsewhere: the user's terminal lent to a command on every host, and a command without one.
 
-What lends the terminal is a small program in a real terminal (pexpect); the SSH server is a real sshd. The container
-command is a stand-in that notes how it was called, as in ``test_jobscripts.py``.
+What lends the terminal is a small program in a real terminal (pexpect); the SSH server is a real sshd.
 """
 
 from __future__ import annotations
@@ -9,35 +8,24 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pexpect
 import psutil  # type: ignore[import-untyped]
 import pytest
-from click.testing import CliRunner
 
-from notebook_launcher import shell as trial
-from notebook_launcher.cli.app import run
-from notebook_launcher.cli.commands import shell as shelling
-from notebook_launcher.cli.commands.shell import shell
 from notebook_launcher.hosts import terminal
 from notebook_launcher.hosts.base import OUTPUT_BEGINS, command_line
-from notebook_launcher.planning.plan import Plan
-from notebook_launcher.schedulers.base import JobRef
-from notebook_launcher.schedulers.local import Local
-from notebook_launcher.schedulers.slurm.commands import Slurm
-from tests.conftest import wait_until
-from tests.unit.hosts.test_remote_host import Server, end_connections, no_agent, server  # noqa: F401  # fixtures
-from tests.unit.jobscripts.test_sshd import BASH, JOBSCRIPTS, LIKE_APPTAINER, Job, boxed, image, job, permissions  # noqa: F401
+from tests.doubles import wait_until
+from tests.ssh_server import Server, end_connections
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
+
 
 # what a story does, without the story: SIGINT and SIGTERM are noted, SIGTERM ends it
 LENDS = """
@@ -51,7 +39,7 @@ if kind == "local":
     host = LocalHost()
 else:
     from notebook_launcher.hosts.openssh.host import OpenSshHost
-    from notebook_launcher.hosts.paramiko.connection import ParamikoHost
+    from notebook_launcher.hosts.paramiko.host import ParamikoHost
     from notebook_launcher.hosts.paramiko.login import Credentials
     from notebook_launcher.hosts.ssh_config import Destination
     engine = {"paramiko": ParamikoHost, "openssh": OpenSshHost}[kind]
@@ -102,7 +90,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def lend(kind: str, server: Server) -> Iterator[Lend]:  # noqa: F811
+def lend(kind: str, server: Server) -> Iterator[Lend]:
     lenders: list[Lender] = []
 
     def lend(*command: str, **size: int) -> Lender:
@@ -191,7 +179,7 @@ def test_when_we_are_killed_the_command_ends_as_well(lend: Lend, mark: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["paramiko", "openssh"], indirect=True)
-def test_a_connection_that_breaks(lend: Lend, server: Server) -> None:  # noqa: F811
+def test_a_connection_that_breaks(lend: Lend, server: Server) -> None:
     """Also out of an editor: the terminal shows the usual screen and the cursor again."""
     lender = lend("sh", "-c", r"printf '\033[?10'; sleep 0.2; printf '49h\033[?25l'; echo here; exec sleep 4712")
     lender.see("here")
@@ -250,7 +238,7 @@ Pass = Callable[..., "subprocess.Popen[bytes]"]
 
 
 @pytest.fixture
-def passing(server: Server) -> Iterator[Pass]:  # noqa: F811
+def passing(server: Server) -> Iterator[Pass]:
     children = []
 
     def passing(kind: str, *command: str) -> subprocess.Popen[bytes]:
@@ -359,275 +347,3 @@ def test_a_word_reaches_a_command_whatever_the_login_shell(shell: str, words: li
     line = command_line(["printf", "<%s>", *words], login_shell=login_shell)
     done = subprocess.run([shell, "-c", line], capture_output=True, text=True, check=False, timeout=20)
     assert done.stdout == f"{OUTPUT_BEGINS}\n" + "".join(f"<{word}>" for word in words)
-
-
-# --- the commands ------------------------------------------------------------------------------------------------
-
-
-def test_a_step_with_a_terminal() -> None:
-    words = Slurm().terminal_step(JobRef("7", "snowy"), ["bash", "/s p/shell.sh"])
-    assert words[words.index("srun") :] == [
-        "srun", "--clusters=snowy", "--jobid=7", "--overlap", "--pty", "--quiet", "--mpi=none", "--nodes=1",
-        "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", "bash", "/s p/shell.sh",
-    ]  # fmt: skip
-    assert Local("/root").terminal_step(JobRef("7"), ["bash", "x"]) == ["bash", "x"]
-
-
-def test_a_step_takes_nothing_from_the_users_variables(tmp_path: Path) -> None:
-    (tmp_path / "srun").write_text('#!/bin/sh\nenv; printf "one\\nsrun: error: n1: task 0: Exited with exit code 5\\n'
-                                   'srun: error: Unable to create step\\n" >&2; exit 5\n')  # fmt: skip
-    (tmp_path / "srun").chmod(0o755)
-    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_CONF": "/etc/here", "SLURM_JOB_ID": "3", "SLURM_NTASKS": "9",
-           "SRUN_CPUS_PER_TASK": "4", "SLURM_MEM_PER_NODE": "1", "MINE": "stays"}  # fmt: skip
-    done = subprocess.run(
-        Slurm().terminal_step(JobRef("7"), ["x"]), env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 5
-    assert "SLURM_CONF=/etc/here" in done.stdout and "MINE=stays" in done.stdout
-    assert re.findall("^(SLURM_(?!CONF).*|SRUN.*)=", done.stdout, re.M) == []
-    assert done.stderr == "one\nsrun: error: Unable to create step\n", "that a command failed is no error of srun's"
-
-
-def test_no_shell_into_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["shell"]) == 2
-    assert "in a terminal, not in a pipe" in capfd.readouterr().err
-    assert run(["shell", "--json"]) == 2
-    assert "speaks no JSON" in capfd.readouterr().out
-
-
-def test_a_session_or_a_job_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["shell", "abc", "-t", "5", "--command", "true"]) == 2
-    assert "only one of the two" in capfd.readouterr().err
-    assert run(["shell", "-c", "nvidia-smi", "--command", "true"]) == 2
-    assert "two commands" in capfd.readouterr().err
-    assert run(["shell", "-c", "nvidia-smi", "-c", " "]) == 2
-    assert "empty" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "cores", "command"),
-    [
-        (["-c", "4"], "4", None),
-        (["-c", "nproc"], None, "nproc"),
-        (["--cpus-per-task=4", "-c", "nproc"], "4", "nproc"),
-        (["--cpus-per-task=four", "--command", "nproc"], "four", "nproc"),
-    ],
-)
-def test_a_number_after_c_means_cores(
-    monkeypatch: pytest.MonkeyPatch, words: list[str], cores: str | None, command: str | None
-) -> None:
-    def note(plan: Plan, wish: trial.Wish, *_: object) -> int:
-        asked.append((plan.request.flags.get("cpus-per-task"), wish.command))
-        return 0
-
-    asked: list[object] = []
-    monkeypatch.setattr(trial, "trial", note)
-    monkeypatch.setattr(trial, "shell_in_session", lambda _place, _prefix, wish, *_: asked.append((None, wish.command)))
-    monkeypatch.setattr(shelling, "_check_terminal", lambda _where: None)
-    run(["shell", *words])
-    assert asked == [(cores, command)]
-
-
-def test_the_help_tells_both_kinds() -> None:
-    text = CliRunner().invoke(shell, ["--help"], obj={}).output
-    assert "shell -t 0:10:00 --gpus 1 -- tf-gpu" in text
-
-
-# --- shell.sh ----------------------------------------------------------------------------------------------------
-
-
-def prepared(job: Job, *lines: str) -> Job:  # noqa: F811
-    """A session's directory as it is while its job runs."""
-    job.ask(*lines)
-    for name in ("shell.sh", "lib.sh", "containers.sh", "image.sh"):
-        (job.dir / name).write_bytes((JOBSCRIPTS / name).read_bytes())
-    (job.dir / "runtime").mkdir()
-    (job.dir / "runtime" / "folder").write_text(f"{job.work}\n")
-    (job.dir / "session.json").write_text('{"id":"x","environment":"tf-gpu"}\n')
-    return job
-
-
-def output_of(job: Job, command: str, where: str = "inside") -> subprocess.CompletedProcess[str]:  # noqa: F811
-    words = [BASH, str(job.dir / "shell.sh"), str(job.dir), where, command]
-    return subprocess.run(words, env=job.env, cwd=job.root, capture_output=True, text=True, check=False, timeout=20)
-
-
-def opened(job: Job, where: str = "inside") -> pexpect.spawn:  # noqa: F811
-    child = pexpect.spawn(BASH, [str(job.dir / "shell.sh"), str(job.dir), where], env={**job.env, "TERM": "dumb"},
-                          cwd=str(job.root), encoding="utf-8", timeout=10, dimensions=(24, 200))  # fmt: skip
-    child.delaybeforesend = 0
-    return child
-
-
-def marks(job: Job) -> list[str]:  # noqa: F811
-    return sorted(path.name for path in (job.dir / "runtime").iterdir() if path.name not in ("folder", "first-shell"))
-
-
-NODE = os.uname().nodename.partition(".")[0]
-
-
-@pytest.mark.parametrize("where", ["inside", "outside"])
-def test_what_a_shell_leaves_in_the_background_ends_with_it(boxed: Job, where: str) -> None:  # noqa: F811
-    """What it left would hold the container, the step and the job; and a program may not want to end."""
-    prepared(boxed, image(boxed), "gpu=none")
-    stays = "nohup setsid bash -c 'trap \"\" TERM; echo $$ >left; exec sleep 300' >/dev/null 2>&1 & "
-    done = output_of(boxed, f"{stays} sleep 301 & until [ -s left ]; do sleep 0.05; done; kill -9 $$", where)
-    assert done.returncode == 137
-    left = int((boxed.work / "left").read_text())
-    wait_until(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == "zombie", 2, "its end")
-    assert re.fullmatch(r"notebook-launcher: ended what still ran in the background \([2-9]\)\n", done.stderr)
-
-
-def test_a_shell_inside(boxed: Job) -> None:  # noqa: F811
-    """~/.bashrc counts, but the environment's programs come first; what is set up leaves no traces."""
-    prepared(boxed, image(boxed), "gpu=none", "activate=export ACTIVATED=$INSIDE", "setenv=NASTY=it's")
-    (boxed.home / ".bashrc").write_text(
-        "export PATH=$HOME/mine:$PATH EDITOR=ed\nlog() { echo my own log; }\nalias rm='rm -i' printf=false\nset -o vi\n"
-        "PROMPT_COMMAND=\n"
-    )
-    boxed.env |= {"JUPYTER_TOKEN": "secret", "XDG_RUNTIME_DIR": "/run/user/0", "TMOUT": "700"}
-    boxed.env["PROMPT_COMMAND"] = 'PS1="Apptainer> "; unset PROMPT_COMMAND'
-    child = opened(boxed)
-    child.expect(rf"\(tf-gpu on {NODE}\) \S+:.*[$#] ")
-    assert [name.partition("-")[0] for name in marks(boxed)] == ["inside", "shell"]
-    child.sendline('echo "<$ACTIVATED|$NASTY|$EDITOR|$TMOUT|$PWD|$JUPYTER_TOKEN$XDG_RUNTIME_DIR>"')
-    child.expect_exact(f"<yes|it's|ed|700|{boxed.work}|>")
-    child.sendline("log; type -t alias_of read_settings; alias rm; echo ${PATH%%:*} $(compgen -v want_)")
-    child.expect_exact("my own log\r\nalias rm='rm -i'\r\n")
-    child.expect_exact(f"{boxed.home}/inside\r\n")
-    child.sendline(
-        "env | grep NBL_ | grep -vc ^NBL_SHELL_RUN=; (exit 7)"
-    )  # but the mark by which its programs are found
-    child.expect_exact("\r\n0\r\n")
-    child.sendline("exit")
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 7
-    assert marks(boxed) == []
-    session = str(boxed.dir)
-    words = (boxed.home / "called").read_text().splitlines()
-    assert words[:6] == ["exec", "--bind", session, "--pwd", str(boxed.work), f"{boxed.root}/an image.sif"]
-
-
-def test_a_shell_outside(boxed: Job) -> None:  # noqa: F811
-    prepared(boxed, image(boxed), "activate=export ACTIVATED=yes", "module=not-there")
-    child = opened(boxed, "outside")
-    child.expect(rf"\(outside the container, {NODE}\) \S+:.*[$#] ")
-    child.sendline('echo "<$INSIDE$ACTIVATED>"; kill -HUP $PPID; exit')
-    child.expect_exact("\n<>")
-    child.expect(pexpect.EOF)
-    assert not (boxed.home / "called").exists()
-
-
-def test_one_command(boxed: Job) -> None:  # noqa: F811
-    prepared(boxed, image(boxed), "activate=export ACTIVATED=$INSIDE")
-    done = output_of(boxed, "echo \"$ACTIVATED 'it' $(pwd)\"; echo wrong >&2; exit 3")
-    assert (done.stdout, done.stderr, done.returncode) == (f"yes 'it' {boxed.work}\n", "wrong\n", 3)
-    assert output_of(boxed, 'echo "<$ACTIVATED>"', "outside").stdout == "<>\n"
-    assert marks(boxed) == []
-
-
-def test_no_shell_in_another_image_than_the_environment_demands(boxed: Job) -> None:  # noqa: F811
-    (boxed.root / "an image.sif").write_bytes(b"another one")
-    prepared(boxed, image(boxed), f"digest=sha256:{hashlib.sha256(b'the one').hexdigest()}")
-    done = output_of(boxed, "echo never")
-    assert done.stdout == "" and done.returncode != 0
-    assert "is not the one that the environment demands" in " ".join(done.stderr.split())
-    assert not (boxed.home / "called").exists(), "the container command was not called"
-    assert marks(boxed) == []
-    (boxed.dir / "session.env").write_text(
-        f"{image(boxed)}\ndigest=sha256:{hashlib.sha256(b'another one').hexdigest()}\n"
-    )
-    assert output_of(boxed, "echo there").stdout == "there\n"
-
-
-def test_what_goes_wrong_is_told_as_the_job_tells_it(boxed: Job) -> None:  # noqa: F811
-    cases = {
-        f"container={boxed.root}/none.sif": "There is no container image",
-        "venv=/no/where": "There is no virtual environment in /no/where",
-        "activate=no-such-command": "failed with exit code 127",
-        "activate=exit 4": "ended the job's shell",
-        "module=jupyterlab/4": "There is no 'module' command",
-    }
-    for line, sentence in cases.items():
-        prepared(boxed, line)
-        done = output_of(boxed, "echo never")
-        assert done.stdout == "" and done.returncode != 0
-        assert f"notebook-launcher: {sentence}" in done.stderr or sentence in done.stderr
-        assert "the job's log" not in done.stderr, "there is none here"
-        child = opened(boxed)
-        child.expect_exact(sentence)
-        child.expect(pexpect.EOF)
-        child.close()
-        assert child.exitstatus != 0
-        assert marks(boxed) == []
-        assert not (boxed.dir / "runtime" / "cause").exists(), "the job itself has not failed"
-        for path in (boxed.dir / "runtime").iterdir():
-            path.unlink()
-        (boxed.dir / "runtime").rmdir()
-
-
-def test_an_image_without_a_shell(boxed: Job) -> None:  # noqa: F811
-    prepared(boxed, image(boxed))
-    boxed.env["BREAK"] = "yes"
-    done = output_of(boxed, "true")
-    assert done.returncode == 255
-    assert "could not run bash in" in done.stderr
-
-
-def test_the_files_of_a_shell_are_the_users_alone(boxed: Job) -> None:  # noqa: F811
-    prepared(boxed, image(boxed))
-    child = opened(boxed)
-    child.expect(r"[$#] ")
-    assert {permissions(boxed.dir / "runtime" / name) for name in marks(boxed)} == {0o600}
-    child.close(force=True)
-
-
-# --- the job of a shell ------------------------------------------------------------------------------------------
-
-
-def test_a_job_for_shells_ends_soon_after_the_last_one(job: Job) -> None:  # noqa: F811
-    job.ask("program=shell", "usage=0")
-    job.start()
-    job.started()
-    (job.dir / "shell.sh").write_bytes((JOBSCRIPTS / "shell.sh").read_bytes())
-    first, second = opened(job), opened(job)
-    for child in (first, second):
-        child.expect(r"[$#] ")
-    first.sendline("exit")
-    first.expect(pexpect.EOF)
-    time.sleep(6)
-    assert job.process is not None and job.process.poll() is None, "there is another shell"
-    os.kill(second.pid, 9)  # without a word
-    second.close(force=True)
-    began = time.monotonic()
-    assert job.exit()["message"] == "The last shell was closed."
-    print(f"the job had ended {time.monotonic() - began:.1f} s after its last shell")
-    assert time.monotonic() - began < 10
-    assert job.processes() == []
-
-
-def test_a_shell_that_was_open_for_a_moment_counts(job: Job) -> None:  # noqa: F811
-    job.ask("program=shell", "usage=0")
-    job.start()
-    job.started()
-    (job.dir / "shell.sh").write_bytes((JOBSCRIPTS / "shell.sh").read_bytes())
-    began = time.monotonic()
-    assert output_of(job, "true").returncode == 0
-    assert job.exit()["message"] == "The last shell was closed."
-    assert time.monotonic() - began < 10
-
-
-def test_a_job_for_shells_does_not_wait_for_ever(job: Job) -> None:  # noqa: F811
-    job.ask("program=shell", "usage=0")
-    job.env["NBL_FIRST_SHELL_SECONDS"] = "2"
-    report = job.run()
-    assert (report["cause"], report["message"]) == ("finished", "Nobody opened a shell within 2 seconds.")
-
-
-def test_a_job_for_shells_answers_signals(job: Job) -> None:  # noqa: F811
-    job.ask("program=shell", "usage=0")
-    job.start()
-    job.started()
-    job.send(15)
-    assert job.exit()["cause"] == "stopped"

@@ -11,7 +11,9 @@ import psutil
 import pytest
 
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs.follow import GrowingFile, Line, ReadEnded
+from notebook_launcher.jobs.follow import FileLine, GrowingFile, ReadEnded
+
+pytestmark = pytest.mark.real_time  # files that grow while a real tail reads them
 
 
 class Reading:
@@ -27,7 +29,7 @@ class Reading:
         found = []
         while len(found) < count:
             item = self._inbox.get(timeout=10)
-            assert isinstance(item, Line), item
+            assert isinstance(item, FileLine), item
             found.append(item.text)
         return found
 
@@ -35,7 +37,7 @@ class Reading:
         """Wait for the end."""
         found = []
         while not isinstance(item := self._inbox.get(timeout=10), ReadEnded):
-            assert isinstance(item, Line)
+            assert isinstance(item, FileLine)
             found.append(item.text)
         return found
 
@@ -74,6 +76,7 @@ def test_no_file(path: Path) -> None:
     assert Reading(path, -200, follow=False).rest() == []
 
 
+@pytest.mark.real_time
 def test_a_file_that_is_not_there_yet_is_waited_for(path: Path) -> None:
     reading = Reading(path, -200, follow=True)
     time.sleep(0.3)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.jobs.polling import HOURLY, JITTER, LONGEST, MUTE_LONGEST, NEAR, NEAR_PAUSE, QUESTION, Pace
+from notebook_launcher.core.timing import DEFAULT_TIMING as USUAL
+from notebook_launcher.jobs.polling import JITTER, QUESTION, Polling
 
 
 class Clock:
@@ -24,19 +25,19 @@ class Clock:
 
 
 class Asking:
-    """Asks at the pace, each question for so many RPCs; ``asked``: when."""
+    """Asks at the polling, each question for so many RPCs; ``asked``: when."""
 
     def __init__(self, cost: int = 1, seed: int = 1) -> None:
         self.clock = Clock()
-        self.pace = Pace(self.clock, random.Random(seed))
+        self.polling = Polling(self.clock, random.Random(seed))
         self.cost = cost
         self.asked: list[float] = []
 
     def question(self, start_in: float | None = None) -> float:
         """Ask, wait for the pause, and return it."""
         self.asked.append(self.clock.now)
-        self.pace.spend(self.cost)
-        pause = self.pace.after_answer(start_in)
+        self.polling.spend(self.cost)
+        pause = self.polling.pause_after_answer(start_in)
         self.clock.now += pause
         return pause
 
@@ -64,7 +65,7 @@ def test_it_backs_off_from_two_seconds_to_a_minute() -> None:
 def test_a_change_makes_it_quick_again() -> None:
     asking = Asking()
     asking.for_hours(1)
-    asking.pace.news()
+    asking.polling.news()
     assert between(asking.question(), 2)
     assert between(asking.question(), 4)
 
@@ -74,14 +75,14 @@ def test_launchers_that_begin_together_do_not_ask_together_for_long() -> None:
     for asking in everybody:
         asking.for_hours(0.25)
     moments = sorted(asking.asked[-1] for asking in everybody)
-    assert moments[-1] - moments[0] > LONGEST / 2
+    assert moments[-1] - moments[0] > USUAL.longest_poll_pause / 2
 
 
 def test_what_others_have_asked_for_costs_nothing() -> None:
     """With many sessions, most answers are another launcher's: every one of them is looked at once a minute."""
     asking = Asking(cost=0)
     asking.for_hours(3)
-    assert len(asking.asked) > 3 * 3600 / (LONGEST * (1 + JITTER))
+    assert len(asking.asked) > 3 * 3600 / (USUAL.longest_poll_pause * (1 + JITTER))
 
 
 @pytest.mark.parametrize(("cost", "longest"), [(1, 100), (QUESTION, 180)])
@@ -100,12 +101,12 @@ def test_it_asks_more_often_around_the_estimate_and_then_no_more() -> None:
     start = asking.clock.now + 600
     while asking.clock.now < start + 600:
         asking.question(start - asking.clock.now)
-    near = [moment for moment in asking.asked if abs(moment - start) <= NEAR]
-    before = [moment for moment in asking.asked if start - 600 <= moment < start - NEAR]
-    after = [moment for moment in asking.asked if moment > start + NEAR]
+    near = [moment for moment in asking.asked if abs(moment - start) <= USUAL.near_start]
+    before = [moment for moment in asking.asked if start - 600 <= moment < start - USUAL.near_start]
+    after = [moment for moment in asking.asked if moment > start + USUAL.near_start]
     assert len(near) >= 5
     assert len(before) <= 9 and len(after) <= 9
-    assert min(gaps(near)) >= NEAR_PAUSE
+    assert min(gaps(near)) >= USUAL.near_start_pause
 
 
 @given(st.floats(-59, 59))
@@ -115,8 +116,8 @@ def test_an_estimate_that_slides_along_is_near_only_once(ahead: float) -> None:
     began = asking.clock.now
     while asking.clock.now < began + 3600:
         asking.question(ahead)
-    late = [moment for moment in asking.asked if moment > began + 2 * NEAR]
-    assert min(gaps(late)) >= LONGEST
+    late = [moment for moment in asking.asked if moment > began + 2 * USUAL.near_start]
+    assert min(gaps(late)) >= USUAL.longest_poll_pause
 
 
 # --- a scheduler that does not answer ------------------------------------------------------------------------
@@ -125,13 +126,13 @@ def test_an_estimate_that_slides_along_is_near_only_once(ahead: float) -> None:
 def test_a_mute_scheduler_is_asked_again_soon_and_at_no_cost() -> None:
     asking = Asking()
     asking.for_hours(1)
-    left = asking.pace.left
-    pauses = [asking.pace.after_silence() for _ in range(8)]
+    left = asking.polling.left
+    pauses = [asking.polling.pause_after_silence() for _ in range(8)]
     assert between(pauses[0], 2) and between(pauses[1], 4)
-    assert max(pauses) == MUTE_LONGEST == pauses[-1]
-    assert asking.pace.left == left
+    assert max(pauses) == USUAL.longest_unanswered_pause == pauses[-1]
+    assert asking.polling.left == left
     asking.question()
-    assert between(asking.pace.after_silence(), 2), "the next time it begins anew"
+    assert between(asking.polling.pause_after_silence(), 2), "the next time it begins anew"
 
 
 # --- never too much ------------------------------------------------------------------------------------------
@@ -141,13 +142,13 @@ def test_somebody_who_urges_is_heard_at_once_and_not_for_ever() -> None:
     asking = Asking()
     asking.for_hours(2)
     for _ in range(2):
-        assert asking.pace.when_urged() == 0
-        asking.pace.spend(QUESTION)
+        assert asking.polling.pause_when_urgent() == 0
+        asking.polling.spend(QUESTION)
     for _ in range(4):
-        asking.pace.spend(1)
-    assert asking.pace.when_urged() > 30
-    asking.clock.now += asking.pace.when_urged()
-    assert asking.pace.when_urged() == pytest.approx(0, abs=1e-6)
+        asking.polling.spend(1)
+    assert asking.polling.pause_when_urgent() > 30
+    asking.clock.now += asking.polling.pause_when_urgent()
+    assert asking.polling.pause_when_urgent() == pytest.approx(0, abs=1e-6)
 
 
 happenings = st.one_of(
@@ -165,7 +166,7 @@ happenings = st.one_of(
 def test_in_no_hour_more_is_asked_than_allowed(what: list[object], seed: int, cost: int) -> None:
     """Whatever happens, again and again for four hours."""
     clock = Clock()
-    asked = Pace(clock, random.Random(seed))
+    asked = Polling(clock, random.Random(seed))
     spent: list[tuple[float, int]] = []
 
     def spend(rpcs: int) -> None:
@@ -176,15 +177,15 @@ def test_in_no_hour_more_is_asked_than_allowed(what: list[object], seed: int, co
     while clock.now < 1000 + 4 * 3600:
         happens, turn = what[turn % len(what)], turn + 1
         if happens == "mute":
-            clock.now += asked.after_silence()
+            clock.now += asked.pause_after_silence()
             continue
         spend(cost)
         if happens == "news":
             asked.news()
         if happens == "evidence" and asked.left >= 4:
             spend(4)
-        pause = asked.after_answer(happens if isinstance(happens, float) else None)
-        clock.now += min(pause, asked.when_urged()) if happens == "urged" else pause
+        pause = asked.pause_after_answer(happens if isinstance(happens, float) else None)
+        clock.now += min(pause, asked.pause_when_urgent()) if happens == "urged" else pause
         assert pause > 0
     for begin, _ in spent:
-        assert sum(rpcs for moment, rpcs in spent if begin <= moment < begin + 3600) <= HOURLY
+        assert sum(rpcs for moment, rpcs in spent if begin <= moment < begin + 3600) <= USUAL.rpcs_per_hour

@@ -1,21 +1,14 @@
-"""asked.sh with real processes: who asks, who waits, what is shared and what is not; and its near side, asked.py.
-
-The scheduler's command is a small script that notes each of its runs. Set NBL_TEST_BASH to try another bash; the
-scripts promise to run with 4.2.
-"""
+"""Queries that launchers share: what is printed, who asks, what is left behind; and its reader in Python."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import signal
 import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -23,149 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.package_data import job_script
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs import shared_queries as asked
+from notebook_launcher.jobs import shared_queries
+from tests.doubles import wait_until
+from tests.unit.jobs.shared_query_login import Login, finish, waits
 
-SCRIPT = Path(__file__).parent.parent / "jobscripts" / "asked.sh"
+SCRIPT = job_script("shared_query.sh")
+
+
 BASH = os.environ.get("NBL_TEST_BASH", "bash")
+
+
 SOMEBODY = 1  # another user's number: "daemon" on every Unix
-
-# notes the run, waits for a file where it is told to, and says what it is told to
-COMMAND = """\
-#!/bin/sh
-echo "$$" >>"$0.ran"
-[ ! -e "$0.wait" ] || while [ ! -e "$0.go" ]; do sleep 0.02; done
-cat "$0.says"
-[ ! -e "$0.fails" ] || { cat "$0.fails" >&2; exit 3; }
-"""
-
-
-@dataclass
-class Asked:
-    """What one call printed."""
-
-    exit_code: int
-    age: float
-    asked_for: str
-    clock: datetime
-    said: str
-    errors: str
-
-
-class Login:
-    """A login node's home: sessions, their scripts, and a scheduler's command that counts."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-        self.root = home / "sessions"
-        self.folder = self.root / ".asked"
-        self.command = home / "squeue"
-        self.constants: dict[str, int] = {}  # of asked.sh, where a test does not wait that long
-        self.root.mkdir()
-        self.command.write_text(COMMAND)
-        self.command.chmod(0o755)
-        self.says("7|PENDING\n")
-
-    def session(self, name: str) -> Path:
-        directory = self.root / name
-        directory.mkdir(exist_ok=True)
-        text = SCRIPT.read_text()
-        for name, value in self.constants.items():
-            text, found = re.subn(rf"^readonly {name}=\d+$", f"readonly {name}={value}", text, flags=re.M)
-            assert found == 1
-        (directory / "asked.sh").write_text(text)
-        return directory
-
-    # --- the scheduler
-
-    def _about(self, what: str) -> Path:
-        return self.command.with_name(f"squeue.{what}")
-
-    def says(self, text: str) -> None:
-        self._about("says").write_text(text)
-
-    def fails(self, text: str) -> None:
-        self._about("fails").write_text(text)
-
-    def works(self) -> None:
-        self._about("fails").unlink()
-
-    def is_slow(self) -> None:
-        self._about("wait").touch()
-
-    def answers(self) -> None:
-        """Let those that wait for it, and all later ones, have their answer."""
-        self._about("go").touch()
-
-    @property
-    def runs(self) -> list[int]:
-        """The process of each run so far."""
-        ran = self._about("ran")
-        return [int(line) for line in ran.read_text().splitlines()] if ran.exists() else []
-
-    # --- those who ask
-
-    def begin(self, *, max_age: float = 0, session: str = "one", alone: bool = False) -> subprocess.Popen[str]:
-        small = [str(self.command), "alone", "--together"] if alone else []
-        script = self.session(session) / "asked.sh"
-        return subprocess.Popen(
-            [BASH, str(script), str(self.folder / "squeue-1"), f"{max_age:.2f}", *small, str(self.command), "a b", "*"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def ask(self, *, max_age: float = 0, session: str = "one", alone: bool = False) -> Asked:
-        return finish(self.begin(max_age=max_age, session=session, alone=alone))
-
-    # --- the files
-
-    def file(self, end: str = "") -> Path:
-        """The one file with this ending; without one, that of the answer."""
-        machine = Path("/proc/sys/kernel/hostname").read_text().strip()
-        return self.folder / f"squeue-1.{machine}{end}"
-
-    def grows_older(self, seconds: float) -> None:
-        """Let the answer, and the marks of those who asked, have been written so much earlier."""
-        for path in [self.file(), *self.folder.glob("*.by.*")]:
-            if path.exists():
-                boot, moment, *rest = path.read_text().split(" ", 2)
-                path.write_text(" ".join([boot, f"{int(moment) - int(100 * seconds)}", *rest]) + ("\n" * (not rest)))
-
-
-def finish(process: subprocess.Popen[str]) -> Asked:
-    try:
-        stdout, stderr = process.communicate(timeout=30)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    first, _, said = stdout.lstrip("\n").partition("\n")  # one who waits prints empty lines
-    age, clock, asked_for = first.split()
-    at = datetime.strptime(clock, "%Y-%m-%dT%H:%M:%S%z")
-    return Asked(process.returncode, float(age), asked_for, at, said, stderr)
-
-
-def waits(process: subprocess.Popen[str]) -> bool:
-    """Whether it has a child, which is the ``sleep`` of one whose turn it is not."""
-    return bool(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
-
-
-@pytest.fixture
-def login(tmp_path: Path) -> Iterator[Login]:
-    made = Login(tmp_path)
-    yield made
-    made.answers()
 
 
 # --- what is printed -----------------------------------------------------------------------------------------
@@ -272,184 +137,17 @@ def test_one_alone_passes_on_a_failure(login: Login) -> None:
     assert (told.exit_code, told.errors) == (3, "Socket timed out\n")
 
 
-# --- failures ------------------------------------------------------------------------------------------------
-
-
-def test_a_failure_is_passed_on_and_shared_for_a_moment(login: Login) -> None:
-    login.fails("slurm_load_jobs error: Unable to contact slurm controller\n")
-    told = [login.ask(max_age=max_age, session=name) for name, max_age in (("one", 60), ("two", 60), ("three", 0))]
-    assert [(answer.exit_code, answer.age > 0) for answer in told] == [(3, False), (3, True), (3, True)]
-    assert {answer.errors for answer in told} == {"slurm_load_jobs error: Unable to contact slurm controller\n"}
-    assert {answer.said for answer in told} == {""}
-    assert len(login.runs) == 1
-
-
-def test_a_failure_is_no_answer(login: Login) -> None:
-    login.fails("Socket timed out\n")
-    login.ask()
-    login.grows_older(15)
-    login.works()
-    told = login.ask(max_age=60)
-    assert (told.exit_code, told.age, told.said) == (0, 0, "7|PENDING\n")
-
-
-def test_a_failure_after_an_answer_takes_its_place(login: Login) -> None:
-    login.ask()
-    login.fails("Socket timed out\n")
-    login.ask()
-    assert login.ask(max_age=5).exit_code == 3
-
-
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_command_that_hangs_is_ended(login: Login, alone: bool) -> None:
-    login.constants["COMMAND_SECONDS"] = 1
-    login.is_slow()
-    told = login.ask(alone=alone)
-    assert (told.exit_code, told.said) == (124, "")
-    assert told.errors == f"{login.command} gave no answer within 1 s\n"
-
-
-# --- those who are killed ------------------------------------------------------------------------------------
-
-
-def test_when_the_one_who_asks_is_killed_one_other_asks(login: Login) -> None:
-    login.is_slow()
-    victim = login.begin(max_age=5)
-    wait_until(lambda: len(login.runs) == 1)
-    others = [login.begin(max_age=0, session=f"s{number}") for number in range(8)]
-    os.killpg(victim.pid, signal.SIGKILL)
-    victim.wait()
-    wait_until(lambda: len(login.runs) == 2)
-    login.answers()
-    assert [finish(other).said for other in others] == ["7|PENDING\n"] * 8
-    assert len(login.runs) == 2
-    assert not login.file(".turn").exists()
-
-
-@pytest.mark.parametrize("left", ["", "0", "-1", "x y", "99999999"])
-def test_a_turn_that_nobody_has_is_not_waited_for_for_ever(login: Login, left: str) -> None:
-    """It is given up after a while, which is a short one here."""
-    login.constants["PATIENCE_SECONDS"] = 1
-    login.folder.mkdir(mode=0o700)
-    login.file(".turn").write_text(left)
-    assert login.ask().said == "7|PENDING\n"
-    assert not login.file(".turn").exists()
-
-
-def test_one_that_hangs_is_not_waited_for_for_ever(login: Login) -> None:
-    login.constants["PATIENCE_SECONDS"] = 1
-    login.is_slow()
-    hanging = login.begin()
-    wait_until(lambda: login.runs)
-    os.kill(hanging.pid, signal.SIGSTOP)
-    login.answers()
-    assert login.ask(session="two").said == "7|PENDING\n"
-    os.kill(hanging.pid, signal.SIGCONT)
-    assert finish(hanging).said == "7|PENDING\n"
-    assert login.ask(max_age=60).age > 0
-
-
-# --- a full disk ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(login: Login) -> Iterator[None]:
-    """The folder has a file system of its own, of some pages and some files."""
-    login.folder.mkdir(mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=20,mode=700", "tmpfs", str(login.folder)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a file system cannot be mounted here")
-    yield
-    subprocess.run(["umount", "--lazy", str(login.folder)], check=True)
-
-
-def no_bytes(login: Login) -> None:
-    with contextlib.suppress(OSError), (login.folder / "full").open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x")
-    (login.folder / "empty").touch()
-    with pytest.raises(OSError):
-        (login.folder / "empty").write_text("x")
-
-
-def no_files(login: Login) -> None:
-    with contextlib.suppress(OSError):
-        for number in range(1000):
-            (login.folder / f"full-{number}").touch()
-    with pytest.raises(OSError):
-        (login.folder / "more").touch()
-
-
-def nothing_left(_: Login) -> None:
-    """There was nobody before."""
-
-
-def turn_of_one_who_died(login: Login) -> None:
-    login.file(".turn").write_text("99999999\n")
-
-
-def empty_turn(login: Login) -> None:
-    login.file(".turn").touch()
-
-
-@pytest.mark.usefixtures("small_disk")
-@pytest.mark.parametrize("left", [nothing_left, turn_of_one_who_died, empty_turn])
-@pytest.mark.parametrize("full", [no_bytes, no_files])
-def test_on_a_full_disk_each_asks_for_itself(
-    login: Login, full: Callable[[Login], None], left: Callable[[Login], None]
-) -> None:
-    login.constants["PATIENCE_SECONDS"] = 1
-    left(login)
-    full(login)
-    told = [login.ask(max_age=60), login.ask(max_age=60, session="two", alone=True)]
-    assert [(answer.exit_code, answer.age, answer.said) for answer in told] == [(0, 0, "7|PENDING\n")] * 2
-    assert len(login.runs) == 2
-    if full is no_bytes:  # what one who died left may have made room for a mark
-        assert [path.name for path in login.folder.glob("squeue*") if not path.stat().st_size] == []
-        assert not login.file(".turn").exists()
-    assert not login.file().exists()
-
-
-def test_where_nothing_may_be_written_each_asks_for_itself(login: Login) -> None:
-    """A limit on the size of files does as a quota does: they can be made, and stay empty."""
-    script = login.session("one") / "asked.sh"
-    told = subprocess.run(
-        [BASH, "-c", 'ulimit -f 0 && exec "$@"', "-", BASH, str(script), str(login.folder / "squeue-1"), "60.00",
-         "echo", "7"],
-        capture_output=True, text=True, timeout=20,
-    )  # fmt: skip
-    assert (told.returncode, told.stderr) == (0, "")
-    assert re.fullmatch(r"0 \S+ together\n7\n", told.stdout)
-    assert list(login.folder.iterdir()) == []
-
-
-def test_a_turn_that_cannot_be_taken_over_is_not_waited_for_for_ever(login: Login) -> None:
-    """Somebody, who lives, has put a directory there."""
-    login.constants.update(PATIENCE_SECONDS=1, TAKING_OVER_SECONDS=1)
-    login.file(".turn").mkdir(parents=True, mode=0o700)
-    login.folder.chmod(0o700)
-    assert login.ask().said == "7|PENDING\n"
-
-
-def test_one_who_waits_ends_when_nobody_listens(login: Login) -> None:
-    login.folder.mkdir(mode=0o700)
-    login.file(".turn").write_text(f"{os.getpid()}\n")  # somebody who lives has it
-    waiting = login.begin()
-    wait_until(lambda: waits(waiting))
-    assert waiting.stdout is not None
-    waiting.stdout.close()
-    assert waiting.wait(timeout=10) != 0
-    assert not login.runs
-
-
 # --- what is left --------------------------------------------------------------------------------------------
 
 
 def test_what_was_left_long_ago_is_removed_in_passing(login: Login) -> None:
     login.ask(alone=True, session="ended")
     login.ask(session="ended")
-    ours = [f"squeue-0a1b.{place}{end}" for place in ("here", "other.node")
-            for end in ("", ".turn", ".new.7", ".errors.7", ".by.one", ".turn.of.7")]  # fmt: skip
+    ours = [
+        f"squeue-0a1b.{place}{end}"
+        for place in ("here", "other.node")
+        for end in ("", ".turn", ".new.7", ".errors.7", ".by.one", ".turn.of.7")
+    ]
     others = ["notes", "notes.txt", "x-1"]
     for name in ours + others:
         (login.folder / name).touch()
@@ -470,10 +168,17 @@ def test_the_folder_does_not_grow(login: Login, alone: bool) -> None:
     """With each new session, and with each new question."""
     for number in range(5):
         told = subprocess.run(
-            [BASH, str(login.session(f"s{number}") / "asked.sh"), str(login.folder / f"squeue-{number}"), "5.00",
-             *(["true", "--together"] if alone else []), "true"],
-            capture_output=True, check=True,
-        )  # fmt: skip
+            [
+                BASH,
+                str(login.session(f"s{number}") / "shared_query.sh"),
+                str(login.folder / f"squeue-{number}"),
+                "5.00",
+                *(["true", "--together"] if alone else []),
+                "true",
+            ],
+            capture_output=True,
+            check=True,
+        )
         assert told.stderr == b""
         [path] = login.folder.iterdir()
         os.utime(path, (time.time() - 4000,) * 2)
@@ -540,7 +245,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle() -> None:
     """As another user than root, who may write everywhere."""
     with tempfile.TemporaryDirectory() as folder:
         login = Login(Path(folder))
-        script = login.session("one") / "asked.sh"
+        script = login.session("one") / "shared_query.sh"
         login.folder.mkdir(mode=0o500)
         for path in (login.home, *login.home.rglob("*")):
             os.chown(path, SOMEBODY, SOMEBODY)
@@ -594,6 +299,7 @@ def test_an_answer_that_is_not_ours_is_not_believed(login: Login, put: Callable[
     assert not target.exists() or target.read_text().endswith("false\n")
 
 
+@pytest.mark.real_time  # the script waits for the turn
 def test_a_link_in_place_of_the_turn_is_not_written_through(login: Login) -> None:
     login.folder.mkdir(mode=0o700)
     login.file(".turn").symlink_to("nowhere")
@@ -601,21 +307,14 @@ def test_a_link_in_place_of_the_turn_is_not_written_through(login: Login) -> Non
     assert not (login.folder / "nowhere").exists()
 
 
-# --- the near side -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def together(login: Login) -> tuple[Host, asked.Together]:
-    host = LocalHost()
-    return host, asked.Together(host, str(login.session("one")))
-
-
-def test_together_asks_through_the_script_of_the_session(login: Login, together: tuple[Host, asked.Together]) -> None:
+def test_together_asks_through_the_script_of_the_session(
+    login: Login, together: tuple[Host, shared_queries.SharedQueries]
+) -> None:
     first = together[1].ask([str(login.command), "a b"], 0.9)
     again = together[1].ask([str(login.command), "a b"], 60.9)
     other = together[1].ask([str(login.command), "other"], 60)
     assert first and again and other
-    assert first.answer == Answer(0, "7|PENDING\n")
+    assert first.answer == CommandResult(0, "7|PENDING\n")
     assert first.age == other.age == 0 < again.age < 5
     assert again.answer == first.answer
     assert first.clock.tzinfo is not None
@@ -624,17 +323,21 @@ def test_together_asks_through_the_script_of_the_session(login: Login, together:
 
 def test_without_the_script_nothing_is_asked(tmp_path: Path) -> None:
     """A session that an earlier version began, or whose directory was removed."""
-    assert asked.Together(LocalHost(), str(tmp_path / "gone")).ask(["touch", str(tmp_path / "x")], 5) is None
+    assert (
+        shared_queries.SharedQueries(LocalHost(), str(tmp_path / "gone")).ask(["touch", str(tmp_path / "x")], 5) is None
+    )
     assert not (tmp_path / "x").exists()
 
 
-def test_a_host_that_shares_counts_what_it_had_to_ask(login: Login, together: tuple[Host, asked.Together]) -> None:
-    sharing = asked.SharingHost(*together, 60)
+def test_a_host_that_shares_counts_what_it_had_to_ask(
+    login: Login, together: tuple[Host, shared_queries.SharedQueries]
+) -> None:
+    sharing = shared_queries.SharingHost(*together, 60)
     command = [str(login.command)]
-    assert sharing.run(command) == sharing.run(command) == Answer(0, "7|PENDING\n")
-    assert sharing.asked == len(login.runs) == 1
-    assert sharing.run(["cat"], stdin=b"x") == Answer(0, "x")
-    assert sharing.asked == 2
+    assert sharing.run(command) == sharing.run(command) == CommandResult(0, "7|PENDING\n")
+    assert sharing.queries_run == len(login.runs) == 1
+    assert sharing.run(["cat"], stdin=b"x") == CommandResult(0, "x")
+    assert sharing.queries_run == 2
 
 
 class Says:
@@ -643,8 +346,8 @@ class Says:
     def __init__(self, stdout: str) -> None:
         self.stdout = stdout
 
-    def run(self, *_: object, **__: object) -> Answer:
-        return Answer(0, self.stdout)
+    def run(self, *_: object, **__: object) -> CommandResult:
+        return CommandResult(0, self.stdout)
 
 
 FIRST = "12.34 2026-11-21T18:28:25+0100 together"
@@ -653,13 +356,14 @@ FIRST = "12.34 2026-11-21T18:28:25+0100 together"
 @given(st.lists(st.text(st.characters(exclude_characters="0123456789"))), st.text())
 def test_the_first_line_is_found_after_what_a_shell_says(before: list[str], said: str) -> None:
     noise = "".join(f"{line}\n" for line in before)
-    told = asked.Together(Says(f"{noise}{FIRST}\n{said}"), "/s/one").ask(["squeue"], 5)  # type: ignore[arg-type]
+    told = shared_queries.SharedQueries(Says(f"{noise}{FIRST}\n{said}"), "/s/one").ask(["squeue"], 5)  # type: ignore[arg-type]
     assert told is not None
     assert (told.age, told.alone, told.answer.stdout) == (12.34, False, said)
     assert told.clock.isoformat() == "2026-11-21T18:28:25+01:00"
 
 
 @given(st.one_of(st.text(), st.from_regex(r"\d+(\.\d+)? \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (alone|together)\n")))
+@pytest.mark.real_time
 def test_no_text_makes_the_reader_stumble(text: str) -> None:
-    told = asked.Together(Says(text), "/s/one").ask(["squeue"], 5)  # type: ignore[arg-type]
+    told = shared_queries.SharedQueries(Says(text), "/s/one").ask(["squeue"], 5)  # type: ignore[arg-type]
     assert told is None or told.age >= 0

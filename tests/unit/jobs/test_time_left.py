@@ -8,7 +8,7 @@ import pytest
 
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import moment
-from notebook_launcher.jobs.time_left import end_of
+from notebook_launcher.jobs.time_left import walltime_end
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=timezone(timedelta(hours=1)))
@@ -45,25 +45,25 @@ def test_what_is_no_moment(text: str | None) -> None:
 def test_the_schedulers_end_counts_before_start_and_walltime() -> None:
     """A job that was suspended for half an hour has that much longer."""
     told = runs(start="2026-11-21T11:30:00+0100", ends="2026-11-21T13:00:00+0100", walltime="1:00:00")
-    assert end_of(HOUR, told, None, NOW) == NOW + timedelta(hours=1)
+    assert walltime_end(HOUR, told, None, NOW) == NOW + timedelta(hours=1)
 
 
 def test_without_an_end_it_is_start_and_walltime() -> None:
     told = runs(start="2026-11-21T11:30:00", walltime="1:00:00")
-    assert end_of(HOUR, told, None, NOW) == NOW + timedelta(minutes=30)
-    assert end_of(HOUR, None, "2026-11-21T10:45:00Z", NOW) == NOW + timedelta(minutes=45)
+    assert walltime_end(HOUR, told, None, NOW) == NOW + timedelta(minutes=30)
+    assert walltime_end(HOUR, None, "2026-11-21T10:45:00Z", NOW) == NOW + timedelta(minutes=45)
 
 
 def test_a_start_of_another_zone() -> None:
     """As squeue tells it to a user whose login profile sets TZ."""
     told = runs(start="2026-11-21T05:30:00-0500", walltime="1:00:00")
-    assert end_of(HOUR, told, None, NOW) == NOW + timedelta(minutes=30)
+    assert walltime_end(HOUR, told, None, NOW) == NOW + timedelta(minutes=30)
 
 
 def test_no_limit_is_no_end() -> None:
-    assert end_of(HOUR, runs(start="2026-11-21T11:30:00", walltime="UNLIMITED"), None, NOW) is None
+    assert walltime_end(HOUR, runs(start="2026-11-21T11:30:00", walltime="UNLIMITED"), None, NOW) is None
 
 
 def test_what_waits_has_no_end() -> None:
     waits = JobStatus(JobRef("7"), State.PENDING, start="2026-11-21T11:30:00", ends="2026-11-21T12:30:00")
-    assert end_of(HOUR, waits, None, NOW) is None
+    assert walltime_end(HOUR, waits, None, NOW) is None

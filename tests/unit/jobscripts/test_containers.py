@@ -15,7 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.jobscripts.test_sshd import BASH, JOBSCRIPTS, Job
+from notebook_launcher.core.package_data import job_script
+from tests.paths import JOBSCRIPTS
+from tests.unit.jobscripts.job import BASH, Job
+
+pytestmark = pytest.mark.real_time
 
 # Notes its words and what is exported, then runs what stands behind the image, as a container would.
 STAND_IN = """#!/bin/bash
@@ -62,7 +66,7 @@ def called(job: Job, command: str, *lines: str, image: str = "") -> list[str]:
     """Enter a container whose command is a stand-in, as a job does; return the words it was called with, up to bash."""
     job.tool({"charliecloud": "ch-run", "pyxis": "srun"}.get(command, command), STAND_IN)
     job.ask(f"container={image or job.work}", f"container_command={command}", *lines)
-    done = subprocess.run([BASH, "-c", ENTER, str(JOBSCRIPTS), str(job.dir)], cwd=job.work, env=job.env,
+    done = subprocess.run([BASH, "-c", ENTER, str(JOBSCRIPTS / "lib"), str(job.dir)], cwd=job.work, env=job.env,
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)  # fmt: skip
     assert done.returncode == 0, done.stderr
     words = (job.home / "words").read_text().split("\0")
@@ -182,7 +186,7 @@ def test_shifter(job: Job) -> None:
 def test_what_every_image_has_itself(folder: str, own: bool) -> None:
     """A working directory there is not shown; one with a like name is."""
     code = 'source "$0/containers.sh"; is_in_every_image "$1"'
-    assert (subprocess.run([BASH, "-c", code, str(JOBSCRIPTS), folder]).returncode == 0) == own
+    assert (subprocess.run([BASH, "-c", code, str(JOBSCRIPTS / "lib"), folder]).returncode == 0) == own
 
 
 @pytest.mark.parametrize("command", ["apptainer", "charliecloud", "podman"])
@@ -227,8 +231,8 @@ def test_the_runtime_that_suits_the_image(job: Job, image: str, there: list[str]
     for name in there:
         job.tool(name, STAND_IN)
     job.ask(f"container={image}")
-    done = subprocess.run(["/bin/bash", "-c", code, str(JOBSCRIPTS), str(job.dir / "session.env")], cwd=job.work,
-                          env=job.env, capture_output=True, text=True)  # fmt: skip
+    argv = ["/bin/bash", "-c", code, str(JOBSCRIPTS / "lib"), str(job.dir / "session.env")]
+    done = subprocess.run(argv, cwd=job.work, env=job.env, capture_output=True, text=True)
     assert done.stdout.strip() == found, done.stderr
 
 
@@ -332,7 +336,7 @@ def test_a_container_with_conda_or_a_venv_inside(job: Job) -> None:
 def test_by_hand_with_the_scripts_alone(job: Job) -> None:
     """What docs/job-script.md says: the files of jobscripts/ are enough, wherever they lie."""
     job.ask("uv=/not/there")
-    done = subprocess.run([BASH, str(JOBSCRIPTS / "jupyterlab.sh"), str(job.dir)], cwd=job.work, env=job.env,
+    done = subprocess.run([BASH, str(job_script("jupyterlab.sh")), str(job.dir)], cwd=job.work, env=job.env,
                           capture_output=True, text=True, timeout=30)  # fmt: skip
     assert done.returncode == 1
     assert json.loads((job.dir / "exit.json").read_text())["cause"] == "venv-missing"

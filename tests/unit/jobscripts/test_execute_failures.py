@@ -1,230 +1,36 @@
-"""A notebook as a job: the real job script, the real execute.py, Jupyter's own executor and real kernels.
-
-A kernel takes two seconds to start, so the tests that only look share the runs; each run is a story of its own.
-"""
+"""Notebooks that fail, are stopped, or find no kernel."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from notebook_launcher.core.errors import OutOfMemory
-from notebook_launcher.diagnosis import exit_causes as causes
-from tests.unit.jobscripts.test_sshd import JOBSCRIPTS, VENV_BIN, Job, library, permissions, read_json, wait_until
-
-# Quotes, what a shell would run, a space, and a dash at the beginning: all that may be in the name of a file.
-NAME = """-x "it's" $(touch ran) `touch ran`; & ünï.ipynb"""
-STEM = NAME.removesuffix(".ipynb")
-
-
-def load_execute() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("execute", JOBSCRIPTS / "execute.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its classes look themselves up there
-    spec.loader.exec_module(module)
-    return module
-
-
-execute = load_execute()
-
-
-def notebook(*cells: str, kernel: str = "python3", language: str = "python") -> Any:
-    """A notebook; a cell that begins with # and a space, or with text and no code, is Markdown."""
-    made = [
-        new_markdown_cell(cell) if cell.startswith("#") else new_code_cell(cell, execution_count=7) for cell in cells
-    ]
-    kernelspec = {"name": kernel, "display_name": kernel, "language": language}
-    return new_notebook(cells=made, metadata={"kernelspec": kernelspec})
-
-
-class Run(Job):
-    """A job that runs a notebook; on a busy machine Jupyter takes its time to load."""
-
-    def exit(self) -> dict[str, Any]:
-        assert self.process is not None
-        self.process.wait(120)
-        return super().exit()
-
-
-def new_run(root: Path, content: Any, *settings: str, name: str = NAME) -> Job:
-    """A job that will run this notebook."""
-    job = Run(root)
-    job.ask("program=notebook", f"notebook={name}", f"path={VENV_BIN}", *settings)
-    nbformat.write(content, job.dir / "input.ipynb")
-    job.env["NBL_WRITE_SECONDS"] = "0.3"
-    return job
-
-
-def result(job: Job, name: str = NAME) -> Any:
-    """The notebook that came of it."""
-    return nbformat.read(job.dir / "work" / name, as_version=4)
-
-
-def code_cells(made: Any) -> list[Any]:
-    return [cell for cell in made.cells if cell.cell_type == "code"]
-
-
-def text_of(cell: Any) -> str:
-    """What a cell has printed and returned."""
-    parts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in cell.outputs]
-    return "".join(parts)
-
-
-def progress(job: Job) -> dict[str, Any]:
-    return read_json(job.dir / "progress.json")
-
-
-def progress_if_there(job: Job) -> dict[str, Any]:
-    return progress(job) if (job.dir / "progress.json").exists() else {}
-
-
-# ------------------------------------------------------------------------------------------------ a whole notebook
-
-CELLS = (
-    "# Where am I?",
-    "import os, sys\nprint(os.getcwd())\nprint({k: os.environ[k] for k in os.environ if k.startswith('NBL_')})",
-    "# Data\n\n```\n# no heading\n```",
-    "import beside\nbeside.ANSWER",
-    "",
-    "for i in range(200):\n    print(f'\\r{i} %', end='', flush=True)\nprint()\nprint('late')",
-    "## Too much\n\nand *more* of it",
-    "line = 'x' * 99\nfor i in range(60_000):\n    print(i, line)",
-    "1 / 0",
-    "from IPython.display import display, clear_output\nfor i in range(1500):\n    display(i)\nraise KeyError('late')",
-    "for i in range(3):\n    clear_output(wait=True)\n    display(f'picture {i}')\nos.write(2, b'to the log?')\ninput",
+from notebook_launcher.core.package_data import job_script
+from notebook_launcher.diagnosis import exit_causes
+from tests.doubles import wait_until
+from tests.unit.jobscripts.execute_run import (
+    NAME,
+    STEM,
+    code_cells,
+    notebook,
+    progress,
+    progress_if_there,
+    result,
+    text_of,
 )
+from tests.unit.jobscripts.job import VENV_BIN, Job, library
 
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """A notebook that came to its end, of a kernel that is not installed here, with a module beside it."""
-    content = notebook(*CELLS, kernel="course 2019")
-    for cell in code_cells(content)[5:7]:
-        cell.metadata["tags"] = ["raises-exception"]
-    job = new_run(tmp_path_factory.mktemp("whole"), content)
-    (job.dir / "work").mkdir(mode=0o700)
-    (job.dir / "work" / "beside.py").write_text("ANSWER = 42\n")
-    job.env["SLURM_JOB_ID"] = "7"
-    job.start(umask=0o027)
-    yield job
-    job.end()
-
-
-def test_a_notebook_is_run_from_top_to_bottom(whole: Job) -> None:
-    report = whole.exit()
-    assert (report["cause"], report["exit_code"]) == ("finished", 0)
-    assert re.fullmatch(r"The notebook came to its end: 7 cells in 0:\d\d\.", report["message"])
-    cells = code_cells(result(whole))
-    assert [cell.execution_count for cell in cells] == [1, 2, None, 3, 4, 5, 6, 7], "there is nothing in one of them"
-    assert text_of(cells[1]) == "42", "a module beside it can be imported"
-    assert whole.processes() == []
-    assert not (whole.root / "work" / "ran").exists() and not (whole.dir / "work" / "ran").exists()
-
-
-def test_where_a_notebook_runs(whole: Job) -> None:
-    whole.exit()
-    folder, environ = text_of(code_cells(result(whole))[0]).splitlines()
-    assert folder == str(whole.dir / "work")
-    assert f"'NBL_RESULTS': '{whole.dir / 'work'}/results.jsonl'" in environ
-    assert f"'NBL_USAGE_CSV': '{whole.dir}/usage.csv'" in environ
-    assert "NBL_NOTEBOOK" not in environ and "NBL_CAUSE_FILE" not in environ, "what is ours alone"
-    assert "the kernel course 2019 is not installed; going on with python3" in whole.log.read_text()
-
-
-def test_what_is_printed_again_and_again_stands_once(whole: Job) -> None:
-    whole.exit()
-    assert text_of(code_cells(result(whole))[3]) == "199 %\nlate\n"
-
-
-def test_a_cell_that_prints_too_much_keeps_its_beginning_and_its_end(whole: Job) -> None:
-    whole.exit()
-    text = text_of(code_cells(result(whole))[4])
-    assert 2 * 2**20 < len(text) < 2.3 * 2**20
-    assert text.startswith("0 xxx") and "59999 xxx" in text[-200:]
-    assert re.search(r"\n\[notebook-launcher: [34]\.\d MiB of what this cell has printed are left out\]\n", text)
-
-
-def test_a_cell_may_fail_where_its_tag_says_so(whole: Job) -> None:
-    whole.exit()
-    cells = code_cells(result(whole))
-    assert cells[5].outputs[-1].ename == "ZeroDivisionError"
-    assert [output.output_type for output in cells[6].outputs].count("display_data") == execute.OUTPUTS_KEPT
-    assert "501 further outputs" not in text_of(cells[6]) and "500 further outputs" in text_of(cells[6])
-    assert cells[6].outputs[-1].ename == "KeyError", "an error is never left out"
-
-
-def test_only_the_last_of_the_pictures_that_replace_each_other_stays(whole: Job) -> None:
-    whole.exit()
-    outputs = code_cells(result(whole))[7].outputs
-    assert [output.data["text/plain"] for output in outputs if output.output_type == "display_data"] == ["'picture 2'"]
-
-
-def test_progress_tells_how_far_it_came(whole: Job) -> None:
-    whole.exit()
-    told = progress(whole)
-    assert told["job"] == "7"
-    assert (told["cells"], told["done"], told["cell"], told["failed"], told["error"]) == (7, 7, None, None, "")
-    assert told["started"] <= told["updated"]
-
-
-def test_the_log_has_a_short_line_for_each_cell_and_nothing_of_the_kernels(whole: Job) -> None:
-    whole.exit()
-    log = whole.log.read_text()
-    assert re.search(r"^\S+ notebook-launcher: cell 2 of 7, Data, 0 s$", log, re.M), "of the last heading, no code"
-    assert re.search(r"^\S+ notebook-launcher: cell 4 of 7, Too much, \d+ s$", log, re.M)
-    assert "xxx" not in log and "to the log?" not in log and "%" not in log.replace("% of one core", "")
-    assert max(map(len, log.splitlines())) < 300
-
-
-def test_whose_files_they_are(whole: Job) -> None:
-    whole.exit()
-    assert permissions(whole.dir / "work" / NAME) == 0o640, "the user's own umask"
-    for name in ("progress.json", "execute.py", "exit.json"):
-        assert permissions(whole.dir / name) == 0o600
-    left = [path.name for path in (whole.dir / "runtime").iterdir()]
-    assert not [name for name in left if name.startswith(("new-", "kernel-"))], (
-        "nothing half-written, no keys of kernels"
-    )
-    assert {path.name for path in (whole.dir / "work").iterdir()} - {"__pycache__"} == {NAME, "beside.py"}
-
-
-def test_a_notebook_has_no_server(whole: Job) -> None:
-    whole.exit()
-    assert not (whole.dir / "endpoint.json").exists()
-    assert read_json(whole.dir / "started.json")["node"] == os.uname().nodename
-    assert not list((whole.dir / "runtime").glob("jpserver-*"))
-
-
-# --------------------------------------------------------------------------------------------------- ways to an end
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Make a job that will run a notebook of these cells."""
-    jobs: list[Job] = []
-
-    def make(*cells: str, settings: tuple[str, ...] = (), **kinds: str) -> Job:
-        jobs.append(new_run(tmp_path, notebook(*cells, **kinds), *settings))
-        return jobs[-1]
-
-    yield make
-    for job in jobs:
-        job.end()
+pytestmark = pytest.mark.real_time
 
 
 def test_a_cell_that_fails(run: Callable[..., Job], tmp_path: Path) -> None:
@@ -310,7 +116,7 @@ def test_a_run_that_cannot_tell_that_it_has_begun_ends_at_once(tmp_path: Path) -
         (tmp_path / folder).mkdir()
     nbformat.write(notebook("open('ran', 'w')"), tmp_path / "input.ipynb")
     environment = {"NBL_SESSION_DIR": str(tmp_path), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    ended = subprocess.run([sys.executable, JOBSCRIPTS / "execute.py"], env=environment, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, job_script("execute.py")], env=environment, timeout=60, check=False)
     assert ended.returncode == 1 and not (tmp_path / "work" / "ran").exists()
     cause = (tmp_path / "runtime" / "cause").read_text()
     assert cause == f"session-unusable {tmp_path}/progress.json cannot be written: Is a directory.\n"
@@ -338,7 +144,7 @@ def test_a_kernel_that_crashes_is_quoted_in_the_log(run: Callable[..., Job]) -> 
     assert report["message"] == "The kernel crashed in cell 1 of 1 (signal SIGABRT)."
     log = job.log.read_text().splitlines()
     assert f"the kernel said: {words}" in "\n".join(log)
-    behind = causes.behind(log)
+    behind = exit_causes.cause_in_log(log)
     assert behind is not None and behind[0].kind is OutOfMemory, "which the launcher reads there"
 
 
@@ -370,9 +176,6 @@ def test_a_result_that_cannot_be_written(run: Callable[..., Job]) -> None:
     assert "could not be written: Not a directory" in report["message"]
 
 
-# --------------------------------------------------------------------------------------------- what it is run with
-
-
 def test_an_environment_that_cannot_run_notebooks(run: Callable[..., Job], tmp_path: Path) -> None:
     job = run("1")
     venv = tmp_path / "venv"
@@ -385,8 +188,8 @@ def test_an_environment_that_cannot_run_notebooks(run: Callable[..., Job], tmp_p
     report = job.run()
     assert report["cause"] == "jupyter-missing"
     expected = "There is no Python that can run notebooks (with nbformat nbclient) in"
-    mend = "install it there with: pip install nbformat nbclient ipykernel."
-    assert report["message"] == f"{expected} the virtual environment {venv}; {mend}"
+    hint = "install it there with: pip install nbformat nbclient ipykernel."
+    assert report["message"] == f"{expected} the virtual environment {venv}; {hint}"
     assert not (job.dir / "progress.json").exists()
 
 
@@ -443,140 +246,7 @@ def test_a_kernel_that_does_not_start_is_tried_again(run: Callable[..., Job], de
     ],
 )
 def test_whose_python_jupyterlab_has(text: str, python: str, tmp_path: Path) -> None:
-    script = (JOBSCRIPTS / "jupyterlab.sh").read_text()
+    script = job_script("enter.sh").read_text()
     (function,) = re.findall(r"^python_of\(\) \{\n.*?^\}\n", script, re.M | re.S)
     (tmp_path / "jupyter-lab").write_text(text)
     assert library(f'{function}\npython_of "$1"', str(tmp_path / "jupyter-lab")).strip() == python
-
-
-# ------------------------------------------------------------------------------------------------------- as a script
-
-
-def test_a_notebook_as_a_script(run: Callable[..., Job]) -> None:
-    job = run(
-        "# Train",
-        "import os, sys\nEPOCHS = int(os.environ.get('EPOCHS', 5))",
-        "for epoch in range(EPOCHS):\n    print('epoch', epoch)\nprint('warned', file=sys.stderr)",
-        "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nplt.savefig('plot.png')",
-        "print(plt.get_backend().lower())",
-        settings=("to=script", "setenv=EPOCHS=1"),
-    )
-    report = job.run()
-    assert report["cause"] == "finished"
-    assert re.fullmatch(r"The notebook came to its end, as a script, in 0:\d\d\.", report["message"])
-    work = job.dir / "work"
-    lines = (work / f"{STEM}.out").read_text().splitlines()
-    assert [line for line in lines if "Matplotlib" not in line] == ["epoch 0", "warned", "agg"]
-    assert (work / f"{STEM}.py").read_text().startswith(f"# Made by nbconvert from {NAME}\n")
-    assert (work / "plot.png").stat().st_size > 1000, "there is no screen, and it draws all the same"
-    assert (progress(job)["cells"], progress(job)["done"]) == (4, 4)
-    assert not (work / NAME).exists() and job.processes() == []
-
-
-def test_a_script_that_fails(run: Callable[..., Job]) -> None:
-    """With %magics it is IPython that runs it; and a module of the same name, which the notebook imports, stays."""
-    job = run(
-        "%time x = 1", "import sys\nprint(sys.argv[0])", "raise ValueError('nothing\\nmore')", settings=("to=script",)
-    )
-    work = job.dir / "work"
-    work.mkdir()
-    (work / f"{STEM}.py").write_text("ANSWER = 42\n")
-    report = job.run()
-    assert (report["cause"], report["exit_code"]) == ("notebook-failed", 1)
-    assert report["message"] == "The notebook failed as a script: ValueError: nothing."
-    assert "Wall time" in (work / f"{STEM}.out").read_text()
-    assert (work / f"{STEM}.py").read_text() == "ANSWER = 42\n"
-    assert progress(job)["error"] == report["message"]
-
-
-def test_a_script_that_is_stopped(run: Callable[..., Job]) -> None:
-    job = run("import time\nprint('so far')\ntime.sleep(300)", settings=("to=script",))
-    job.start()
-    out = job.dir / "work" / f"{STEM}.out"
-    wait_until(lambda: out.exists() and out.read_text() == "so far\n", 120)  # line by line
-    job.send(signal.SIGTERM)
-    assert job.exit()["cause"] == "stopped"
-    assert job.processes() == []
-
-
-# ------------------------------------------------------------------------------------------------------ its own parts
-
-
-@pytest.mark.parametrize(
-    ("printed", "seen"),
-    [
-        (["a\n", "b"], "a\nb"),
-        (["10 %", "\r20 %", "\r30 %\n", "done\n"], "30 %\ndone\n"),
-        (["one\r\ntwo\r\n"], "one\r\ntwo\r\n"),
-        (["bar 1\r", "bar 2\r", "\n"], "bar 2\r\n"),
-        (["abc\b\b", "X"], "aX"),
-        (["\b\b"], ""),
-        (["1/5" + "\b" * 3 + "\r", "2/5\n"], "2/5\n"),
-    ],
-)
-def test_what_is_seen_of_what_is_printed(printed: list[str], seen: str) -> None:
-    text = execute.Printed()
-    for part in printed:
-        text.add(part)
-    assert str(text) == seen
-
-
-@pytest.mark.parametrize("part", ["x" * 1000, "x" * 50 + "\n", "x" * 50 + "\r", "y" * 10])
-def test_whatever_is_printed_is_bounded(part: str) -> None:
-    text = execute.Printed(room=2000)
-    began = time.monotonic()
-    for _ in range(5000):
-        text.add(part)
-    text.add("\nend")
-    assert len(str(text)) < 3 * 2000 + 200
-    assert str(text).endswith("end") and str(text)[:2000].strip("\n\r") == str(text)[:2000].strip("\n\r")
-    assert time.monotonic() - began < 2
-
-
-def test_the_gap_tells_how_much_is_missing() -> None:
-    text = execute.Printed(room=2**20)
-    for _ in range(64):
-        text.add("0123456789abcde\n" * 2**12)
-    kept = 64 * 2**16 - text.left_out
-    assert 2 * 2**20 <= kept <= 2 * 2**20 + 2**16
-    assert (
-        f"\n[notebook-launcher: {text.left_out / 2**20:.1f} MiB of what this cell has printed are left out]\n"
-        in str(text)
-    )
-    assert len(re.sub(r"\n\[.*\]\n", "", str(text))) == kept
-
-
-def test_the_last_heading_above_a_cell() -> None:
-    last = execute.last_heading
-    assert last("text\n# One\n## Two ##\nmore") == "Two"
-    assert last("```python\n# a comment\n```") == ""
-    assert last("# See [the **docs**](https://example.org) and `x_y`") == "See the docs and x_y"
-    assert last("#hashtag\n    # code") == ""
-    assert len(last("# " + "long " * 99)) == 60
-    assert last("# a\x1b[31mb\x07") == "ab"
-
-
-@pytest.mark.parametrize(
-    ("output", "line"),
-    [
-        ('Traceback (most recent call last):\n  File "x"\nValueError: no\n', "ValueError: no"),
-        ("Traceback\ntorch.cuda.OutOfMemoryError: CUDA\nTried to allocate\n", "torch.cuda.OutOfMemoryError: CUDA"),
-        ("\x1b[31mKeyError\x1b[39m: 'a'\n", "KeyError: 'a'"),
-        ("bye\n", "bye"),
-        ("", ""),
-    ],
-)
-def test_the_line_that_names_the_error(output: str, line: str, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text(output)
-    assert execute.last_error(tmp_path / "out") == line
-
-
-def test_durations() -> None:
-    assert [execute.duration(seconds) for seconds in (0.4, 42, 61, 3723)] == ["0:00", "0:42", "1:01", "1:02:03"]
-
-
-def test_old_pythons_can_read_it() -> None:
-    """Containers have what they have."""
-    import ast
-
-    ast.parse((JOBSCRIPTS / "execute.py").read_text(), feature_version=(3, 8))

@@ -1,56 +1,20 @@
-"""Ending what nobody uses: a real JupyterLab, started as a job starts it, with a real kernel, terminal and browser.
-
-What is not real here: the rows of ``usage.csv``, since this machine has no GPU. They are written as the job's sampler
-writes them. The times are seconds where people would say half an hour.
-"""
+"""The idle guard's decision: what counts as use, and when a session is warned and ended."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib.util
 import json
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.ioloop import AsyncIOLoopKernelManager
-from playwright.sync_api import Browser, sync_playwright
-from tornado.ioloop import IOLoop
-from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from notebook_launcher.core.usage_samples import COLUMNS
-from tests.cluster_tests.jupyterlab_page import CHROMIUM, FLAGS, new_notebook, run_cell
-from tests.conftest import Session, assert_nothing_left
-from tests.practice_cluster import PracticeCluster
-from tests.unit.jobscripts.test_sshd import (
-    JOBSCRIPTS,
-    STAND_IN,
-    VENV_BIN,
-    Job,
-    call,
-    library,
-    permissions,
-    read_json_if_there,
-    token_of,
-    wait_until,
-)
-
-_spec = importlib.util.spec_from_file_location("idle_guard", JOBSCRIPTS / "idle_guard.py")
-assert _spec is not None and _spec.loader is not None
-guard: Any = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(guard)
+from tests.unit.jobscripts.job import library
+from tests.unit.jobscripts.written_usage import BEGAN, Sampler, guard
 
 MINUTE = 60.0
-
-
-# --------------------------------------------------------------------------------------------- the decision, by itself
 
 
 def test_half_an_hour_without_use_is_warned_of_and_ends() -> None:
@@ -121,9 +85,9 @@ def test_an_unused_gpu_ends_nothing_while_something_runs() -> None:
     assert word.ends == 99 * MINUTE + 300
 
 
-# ---------------------------------------------------------------------------------------------- what counts as use
-
 PAGE = "text/html,application/xhtml+xml"
+
+
 # as Chromium and JupyterLab 4.6.6 and 3.6.8 send them
 REQUESTS = [
     # a tab that is open, every ten seconds
@@ -266,32 +230,6 @@ def test_shells_at_their_prompt(arguments: list[str], waits: bool) -> None:
     assert guard.is_waiting_shell(arguments) is waits
 
 
-# ------------------------------------------------------------------------------------------ usage.csv (a stand-in)
-
-BEGAN = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
-
-
-class Sampler:
-    """Writes rows as the job's sampler does."""
-
-    def __init__(self, path: Path, began: datetime = BEGAN) -> None:
-        self.path, self.began = path, began
-        self.path.write_text(",".join(COLUMNS) + "\n")
-
-    def sample(self, second: float, *percents: str, cores: str = "0.01") -> None:
-        moment = (self.began + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        with self.path.open("a") as file:
-            for index, percent in enumerate(percents):
-                file.write(f'{moment},{second:.0f},{cores},900,{index},"Tesla T4, 16",{percent},5000,15360,27.1\n')
-            if not percents:
-                file.write(f"{moment},{second:.0f},{cores},900,,,,,,\n")
-
-    def usage(self) -> Any:
-        usage = guard.Usage(self.path, 15)
-        usage.read()
-        return usage
-
-
 @pytest.fixture
 def sampler(tmp_path: Path) -> Sampler:
     return Sampler(tmp_path / "usage.csv")
@@ -353,9 +291,6 @@ def test_a_file_that_was_thinned_out_and_half_a_line(sampler: Sampler) -> None:
     assert idle_since(usage, 111) == 0
 
 
-# ------------------------------------------------------------------------------------------------------ session.env
-
-
 def settings(tmp_path: Path, *lines: str) -> str:
     (tmp_path / "session.env").write_text("".join(line + "\n" for line in lines))
     return library('read_settings "$1"; echo "$want_idle_stop $want_gpu_idle"', str(tmp_path / "session.env"))
@@ -367,234 +302,3 @@ def test_what_session_env_may_say(tmp_path: Path) -> None:
     for wrong in ("30m", "-1", "08", "", "$(id)"):
         assert settings(tmp_path, f"idle_stop={wrong}").splitlines()[-1] == "0 warn"
     assert settings(tmp_path, "gpu_idle=perhaps").splitlines()[-1] == "0 warn"
-
-
-# ------------------------------------------------------------------------------------------------ a real JupyterLab
-
-
-def new_job(root: Path, idle_stop: int, *lines: str) -> Job:
-    job = Job(root)
-    job.env |= {"SHELL": "/bin/bash"}
-    job.ask(f"path={VENV_BIN}", f"idle_stop={idle_stop}", "usage=0", *lines)
-    job.start()
-    job.endpoint()
-    return job
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Start a session that ends after so many seconds without use."""
-    jobs: list[Job] = []
-
-    def begin(idle_stop: int, *lines: str) -> Job:
-        jobs.append(new_job(tmp_path / str(len(jobs)), idle_stop, *lines))
-        return jobs[-1]
-
-    yield begin
-    for job in jobs:
-        job.end()
-
-
-def idle(job: Job) -> dict[str, Any] | None:
-    with contextlib.suppress(FileNotFoundError):
-        return read_json_if_there(job.dir / "idle.json")
-    return None
-
-
-def runs(job: Job) -> bool:
-    assert job.process is not None
-    return job.process.poll() is None
-
-
-@contextlib.contextmanager
-def kernel(job: Job) -> Iterator[BlockingKernelClient]:
-    """A kernel, and somebody who talks to it as a notebook does."""
-    made = call(job, "api/kernels", b"{}")
-    client = BlockingKernelClient(connection_file=str(job.dir / "runtime" / f"kernel-{made['id']}.json"))
-    client.load_connection_file()
-    client.start_channels()
-    client.kernel_info(reply=True, timeout=30)
-    yield client
-    client.stop_channels()
-
-
-class Terminal:
-    """A terminal, into which somebody types."""
-
-    def __init__(self, job: Job) -> None:
-        self.loop = IOLoop(make_current=False)
-        name = call(job, "api/terminals", b"{}")["name"]
-        url = f"ws://127.0.0.1:{job.endpoint()['port']}/terminals/websocket/{name}?token={token_of(job)}"
-
-        async def connect() -> WebSocketClientConnection:
-            return await websocket_connect(url)
-
-        self.socket = self.loop.run_sync(connect)
-
-    def type(self, line: str) -> None:
-        async def send() -> None:
-            await self.socket.write_message(json.dumps(["stdin", line + "\r"]))
-
-        self.loop.run_sync(send)
-
-
-def assert_idle_end(job: Job, sentence: str) -> None:
-    report = job.exit()
-    assert (report["cause"], report["exit_code"], report["message"]) == ("idle", 0, sentence)
-    assert not (job.dir / "idle.json").exists()
-    assert list(job.dir.glob("*.new.*")) == []
-    assert job.processes() == [], "no kernel and no terminal is left"
-
-
-def test_warned_used_again_and_ended(begin: Callable[..., Job], tmp_path: Path) -> None:
-    (tmp_path / "0/sessions/20261121-014455-k3f9/usage.csv").mkdir(parents=True)
-    job = begin(4)
-    # a guard that cannot see, because its file is a directory, ends nothing
-    time.sleep(5)
-    assert runs(job)
-    assert idle(job) is None
-    assert job.log.read_text().count("whether somebody uses the session cannot be told") == 1
-    (job.dir / "usage.csv").rmdir()
-    warning = wait_until(lambda: idle(job), 10)
-    assert list(warning) == ["version", "why", "since", "ends", "message"]
-    assert (warning["why"], warning["message"]) == (
-        "unused",
-        "Nobody has used JupyterLab for 2 seconds: the session ends in 2 seconds unless somebody does.",
-    )
-    since, ends = (datetime.strptime(warning[name], "%Y-%m-%dT%H:%M:%SZ") for name in ("since", "ends"))
-    assert timedelta(seconds=3) <= ends - since <= timedelta(seconds=6)
-    assert permissions(job.dir / "idle.json") == 0o600
-    # what a tab asks for is no use, nor is what has no token; what a person opens is
-    call(job, "api/contents?content=1")
-    with pytest.raises(OSError, match="403"):
-        urllib.request.urlopen(f"http://127.0.0.1:{job.endpoint()['port']}/api/contents/notes.txt?type=file")
-    time.sleep(0.7)
-    assert idle(job) is not None
-    (job.work / "notes.txt").write_text("x")
-    call(job, "api/contents/notes.txt?type=file&content=1")
-    wait_until(lambda: idle(job) is None or None, 3)
-    began = time.monotonic()
-    assert_idle_end(job, "Nobody used JupyterLab for 4 seconds, so the session was ended, as --idle-stop asked.")
-    assert time.monotonic() - began > 2.5
-
-
-def test_what_runs_keeps_the_session_though_nobody_uses_its_gpu(begin: Callable[..., Job]) -> None:
-    job = begin(4, "gpu_idle=end")
-    sampler = Sampler(job.dir / "usage.csv", datetime.now(timezone.utc))
-    began = time.monotonic()
-    told: list[dict[str, Any]] = []
-
-    def is_kept_for(seconds: float) -> Iterator[None]:
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            sampler.sample(time.monotonic() - began, "0")
-            time.sleep(0.5)
-            assert runs(job)
-            if (warning := idle(job)) and warning not in told:
-                told.append(warning)
-            yield
-
-    with kernel(job) as client:
-        client.execute("import time; time.sleep(8)")  # a long and silent cell
-        for _ in is_kept_for(7):
-            # what a tab asks that is connected again, or has widgets: answered beside the cell
-            for asked in ("kernel_info_request", "create_subshell_request"):
-                client.control_channel.send(client.session.msg(asked))
-        terminal = Terminal(job)
-        terminal.type("sleep 7.5")
-        list(is_kept_for(7))
-        terminal.type("bash")  # at the prompt again, and at that of another shell within
-        assert told, "the GPU does nothing"
-        for warning in told:
-            assert (warning["why"], warning["ends"], warning["message"]) == (
-                "gpu", None, "The GPU has done nothing for 4 seconds: others may wait for it."
-            )  # fmt: skip
-        while runs(job) and time.monotonic() < began + 40:
-            sampler.sample(time.monotonic() - began, "0")
-            time.sleep(0.5)
-        assert_idle_end(job, "The GPU did nothing for 4 seconds, so the session was ended, as gpu_idle asked.")
-
-
-@pytest.fixture(scope="module")
-def tabs() -> Iterator[Browser]:
-    assert CHROMIUM.exists(), "install Debian's chromium (tests/packages.sh does)"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield browser
-        browser.close()
-
-
-def test_an_open_tab_that_nobody_touches(begin: Callable[..., Job], tabs: Browser) -> None:
-    job = begin(15)  # an open tab asks for its lists every ten seconds
-    page = tabs.new_page(viewport={"width": 1280, "height": 800})
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(f"{request.method} {request.url}"))
-    new_notebook(page, f"http://127.0.0.1:{job.endpoint()['port']}/lab?token={token_of(job)}")
-    assert run_cell(page, 0, "40 + 2") == "42"
-    page.locator('[data-command="launcher:create"]').first.click()
-    page.locator('.jp-LauncherCard[title="Start a new terminal session"]').first.click()
-    page.locator(".jp-Terminal .xterm-screen").wait_for()
-    began = time.monotonic()
-    asked.clear()
-    page.wait_for_timeout(9000)
-    assert runs(job)
-    while runs(job) and time.monotonic() < began + 30:
-        page.wait_for_timeout(500)
-    assert_idle_end(job, "Nobody used JupyterLab for 15 seconds, so the session was ended, as --idle-stop asked.")
-    assert any("/api/contents?content=1" in request for request in asked), "the tab was alive"
-    page.close()
-
-
-def test_without_the_guards_file_the_session_goes_on(tmp_path: Path) -> None:
-    scripts = tmp_path / "scripts"
-    scripts.mkdir()
-    for name in ("jupyterlab.sh", "lib.sh", "containers.sh", "jupyter_server_config.py"):
-        (scripts / name).write_bytes((JOBSCRIPTS / name).read_bytes())
-    job = Job(tmp_path / "job", script=scripts / "jupyterlab.sh")
-    job.ask(f"path={VENV_BIN}", "idle_stop=1", "usage=0")
-    job.start()
-    try:
-        job.endpoint()
-        time.sleep(2)
-        assert runs(job)
-        assert job.log.read_text().count("this session does not end when nobody uses it") == 1
-    finally:
-        job.end()
-
-
-def test_a_requeued_job_forgets_the_warning(tmp_path: Path) -> None:
-    job = Job(tmp_path)
-    job.tool("jupyter-lab", STAND_IN)
-    job.ask("idle_stop=60", "usage=0")
-    (job.dir / "idle.json").write_text('{"version":1}\n')
-    job.start()
-    try:
-        job.endpoint()
-        assert not (job.dir / "idle.json").exists()
-        copies = [(name, (job.dir / name).read_bytes()) for name in ("idle_guard.py",)]
-        assert copies == [(name, (JOBSCRIPTS / name).read_bytes()) for name, _ in copies]
-        assert not (job.dir / "__pycache__").exists()
-    finally:
-        job.end()
-
-
-# ----------------------------------------------------------------------------------------- through the real launcher
-
-
-def test_a_held_session_ends_well_when_nobody_uses_it(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
-    """A minute is the least that can be asked for; before the job starts it is made to be less."""
-    session = start("--idle-stop", "60s", "--hold")
-    session.expect(r"scontrol release \d+")
-    folder = f"~/.notebook-launcher/sessions/{session.session_id}"
-    asked = cluster.run("login", "alice", ["sh", "-c", f"cat {folder}/session.env"]).stdout
-    assert "\nidle_stop=60\n" in asked
-    sooner = f"sed -i s/^idle_stop=60$/idle_stop=12/ {folder}/session.env; scontrol release {session.job_id}"
-    cluster.run("login", "alice", ["sh", "-c", sooner], check=True)
-    session.ready()
-    assert session.end(60) == 0
-    printed = " ".join(session.printed.split())
-    assert "Nobody has used JupyterLab for 6 seconds: the session ends in 6 seconds unless somebody does." in printed
-    assert "Nobody used JupyterLab for 12 seconds, so the session was ended, as --idle-stop asked." in printed
-    assert_nothing_left(cluster)
-    report = cluster.run("login", "alice", ["sh", "-c", f"cat {folder}/exit.json"])
-    assert json.loads(report.stdout)["cause"] == "idle"

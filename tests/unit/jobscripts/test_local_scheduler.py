@@ -8,7 +8,7 @@ import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -16,22 +16,15 @@ from typing import NamedTuple, TypeVar
 import psutil
 import pytest
 
+from notebook_launcher.core.package_data import job_script
 from tests.conftest import ignored
+from tests.doubles import wait_until
 
-JOBSCRIPTS = Path(__file__).parent.parent / "jobscripts"
+pytestmark = pytest.mark.real_time
+
 BASH = os.environ.get("NBL_TEST_BASH", "bash")
 
 T = TypeVar("T")
-
-
-def wait_until(what: Callable[[], T], seconds: float = 15) -> T:
-    """The first true value of ``what()``."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if value := what():
-            return value
-        time.sleep(0.05)
-    raise AssertionError(f"not within {seconds} s")
 
 
 class Row(NamedTuple):
@@ -52,7 +45,7 @@ class Scheduler:
 
     def run(self, action: str, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [BASH, str(JOBSCRIPTS / "local.sh"), action, "--root", str(self.root), *arguments],
+            [BASH, str(job_script("local.sh")), action, "--root", str(self.root), *arguments],
             capture_output=True,
             text=True,
             timeout=20,
@@ -306,7 +299,9 @@ def test_jobs_do_not_disturb_each_other(local: Scheduler) -> None:
     """Not even one that was submitted from the other: it has inherited everything."""
     inner = local.root.parent / "inner.sh"
     inner.write_text("sleep 1; echo survived")
-    local.submit(f"{BASH} {JOBSCRIPTS}/local.sh submit --root {local.root} --id inner --time 9 -- {inner}", id="outer")
+    local.submit(
+        f"{BASH} {job_script('local.sh')} submit --root {local.root} --id inner --time 9 -- {inner}", id="outer"
+    )
     local.until("COMPLETED", id="outer")
     assert local.job("inner").state == "RUNNING"
     local.until("COMPLETED", id="inner")

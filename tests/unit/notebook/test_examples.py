@@ -1,4 +1,4 @@
-"""``notebooks list`` and ``notebooks copy``: which come along, and copies that never cost the user's own work."""
+"""``notebooks list`` and ``notebooks copy``: which are bundled, and copies that never cost the user's own work."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostCommandFailed, NotebookInvalid, UsageError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.hosts.base import Nobody
-from notebook_launcher.notebook import prepare as notebooks
+from notebook_launcher.notebook import prepare
 from notebook_launcher.notebook.examples import FOLDER, copy_notebooks, files_of
 from notebook_launcher.notebook.prepare import bundled
 from notebook_launcher.planning.plan import Place
 from notebook_launcher.profiles.models import ClusterProfile
+from tests.doubles import RecordingView
+from tests.paths import DOCS
 from tests.practice_cluster import PracticeCluster
-from tests.unit.planning.courses.test_take_from_address import View
 
 pytestmark = pytest.mark.timeout(120)
 HERE = Place(ClusterProfile(), None, None, "local")
@@ -41,32 +42,37 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two notebooks that come along, and what they import."""
+    """Two bundled notebooks, and what they import."""
     folder = tmp_path / "ours"
     folder.mkdir()
     for name, text in {"a.ipynb": FIRST, "b.ipynb": FIRST, "timing.py": "one", "notes.txt": "not sent"}.items():
         (folder / name).write_text(text)
-    monkeypatch.setattr(notebooks, "shipped", lambda _: folder)
+    monkeypatch.setattr(prepare, "shipped", lambda _: folder)
     return folder
 
 
-def copy(*names: str, to: str = FOLDER) -> tuple[events.NotebooksBrought, str]:
+def copy(*names: str, to: str = FOLDER) -> tuple[events.NotebooksCopied, str]:
     """What is told of a copy, and what is noted of it."""
-    view = View()
+    view = RecordingView()
     copy_notebooks(HERE, names, to, view, Nobody())
-    (brought,) = [event for event in view.events if isinstance(event, events.NotebooksBrought)]
-    return brought, "".join(event.text for event in view.events if isinstance(event, events.Noted))
+    (copied,) = [event for event in view.events if isinstance(event, events.NotebooksCopied)]
+    return copied, "".join(event.text for event in view.events if isinstance(event, events.Note))
 
 
 def test_all_come_with_their_helper_for_the_user_alone(home: Path, ours: Path) -> None:
-    assert copy() == (events.NotebooksBrought("~/notebooks", ("a.ipynb", "b.ipynb", "timing.py"), ()), "")
+    assert copy() == (events.NotebooksCopied("~/notebooks", ("a.ipynb", "b.ipynb", "timing.py"), ()), "")
     folder = home / "notebooks"
-    assert {path.name: path.read_text() for path in folder.iterdir()} == \
-        {"a.ipynb": FIRST, "b.ipynb": FIRST, "timing.py": "one"}  # fmt: skip
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "a.ipynb": FIRST,
+        "b.ipynb": FIRST,
+        "timing.py": "one",
+    }
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert copy() == (events.NotebooksBrought("~/notebooks", (), ()),
-                      "The notebooks in ~/notebooks on this machine are the newest already.")  # fmt: skip
+    assert copy() == (
+        events.NotebooksCopied("~/notebooks", (), ()),
+        "The notebooks in ~/notebooks on this machine are the newest already.",
+    )
 
 
 @pytest.mark.parametrize("names", [("b",), ("b.ipynb", "timing.py")])
@@ -86,11 +92,14 @@ def test_what_the_user_has_changed_stays_and_a_new_version_lies_beside_it_once(h
         (ours / name).write_text("version 2")
     told, _ = copy()
     assert told.kept == ("a.ipynb", "timing.py") and len(told.copied) == 3
-    texts = {path.name.split(".new-")[0] + path.suffix * (".new-" in path.name): path.read_text()
-             for path in folder.iterdir() if ".new-" not in path.name}  # fmt: skip
+    texts = {
+        path.name.split(".new-")[0] + path.suffix * (".new-" in path.name): path.read_text()
+        for path in folder.iterdir()
+        if ".new-" not in path.name
+    }
     assert texts == {"a.ipynb": "my own work", "b.ipynb": "version 2", "timing.py": "my own clock"}
     assert sorted(path.read_text() for path in folder.glob("*.new-*")) == ["version 2"] * 2
-    assert copy()[0] == events.NotebooksBrought("~/notebooks", (), ("a.ipynb", "timing.py"))
+    assert copy()[0] == events.NotebooksCopied("~/notebooks", (), ("a.ipynb", "timing.py"))
     (folder / "a.ipynb").unlink()  # how to begin afresh
     assert copy("a")[0].copied == ("a.ipynb",)
 
@@ -117,7 +126,7 @@ def test_each_folder_has_a_record_of_its_own(home: Path, ours: Path, tmp_path: P
 def test_what_cannot_be_is_told(home: Path, ours: Path) -> None:
     with pytest.raises(NotebookInvalid) as unknown:
         copy("aa")
-    assert unknown.value.mend == "did you mean a?"
+    assert unknown.value.hint == "did you mean a?"
     for odd in ("", "~bob/notebooks", "a\nb"):
         with pytest.raises(UsageError):
             copy(to=odd)
@@ -125,7 +134,7 @@ def test_what_cannot_be_is_told(home: Path, ours: Path) -> None:
     with pytest.raises(HostCommandFailed) as failed:
         copy()
     assert failed.value.what == "The notebooks were not copied to ~/notebooks on this machine."
-    assert "Not a directory" in failed.value.why and "--to" in failed.value.mend
+    assert "Not a directory" in failed.value.why and "--to" in failed.value.hint
 
 
 def test_the_notebooks_that_come_along_can_all_be_copied() -> None:
@@ -134,7 +143,7 @@ def test_the_notebooks_that_come_along_can_all_be_copied() -> None:
 
 
 def test_each_of_them_is_documented() -> None:
-    table = (Path(__file__).parent.parent / "docs" / "notebooks.md").read_text()
+    table = (DOCS / "notebooks.md").read_text()
     assert [name for name in bundled() if f"\n| `{name}` | " not in table] == []
 
 
@@ -143,6 +152,7 @@ def launcher(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"})
 
 
+@pytest.mark.real_time
 def test_the_list_needs_nothing_and_tells_each_in_a_sentence(home: Path) -> None:
     listed = launcher("notebooks", "list")
     assert listed.returncode == 0, listed.stderr
@@ -153,6 +163,7 @@ def test_the_list_needs_nothing_and_tells_each_in_a_sentence(home: Path) -> None
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.real_time
 def test_the_command_copies_to_this_machine_without_a_cluster(home: Path) -> None:
     done = launcher("notebooks", "copy", "helo")
     assert done.returncode == NotebookInvalid.exit_code and "did you mean hello?" in done.stderr
@@ -176,12 +187,12 @@ def test_they_come_to_the_users_folder_on_the_cluster(cluster: PracticeCluster, 
     def words(box: str, *words: str) -> str:
         return cluster.run(box, "alice", ["launch-notebook", "notebooks", "copy", *words], check=True).stderr
 
-    assert "brought to ~/notebooks" in words("laptop")
+    assert "copied to ~/notebooks" in words("laptop")
     arrived = {path.name for path in (alice / "notebooks").iterdir()}
     assert arrived == set(files_of(()))
     (alice / "notebooks" / "hello.ipynb").write_text("my own work")
     assert "Left as you have changed them: hello.ipynb." in words("laptop")
     assert "Left as you have changed them: hello.ipynb." in words("login", "hello")  # the same record from there
     assert (alice / "notebooks" / "hello.ipynb").read_text() == "my own work"
-    assert "brought to ~/lab/week 2" in words("laptop", "hello", "--to", "lab/week 2")
+    assert "copied to ~/lab/week 2" in words("laptop", "hello", "--to", "lab/week 2")
     assert {path.name for path in (alice / "lab" / "week 2").iterdir()} == {"hello.ipynb", "timing.py"}

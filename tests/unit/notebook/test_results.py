@@ -13,21 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.cli.views import runs as run_views
-from notebook_launcher.core import local_state as state
+from notebook_launcher.cli.views import runs
+from notebook_launcher.core import events, local_state
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, HostCommandFailed, Interrupted
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.notebook import results as results_room
 from notebook_launcher.transfer import data as transfer
-from notebook_launcher.transfer import protocol as wire
-from notebook_launcher.transfer.local_endpoint import There
+from notebook_launcher.transfer import protocol
 from notebook_launcher.transfer.paths import Item, Seen
 from notebook_launcher.transfer.protocol import Reply, Wire
-from tests.unit.test_run import Run
-from tests.unit.test_run import made as _made  # a fixture
-
-made = _made
+from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
+from tests.unit.notebook.conftest import FinishedRun
 
 Fetching = results_room._Fetching
 
@@ -49,7 +45,7 @@ def breaks_after(
     monkeypatch.setattr(Fetching, "_streamed", streamed)
 
 
-def names(made: Run) -> list[str]:
+def names(made: FinishedRun) -> list[str]:
     return sorted(path.name for path in made.here.iterdir())
 
 
@@ -58,7 +54,7 @@ def names(made: Run) -> list[str]:
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_fetch_that_breaks_midway_leaves_no_stale_notebook(
-    made: Run, monkeypatch: pytest.MonkeyPatch, is_first: bool
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch, is_first: bool
 ) -> None:
     made.ends("stopped")
     if not is_first:
@@ -76,7 +72,7 @@ def test_a_fetch_that_breaks_midway_leaves_no_stale_notebook(
 
 
 def test_a_connection_that_breaks_is_made_anew_and_brings_the_last_state(
-    made: Run, monkeypatch: pytest.MonkeyPatch
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     breaks_after(
         monkeypatch,
@@ -91,7 +87,7 @@ def test_a_connection_that_breaks_is_made_anew_and_brings_the_last_state(
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_launcher_that_is_killed_while_a_file_gets_its_place_takes_it_for_no_file_of_the_users(
-    made: Run, monkeypatch: pytest.MonkeyPatch, when: str
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     made.fetch()
     made.writes("work/train.ipynb", "grown")
@@ -114,7 +110,7 @@ def test_a_launcher_that_is_killed_while_a_file_gets_its_place_takes_it_for_no_f
     assert made.text("train.ipynb") == "the final one" and "train.fetched.ipynb" not in names(made)
 
 
-def test_what_is_away_for_a_moment_is_not_forgotten(made: Run) -> None:
+def test_what_is_away_for_a_moment_is_not_forgotten(made: FinishedRun) -> None:
     made.writes("work/model.txt", "1")
     made.fetch()
     (made.directory / "work" / "earlier-1").mkdir()
@@ -127,7 +123,7 @@ def test_what_is_away_for_a_moment_is_not_forgotten(made: Run) -> None:
     assert (made.text("train.ipynb"), made.text("model.txt")) == ("the second run", "22")
 
 
-def test_two_fetches_at_once_take_turns(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_fetches_at_once_take_turns(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     inner, began, free, done = Fetching._wanted, threading.Event(), threading.Event(), list[events.ResultsFetched]()
 
     def wanted(self: Fetching, found: dict[str, results_room._Found]) -> list[str]:
@@ -146,7 +142,7 @@ def test_two_fetches_at_once_take_turns(made: Run, monkeypatch: pytest.MonkeyPat
     deadline = time.monotonic() + 20
     while not made.shown and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert made.shown == [events.Asking("another launch-notebook fetches into the same folder")] and not done
+    assert made.shown == [events.Querying("another launch-notebook fetches into the same folder")] and not done
     made.writes("work/train.ipynb", "grown")
     free.set()
     for thread in (first, second):
@@ -158,18 +154,18 @@ def test_two_fetches_at_once_take_turns(made: Run, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_folder_that_another_launcher_holds_is_not_waited_for_without_end(
-    made: Run, monkeypatch: pytest.MonkeyPatch
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from filelock import FileLock
 
     monkeypatch.setattr(results_room, "WAIT", 0.3)
     made.here.mkdir()
-    held = FileLock(state.lock_file("fetching", str(made.here.resolve())))
+    held = FileLock(local_state.lock_file("fetching", str(made.here.resolve())))
     with held, pytest.raises(CopyFailed, match="Another launch-notebook"):
         made.fetch()
 
 
-def test_parts_of_a_launcher_that_was_killed_are_taken_away_a_day_later(made: Run) -> None:
+def test_parts_of_a_launcher_that_was_killed_are_taken_away_a_day_later(made: FinishedRun) -> None:
     made.fetch()
     for name, age in ((".part-abcdefgh", 90000), (".part-ijklmnop", 3600)):
         (made.here / name).mkdir()
@@ -184,7 +180,7 @@ def test_parts_of_a_launcher_that_was_killed_are_taken_away_a_day_later(made: Ru
 # --- Ctrl-C, and what takes long -----------------------------------------------------------------------------
 
 
-def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     made.interrupts.arrive("end")  # that which ended the job: what there is is fetched after it
     made.writes("work/z.bin", "z" * 3_000_000)
     inner = Fetching._say_how_far
@@ -197,14 +193,14 @@ def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: Run, monkeypatch: p
     monkeypatch.setattr(Fetching, "_say_how_far", pressed)
     with pytest.raises(Interrupted) as raised:
         made.fetch()
-    assert raised.value.exit_code == 130 and "launch-notebook results" in raised.value.mend
+    assert raised.value.exit_code == 130 and "launch-notebook results" in raised.value.hint
     assert made.text("usage.csv") == "time\n1\n" and "z.bin" not in names(made)
     monkeypatch.setattr(Fetching, "_say_how_far", inner)
     assert "z.bin" in made.fetch().files
 
 
-def test_ctrl_c_leaves_a_fetch_of_which_nothing_comes(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_script", lambda: b"sleep 60")
+def test_ctrl_c_leaves_a_fetch_of_which_nothing_comes(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "_script", lambda: b"sleep 60")
     threading.Timer(0.5, lambda: made.interrupts.arrive("end")).start()
     began = time.monotonic()
     with pytest.raises(Interrupted):
@@ -212,14 +208,14 @@ def test_ctrl_c_leaves_a_fetch_of_which_nothing_comes(made: Run, monkeypatch: py
     assert time.monotonic() - began < 8
 
 
-def test_of_a_large_fetch_it_is_said_how_far_it_is(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_large_fetch_it_is_said_how_far_it_is(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results_room, "SAY_EVERY", 0.0)
     made.writes("work/small.bin", b"x" * 1000)
     made.fetch()
     assert made.shown == []
     made.writes("work/large.bin", b"x" * (20 << 20))
     made.fetch()
-    said = [event.text for event in made.shown if isinstance(event, events.Asking)]
+    said = [event.text for event in made.shown if isinstance(event, events.Querying)]
     assert "fetching what the notebook has made: 10 of 20 MiB" in said
 
 
@@ -313,7 +309,7 @@ FAKES = [Endless, Huge, HugePax, Grown, Nested]
 
 @pytest.mark.parametrize("far", FAKES)
 def test_a_far_end_that_sends_without_an_end_is_stopped(
-    made: Run, monkeypatch: pytest.MonkeyPatch, far: type[FakeWire]
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch, far: type[FakeWire]
 ) -> None:
     monkeypatch.setattr(results_room, "Wire", far)
     monkeypatch.setattr(results_room, "MOST_ALL", 100 << 20)
@@ -332,18 +328,18 @@ def test_so_it_is_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far
     monkeypatch.setattr(transfer, "Wire", far)
     item = Item("/x", "x", Seen("x", "file", 0o600, 5, 0))
     with pytest.raises((CopyFailed, transfer.Spoilt)):
-        transfer.fetch_batch(There(LocalHost()), str(tmp_path / "stage"), [item], lambda _: None)
+        transfer.fetch_batch(RemoteEndpoint(LocalHost()), str(tmp_path / "context"), [item], lambda _: None)
     assert far.sent <= 70 << 20
 
 
 def test_an_answer_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "_script", lambda: b"yes")
+    monkeypatch.setattr(protocol, "_script", lambda: b"yes")
     with Wire(LocalHost(), "results", []) as far, pytest.raises(HostCommandFailed, match="more than"):
         far.reply(1 << 20)
 
 
 @pytest.mark.parametrize("size", ["9" * 5000, "9" * 16, "-1", "x", "٣", ""])
-def test_a_size_that_is_none_is_not_believed(made: Run, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+def test_a_size_that_is_none_is_not_believed(made: FinishedRun, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     inner = results_room.ask
 
     def ask(host: LocalHost, verb: str, *words: str, **others: object) -> Reply:
@@ -357,19 +353,19 @@ def test_a_size_that_is_none_is_not_believed(made: Run, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("word", ["9" * 5000, "x"])
 def test_so_it_is_in_the_answers_to_a_copy(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
-    there = There(LocalHost())
+    there = RemoteEndpoint(LocalHost())
     monkeypatch.setattr(
-        "notebook_launcher.transfer.local_endpoint.ask", lambda *_, **__: Reply(f"81a4\x00{word}\x00/x\x00".encode())
+        "notebook_launcher.transfer.remote_endpoint.ask", lambda *_, **__: Reply(f"81a4\x00{word}\x00/x\x00".encode())
     )
     with pytest.raises(HostCommandFailed, match="cannot be read"):
         there.sizes(["/x"])
-    monkeypatch.setattr("notebook_launcher.transfer.local_endpoint.ask", lambda *_, **__: Reply(f"{word}\n".encode()))
+    monkeypatch.setattr("notebook_launcher.transfer.remote_endpoint.ask", lambda *_, **__: Reply(f"{word}\n".encode()))
     with pytest.raises(HostCommandFailed, match="cannot be read"):
         there.part("/x")
 
 
 def test_a_connection_that_breaks_before_anything_was_asked_is_lost_and_tried_again(
-    made: Run, monkeypatch: pytest.MonkeyPatch
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner, tries = Wire.send, list[int]()
 
@@ -386,7 +382,7 @@ def test_a_connection_that_breaks_before_anything_was_asked_is_lost_and_tried_ag
 # --- what is told --------------------------------------------------------------------------------------------
 
 
-def test_what_was_seen_and_does_not_come_is_told(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_seen_and_does_not_come_is_told(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     made.writes("work/gone.bin", "x")
     made.writes("work/grown.bin", "x")
     monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
@@ -401,10 +397,12 @@ def test_what_was_seen_and_does_not_come_is_told(made: Run, monkeypatch: pytest.
     monkeypatch.setattr(Fetching, "_wanted", wanted)
     fetched = made.fetch()
     assert fetched.files == ("train.ipynb", "usage.csv")
-    assert set(fetched.left) == {f"{made.work}/{name} (1 bytes)" for name in ("gone.bin", "grown.bin")}
+    assert set(fetched.not_fetched) == {f"{made.work}/{name} (1 bytes)" for name in ("gone.bin", "grown.bin")}
 
 
-def test_a_sent_file_that_goes_while_it_is_looked_at_spoils_nothing(made: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sent_file_that_goes_while_it_is_looked_at_spoils_nothing(
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made.writes("work/data.csv", "1")
     made.sent = ("data.csv",)
     made.writes("sent.json", json.dumps({"files": {"data.csv": "x"}}))
@@ -419,7 +417,7 @@ def test_a_sent_file_that_goes_while_it_is_looked_at_spoils_nothing(made: Run, m
 
 
 def test_a_sent_file_that_has_become_too_large_is_not_read_on_the_login_node(
-    made: Run, monkeypatch: pytest.MonkeyPatch
+    made: FinishedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
     made.writes("work/data.csv", "x" * 1001)
@@ -431,17 +429,17 @@ def test_a_sent_file_that_has_become_too_large_is_not_read_on_the_login_node(
         return inner(host, verb, *words, **others)  # type: ignore[arg-type]
 
     monkeypatch.setattr(results_room, "ask", ask)
-    assert made.fetch().left == (f"{made.work}/data.csv (1001 bytes)",) and asked == ["results"]
+    assert made.fetch().not_fetched == (f"{made.work}/data.csv (1001 bytes)",) and asked == ["results"]
 
 
 def left_lines(left: Sequence[str]) -> list[str]:
     told = events.ResultsFetched("s", "train.ipynb", "runs/t", ("train.ipynb",), tuple(left), True)
-    return run_views.fetched_words(told)[1]
+    return runs.results_text(told)[1]
 
 
-def test_no_command_is_made_of_a_name_that_cannot_be_typed(made: Run) -> None:
+def test_no_command_is_made_of_a_name_that_cannot_be_typed(made: FinishedRun) -> None:
     made.writes("work/a\nb", "odd")
-    left = made.fetch().left
+    left = made.fetch().not_fetched
     assert left == (f"{made.work}/a\\nb (3 bytes)",)
     assert left_lines(left)[-1] == (
         f"  No command can name them. Rename what you need in {made.directory}/work there, and fetch it anew."
@@ -449,7 +447,7 @@ def test_no_command_is_made_of_a_name_that_cannot_be_typed(made: Run) -> None:
     assert left_lines([*left, "/s/work/big (1.0 GiB)"])[-1].endswith("copy login:/s/work/big .")
 
 
-def test_a_change_within_the_same_second_is_seen(made: Run) -> None:
+def test_a_change_within_the_same_second_is_seen(made: FinishedRun) -> None:
     for content, moment in (("aaaa", 1000.25), ("bbbb", 1000.75)):
         made.writes("work/train.ipynb", content)
         os.utime(made.directory / "work" / "train.ipynb", (moment, moment))
@@ -457,9 +455,14 @@ def test_a_change_within_the_same_second_is_seen(made: Run) -> None:
         assert made.text("train.ipynb") == content
 
 
-@pytest.mark.parametrize("note", ['{"parameters": {"RATE": NaN, "MOST": [1e999, -Infinity]}}',
-                                  '{"parameters": {"RATE": "nan", "MOST": ["inf", "-inf"]}}'])  # fmt: skip
-def test_numbers_that_json_has_none_of_stand_as_text(made: Run, note: str) -> None:
+@pytest.mark.parametrize(
+    "note",
+    [
+        '{"parameters": {"RATE": NaN, "MOST": [1e999, -Infinity]}}',
+        '{"parameters": {"RATE": "nan", "MOST": ["inf", "-inf"]}}',
+    ],
+)
+def test_numbers_that_json_has_none_of_stand_as_text(made: FinishedRun, note: str) -> None:
     made.writes("sent.json", note)
     made.fetch()
     record = json.loads(made.text("run.json"), parse_constant=pytest.fail)
@@ -467,6 +470,6 @@ def test_numbers_that_json_has_none_of_stand_as_text(made: Run, note: str) -> No
 
 
 @pytest.mark.parametrize("note", ['{"a": "\\ud800"}', '{"a": ' + "[" * 800 + "]" * 800 + "}"])
-def test_a_note_that_is_odd_spoils_nothing(made: Run, note: str) -> None:
+def test_a_note_that_is_odd_spoils_nothing(made: FinishedRun, note: str) -> None:
     made.writes("image.json", note)
     assert made.fetch().files == ("train.ipynb", "usage.csv") and made.record["session"]

@@ -20,8 +20,10 @@ import nbformat
 import pytest
 
 from tests.notebook_parameters import NEEDS, SMALL
+from tests.paths import DOCS, ROOT
 
-ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.real_time
+
 FOLDER = ROOT / "notebooks"
 PATHS = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
 MEASURING = sorted(PATHS.keys() - {"hello"})  # which says where it runs, and measures nothing
@@ -52,7 +54,7 @@ def words(name: str) -> str:
 
 
 def test_there_are_small_parameters_for_each() -> None:
-    assert SMALL.keys() == PATHS.keys(), "tests/notebooks_small.py has the notebooks, and nothing else"
+    assert SMALL.keys() == PATHS.keys(), "tests/notebook_parameters.py has the notebooks, and nothing else"
     assert NEEDS.keys() <= PATHS.keys()
 
 
@@ -130,7 +132,7 @@ def test_its_only_clock_is_timing(name: str) -> None:
 def test_its_parameters_are_settings_and_in_the_docs(name: str) -> None:
     tagged = [cell for cell in code_cells(name) if "parameters" in cell.metadata.get("tags", [])]
     assert len(tagged) == 1, "one cell has the tag `parameters`"
-    docs = (ROOT / "docs" / "notebooks.md").read_text()
+    docs = (DOCS / "notebooks.md").read_text()
     names = []
     for statement in ast.parse(tagged[0].source).body:
         assert isinstance(statement, ast.Assign), "the cell sets parameters, and nothing else"

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core.errors import GresRefused, PartitionRefused, SubmitRefused
-from notebook_launcher.jobs.submit import profile_named
-from notebook_launcher.planning.plan import Ask, make_plan
+from notebook_launcher.jobs.submit import name_profile_in_refusal
+from notebook_launcher.planning.plan import LaunchOptions, make_plan
 from notebook_launcher.profiles import load_profile, store
 from notebook_launcher.profiles.layers import read_layer
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile
 from tests.golden_profiles import FOLDER, LAPTOP, LINES, flags_of, rendered
+from tests.paths import DOCS, ROOT
 
 NAMES = bundled_profiles()
 BUNDLED = Path(store.__file__).parent / "bundled"
-DOCUMENTED = (Path(__file__).parent.parent / "docs" / "clusters.md").read_text(encoding="utf-8")
+DOCUMENTED = (DOCS / "clusters.md").read_text(encoding="utf-8")
 # how sure a value is, by where it comes from
 SOURCES = re.compile(r"official|course material|users' notes|lab's text|our choice")
 MULTI_LINE = re.compile(r"\[\s*(#.*)?$")
@@ -45,7 +46,7 @@ def test_it_is_a_profile_and_leads_to_the_sites_own_pages(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_asks_for_what_its_golden_file_shows(name: str) -> None:
-    """``python -m tests.golden_sites --write`` writes them anew."""
+    """``python -m tests.golden_profiles --write`` writes them anew."""
     assert rendered(name) == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 
@@ -118,8 +119,9 @@ def test_the_examples_of_accounts_look_like_accounts() -> None:
         assert not rule.pattern or re.fullmatch(rule.pattern, str(rule.example), re.I), name
 
 
+@pytest.mark.real_time
 def test_a_wheel_holds_them_all(tmp_path: Path) -> None:
-    top = Path(__file__).parent.parent
+    top = ROOT
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)], cwd=top, check=True
     )
@@ -140,7 +142,7 @@ def test_a_wheel_holds_them_all(tmp_path: Path) -> None:
 def test_a_refusal_names_the_profile_where_its_words_for_gpus_were_refused(
     words: str, refusal: SubmitRefused, named: str | None
 ) -> None:
-    plan = make_plan(Ask(flags_of(words), "snellius"), LAPTOP)
-    with pytest.raises(SubmitRefused) as caught, profile_named(plan):
+    plan = make_plan(LaunchOptions(flags_of(words), "snellius"), LAPTOP)
+    with pytest.raises(SubmitRefused) as caught, name_profile_in_refusal(plan):
         raise refusal
     assert caught.value.why == ("" if named is None else f"The profile “snellius” asks for it: {named}.")

@@ -17,12 +17,20 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.ssh_config import Destination
-from notebook_launcher.planning.plan import Ask, Here, Place, begin_note, find_place, make_plan, useless_flags_note
+from notebook_launcher.planning.plan import (
+    LaunchOptions,
+    LocalMachine,
+    Place,
+    begin_note,
+    find_place,
+    make_plan,
+    useless_flags_note,
+)
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
 
-LAPTOP = Here("laptop", has_slurm=False)
-LOGIN = Here("rackham3.uni.example", has_slurm=True)
+LAPTOP = LocalMachine("laptop", has_slurm=False)
+LOGIN = LocalMachine("rackham3.uni.example", has_slurm=True)
 
 PROFILE = """
 host = "alice@rackham.uni.example:2222"
@@ -64,63 +72,63 @@ def choose(configuration: Path, cluster: str) -> None:
 
 
 def test_without_a_word_it_is_this_machine() -> None:
-    assert find_place(Ask(), LAPTOP) == Place(ClusterProfile(), None, None, "local")
-    assert find_place(Ask(), LOGIN) == Place(ClusterProfile(), None, None, "slurm")
+    assert find_place(LaunchOptions(), LAPTOP) == Place(ClusterProfile(), None, None, "local")
+    assert find_place(LaunchOptions(), LOGIN) == Place(ClusterProfile(), None, None, "slurm")
 
 
 @pytest.mark.parametrize("here", [LAPTOP, LOGIN])
-def test_the_configured_cluster_goes_before_this_machine(configuration: Path, here: Here) -> None:
+def test_the_configured_cluster_goes_before_this_machine(configuration: Path, here: LocalMachine) -> None:
     choose(configuration, "uni")
-    assert find_place(Ask(), here).cluster == "uni"
+    assert find_place(LaunchOptions(), here).cluster == "uni"
 
 
 @pytest.mark.parametrize("here", [LAPTOP, LOGIN])
-def test_cluster_goes_before_the_configured_one(configuration: Path, here: Here) -> None:
+def test_cluster_goes_before_the_configured_one(configuration: Path, here: LocalMachine) -> None:
     choose(configuration, "uni")
-    place = find_place(Ask(cluster="here"), here)
+    place = find_place(LaunchOptions(cluster="here"), here)
     assert (place.cluster, place.destination, place.scheduler) == ("here", None, "local")
 
 
 @pytest.mark.parametrize("here", [LAPTOP, LOGIN])
-def test_host_goes_before_everything(configuration: Path, here: Here) -> None:
+def test_host_goes_before_everything(configuration: Path, here: LocalMachine) -> None:
     choose(configuration, "uni")
-    place = find_place(Ask(host="bob@other:22", ssh_config="cfg"), here)
+    place = find_place(LaunchOptions(host="bob@other:22", ssh_config="cfg"), here)
     assert place.destination == Destination("other", "bob", 22, "cfg")
     assert (place.cluster, place.scheduler, place.profile) == (None, "auto", ClusterProfile())
 
 
 def test_host_and_cluster_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="exclude each other"):
-        find_place(Ask(host="login", cluster="uni"), LAPTOP)
+        find_place(LaunchOptions(host="login", cluster="uni"), LAPTOP)
 
 
 def test_a_host_that_is_an_option_is_refused() -> None:
     with pytest.raises(ConnectionFailed, match="does not name a login node"):
-        find_place(Ask(host="-oProxyCommand=touch /tmp/x"), LAPTOP)
+        find_place(LaunchOptions(host="-oProxyCommand=touch /tmp/x"), LAPTOP)
 
 
 def test_a_configured_cluster_without_a_profile_is_told(configuration: Path) -> None:
     choose(configuration, "gone")
     with pytest.raises(ProfileError, match="gone"):
-        find_place(Ask(), LAPTOP)
+        find_place(LaunchOptions(), LAPTOP)
 
 
 @pytest.mark.parametrize(
     ("here", "remote"),
     [
         (LAPTOP, True),
-        (Here("otherlaptop.uni.example", has_slurm=False), True),
+        (LocalMachine("otherlaptop.uni.example", has_slurm=False), True),
         (LOGIN, False),
-        (Here("rackham1", has_slurm=True), False),
-        (Here("rackham.uni.example", has_slurm=True), False),
-        (Here("rackham", has_slurm=True), True),  # neither the profile's host nor one of its login nodes
-        (Here("rackham3", has_slurm=False), True),  # the name alone is not enough
-        (Here("othercluster1", has_slurm=True), True),
-        (Here("rackham", has_slurm=True, full_name="rackham.uni.example"), False),
+        (LocalMachine("rackham1", has_slurm=True), False),
+        (LocalMachine("rackham.uni.example", has_slurm=True), False),
+        (LocalMachine("rackham", has_slurm=True), True),  # neither the profile's host nor one of its login nodes
+        (LocalMachine("rackham3", has_slurm=False), True),  # the name alone is not enough
+        (LocalMachine("othercluster1", has_slurm=True), True),
+        (LocalMachine("rackham", has_slurm=True, full_name="rackham.uni.example"), False),
     ],
 )
-def test_the_same_words_on_the_laptop_and_on_the_login_node(here: Here, remote: bool) -> None:
-    place = find_place(Ask(cluster="uni"), here)
+def test_the_same_words_on_the_laptop_and_on_the_login_node(here: LocalMachine, remote: bool) -> None:
+    place = find_place(LaunchOptions(cluster="uni"), here)
     assert place.scheduler == "slurm"
     assert place.destination == (Destination("rackham.uni.example", "alice", 2222) if remote else None)
 
@@ -128,35 +136,38 @@ def test_the_same_words_on_the_laptop_and_on_the_login_node(here: Here, remote: 
 def test_a_login_node_of_the_same_name_elsewhere_is_another(configuration: Path) -> None:
     words = 'host = "login.uni.example"\nlogin_nodes = ["login[0-9]*.uni.example"]\n'
     (configuration / "clusters" / "uni.toml").write_text(words)
-    ours, other = (Here("login2", has_slurm=True, full_name=f"login2.{domain}.example") for domain in ("uni", "other"))
-    assert find_place(Ask(cluster="uni"), ours).destination is None
-    assert find_place(Ask(cluster="uni"), other).destination == Destination("login.uni.example")
+    ours, other = (
+        LocalMachine("login2", has_slurm=True, full_name=f"login2.{domain}.example") for domain in ("uni", "other")
+    )
+    assert find_place(LaunchOptions(cluster="uni"), ours).destination is None
+    assert find_place(LaunchOptions(cluster="uni"), other).destination == Destination("login.uni.example")
 
 
 def test_what_the_profile_says_of_ssh(configuration: Path) -> None:
     (configuration / "clusters" / "uni.toml").write_text('host = "login"\nuser = "carol"\nport = 7\nssh_config = "f"\n')
-    assert find_place(Ask(cluster="uni"), LAPTOP).destination == Destination("login", "carol", 7, "f")
-    assert find_place(Ask(cluster="uni", ssh_config="g"), LAPTOP).destination == Destination("login", "carol", 7, "g")
+    assert find_place(LaunchOptions(cluster="uni"), LAPTOP).destination == Destination("login", "carol", 7, "f")
+    configured = LaunchOptions(cluster="uni", ssh_config="g")
+    assert find_place(configured, LAPTOP).destination == Destination("login", "carol", 7, "g")
 
 
 @pytest.mark.parametrize(
     ("ask", "words"),
     [
-        (Ask(), []),
-        (Ask(cluster="uni"), ["--cluster", "uni"]),
-        (Ask(cluster="uni", ssh_config="my config"), ["--cluster", "uni", "--ssh-config", "my config"]),
-        (Ask(host="bob@other"), ["--host", "bob@other"]),
-        (Ask(host="other", ssh_config="f"), ["--host", "other", "--ssh-config", "f"]),
+        (LaunchOptions(), []),
+        (LaunchOptions(cluster="uni"), ["--cluster", "uni"]),
+        (LaunchOptions(cluster="uni", ssh_config="my config"), ["--cluster", "uni", "--ssh-config", "my config"]),
+        (LaunchOptions(host="bob@other"), ["--host", "bob@other"]),
+        (LaunchOptions(host="other", ssh_config="f"), ["--host", "other", "--ssh-config", "f"]),
     ],
 )
-def test_the_words_that_lead_back(ask: Ask, words: list[str]) -> None:
+def test_the_words_that_lead_back(ask: LaunchOptions, words: list[str]) -> None:
     place = find_place(ask, LAPTOP)
     assert place.arguments() == words
 
 
 def test_the_configured_cluster_is_named_on_the_way_back(configuration: Path) -> None:
     choose(configuration, "uni")
-    assert find_place(Ask(), LAPTOP).arguments() == ["--cluster", "uni"]
+    assert find_place(LaunchOptions(), LAPTOP).arguments() == ["--cluster", "uni"]
 
 
 # --- environment and image -----------------------------------------------------------------------------------
@@ -176,24 +187,24 @@ def test_the_configured_cluster_is_named_on_the_way_back(configuration: Path) ->
     ],
 )
 def test_the_words_after_two_dashes(words: tuple[str, ...], name: str | None, container: str | None) -> None:
-    plan = make_plan(Ask(cluster="uni", words=words), LAPTOP)
+    plan = make_plan(LaunchOptions(cluster="uni", words=words), LAPTOP)
     assert (plan.environment_name, plan.container) == (name, container)
     assert plan.environment.modules == (("a/1",) if name == "tf-mkl" else ())
 
 
 def test_an_image_needs_no_profile() -> None:
-    plan = make_plan(Ask(words=("container.sif",)), LAPTOP)
+    plan = make_plan(LaunchOptions(words=("container.sif",)), LAPTOP)
     assert (plan.environment_name, plan.container) == (None, "container.sif")
 
 
 def test_without_anything_the_environment_is_plain() -> None:
-    plan = make_plan(Ask(), LOGIN)
+    plan = make_plan(LaunchOptions(), LOGIN)
     assert plan.environment.is_plain
     assert (plan.environment_name, plan.container, plan.path) == (None, None, ())
 
 
 def test_flags_go_over_the_environment() -> None:
-    ask = Ask(cluster="uni", words=("tf-mkl",), modules=("b/2", "c/3"), conda="dl", venv="~/v")
+    ask = LaunchOptions(cluster="uni", words=("tf-mkl",), modules=("b/2", "c/3"), conda="dl", venv="~/v")
     environment = make_plan(ask, LAPTOP).environment
     assert (environment.modules, environment.conda, environment.venv) == (("b/2", "c/3"), "dl", "~/v")
     assert environment.container == "/sw/mkl.sif"
@@ -201,30 +212,30 @@ def test_flags_go_over_the_environment() -> None:
 
 def test_an_unknown_environment_is_told_with_those_there_are() -> None:
     with pytest.raises(EnvironmentUnknown) as caught:
-        make_plan(Ask(cluster="uni", words=("tf-mlk",)), LAPTOP)
+        make_plan(LaunchOptions(cluster="uni", words=("tf-mlk",)), LAPTOP)
     assert "“tf-mlk”" in caught.value.what
     assert "tf-gpu, tf-mkl" in caught.value.why
-    assert caught.value.mend == "did you mean -- tf-mkl?"
+    assert caught.value.hint == "did you mean -- tf-mkl?"
 
 
 def test_an_unknown_environment_without_a_profile() -> None:
     with pytest.raises(EnvironmentUnknown) as caught:
-        make_plan(Ask(words=("tf-mkl",)), LAPTOP)
+        make_plan(LaunchOptions(words=("tf-mkl",)), LAPTOP)
     assert "none" in caught.value.why
-    assert "--module" in caught.value.mend
+    assert "--module" in caught.value.hint
 
 
 @pytest.mark.parametrize("words", [("tf-mkl", "x.sif", "more"), ("x.sif", "tf-mkl")])
 def test_too_many_words_or_the_wrong_way_round(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="After --"):
-        make_plan(Ask(cluster="uni", words=words), LAPTOP)
+        make_plan(LaunchOptions(cluster="uni", words=words), LAPTOP)
 
 
 # --- flags ---------------------------------------------------------------------------------------------------
 
 
 def test_the_users_flags_over_the_profiles() -> None:
-    plan = make_plan(Ask({"gpus": "2", "time": "2:00:00"}, cluster="uni"), LAPTOP)
+    plan = make_plan(LaunchOptions({"gpus": "2", "time": "2:00:00"}, cluster="uni"), LAPTOP)
     assert plan.request.flags == {"account": "proj1", "gpus": "2", "time": "2:00:00"}
     assert plan.asked == {"gpus", "time"}
 
@@ -232,18 +243,18 @@ def test_the_users_flags_over_the_profiles() -> None:
 @pytest.mark.parametrize("flag", ["array", "wrap", "test-only"])
 def test_flags_that_cannot_go_with_a_notebook(flag: str) -> None:
     with pytest.raises(UsageError, match=f"--{flag} cannot be used here"):
-        make_plan(Ask({flag: "1"}, cluster="uni"), LAPTOP)
+        make_plan(LaunchOptions({flag: "1"}, cluster="uni"), LAPTOP)
 
 
 @pytest.mark.parametrize("character", ["\n", "\r", "\0"])
 def test_nothing_typed_may_have_more_than_one_line(character: str) -> None:
     value = f"a{character}b.sif"
     for ask in (
-        Ask({"comment": value}),
-        Ask(words=(value,)),
-        Ask(modules=("a", value)),
-        Ask(conda=value),
-        Ask(venv=value),
+        LaunchOptions({"comment": value}),
+        LaunchOptions(words=(value,)),
+        LaunchOptions(modules=("a", value)),
+        LaunchOptions(conda=value),
+        LaunchOptions(venv=value),
     ):
         with pytest.raises(UsageError, match="more than one line"):
             make_plan(ask, LAPTOP)
@@ -251,10 +262,10 @@ def test_nothing_typed_may_have_more_than_one_line(character: str) -> None:
 
 def test_where_the_job_runs_on_this_machine_our_own_jupyterlab_counts() -> None:
     beside_us = (str(Path(sys.executable).parent),)
-    assert make_plan(Ask(), LAPTOP).path == beside_us
-    assert make_plan(Ask(cluster="here"), LAPTOP).path == beside_us
-    assert make_plan(Ask(host="other"), LAPTOP).path == ()
-    assert make_plan(Ask(cluster="uni"), LAPTOP).path == ()
+    assert make_plan(LaunchOptions(), LAPTOP).path == beside_us
+    assert make_plan(LaunchOptions(cluster="here"), LAPTOP).path == beside_us
+    assert make_plan(LaunchOptions(host="other"), LAPTOP).path == ()
+    assert make_plan(LaunchOptions(cluster="uni"), LAPTOP).path == ()
 
 
 # --- notes ---------------------------------------------------------------------------------------------------
@@ -323,7 +334,8 @@ def retired(configuration: Path) -> Path:
 
 @pytest.mark.usefixtures("retired")
 def test_a_launch_on_a_retired_cluster_goes_to_its_successor() -> None:
-    plan = make_plan(Ask({"partition": "core", "ntasks": "4", "gpus": "1"}, cluster="old", words=("torch",)), LAPTOP)
+    flags = {"partition": "core", "ntasks": "4", "gpus": "1"}
+    plan = make_plan(LaunchOptions(flags, cluster="old", words=("torch",)), LAPTOP)
     assert plan.place.cluster == "new"
     assert plan.place.destination == Destination("new.uni.example")
     assert plan.request.flags == {"cpus-per-task": "4", "gres": "gpu:1", "time": "0:59:00"}
@@ -338,22 +350,22 @@ def test_a_launch_on_a_retired_cluster_goes_to_its_successor() -> None:
 @pytest.mark.usefixtures("retired")
 def test_the_same_again_is_in_the_words_of_the_retired_one() -> None:
     """What leads back to the session names the successor, what asks anew has words that must be translated again."""
-    plan = make_plan(Ask({"partition": "core"}, cluster="old"), LAPTOP)
+    plan = make_plan(LaunchOptions({"partition": "core"}, cluster="old"), LAPTOP)
     assert plan.place.arguments() == ["--cluster", "new"]
     assert plan.command == "--cluster old -p core"
-    again = make_plan(Ask({"partition": "core"}, cluster="new"), LAPTOP)
+    again = make_plan(LaunchOptions({"partition": "core"}, cluster="new"), LAPTOP)
     assert again.request.flags["partition"] == "core"
     assert again.notes == ()
 
 
 def test_the_configured_cluster_may_be_a_retired_one(retired: Path) -> None:
     choose(retired, "old")
-    assert find_place(Ask(), LAPTOP).cluster == "new"
+    assert find_place(LaunchOptions(), LAPTOP).cluster == "new"
 
 
 def test_successors_of_successors(retired: Path) -> None:
     (retired / "clusters" / "older.toml").write_text('status = "retired"\nsuccessor = "old"\n')
-    place = find_place(Ask(cluster="older"), LAPTOP)
+    place = find_place(LaunchOptions(cluster="older"), LAPTOP)
     assert (place.cluster, place.instead_of) == ("new", "older")
     assert place.notes == (
         "older is retired. Launching on old.",
@@ -364,14 +376,14 @@ def test_successors_of_successors(retired: Path) -> None:
 def test_successors_in_a_circle_are_told(retired: Path) -> None:
     (retired / "clusters" / "new.toml").write_text('status = "retired"\nsuccessor = "old"\n')
     with pytest.raises(ProfileError, match="in a circle") as caught:
-        find_place(Ask(cluster="old"), LAPTOP)
+        find_place(LaunchOptions(cluster="old"), LAPTOP)
     assert caught.value.why == "old → new → old"
 
 
 def test_a_retired_cluster_without_a_successor_is_refused(retired: Path) -> None:
     (retired / "clusters" / "old.toml").write_text('host = "login"\nstatus = "retired"\nnotice = "Gone since May."\n')
     with pytest.raises(ClusterUnavailable, match="Gone since May"):
-        make_plan(Ask(cluster="old"), LAPTOP)
+        make_plan(LaunchOptions(cluster="old"), LAPTOP)
 
 
 def test_who_still_has_a_retired_cluster_may_say_so(configuration: Path) -> None:
@@ -380,6 +392,6 @@ def test_who_still_has_a_retired_cluster_may_say_so(configuration: Path) -> None
     name = next(name for name in names if load_profile(name).host)
     (configuration / "clusters" / f"{name}.toml").write_text(f'base = "{name}"\nstatus = "active"\n')
     old = next(iter(load_profile(name).gpu.types))
-    plan = make_plan(Ask({"gpus-per-node": f"{old}:1", "account": "NAISS2026-22-1"}, cluster=name), LAPTOP)
+    plan = make_plan(LaunchOptions({"gpus-per-node": f"{old}:1", "account": "NAISS2026-22-1"}, cluster=name), LAPTOP)
     assert plan.place.cluster == name
     assert plan.request.flags["gpus-per-node"] == f"{old}:1"

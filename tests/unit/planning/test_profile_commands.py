@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -16,16 +17,16 @@ import pytest
 import tomlkit
 
 from notebook_launcher.core.errors import AccountRefused, PartitionRefused, SubmitRefused
-from notebook_launcher.jobs.submit import profile_named
-from notebook_launcher.planning.plan import Ask, Here, make_plan
+from notebook_launcher.jobs.submit import name_profile_in_refusal
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 from notebook_launcher.profiles import load_profile
 from notebook_launcher.profiles.edit import changed
 from notebook_launcher.profiles.layers import plain_value
 from notebook_launcher.profiles.store import bundled_profiles
 from tests.conftest import Session
+from tests.unit.planning.conftest import LaunchNotebook
 
 LAUNCH = str(Path(sys.executable).with_name("launch-notebook"))
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -55,12 +56,9 @@ set = { partition = "new" }
 
 
 @pytest.fixture
-def run(config: Path) -> Run:
-    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([LAUNCH, "clusters", *words], env=os.environ | environment, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, check=False)  # fmt: skip
-
-    return run
+def run(config: Path, launch_notebook: LaunchNotebook) -> LaunchNotebook:
+    """Run ``launch-notebook clusters`` with this configuration."""
+    return functools.partial(launch_notebook, "clusters")
 
 
 def events_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, object]]:
@@ -71,7 +69,7 @@ def name_in(line: str) -> str:
     return (line.removeprefix("*").split() or [""])[0]
 
 
-def test_the_list(run: Run, config: Path) -> None:
+def test_the_list(run: LaunchNotebook, config: Path) -> None:
     (config / "clusters" / "bad.toml").write_text('\nhots = "x"\n')
     (config / "clusters" / "generic.toml").write_text('base = "generic"\nhost = "there"\n')
     (config / "config.toml").write_text('cluster = "uni"\n')
@@ -86,12 +84,12 @@ def test_the_list(run: Run, config: Path) -> None:
     (event,) = events_of(run("--json"))
     seen = {one["cluster"]: one for one in event["clusters"]}  # type: ignore[index, union-attr, attr-defined]
     assert set(seen) == {*bundled_profiles(), "uni", "bad"}
-    assert seen["uni"]["chosen"] is True
+    assert seen["uni"]["default"] is True
     assert seen["bad"]["status"] == "wrong"
     assert events_of(run("list", "--json"))[0]["clusters"] == event["clusters"]
 
 
-def test_retired_clusters_come_last_with_their_successor(run: Run, config: Path) -> None:
+def test_retired_clusters_come_last_with_their_successor(run: LaunchNotebook, config: Path) -> None:
     (config / "clusters" / "aaa.toml").write_text('status = "retired"\nsuccessor = "uni"\ndescription = "Old"\n')
     (config / "clusters" / "aab.toml").write_text('[unavailable]\nwhy = "No way in."\ninstead = "go there"\n')
     lines = run().stdout.splitlines()
@@ -101,7 +99,7 @@ def test_retired_clusters_come_last_with_their_successor(run: Run, config: Path)
     assert "[no sessions there, yours]" in lines[place["aab"]]
 
 
-def test_show(run: Run, config: Path) -> None:
+def test_show(run: LaunchNotebook, config: Path) -> None:
     assert run("show", "uni").stdout == UNI
     (config / "clusters" / "mine.toml").write_text('base = "uni"\n[defaults]\naccount = "new"\n')
     both = run("show", "mine").stdout
@@ -117,7 +115,7 @@ def test_show(run: Run, config: Path) -> None:
 
 
 @pytest.mark.parametrize("name", bundled_profiles())
-def test_a_bundled_profile_merged_is_what_it_is(run: Run, config: Path, name: str) -> None:
+def test_a_bundled_profile_merged_is_what_it_is(run: LaunchNotebook, config: Path, name: str) -> None:
     from notebook_launcher.planning.profile_commands import merged_text
     from notebook_launcher.profiles.store import profile_layers
 
@@ -125,10 +123,10 @@ def test_a_bundled_profile_merged_is_what_it_is(run: Run, config: Path, name: st
     assert load_profile("again").model_dump(exclude={"base"}) == load_profile(name).model_dump(exclude={"base"})
 
 
-def test_use(run: Run, config: Path) -> None:
+def test_use(run: LaunchNotebook, config: Path) -> None:
     (config / "config.toml").write_text('# mine\ncourse = "lab"   # kept\n')
     (event, note) = events_of(run("use", "uni", "--json"))
-    assert event["event"] == "kept" and event["path"] == str(config / "config.toml")
+    assert event["event"] == "saved" and event["path"] == str(config / "config.toml")
     assert "“lab” goes first" in str(note["text"])
     assert (config / "config.toml").read_text() == '# mine\ncourse = "lab"   # kept\ncluster = "uni"\n'
     assert run("use", "here").returncode == 0
@@ -139,7 +137,9 @@ def test_use(run: Run, config: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ['status = "retired"\n', '[unavailable]\nwhy = "No."\ninstead = "use uni"\n'])
-def test_a_cluster_where_nothing_can_be_launched_is_not_made_the_usual_one(run: Run, config: Path, text: str) -> None:
+def test_a_cluster_where_nothing_can_be_launched_is_not_made_the_usual_one(
+    run: LaunchNotebook, config: Path, text: str
+) -> None:
     (config / "clusters" / "closed.toml").write_text(text)
     (config / "config.toml").write_text('cluster = "uni"\n')
     done = run("use", "closed")
@@ -151,21 +151,21 @@ def test_a_cluster_where_nothing_can_be_launched_is_not_made_the_usual_one(run: 
 @pytest.mark.parametrize(
     ("refusal", "command"),
     [
-        (AccountRefused("Slurm refused the job.", mend="name one with -A"), "clusters edit generic --account …"),
-        (PartitionRefused("Slurm refused the job.", mend="name one with -p"), "clusters edit generic --partition …"),
+        (AccountRefused("Slurm refused the job.", hint="name one with -A"), "clusters edit generic --account …"),
+        (PartitionRefused("Slurm refused the job.", hint="name one with -p"), "clusters edit generic --partition …"),
     ],
 )
 def test_a_refused_word_that_was_kept_is_mended_where_it_is_kept(
-    run: Run, config: Path, refusal: SubmitRefused, command: str
+    run: LaunchNotebook, config: Path, refusal: SubmitRefused, command: str
 ) -> None:
     assert run("edit", "generic", "-A", "proj9", "-p", "gpuu", "--host", "login").returncode == 0
-    plan = make_plan(Ask(cluster="generic"), Here("laptop", False))
-    with pytest.raises(SubmitRefused) as caught, profile_named(plan):
+    plan = make_plan(LaunchOptions(cluster="generic"), LocalMachine("laptop", False))
+    with pytest.raises(SubmitRefused) as caught, name_profile_in_refusal(plan):
         raise refusal
-    assert caught.value.mend.startswith(f"keep another: launch-notebook {command}   or for this launch alone, name one")
+    assert caught.value.hint.startswith(f"keep another: launch-notebook {command}   or for this launch alone, name one")
 
 
-def test_edit_by_flags_keeps_comments(run: Run, config: Path) -> None:
+def test_edit_by_flags_keeps_comments(run: LaunchNotebook, config: Path) -> None:
     done = run("edit", "uni", "-A", "proj1", "--user", "alice", "--set", "defaults.gpus=1", "--set", "port=2222",
                "--set", 'environments."my env".conda=x', "--set", "description=")  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -179,7 +179,7 @@ def test_edit_by_flags_keeps_comments(run: Run, config: Path) -> None:
     assert not list(config.rglob("*.new"))
 
 
-def test_edit_of_a_bundled_profile_stands_on_it(run: Run, config: Path) -> None:
+def test_edit_of_a_bundled_profile_stands_on_it(run: LaunchNotebook, config: Path) -> None:
     assert run("edit", "generic", "--host", "alice@login", "--partition", "gpu").returncode == 0
     assert tomlkit.parse((config / "clusters" / "generic.toml").read_text()) == {
         "base": "generic", "host": "alice@login", "defaults": {"partition": "gpu"},
@@ -197,10 +197,10 @@ def test_edit_of_a_bundled_profile_stands_on_it(run: Run, config: Path) -> None:
         (["--set", "defaults.time=soon"], "time"),
         (["--set", "nothing"], "--set idle_stop=30m"),
         (["--set", "a b=1"], "--set idle_stop=30m"),
-        (["--set", "host.name=x"], "host is no table"),
+        (["--set", "host.name=x"], "host is not a table"),
     ],
 )
-def test_a_wrong_word_changes_nothing(run: Run, config: Path, words: list[str], says: str) -> None:
+def test_a_wrong_word_changes_nothing(run: LaunchNotebook, config: Path, words: list[str], says: str) -> None:
     done = run("edit", "uni", *words)
     assert done.returncode in (2, 3)
     assert says in done.stderr
@@ -208,7 +208,7 @@ def test_a_wrong_word_changes_nothing(run: Run, config: Path, words: list[str], 
     assert (config / "clusters" / "uni.toml").read_text() == UNI
 
 
-def test_edit_of_what_is_not_there(run: Run, config: Path) -> None:
+def test_edit_of_what_is_not_there(run: LaunchNotebook, config: Path) -> None:
     wrong = run("edit", "unu", "--user", "alice")
     assert wrong.returncode == 3 and "did you mean --cluster uni?" in wrong.stderr
     assert run("edit", "another", "--host", "login.example").returncode == 0
@@ -218,7 +218,9 @@ def test_edit_of_what_is_not_there(run: Run, config: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--account", "uppmax2026-1-7"], ["--set", "idle_stop=30m"]])
-def test_words_that_a_retired_cluster_would_never_read_are_refused(run: Run, config: Path, words: list[str]) -> None:
+def test_words_that_a_retired_cluster_would_never_read_are_refused(
+    run: LaunchNotebook, config: Path, words: list[str]
+) -> None:
     done = run("edit", "snowy", *words)
     assert done.returncode == 3
     assert "a launch goes to pelle" in done.stderr
@@ -254,11 +256,12 @@ def edit(name: str) -> Session:
     return Session([LAUNCH, "clusters", "edit", name], env=dict(os.environ), columns=300)
 
 
+@pytest.mark.real_time
 def test_an_editor_sees_hints_and_what_it_writes_is_kept(config: Path, editor: Callable[..., Path]) -> None:
     folder = editor('base = "generic"\nuser = "alice"  # me\n')
     session = edit("generic")
     assert session.end() == 0
-    assert "Kept in ~/config/clusters/generic.toml" in session.printed
+    assert "Saved to ~/config/clusters/generic.toml" in session.printed
     assert (config / "clusters" / "generic.toml").read_text() == 'base = "generic"\nuser = "alice"  # me\n'
     seen = (folder / "seen1").read_text()
     assert 'base = "generic"' in seen and '# account = "' in seen
@@ -266,6 +269,7 @@ def test_an_editor_sees_hints_and_what_it_writes_is_kept(config: Path, editor: C
     assert {"user", "defaults", "environments"} <= set(tomlkit.parse(uncommented))
 
 
+@pytest.mark.real_time
 def test_an_editor_that_changes_nothing(config: Path, editor: Callable[..., Path]) -> None:
     editor(None)
     session = edit("generic")
@@ -275,6 +279,7 @@ def test_an_editor_that_changes_nothing(config: Path, editor: Callable[..., Path
     assert not list((config / "clusters" / "unfinished").iterdir())
 
 
+@pytest.mark.real_time
 def test_a_mistake_is_told_and_the_editor_opened_again(config: Path, editor: Callable[..., Path]) -> None:
     folder = editor("# x\nhots = 1\n", 'host = "better"\n')
     session = edit("uni")
@@ -287,6 +292,7 @@ def test_a_mistake_is_told_and_the_editor_opened_again(config: Path, editor: Cal
     assert load_profile("uni").host == "better"
 
 
+@pytest.mark.real_time
 def test_what_was_written_with_a_mistake_is_never_lost(config: Path, editor: Callable[..., Path]) -> None:
     folder = editor('host = "x\n', None, 'host = "x"\n')
     session = edit("uni")
@@ -307,6 +313,7 @@ def test_what_was_written_with_a_mistake_is_never_lost(config: Path, editor: Cal
     assert not kept.exists()
 
 
+@pytest.mark.real_time
 def test_what_was_written_is_not_put_over_what_was_changed_since(config: Path, editor: Callable[..., Path]) -> None:
     own, kept = config / "clusters" / "uni.toml", config / "clusters" / "unfinished" / "uni.toml"
     editor('host = "x\n', 'host = "y"\n')
@@ -329,6 +336,7 @@ def test_what_was_written_is_not_put_over_what_was_changed_since(config: Path, e
 
 
 @pytest.mark.parametrize(("answer", "left"), [("no", "there"), ("yes", "mine")])
+@pytest.mark.real_time
 def test_what_was_changed_while_the_editor_was_open_is_asked_about(
     config: Path, editor: Callable[..., Path], answer: str, left: str
 ) -> None:
@@ -344,6 +352,7 @@ def test_what_was_changed_while_the_editor_was_open_is_asked_about(
     assert (config / "clusters" / "unfinished" / "uni.toml").exists() == (answer == "no")
 
 
+@pytest.mark.real_time
 def test_a_copy_that_nobody_touched_is_made_anew(config: Path, editor: Callable[..., Path]) -> None:
     folder = editor(None, None)
     program = folder / "edit"
@@ -360,6 +369,7 @@ def test_a_copy_that_nobody_touched_is_made_anew(config: Path, editor: Callable[
     assert (folder / "seen2").read_text() == own.read_text() == 'host = "since"\n'
 
 
+@pytest.mark.real_time
 def test_an_editor_that_fails(config: Path, editor: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     editor('host = "x"\n', exits=3)
     session = edit("uni")
@@ -397,7 +407,7 @@ def test_a_change_takes_only_what_is_meant() -> None:
     assert len(data["translations"]) == 1  # type: ignore[arg-type]
 
 
-def test_a_link_stays_one(config: Path, run: Run, tmp_path: Path) -> None:
+def test_a_link_stays_one(config: Path, run: LaunchNotebook, tmp_path: Path) -> None:
     target = tmp_path / "dotfiles.toml"
     target.write_text(UNI)
     (config / "clusters" / "linked.toml").symlink_to(target)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, UsageError
-from notebook_launcher.planning.site_translation import speak
+from notebook_launcher.planning.site_translation import translate_flags
 from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.store import checked_profile
 from tests.golden_profiles import flags_of
+from tests.paths import GOLDEN, ROOT
 
 try:
     import tomllib
@@ -58,13 +58,13 @@ def profile(text: str) -> ClusterProfile:
 
 def flags(text: str, words: str) -> dict[str, str | None]:
     """Return what words come to on a cluster, but for a walltime that nobody asked for."""
-    spoken = dict(speak(profile(text), flags_of(words)).flags)
+    spoken = dict(translate_flags(profile(text), flags_of(words)).flags)
     assert "time" in spoken  # always sent
     return spoken if "-t " in words else {name: value for name, value in spoken.items() if name != "time"}
 
 
 def notes(text: str, words: str) -> list[str]:
-    return list(speak(profile(text), flags_of(words)).notes)
+    return list(translate_flags(profile(text), flags_of(words)).notes)
 
 
 def test_a_profile_that_says_nothing_changes_nothing() -> None:
@@ -124,10 +124,10 @@ def test_an_unknown_type_is_refused_with_those_that_there_are() -> None:
         flags(SITE, "--gpus a10:1")
     assert caught.value.what == "There is no GPU type “a10” here."
     assert "t4, A100" in caught.value.why
-    assert "did you mean --gpus A100:1?" in caught.value.mend
+    assert "did you mean --gpus A100:1?" in caught.value.hint
     with pytest.raises(UsageError, match="t5") as caught:
         flags(SITE, "--gpus t5:1")
-    assert "did you mean --gpus t4:1?" in caught.value.mend
+    assert "did you mean --gpus t4:1?" in caught.value.hint
 
 
 def test_types_that_nobody_knows_pass_where_the_site_has_words_for_them() -> None:
@@ -236,22 +236,22 @@ def test_false_takes_away() -> None:
 def test_the_defaults_of_an_upper_file_go_before_the_gpus_of_a_lower_one() -> None:
     below = parse_layer(SITE.encode(), "below")
     above = parse_layer(b'[defaults]\npartition = "course"\nmem = "8G"\ngpus = 1\n', "above")
-    spoken = speak(checked_profile([below, above]), {"gpus": "a100:1"}).flags
+    spoken = translate_flags(checked_profile([below, above]), {"gpus": "a100:1"}).flags
     assert spoken["partition"] == "course"  # kept together with GPUs, so it has some
     assert spoken["mem"] == "8G"
     assert "mem-per-gpu" not in spoken
     assert spoken["cpus-per-task"] == "16"
-    assert speak(checked_profile([below]), {"gpus": "a100:1"}).flags["partition"] == "big"
+    assert translate_flags(checked_profile([below]), {"gpus": "a100:1"}).flags["partition"] == "big"
 
 
 @pytest.mark.parametrize(
     ("kept", "words", "partition", "told"),
     [
-        ("thin", {"gpus": "a100:1"}, "big", "-p thin, which was kept, is left out: GPUs of type A100 are in big by the "
-                                            "profile."),
-        ("thin", {"gres": "gpu:1"}, "gpu", "-p thin, which was kept, is left out: GPUs are in gpu by the profile."),
+        ("thin", {"gpus": "a100:1"}, "big", "-p thin, a saved default, is left out: GPUs of type A100 are in "
+                                            "big by the profile."),
+        ("thin", {"gres": "gpu:1"}, "gpu", "-p thin, a saved default, is left out: GPUs are in gpu by the profile."),
         ("big", {"gpus": "1"}, "big", None),  # tells the type
-        ("big", {"gpus": "t4:1"}, "gpu", "-p big, which was kept, is left out: GPUs of type t4 are in gpu by the "
+        ("big", {"gpus": "t4:1"}, "gpu", "-p big, a saved default, is left out: GPUs of type t4 are in gpu by the "
                                          "profile."),
         ("thin", {}, "thin", None),
         ("thin", {"gpus": "0"}, "thin", None),
@@ -263,7 +263,7 @@ def test_a_kept_partition_gives_way_to_that_of_typed_gpus(
     kept: str, words: Mapping[str, str], partition: str, told: str | None
 ) -> None:
     own = parse_layer(f'[defaults]\npartition = "{kept}"\n'.encode(), "own")
-    spoken = speak(checked_profile([parse_layer(SITE.encode(), "below"), own]), words)
+    spoken = translate_flags(checked_profile([parse_layer(SITE.encode(), "below"), own]), words)
     assert spoken.flags["partition"] == partition
     assert list(spoken.notes) == ([told] if told else [])
 
@@ -271,7 +271,7 @@ def test_a_kept_partition_gives_way_to_that_of_typed_gpus(
 def test_a_flag_of_an_upper_file_that_says_the_same_in_other_words_gives_way_to_the_users() -> None:
     below = parse_layer(SITE.encode(), "below")
     above = parse_layer(b'[defaults]\nmem = "8G"\nrequeue = true\n', "above")
-    spoken = speak(checked_profile([below, above]), {"mem-per-cpu": "1G", "no-requeue": None}).flags
+    spoken = translate_flags(checked_profile([below, above]), {"mem-per-cpu": "1G", "no-requeue": None}).flags
     assert spoken["mem-per-cpu"] == "1G"
     assert not {"mem", "requeue"} & spoken.keys()
 
@@ -332,7 +332,7 @@ def test_old_words_of_an_upper_file_give_way_to_what_the_cluster_has_today() -> 
     """A course's ``partition = "dev1"`` goes, and with it what it would have kept out."""
     below = parse_layer(OLD.encode(), "below")
     above = parse_layer(b'[defaults]\npartition = "dev1"\nntasks = 1\ngres = "gpu:a100:1"\n', "above")
-    spoken = speak(checked_profile([below, above]), {}).flags
+    spoken = translate_flags(checked_profile([below, above]), {}).flags
     assert (spoken["partition"], spoken["qos"], spoken["gres"]) == ("big", "dev", "gpu:A100:1")
 
 
@@ -374,7 +374,7 @@ SIGNS = st.text(alphabet="ab*?[]!-{}:.\\^$", max_size=8)
 def test_any_pattern_matches_or_does_not(pattern: str, value: str) -> None:
     """Nothing in a pattern is read as anything but ``*``, ``?`` and ``[…]``, and nothing in it makes a mess."""
     data: dict[str, Any] = {"when": {"comment": pattern}, "drop": ["comment"], "note": "gone."}
-    spoken = speak(ClusterProfile.model_validate({"translations": [data]}), {"comment": value})
+    spoken = translate_flags(ClusterProfile.model_validate({"translations": [data]}), {"comment": value})
     assert spoken.flags.get("comment") in (None, value)
 
 
@@ -390,7 +390,7 @@ def test_signs_of_regular_expressions_in_a_pattern_mean_themselves() -> None:
 def test_a_cluster_where_nothing_can_be_launched() -> None:
     with pytest.raises(ClusterUnavailable) as caught:
         flags('[unavailable]\nwhy = "Nothing is forwarded."\ninstead = "use the web page"\n', "--gpus 1")
-    assert (caught.value.what, caught.value.mend) == ("Nothing is forwarded.", "use the web page")
+    assert (caught.value.what, caught.value.hint) == ("Nothing is forwarded.", "use the web page")
 
 
 def test_a_retired_cluster_without_a_successor() -> None:
@@ -435,9 +435,9 @@ def test_an_ending_of_gpus_alone_goes_for_a_job_without() -> None:
 
 def test_an_account_that_must_be_named() -> None:
     with pytest.raises(AnswerMissing) as caught:
-        speak(profile(ACCOUNT), {}, "uni")
+        translate_flags(profile(ACCOUNT), {}, "uni")
     assert caught.value.what == "The account that pays must be named on “uni”."
-    assert caught.value.mend == "name it: -A p123   or keep it: launch-notebook clusters edit uni --account p123"
+    assert caught.value.hint == "name it: -A p123   or save it: launch-notebook clusters edit uni --account p123"
     assert flags('[account]\nrequired = true\n[defaults]\naccount = "kept"\n', "") == {"account": "kept"}
 
 
@@ -464,8 +464,8 @@ def test_a_walltime_beyond_what_is_allowed_is_told(longest: str, words: str, tol
     assert "longer" not in "".join(said) or flags(longest, words) is not None  # a note, and no refusal
 
 
-def test_the_room_knows_no_site() -> None:
-    text = (Path(__file__).parent.parent / "notebook_launcher" / "dialect.py").read_text(encoding="utf-8")
-    names = [path.stem for path in (Path(__file__).parent / "golden" / "sites").glob("*.txt") if path.stem != "generic"]
+def test_no_site_is_named_in_the_code() -> None:
+    text = (ROOT / "notebook_launcher" / "planning" / "site_translation.py").read_text(encoding="utf-8")
+    names = [path.stem for path in (GOLDEN / "profiles").glob("*.txt") if path.stem != "generic"]
     assert names
     assert [name for name in names if re.search(rf"\b{name}\b", text, re.I)] == []

@@ -18,14 +18,15 @@ import pytest
 import tomlkit
 from pydantic import BaseModel
 
+from notebook_launcher.core import events
 from notebook_launcher.core.errors import LauncherError, ProfileError
-from notebook_launcher.core.events import launch as events
 from notebook_launcher.launch import dry_run
-from notebook_launcher.planning.plan import Ask, Here, make_plan
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 from notebook_launcher.profiles.courses import courses_folder
 from notebook_launcher.profiles.edit import write_private
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
-from notebook_launcher.profiles.store import own_path
+from notebook_launcher.profiles.store import user_profile_path
+from tests.doubles import RecordingView
 
 KEY = "?"  # stands in a place for a key of a table with names of its own
 ITEM = 0  # for an item of a list
@@ -113,29 +114,16 @@ def hostile(canary: Path) -> list[str]:
     ]  # fmt: skip
 
 
-class Seen:
-    """Collects what a dry run shows."""
-
-    interrupts: Any = None
-
-    def __init__(self) -> None:
-        self.planned: list[events.Planned] = []
-
-    def show(self, event: events.Event) -> None:
-        if isinstance(event, events.Planned):
-            self.planned.append(event)
-
-
-def planned(ask: Ask) -> events.Planned:
-    seen = Seen()
-    dry_run(make_plan(ask, Here("laptop", False, today=date(2026, 6, 1))), seen)  # type: ignore[arg-type]
-    return seen.planned[0]
+def planned(ask: LaunchOptions) -> events.DryRun:
+    view = RecordingView()
+    dry_run(make_plan(ask, LocalMachine("laptop", False, today=date(2026, 6, 1))), view)
+    return view.one(events.DryRun)
 
 
 def test_home_is_filled_in_nowhere_but_in_our_own_paths(tmp_path: Path) -> None:
-    write_private(own_path("uni"), 'host = "login.example"\nsession_root = "/proj/$USER/it\'s"\n')
+    write_private(user_profile_path("uni"), 'host = "login.example"\nsession_root = "/proj/$USER/it\'s"\n')
     flags = {"comment": "$HOME and $USER", "chdir": "$HOME/x", "mail-user": "$USER", "job-name": "/proj/$USER/it's"}
-    command = planned(Ask({**flags}, cluster="uni")).command
+    command = planned(LaunchOptions({**flags}, cluster="uni")).command
     done = subprocess.run(["bash", "-c", f"printf '%s\\n' {command}"], env={"HOME": "/home/alice", "USER": "alice"},
                           capture_output=True, text=True, check=True)  # fmt: skip
     words = done.stdout.splitlines()
@@ -150,7 +138,7 @@ KNOWN_LINES = frozenset({
 })  # fmt: skip
 
 
-def check_lines(shown: events.Planned) -> None:
+def check_lines(shown: events.DryRun) -> None:
     """Each line of the session's file is one of ours: no value has become a line of its own."""
     for line in shown.session_env.removesuffix("\n").split("\n"):
         assert line.partition("=")[0] in KNOWN_LINES, line
@@ -174,7 +162,7 @@ def check_commands(commands: list[str], home: Path) -> None:
 def one_message(error: LauncherError) -> None:
     """A sentence or two that can be read, and something to do next."""
     assert error.what
-    assert error.mend
+    assert error.hint
     assert "\n" not in error.what
     assert len(error.what) < 700
 
@@ -200,9 +188,9 @@ def test_a_cluster_profile(place: Place, canary: Path, tmp_path: Path) -> None:
         data = {"host": "login.example"} | filled(ClusterProfile, place, value)
         if place[0] == "environments" and len(place) > 1:
             data["environment"] = value if place[1] == KEY else "comment"
-        path = write_private(own_path("uni"), tomlkit.dumps(data))
+        path = write_private(user_profile_path("uni"), tomlkit.dumps(data))
         try:
-            shown = planned(Ask(_flags_of(place), cluster="uni"))
+            shown = planned(LaunchOptions(_flags_of(place), cluster="uni"))
         except LauncherError as error:
             refused += 1
             one_message(error)
@@ -224,7 +212,7 @@ def test_a_cluster_profile(place: Place, canary: Path, tmp_path: Path) -> None:
     ids=lambda place: ".".join(map(str, place)),
 )
 def test_a_course(place: Place, canary: Path, tmp_path: Path) -> None:
-    write_private(own_path("uni"), 'host = "login.example"\n')
+    write_private(user_profile_path("uni"), 'host = "login.example"\n')
     path = courses_folder() / "lab" / "course.toml"
     refused, commands = 0, []
     for value in hostile(canary):
@@ -233,7 +221,7 @@ def test_a_course(place: Place, canary: Path, tmp_path: Path) -> None:
             data["environment"] = value if place[1] == KEY else "comment"
         write_private(path, tomlkit.dumps(data))
         try:
-            shown = planned(Ask(cluster="uni", course="lab"))
+            shown = planned(LaunchOptions(cluster="uni", course="lab"))
         except LauncherError as error:
             refused += 1
             one_message(error)
@@ -250,6 +238,6 @@ def test_a_course(place: Place, canary: Path, tmp_path: Path) -> None:
                                    ("gpu", "types", KEY)], ids=str)  # fmt: skip
 @pytest.mark.parametrize("value", ["$(x)", "`x`", "a;b", "a b", "a\nb", "a'b", 'a"b', "a|b", "a>b"])
 def test_what_has_no_reason_for_odd_characters_is_refused(place: Place, value: str, canary: Path) -> None:
-    write_private(own_path("uni"), tomlkit.dumps(filled(ClusterProfile, place, value)))
+    write_private(user_profile_path("uni"), tomlkit.dumps(filled(ClusterProfile, place, value)))
     with pytest.raises(ProfileError, match=r"uni\.toml:\d+: "):
-        make_plan(Ask(cluster="uni"), Here("laptop", False))
+        make_plan(LaunchOptions(cluster="uni"), LocalMachine("laptop", False))

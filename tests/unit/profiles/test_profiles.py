@@ -12,10 +12,11 @@ from pydantic import BaseModel
 
 from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.core.sbatch_options import FLAGS, REFUSED, Flag
-from notebook_launcher.planning.plan import Ask, Here, make_plan
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
 from notebook_launcher.profiles.models import AccountRule, Budget, Container, Flags, GpuRule, Price, Translation
 from notebook_launcher.profiles.store import bundled_profiles, config_folder, default_flags
+from tests.paths import DOCS
 
 Write = Callable[..., Path]
 
@@ -83,11 +84,20 @@ def test_a_courses_profile(write: Write) -> None:
     }
 
 
+def test_the_route_may_have_its_former_name(write: Write) -> None:
+    write('base = "below"\nstream = "step"\n')
+    write('route = "node-ssh"\n', "clusters/below.toml")
+    assert load_profile("uni").route == "step"
+    write('base = "below"\nstream = "step"\nroute = "direct"\n')
+    with pytest.raises(ProfileError, match="no key “stream”"):
+        load_profile("uni")
+
+
 def test_what_an_empty_profile_means(write: Write) -> None:
     write("")
     profile = load_profile("uni")
     assert profile == ClusterProfile()
-    assert (profile.host, profile.scheduler, profile.stream) == (None, "slurm", "auto")
+    assert (profile.host, profile.scheduler, profile.route) == (None, "slurm", "auto")
     assert profile.session_root == "~/.notebook-launcher/sessions"
     assert default_flags(profile) == {}
     assert Environment().is_plain
@@ -126,7 +136,7 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ('session_root = "sessions"', "session_root", "begins with /"),
         ("keep_days = 0", "keep_days", "keep_days = 1"),
         ("base = 3", "base", "generic"),
-        ('base = "nowhere"', "stand on", "generic"),
+        ('base = "nowhere"', "as base", "generic"),
         ('host = ""', "host", ""),
         ('host = "-oProxyCommand=touch /tmp/x"', "host", "not the name of a host"),
         ('host = "two words"', "host", "not the name of a host"),
@@ -136,7 +146,7 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ("port = 70000", "port", ""),
         ('port = "ssh"', "port", ""),
         ('scheduler = "slrum"', "scheduler", "slurm"),
-        ('stream = "carrier-pigeon"', "stream", "node-ssh"),
+        ('route = "carrier-pigeon"', "route", "node-ssh"),
         ('login_nodes = "login"', "login_nodes", ""),
         ('[environments.tf]\ngpu = "voodoo"', "environments.tf.gpu", "nvidia"),
         ("[environments.tf]\nstart_timeout = 0", "environments.tf.start_timeout", ""),
@@ -167,13 +177,13 @@ def test_a_mistake_names_the_file_and_the_key_and_suggests(write: Write, text: s
     lines = [number for number, line in enumerate(text.splitlines(), 1) if not line.startswith("[defaults]")]
     assert re.match(rf"{re.escape(str(path))}:({'|'.join(map(str, lines))}): ", error.what), error.what
     assert key in error.what
-    assert suggestion in f"{error.what} {error.why} {error.mend}"
+    assert suggestion in f"{error.what} {error.why} {error.hint}"
     assert "pydantic" not in f"{error.what} {error.why}"
-    assert error.why or error.mend
+    assert error.why or error.hint
 
 
 @pytest.mark.parametrize(
-    ("line", "mend"),
+    ("line", "hint"),
     [
         ("time = 2:00:00", 'time = "2:00:00"'),
         ("time = 1-00:00:00", 'time = "1-00:00:00"'),
@@ -185,11 +195,11 @@ def test_a_mistake_names_the_file_and_the_key_and_suggests(write: Write, text: s
         ("gpu_hour = 1,84", 'a line is: key = "a text", or a [table]'),
     ],
 )
-def test_times_and_days_that_are_no_toml_are_told_as_they_are_meant(write: Write, line: str, mend: str) -> None:
+def test_times_and_days_that_are_no_toml_are_told_as_they_are_meant(write: Write, line: str, hint: str) -> None:
     write(f"[defaults]\n{line}")
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
-    assert caught.value.mend.endswith(mend)
+    assert caught.value.hint.endswith(hint)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +217,7 @@ def test_a_key_that_may_be_of_two_types_is_told_once(write: Write, text: str, to
         load_profile("uni")
     assert caught.value.what == f"{path}{told}"
     assert caught.value.why == ""
-    assert caught.value.mend
+    assert caught.value.hint
 
 
 LONG = """\
@@ -245,8 +255,8 @@ def test_each_mistake_has_its_line(write: Write) -> None:
     write(mended.replace("[[translations]]\n[translations.w", '[[translations]]\nnote = "second"\n[translations.w'))
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
-    assert caught.value.what == f"{path}:22: [translations.set] has “gups”, which is no flag of sbatch."
-    assert caught.value.mend == "did you mean gpus?"
+    assert caught.value.what == f"{path}:22: [translations.set] has “gups”, which is not a flag of sbatch."
+    assert caught.value.hint == "did you mean gpus?"
 
 
 def test_every_mistake_is_told_at_once(write: Write) -> None:
@@ -258,23 +268,23 @@ def test_every_mistake_is_told_at_once(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "mend"),
+    ("text", "line", "hint"),
     [
         ("# x\nhost = login", 2, 'host = "login"'),
         ('description = "x"\n\n[defaults\n', 3, "[table]"),
-        ('host = "a"\nuser = "b"\nhost = "c"\n', 3, "away"),
+        ('host = "a"\nuser = "b"\nhost = "c"\n', 3, "remove"),
         ("[defaults]\ntime = 1:00\n", 2, "a text"),
         ('host = "a', 1, "a text"),
         ("x = " + "[" * 5000, 1, "a text"),
         (b"# x\nhost = '\xff'", 2, "UTF-8"),
     ],
 )
-def test_a_broken_file(write: Write, text: str | bytes, line: int, mend: str) -> None:
+def test_a_broken_file(write: Write, text: str | bytes, line: int, hint: str) -> None:
     path = write(text)
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
     assert caught.value.what.startswith(f"{path}:{line} ")
-    assert mend in caught.value.mend
+    assert hint in caught.value.hint
     assert len(caught.value.why) < 200
     assert caught.value.why
 
@@ -325,9 +335,9 @@ def test_a_mistake_is_told_of_the_file_that_it_is_in(write: Write) -> None:
     ("one", "other", "says"),
     [
         ('# x\nbase = "other"', 'base = "uni"', "in a circle"),
-        ('# x\nbase = "uni"', "", "there is no profile “uni” to stand on"),
-        ('# x\nbase = "../other"', "", "there is no profile “../other” to stand on"),
-        ('# x\nbase = "othr"', "", "there is no profile “othr” to stand on"),
+        ('# x\nbase = "uni"', "", "there is no profile “uni” to use as base"),
+        ('# x\nbase = "../other"', "", "there is no profile “../other” to use as base"),
+        ('# x\nbase = "othr"', "", "there is no profile “othr” to use as base"),
     ],
 )
 def test_a_base_that_leads_nowhere(write: Write, one: str, other: str, says: str) -> None:
@@ -337,7 +347,7 @@ def test_a_base_that_leads_nowhere(write: Write, one: str, other: str, says: str
         load_profile("uni")
     assert says in caught.value.what
     assert re.match(rf"{re.escape(str(path.parent))}/\w+\.toml:[12]: ", caught.value.what)
-    assert caught.value.why and caught.value.mend
+    assert caught.value.why and caught.value.hint
 
 
 def test_no_such_profile(write: Write) -> None:
@@ -345,10 +355,10 @@ def test_no_such_profile(write: Write) -> None:
     with pytest.raises(ProfileError) as caught:
         load_profile("upsala")
     assert "uppsala" in caught.value.why
-    assert caught.value.mend == "did you mean --cluster uppsala?"  # not one of the bundled ones
+    assert caught.value.hint == "did you mean --cluster uppsala?"  # not one of the bundled ones
     with pytest.raises(ProfileError) as caught:
         load_profile("kraken")
-    assert "launch-notebook init" in caught.value.mend
+    assert "launch-notebook init" in caught.value.hint
     assert profile_names() == sorted(["uppsala", *bundled_profiles()])
 
 
@@ -386,7 +396,7 @@ def test_a_mistake_in_the_configuration(write: Write, text: str, says: str) -> N
     with pytest.raises(ProfileError) as caught:
         load_configuration()
     assert caught.value.what.startswith(f"{path}:1: ")
-    assert says in f"{caught.value.what} {caught.value.mend}"
+    assert says in f"{caught.value.what} {caught.value.hint}"
 
 
 def test_where_the_configuration_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -399,7 +409,7 @@ def test_where_the_configuration_lies(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 # --- the documentation ---------------------------------------------------------------------------------------
 
-DOCUMENTED = (Path(__file__).parent.parent / "docs" / "profiles.md").read_text()
+DOCUMENTED = (DOCS / "profiles.md").read_text()
 
 
 SECTIONS: list[tuple[str, type[BaseModel]]] = [
@@ -424,7 +434,7 @@ def test_every_key_is_documented_with_its_default(heading: str, model: type[Base
         field = model.model_fields[key]
         default = field.default
         if field.is_required():
-            assert told == "it must be there", key
+            assert told == "required", key
         elif isinstance(default, bool):
             assert told == f"`{str(default).lower()}`", key
         elif isinstance(default, int | float) or (isinstance(default, str) and default):
@@ -439,13 +449,14 @@ def test_the_documented_examples_are_profiles(write: Write, example: str) -> Non
     write(example)
     profile = load_profile("uni")
     assert profile != ClusterProfile()
-    plan = make_plan(Ask({"account": "proj1", "gpus": "1"}, cluster="uni"), Here("laptop", True))
+    plan = make_plan(LaunchOptions({"account": "proj1", "gpus": "1"}, cluster="uni"), LocalMachine("laptop", True))
     assert plan.request.gpus == 1
 
 
 def test_the_documented_words_of_another_time(write: Write) -> None:
     write(next(example for example in EXAMPLES if "[[translations]]" in example))
-    plan = make_plan(Ask({"gres": "gpu:t4:2", "partition": "devcore"}, cluster="uni"), Here("laptop", True))
+    options = LaunchOptions({"gres": "gpu:t4:2", "partition": "devcore"}, cluster="uni")
+    plan = make_plan(options, LocalMachine("laptop", True))
     assert plan.request.flags["gpus"] == "t4:2"
     assert not {"gres", "partition"} & plan.request.flags.keys()
     assert "there is no such partition any more" in "".join(plan.notes)
@@ -455,7 +466,7 @@ def test_the_documented_mistake_is_told_like_that(write: Write) -> None:
     path = write('host = "a"\n\n[environments.tf]\ncontaner = "x.sif"')
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
-    told = f"launch-notebook: {caught.value.what}\n      → {caught.value.mend}"
+    told = f"launch-notebook: {caught.value.what}\n      → {caught.value.hint}"
     assert told.replace(str(path), "~/.config/notebook-launcher/clusters/uni.toml") in DOCUMENTED
 
 

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SchedulerMissing, SubmitRefused
 from notebook_launcher.core.request import Request
-from notebook_launcher.schedulers.cluster_info import UNLIMITED, Limit, Node, Partition, QueuedJob, WouldStart
+from notebook_launcher.core.walltime import UNLIMITED, Walltime
+from notebook_launcher.schedulers.cluster_info import Limit, Node, Partition, QueuedJob, StartEstimate
 from notebook_launcher.schedulers.slurm.commands import Slurm
+from tests import paths
 
-OUTLOOK = Slurm.outlook
+CLUSTER_INFO = Slurm.cluster_info
 GENERATIONS = ("22.05", "24.11")
-RECORDED = Path(__file__).parent / "recorded"  # what alice was told on the practice cluster
+RECORDED = paths.RECORDED  # what alice was told on the practice cluster
 
 each_generation = pytest.mark.parametrize("generation", GENERATIONS)
 
 
-def recorded(generation: str, name: str) -> Answer:
-    return Answer(0, (RECORDED / generation / f"{name}.txt").read_text())
+def recorded(generation: str, name: str) -> CommandResult:
+    return CommandResult(0, (RECORDED / generation / f"{name}.txt").read_text())
 
 
-def said(generation: str, name: str, code: int) -> Answer:
-    return Answer(code, "", recorded(generation, name).stdout)
+def said(generation: str, name: str, code: int) -> CommandResult:
+    return CommandResult(code, "", recorded(generation, name).stdout)
 
 
 # --- commands --------------------------------------------------------------------------------------------------
@@ -38,17 +39,17 @@ def said(generation: str, name: str, code: int) -> Answer:
     ("command", "words"),
     [
         pytest.param(
-            OUTLOOK.ahead("gpu", None),
+            CLUSTER_INFO.ahead("gpu", None),
             "SLURM_BITSTR_LEN=0 squeue --local --noheader --states=PENDING --partition=gpu --format=%i|%Q|%u|%r",
             id="ahead",
         ),
-        pytest.param(OUTLOOK.partitions(None), "scontrol --oneliner show partition", id="partitions"),
+        pytest.param(CLUSTER_INFO.partitions(None), "scontrol --oneliner show partition", id="partitions"),
         pytest.param(
-            OUTLOOK.partitions("snowy"), "scontrol --clusters=snowy --oneliner show partition", id="partitions, -M"
+            CLUSTER_INFO.partitions("snowy"), "scontrol --clusters=snowy --oneliner show partition", id="partitions, -M"
         ),
-        pytest.param(OUTLOOK.hiding("snowy"), "scontrol --clusters=snowy show config", id="hiding, -M"),
+        pytest.param(CLUSTER_INFO.private_data("snowy"), "scontrol --clusters=snowy show config", id="hiding, -M"),
         pytest.param(
-            OUTLOOK.would_start(
+            CLUSTER_INFO.estimate_start(
                 Request({"time": "2:00:00", "gpus": "1", "exclusive": None, "wait": None, "clusters": "snowy"})
             ),
             "env SLURM_TIME_FORMAT=%Y-%m-%dT%H:%M:%S%z sbatch --test-only --clusters=snowy --exclusive --gpus=1 "
@@ -63,7 +64,7 @@ def test_commands(command: list[str], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [OUTLOOK.nodes("snowy"), OUTLOOK.waiting("snowy"), OUTLOOK.limits("alice", "snowy")]
+    "command", [CLUSTER_INFO.nodes("snowy"), CLUSTER_INFO.pending_jobs("snowy"), CLUSTER_INFO.limits("alice", "snowy")]
 )
 def test_what_needs_a_shell_is_one_line_and_passes_names_as_words(command: list[str]) -> None:
     assert "\n" not in " ".join(command)
@@ -78,7 +79,7 @@ def test_what_needs_a_shell_is_one_line_and_passes_names_as_words(command: list[
 @each_generation
 def test_ahead_are_those_that_compete_and_go_first(generation: str) -> None:
     """Of bob's: eight tasks of an array; not one on hold, nor one that waits for a limit; nor alice's own."""
-    assert OUTLOOK.read_ahead("9", recorded(generation, "ahead")) == 8
+    assert CLUSTER_INFO.read_ahead("9", recorded(generation, "ahead")) == 8
 
 
 @pytest.mark.parametrize(
@@ -105,12 +106,15 @@ def test_ahead_are_those_that_compete_and_go_first(generation: str) -> None:
     ],
 )
 def test_ahead(rows: str, ahead: int | None) -> None:
-    assert OUTLOOK.read_ahead("7", Answer(0, rows)) == ahead
+    assert CLUSTER_INFO.read_ahead("7", CommandResult(0, rows)) == ahead
 
 
 def test_ahead_of_a_failing_squeue_is_not_known() -> None:
     assert (
-        OUTLOOK.read_ahead("7", Answer(1, "6|200|bob|Priority\n7|100|alice|Priority", "slurm_load_jobs error")) is None
+        CLUSTER_INFO.read_ahead(
+            "7", CommandResult(1, "6|200|bob|Priority\n7|100|alice|Priority", "slurm_load_jobs error")
+        )
+        is None
     )
 
 
@@ -119,14 +123,24 @@ def test_ahead_of_a_failing_squeue_is_not_known() -> None:
 
 @each_generation
 def test_partitions(generation: str) -> None:
-    found = OUTLOOK.read_partitions(recorded(generation, "partitions"))
+    found = CLUSTER_INFO.read_partitions(recorded(generation, "partitions"))
     assert found == (
-        Partition("core", True, False, timedelta(days=10), 0, 2, 3),
-        Partition("node", False, True, timedelta(days=10), 0, None, 2, accounts=frozenset({"proj1", "proj2"}),
-                  qos=frozenset({"short"}), whole_nodes=True),
-        Partition("devcore", False, True, timedelta(hours=1), 0, None, 2, denied_accounts=frozenset({"proj9"})),
-        Partition("gpu", False, True, timedelta(days=2), 0, None, 1),
-    )  # fmt: skip
+        Partition("core", True, False, Walltime(days=10), 0, 2, 3),
+        Partition(
+            "node",
+            False,
+            True,
+            timedelta(days=10),
+            0,
+            None,
+            2,
+            accounts=frozenset({"proj1", "proj2"}),
+            qos=frozenset({"short"}),
+            whole_nodes=True,
+        ),
+        Partition("devcore", False, True, Walltime(hours=1), 0, None, 2, denied_accounts=frozenset({"proj9"})),
+        Partition("gpu", False, True, Walltime(days=2), 0, None, 1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,29 +148,34 @@ def test_partitions(generation: str) -> None:
     [
         ("PartitionName=a", Partition("a")),
         ("PartitionName=a MaxTime=UNLIMITED State=UP", Partition("a", is_up=True, walltime=UNLIMITED)),
-        ("PartitionName=a MaxTime=01:00:00", Partition("a", walltime=timedelta(hours=1))),
+        ("PartitionName=a MaxTime=01:00:00", Partition("a", walltime=Walltime(hours=1))),
         ("PartitionName=a MaxTime=sometimes MaxNodes=many", Partition("a")),
-        ("PartitionName=a State=INACTIVE AllowGroups=g1,g2 DenyQos=slow",
-         Partition("a", is_up=False, groups=frozenset({"g1", "g2"}), denied_qos=frozenset({"slow"}))),
+        (
+            "PartitionName=a State=INACTIVE AllowGroups=g1,g2 DenyQos=slow",
+            Partition("a", is_up=False, groups=frozenset({"g1", "g2"}), denied_qos=frozenset({"slow"})),
+        ),
         ("PartitionName=a Shared=EXCLUSIVE PreemptMode=OFF", Partition("a", whole_nodes=True)),
         ("PartitionName=a PreemptMode=REQUEUE", Partition("a", preemptible=True)),
         ("PartitionName=a PreemptMode=GANG,SUSPEND", Partition("a", preemptible=True)),
     ],
-)  # fmt: skip
+)
 def test_a_partition(text: str, partition: Partition) -> None:
-    assert OUTLOOK.read_partitions(Answer(0, text)) == (partition,)
+    assert CLUSTER_INFO.read_partitions(CommandResult(0, text)) == (partition,)
 
 
 def test_partitions_that_are_hidden_are_not_none_at_all() -> None:
-    assert OUTLOOK.read_partitions(Answer(1, "", "slurm_load_partitions error: Access/permission denied")) is None
-    assert OUTLOOK.read_nodes(Answer(1, "", "slurm_load_partitions: Access/permission denied")) is None
+    assert (
+        CLUSTER_INFO.read_partitions(CommandResult(1, "", "slurm_load_partitions error: Access/permission denied"))
+        is None
+    )
+    assert CLUSTER_INFO.read_nodes(CommandResult(1, "", "slurm_load_partitions: Access/permission denied")) is None
 
 
 # --- limits ----------------------------------------------------------------------------------------------------
 
 
 def limits(generation: str, **flags: str | None) -> set[Limit]:
-    found = OUTLOOK.read_limits(Request(dict(flags)), recorded(generation, "limits"))
+    found = CLUSTER_INFO.read_limits(Request(dict(flags)), recorded(generation, "limits"))
     assert found is not None
     return set(found)
 
@@ -211,15 +230,15 @@ def test_another_account_has_other_limits(generation: str) -> None:
 
 @each_generation
 def test_the_limits_on_another_cluster_are_its_own(generation: str) -> None:
-    assert OUTLOOK.read_limits(Request({"clusters": "snowy"}), recorded(generation, "snowy-limits")) == ()
+    assert CLUSTER_INFO.read_limits(Request({"clusters": "snowy"}), recorded(generation, "snowy-limits")) == ()
 
 
 @pytest.mark.parametrize(("flags", "of"), [("", "partition gpu (QOS courses)"), ("OverPartQOS", "QOS short")])
 def test_the_partitions_qos_counts_more_unless_the_jobs_qos_says_otherwise(flags: str, of: str) -> None:
     told = recorded("24.11", "limits").stdout
     row = next(line for line in told.splitlines() if line.startswith("short|"))
-    changed = Answer(0, told.replace(row, row.replace("short||", f"short|{flags}|")))
-    found = OUTLOOK.read_limits(Request({"partition": "gpu", "qos": "short"}), changed)
+    changed = CommandResult(0, told.replace(row, row.replace("short||", f"short|{flags}|")))
+    found = CLUSTER_INFO.read_limits(Request({"partition": "gpu", "qos": "short"}), changed)
     assert [limit.of for limit in found or () if (limit.on, limit.per) == ("walltime", "job")] == [of]
 
 
@@ -236,12 +255,12 @@ def test_the_partitions_qos_counts_more_unless_the_jobs_qos_says_otherwise(flags
 def test_the_account_and_the_qos_that_are_meant(
     generation: str, flags: dict[str, str | None], defaults: tuple[str, str | None]
 ) -> None:
-    assert OUTLOOK.read_defaults(Request(flags), recorded(generation, "limits")) == defaults
+    assert CLUSTER_INFO.read_defaults(Request(flags), recorded(generation, "limits")) == defaults
 
 
 def test_what_is_told_of_somebody_else_only_is_nothing() -> None:
-    assert OUTLOOK.read_limits(Request({"account": "proj7"}), recorded("24.11", "limits")) is None
-    assert OUTLOOK.read_limits(Request(), Answer(1, "", "scontrol: error")) is None
+    assert CLUSTER_INFO.read_limits(Request({"account": "proj7"}), recorded("24.11", "limits")) is None
+    assert CLUSTER_INFO.read_limits(Request(), CommandResult(1, "", "scontrol: error")) is None
 
 
 # --- nodes -----------------------------------------------------------------------------------------------------
@@ -249,12 +268,13 @@ def test_what_is_told_of_somebody_else_only_is_nothing() -> None:
 
 @pytest.mark.parametrize(("generation", "state"), [("22.05", "mixed"), ("24.11", "mixed-")])
 def test_nodes(generation: str, state: str) -> None:
-    nodes = OUTLOOK.read_nodes(recorded(generation, "nodes"))
+    nodes = CLUSTER_INFO.read_nodes(recorded(generation, "nodes"))
     assert nodes is not None
     assert {(node.name, node.partition) for node in nodes} == {
-        ("gpu1", "core"), ("gpu1", "gpu"),
+        ("gpu1", "core"),
+        ("gpu1", "gpu"),
         *((name, partition) for name in ("node1", "node2") for partition in ("core", "node", "devcore")),
-    }  # fmt: skip
+    }
     by_name = {node.name: node for node in nodes if node.partition == "core"}
     assert by_name["gpu1"] == Node("gpu1", "core", state, True, 16, 3, {"t4": 2, "a100": 4}, {"t4": 2, "a100": 3})
     assert by_name["node1"] == Node("node1", "core", "drained", False, 20, 0, {}, {}, "coffee break")
@@ -263,7 +283,7 @@ def test_nodes(generation: str, state: str) -> None:
 
 @each_generation
 def test_nodes_of_another_cluster(generation: str) -> None:
-    nodes = OUTLOOK.read_nodes(recorded(generation, "snowy-nodes"))
+    nodes = CLUSTER_INFO.read_nodes(recorded(generation, "snowy-nodes"))
     assert nodes is not None
     assert nodes[0] == Node("s1", "core", "idle", True, 16, 0, {"t4": 1}, {})
 
@@ -282,7 +302,7 @@ def test_nodes_of_another_cluster(generation: str) -> None:
     ],
 )
 def test_whether_jobs_can_start_on_a_node(state: str, available: bool) -> None:
-    nodes = OUTLOOK.read_nodes(Answer(0, f"n1 core {state} 0/20/0/20 (null) (null) none"))
+    nodes = CLUSTER_INFO.read_nodes(CommandResult(0, f"n1 core {state} 0/20/0/20 (null) (null) none"))
     assert nodes == (Node("n1", "core", state, available, 20, 0, {}, {}),)
 
 
@@ -292,16 +312,20 @@ def test_whether_jobs_can_start_on_a_node(state: str, available: bool) -> None:
         ("gpu:4", "gpu:1(IDX:0)", {"": 4}, {"": 1}),
         ("gpu:a100:4(S:0-1)", "gpu:a100:2(IDX:0,3)", {"a100": 4}, {"a100": 2}),
         ("gpu:a100:2(S:0),gpu:a100:2(S:1)", "gpu:a100:3(IDX:0-2)", {"a100": 4}, {"a100": 3}),
-        ("gpu:a100_1g.5gb:7,gpu:a100:1", "gpu:a100_1g.5gb:0(IDX:N/A),gpu:a100:1(IDX:7)", {"a100_1g.5gb": 7, "a100": 1},
-         {"a100": 1}),
+        (
+            "gpu:a100_1g.5gb:7,gpu:a100:1",
+            "gpu:a100_1g.5gb:0(IDX:N/A),gpu:a100:1(IDX:7)",
+            {"a100_1g.5gb": 7, "a100": 1},
+            {"a100": 1},
+        ),
         ("gpu:3090:8", "gpu:3090:8(IDX:0-7)", {"3090": 8}, {"3090": 8}),
         ("scratch:100G,gpu:t4:1,shard:t4:8", "gpu:t4:1(IDX:0),shard:t4:0(0/8)", {"t4": 1}, {"t4": 1}),
         ("gpu:t4:2", "(null)", {"t4": 2}, None),
         ("lustre:1", "lustre:0", {}, {}),
     ],
-)  # fmt: skip
+)
 def test_gpus_of_a_node(gres: str, used: str, gpus: dict[str, int], gpus_used: dict[str, int] | None) -> None:
-    nodes = OUTLOOK.read_nodes(Answer(0, f"n1 core* idle 0/20/0/20 {gres} {used} none"))
+    nodes = CLUSTER_INFO.read_nodes(CommandResult(0, f"n1 core* idle 0/20/0/20 {gres} {used} none"))
     assert nodes == (Node("n1", "core", "idle", True, 20, 0, gpus, gpus_used),)
 
 
@@ -310,7 +334,7 @@ def test_gpus_of_a_node(gres: str, used: str, gpus: dict[str, int], gpus_used: d
 
 @each_generation
 def test_waiting(generation: str) -> None:
-    jobs = OUTLOOK.read_waiting(recorded(generation, "waiting"))
+    jobs = CLUSTER_INFO.read_pending_jobs(recorded(generation, "waiting"))
     assert jobs is not None
     assert {(job.id, job.user, job.partition, job.reason, job.cores, job.gpus, job.tasks) for job in jobs} == {
         ("4", "bob", "gpu", "QOSMaxWallDurationPerJobLimit", 1, 2, 1),
@@ -324,8 +348,13 @@ def test_waiting(generation: str) -> None:
 
 @each_generation
 def test_an_empty_queue_is_told_apart_from_none(generation: str) -> None:
-    assert OUTLOOK.read_waiting(recorded(generation, "snowy-waiting")) == ()
-    assert OUTLOOK.read_waiting(Answer(1, "", "slurm_load_jobs error: Unable to contact slurm controller")) is None
+    assert CLUSTER_INFO.read_pending_jobs(recorded(generation, "snowy-waiting")) == ()
+    assert (
+        CLUSTER_INFO.read_pending_jobs(
+            CommandResult(1, "", "slurm_load_jobs error: Unable to contact slurm controller")
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -340,8 +369,8 @@ def test_an_empty_queue_is_told_apart_from_none(generation: str) -> None:
     ],
 )
 def test_gpus_that_a_job_waits_for(tres: str, gpus: int) -> None:
-    told = Answer(0, f"7 bob gpu 100 6 2 6 {tres} (Nodes required for job are DOWN)")
-    assert OUTLOOK.read_waiting(told) == (
+    told = CommandResult(0, f"7 bob gpu 100 6 2 6 {tres} (Nodes required for job are DOWN)")
+    assert CLUSTER_INFO.read_pending_jobs(told) == (
         QueuedJob("7", "bob", "gpu", "(Nodes required for job are DOWN)", 100, 6, gpus),
     )
 
@@ -356,7 +385,7 @@ def test_gpus_that_a_job_waits_for(tres: str, gpus: int) -> None:
     ],
 )
 def test_whether_jobs_are_hidden(text: str, hidden: bool | None) -> None:
-    assert OUTLOOK.read_hiding(Answer(0, text)) is hidden
+    assert CLUSTER_INFO.read_private_data(CommandResult(0, text)) is hidden
 
 
 # --- when something would start --------------------------------------------------------------------------------
@@ -365,12 +394,12 @@ def test_whether_jobs_are_hidden(text: str, hidden: bool | None) -> None:
 @pytest.mark.parametrize(("generation", "start"), [("22.05", "2026-11-22T03:12:20"), ("24.11", "2026-11-22T03:12:03")])
 def test_would_start(generation: str, start: str) -> None:
     told = said(generation, "starts", 0)
-    assert OUTLOOK.read_would_start(told) == WouldStart(start, "gpu", "gpu1", said=told.stderr.strip())
+    assert CLUSTER_INFO.read_start_estimate(told) == StartEstimate(start, "gpu", "gpu1", said=told.stderr.strip())
 
 
 @each_generation
 def test_would_be_refused(generation: str) -> None:
-    answer = OUTLOOK.read_would_start(said(generation, "refused", 1))
+    answer = CLUSTER_INFO.read_start_estimate(said(generation, "refused", 1))
     assert isinstance(answer.refusal, SubmitRefused)
     assert answer.start is None
     assert "Requested node configuration is not available" in answer.refusal.why
@@ -382,38 +411,38 @@ def test_would_start_among_what_a_sites_plug_in_says() -> None:
         "sbatch: Job 7 to start at 2026-11-21T14:20:00 using 4 processors on nodes n[1-2],n7 in partition gpu\n"
         "sbatch:   Preempts: 5,6\n"
     )
-    answer = OUTLOOK.read_would_start(Answer(0, "", text))
+    answer = CLUSTER_INFO.read_start_estimate(CommandResult(0, "", text))
     assert (answer.start, answer.partition, answer.nodes) == ("2026-11-21T14:20:00", "gpu", "n[1-2],n7")
     assert answer.preempts == ("5", "6")
 
 
 def test_a_start_is_told_with_its_zone() -> None:
     text = "sbatch: Job 7 to start at 2026-11-21T14:20:00-0500 using 4 processors on nodes n1 in partition gpu\n"
-    answer = OUTLOOK.read_would_start(Answer(0, "", text))
+    answer = CLUSTER_INFO.read_start_estimate(CommandResult(0, "", text))
     assert (answer.start, answer.partition, answer.nodes) == ("2026-11-21T14:20:00-0500", "gpu", "n1")
 
 
 def test_what_is_not_understood_is_kept_as_it_was_said() -> None:
-    answer = OUTLOOK.read_would_start(Answer(0, "all is well", "sbatch: wrapped"))
-    assert answer == WouldStart(said="sbatch: wrapped\nall is well")
+    answer = CLUSTER_INFO.read_start_estimate(CommandResult(0, "all is well", "sbatch: wrapped"))
+    assert answer == StartEstimate(said="sbatch: wrapped\nall is well")
 
 
 def test_no_sbatch_there_is_an_error_of_its_own() -> None:
-    answer = OUTLOOK.read_would_start(Answer(127, "", "env: ‘sbatch’: No such file or directory"))
+    answer = CLUSTER_INFO.read_start_estimate(CommandResult(127, "", "env: ‘sbatch’: No such file or directory"))
     assert isinstance(answer.refusal, SchedulerMissing)
 
 
 # --- damaged, cut and foreign text -----------------------------------------------------------------------------
 
-READINGS: list[Callable[[Answer], object]] = [
-    lambda answer: OUTLOOK.read_ahead("9", answer),
-    OUTLOOK.read_partitions,
-    lambda answer: OUTLOOK.read_limits(Request({"account": "proj1", "qos": "short", "partition": "gpu"}), answer),
-    lambda answer: OUTLOOK.read_defaults(Request({}), answer),
-    OUTLOOK.read_nodes,
-    OUTLOOK.read_waiting,
-    OUTLOOK.read_hiding,
-    OUTLOOK.read_would_start,
+READINGS: list[Callable[[CommandResult], object]] = [
+    lambda answer: CLUSTER_INFO.read_ahead("9", answer),
+    CLUSTER_INFO.read_partitions,
+    lambda answer: CLUSTER_INFO.read_limits(Request({"account": "proj1", "qos": "short", "partition": "gpu"}), answer),
+    lambda answer: CLUSTER_INFO.read_defaults(Request({}), answer),
+    CLUSTER_INFO.read_nodes,
+    CLUSTER_INFO.read_pending_jobs,
+    CLUSTER_INFO.read_private_data,
+    CLUSTER_INFO.read_start_estimate,
 ]
 TEXTS = [path.read_text() for path in sorted(RECORDED.rglob("*.txt"))]
 
@@ -432,12 +461,12 @@ def damaged(draw: st.DrawFn) -> str:
 
 @pytest.mark.parametrize("read", READINGS)
 @given(text=damaged() | st.text(), error=st.text(max_size=60), code=st.sampled_from([0, 1, 127]))
-def test_readings_never_raise(read: Callable[[Answer], object], text: str, error: str, code: int) -> None:
-    read(Answer(code, text, error))
-    read(Answer(code, error, text))
+def test_readings_never_raise(read: Callable[[CommandResult], object], text: str, error: str, code: int) -> None:
+    read(CommandResult(code, text, error))
+    read(CommandResult(code, error, text))
 
 
 def test_a_refusal_is_an_error_to_be_shown() -> None:
-    refusal = OUTLOOK.read_would_start(Answer(1)).refusal
+    refusal = CLUSTER_INFO.read_start_estimate(CommandResult(1)).refusal
     assert isinstance(refusal, LauncherError)
     assert refusal.what

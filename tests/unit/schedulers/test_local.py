@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitRefused, UsageError
-from notebook_launcher.core.package_data import folder
+from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
 from notebook_launcher.schedulers.local import HONOURED, Local
@@ -33,9 +33,23 @@ def option(words: list[str], name: str) -> str:
 
 def test_submit() -> None:
     assert submit() == [
-        "bash", SCRIPT, "submit", "--root", ROOT, "--id", ID, "--time", "3540", "--name", ID,
-        "--output", f"{ROOT}/{ID}/job.log", "--", f"{ROOT}/{ID}/jupyterlab.sh", f"{ROOT}/{ID}",
-    ]  # fmt: skip
+        "bash",
+        SCRIPT,
+        "submit",
+        "--root",
+        ROOT,
+        "--id",
+        ID,
+        "--time",
+        "3540",
+        "--name",
+        ID,
+        "--output",
+        f"{ROOT}/{ID}/job.log",
+        "--",
+        f"{ROOT}/{ID}/jupyterlab.sh",
+        f"{ROOT}/{ID}",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +73,7 @@ def test_every_flag_that_is_called_honoured_changes_the_command() -> None:
 
 
 def test_submit_speaks_the_scripts_language() -> None:
-    script = (folder("jobscripts") / "local.sh").read_text()
+    script = job_script("local.sh").read_text()
     for word in [*submit(begin="now"), *LOCAL.query([JobRef(ID)]), *LOCAL.cancel(JobRef(ID))]:
         if word.startswith("--") and word != "--":
             assert re.search(rf"^ +{word}\)", script, re.M), word
@@ -80,19 +94,19 @@ def test_a_begin_time_that_only_a_scheduler_understands_is_refused() -> None:
 
 
 def test_the_answer_to_submit() -> None:
-    assert LOCAL.read_submit(Answer(0, f"a note\n{ID}\n")) == JobRef(ID)
+    assert LOCAL.read_submit(CommandResult(0, f"a note\n{ID}\n")) == JobRef(ID)
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (Answer(1, "", "mkdir: No space left on device\n"), "No space left"),
-        (Answer(127, "", "bash: command not found\n"), "not found"),
-        (Answer(2, "noise\n", ""), "exit code 2"),
-        (Answer(0, "\n", ""), "exit code 0"),
+        (CommandResult(1, "", "mkdir: No space left on device\n"), "No space left"),
+        (CommandResult(127, "", "bash: command not found\n"), "not found"),
+        (CommandResult(2, "noise\n", ""), "exit code 2"),
+        (CommandResult(0, "\n", ""), "exit code 0"),
     ],
 )
-def test_a_refused_submit(answer: Answer, why: str) -> None:
+def test_a_refused_submit(answer: CommandResult, why: str) -> None:
     with pytest.raises(SubmitRefused) as caught:
         LOCAL.read_submit(answer)
     assert why in caught.value.why
@@ -103,7 +117,7 @@ def test_query_and_cancel() -> None:
     assert LOCAL.cancel(JobRef(ID)) == ["bash", SCRIPT, "cancel", "--root", ROOT, ID]
     assert LOCAL.find(ID, Request()) == ["bash", SCRIPT, "queue", "--root", ROOT, ID]
     assert LOCAL.history(JobRef(ID)) is None
-    assert LOCAL.read_history(JobRef(ID), Answer(0, "anything")) is None
+    assert LOCAL.read_history(JobRef(ID), CommandResult(0, "anything")) is None
     assert LOCAL.same_machine
 
 
@@ -128,38 +142,38 @@ SECONDS = int(NOON.timestamp())
     ],
 )
 def test_a_row_of_the_queue(row: str, status: JobStatus) -> None:
-    assert LOCAL.read_query([JobRef("a")], Answer(0, f"{row}\n")) == {"a": status}
+    assert LOCAL.read_query([JobRef("a")], CommandResult(0, f"{row}\n")) == {"a": status}
 
 
 @pytest.mark.parametrize(
     ("answer", "found"),
     [
-        (Answer(1, "", "local.sh: there is no job a\n"), {}),
-        (Answer(127, "", "bash: local.sh: No such file or directory\n"), None),
-        (Answer(2, "", "local.sh: --root is missing\n"), None),
+        (CommandResult(1, "", "local.sh: there is no job a\n"), {}),
+        (CommandResult(127, "", "bash: local.sh: No such file or directory\n"), None),
+        (CommandResult(2, "", "local.sh: --root is missing\n"), None),
     ],
 )
-def test_forgotten_is_not_the_same_as_no_answer(answer: Answer, found: dict[str, JobStatus] | None) -> None:
+def test_forgotten_is_not_the_same_as_no_answer(answer: CommandResult, found: dict[str, JobStatus] | None) -> None:
     assert LOCAL.read_query([JobRef("a")], answer) == found
 
 
 @pytest.mark.parametrize(
     ("answer", "jobs"),
     [
-        (Answer(0, f"{ID}|RUNNING|None|box|||\n"), [JobRef(ID)]),
-        (Answer(0, f"{ID}|PENDING|BeginTime|box|||\n"), [JobRef(ID)]),
-        (Answer(0, f"{ID}|CANCELLED|None|box|||\n"), []),
-        (Answer(1, "", "local.sh: there is no job\n"), []),
-        (Answer(127), None),
+        (CommandResult(0, f"{ID}|RUNNING|None|box|||\n"), [JobRef(ID)]),
+        (CommandResult(0, f"{ID}|PENDING|BeginTime|box|||\n"), [JobRef(ID)]),
+        (CommandResult(0, f"{ID}|CANCELLED|None|box|||\n"), []),
+        (CommandResult(1, "", "local.sh: there is no job\n"), []),
+        (CommandResult(127), None),
     ],
 )
-def test_find(answer: Answer, jobs: list[JobRef] | None) -> None:
+def test_find(answer: CommandResult, jobs: list[JobRef] | None) -> None:
     assert LOCAL.read_find(ID, answer) == jobs
 
 
 @given(st.text() | st.text(alphabet="aRUNING|None0123456789\n", max_size=80), st.sampled_from([0, 1, 2, 127]))
 def test_no_text_makes_the_readers_stumble(stdout: str, exit_code: int) -> None:
-    answer = Answer(exit_code, stdout)
+    answer = CommandResult(exit_code, stdout)
     LOCAL.read_query([JobRef("a")], answer)
     LOCAL.read_find(ID, answer)
     try:

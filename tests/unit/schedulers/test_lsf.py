@@ -13,29 +13,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.core import errors
-from notebook_launcher.core import package_data as resources
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core import errors, package_data
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.explain import pending
-from notebook_launcher.planning.plan import Ask, Here, find_place
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_place
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
 from notebook_launcher.schedulers.lsf.commands import Lsf
 from notebook_launcher.session.record import job_in
+from tests import paths
 
 LSF = Lsf()
-RECORDED = Path(__file__).parent / "recorded" / "lsf"
+RECORDED = paths.RECORDED / "lsf"
 NOW = datetime(2026, 11, 21, 14, 30, 20, tzinfo=timezone(timedelta(hours=1)))
 FOLDER = "/zhome/a/.notebook-launcher/sessions/20261121-143020-k3f9"
 SUBMISSION = Submission("20261121-143020-k3f9", FOLDER, f"{FOLDER}/jupyterlab.sh", f"{FOLDER}/job.log", NOW)
 
 
-def recorded(name: str) -> Answer:
+def recorded(name: str) -> CommandResult:
     """Return what was recorded; an exit code that was not is taken for success."""
     text = (RECORDED / f"{name}.txt").read_text()
     head, stdout, rest = re.split(r"^--- (?:stdout|stderr).*\n", text, flags=re.M)
     code = re.search(r"^exit: (\d+)$", head, re.M)
-    return Answer(int(code[1]) if code else 0, stdout, rest.partition("--- source\n")[0])
+    return CommandResult(int(code[1]) if code else 0, stdout, rest.partition("--- source\n")[0])
 
 
 def bsub(**flags: str | None) -> list[str]:
@@ -53,10 +53,25 @@ def after(words: list[str], flag: str) -> str:
 def test_a_request_in_bsubs_words() -> None:
     words = bsub(partition="gpuv100", gpus="1", ntasks="1", cpus_per_task="4", mem="20G", account="proj1")
     assert words == [
-        "bsub", "-J", SUBMISSION.session_id, "-o", f"{FOLDER}/job.log", "-q", "gpuv100", "-P", "proj1", "-W", "2:00",
-        "-n", "4", "-R", "span[hosts=1] rusage[mem=5GB]", "-gpu", "num=1:mode=exclusive_process",
+        "bsub",
+        "-J",
+        SUBMISSION.session_id,
+        "-o",
+        f"{FOLDER}/job.log",
+        "-q",
+        "gpuv100",
+        "-P",
+        "proj1",
+        "-W",
+        "2:00",
+        "-n",
+        "4",
+        "-R",
+        "span[hosts=1] rusage[mem=5GB]",
+        "-gpu",
+        "num=1:mode=exclusive_process",
         f"bash -l {FOLDER}/jupyterlab.sh {FOLDER}",
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -138,9 +153,14 @@ def test_a_folder_with_odd_characters_stays_one_word_on_the_node() -> None:
 
 @pytest.mark.parametrize(
     ("name", "job"),
-    [("openlava-bsub-stdin-script", "101"), ("openlava-bsub-begin", "104"), ("lsf-bsub-default-queue", "2329803"),
-     ("lsf-bsub-gpu-exclusive_process", "54086"), ("lsf-bsub-cannot-connect-then-submitted", "12345678")],
-)  # fmt: skip
+    [
+        ("openlava-bsub-stdin-script", "101"),
+        ("openlava-bsub-begin", "104"),
+        ("lsf-bsub-default-queue", "2329803"),
+        ("lsf-bsub-gpu-exclusive_process", "54086"),
+        ("lsf-bsub-cannot-connect-then-submitted", "12345678"),
+    ],
+)
 def test_the_jobs_number(name: str, job: str) -> None:
     assert LSF.read_submit(recorded(name)) == JobRef(job)
     assert job_in(recorded(name).stdout, None) == JobRef(job)  # as submit.sh keeps it
@@ -151,14 +171,14 @@ def test_a_session_is_listed_with_its_job(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "session.json").write_text("{}\n")
     (folder / "job").write_text(recorded("lsf-bsub-cannot-connect-then-submitted").stdout)
-    script = resources.folder("jobscripts") / "sessions.sh"
+    script = package_data.job_script("sessions.sh")
     done = subprocess.run(["bash", str(script), str(tmp_path), "list"], capture_output=True, text=True, check=True)
     assert "20261121-143020-k3f7 job 12345678\n" in done.stdout
 
 
 def test_a_number_that_cannot_be_read_is_uncertain() -> None:
     with pytest.raises(errors.SubmitUncertain, match="could not be read"):
-        LSF.read_submit(Answer(0, "thank you\n"))
+        LSF.read_submit(CommandResult(0, "thank you\n"))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +213,7 @@ def test_refusals(name: str, kind: type[errors.LauncherError]) -> None:
     assert type(refused.value) is kind
     first = recorded(name).stderr.strip().splitlines()
     assert not first or first[0].split()[0] in refused.value.why  # in its own words
-    assert refused.value.mend
+    assert refused.value.hint
 
 
 @pytest.mark.parametrize(
@@ -210,7 +230,7 @@ def test_refusals(name: str, kind: type[errors.LauncherError]) -> None:
     ],
 )
 def test_a_name_in_a_refusal_is_not_its_reason(said: str, kind: type[errors.LauncherError]) -> None:
-    error = LSF.explain_refusal(Answer(255, "", said))
+    error = LSF.explain_refusal(CommandResult(255, "", said))
     assert type(error) is kind
     assert said in error.why
 
@@ -224,9 +244,19 @@ def test_a_daemon_that_was_reached_may_have_taken_the_job() -> None:
 # --- asking --------------------------------------------------------------------------------------------------
 
 # fields and values as they were seen (bjobs -json of LSF 10.1), apart by the delimiter, "-" for what is not known
-_ROW = {"jobid": "22005", "stat": "RUN", "queue": "gpuv100", "exec_host": "4*n-62-20-5", "start_time": "Nov 21 14:31",
-        "finish_time": "Nov 21 16:31 L", "proj_name": "default", "runtimelimit": "120.0", "exit_code": "-",
-        "exit_reason": "-", "pend_reason": "-"}  # fmt: skip
+_ROW = {
+    "jobid": "22005",
+    "stat": "RUN",
+    "queue": "gpuv100",
+    "exec_host": "4*n-62-20-5",
+    "start_time": "Nov 21 14:31",
+    "finish_time": "Nov 21 16:31 L",
+    "proj_name": "default",
+    "runtimelimit": "120.0",
+    "exit_code": "-",
+    "exit_reason": "-",
+    "pend_reason": "-",
+}
 
 
 def row(**fields: str) -> str:
@@ -234,7 +264,7 @@ def row(**fields: str) -> str:
 
 
 def told(text: str, job: str = "22005", code: int = 0, stderr: str = "") -> JobStatus:
-    found = LSF.read_query([JobRef(job)], Answer(code, text, stderr))
+    found = LSF.read_query([JobRef(job)], CommandResult(code, text, stderr))
     assert found is not None
     return found[job]
 
@@ -272,14 +302,26 @@ def test_a_job_that_runs() -> None:
         ({"stat": "EXIT", "exit_code": "130"}, State.CANCELLED),
         ({"stat": "EXIT", "exec_host": "-"}, State.CANCELLED),
         ({"stat": "EXIT", "exit_code": "140"}, State.TIMEOUT),
-        ({"stat": "EXIT", "exit_code": "1", "exit_reason": "TERM_RUNLIMIT: job killed after reaching LSF run time "
-          "limit"}, State.TIMEOUT),
-        ({"stat": "EXIT", "exit_code": "137", "exit_reason": "TERM_MEMLIMIT: job killed after reaching LSF memory "
-          "usage limit"}, State.OUT_OF_MEMORY),
+        (
+            {
+                "stat": "EXIT",
+                "exit_code": "1",
+                "exit_reason": "TERM_RUNLIMIT: job killed after reaching LSF run time limit",
+            },
+            State.TIMEOUT,
+        ),
+        (
+            {
+                "stat": "EXIT",
+                "exit_code": "137",
+                "exit_reason": "TERM_MEMLIMIT: job killed after reaching LSF memory usage limit",
+            },
+            State.OUT_OF_MEMORY,
+        ),
         ({"stat": "NEW"}, State.UNKNOWN),
     ],
     ids=lambda value: " ".join(value.values())[:20] if isinstance(value, dict) else "",
-)  # fmt: skip
+)
 def test_states(fields: Mapping[str, str], state: State) -> None:
     assert told(row(**fields)).state is state
 
@@ -317,7 +359,7 @@ def test_one_that_is_known_beside_one_that_is_not() -> None:
     """As recorded: it fails, and tells of the other all the same."""
     answer = recorded("lsf-bjobs-known-and-unknown")
     assert (answer.exit_code, answer.stdout) == (255, "1^DONE^-\n")
-    both = Answer(answer.exit_code, row(jobid="1", stat="DONE"), answer.stderr)
+    both = CommandResult(answer.exit_code, row(jobid="1", stat="DONE"), answer.stderr)
     found = LSF.read_query([JobRef("1"), JobRef("2")], both)
     assert found is not None
     assert set(found) == {"1"}
@@ -341,8 +383,8 @@ def test_a_failure_is_no_answer(name: str) -> None:
 
 
 def test_nothing_said_is_not_forgotten() -> None:
-    assert LSF.read_query([JobRef("7")], Answer(0, "")) == {}
-    assert not LSF.has_forgotten(JobRef("7"), Answer(0, ""))
+    assert LSF.read_query([JobRef("7")], CommandResult(0, "")) == {}
+    assert not LSF.has_forgotten(JobRef("7"), CommandResult(0, ""))
 
 
 def test_the_history() -> None:
@@ -361,24 +403,22 @@ def test_the_history() -> None:
     ],
 )
 def test_ends_in_the_history(end: str, state: State, signal: int | None) -> None:
-    text = recorded("openlava-bhist-l-done").stdout.replace(
-        "Done successfully. The CPU time used is 0.0 seconds;", end
-    )  # fmt: skip
-    found = LSF.read_history(JobRef("130"), Answer(0, text))
+    text = recorded("openlava-bhist-l-done").stdout.replace("Done successfully. The CPU time used is 0.0 seconds;", end)
+    found = LSF.read_history(JobRef("130"), CommandResult(0, text))
     assert found is not None
     assert (found.state, found.signal) == (state, signal)
 
 
 def test_a_job_is_found_by_its_name_or_its_folder() -> None:
     text = f"7^{SUBMISSION.session_id}^bash -l x\n8^mine^bash -l {FOLDER}/jupyterlab.sh {FOLDER}\n9^other^sleep 1\n"
-    assert LSF.read_find(SUBMISSION.session_id, Answer(0, text)) == [JobRef("7"), JobRef("8")]
+    assert LSF.read_find(SUBMISSION.session_id, CommandResult(0, text)) == [JobRef("7"), JobRef("8")]
 
 
 def test_what_it_does_not_have_is_not_pretended() -> None:
     assert LSF.step(JobRef("7"), ["true"]) is None
     assert LSF.terminal_step(JobRef("7"), ["true"]) is None
     assert LSF.accounting(JobRef("7")) is None
-    assert LSF.outlook is None
+    assert LSF.cluster_info is None
 
 
 def test_ending_jobs() -> None:
@@ -391,7 +431,7 @@ def test_log_files() -> None:
 
 @given(st.text())
 def test_no_text_breaks_the_readings(text: str) -> None:
-    for answer in (Answer(0, text), Answer(255, text, text)):
+    for answer in (CommandResult(0, text), CommandResult(255, text, text)):
         LSF.read_query([JobRef("7")], answer)
         LSF.read_history(JobRef("7"), answer)
         LSF.read_find("x", answer)
@@ -408,5 +448,5 @@ def test_no_value_breaks_a_row(value: str) -> None:
 
 def test_on_a_login_node_of_lsf_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
-    assert find_place(Ask(), Here("login1", has_slurm=False, has_lsf=True)).scheduler == "lsf"
-    assert find_place(Ask(), Here("login1", has_slurm=True, has_lsf=True)).scheduler == "slurm"
+    assert find_place(LaunchOptions(), LocalMachine("login1", has_slurm=False, has_lsf=True)).scheduler == "lsf"
+    assert find_place(LaunchOptions(), LocalMachine("login1", has_slurm=True, has_lsf=True)).scheduler == "slurm"

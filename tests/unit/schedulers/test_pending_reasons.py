@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.schedulers.slurm import limit_reasons as slurm_limit_reasons
-from notebook_launcher.schedulers.slurm import pending_reasons as slurm_reasons
+from notebook_launcher.schedulers.slurm import limit_reasons, pending_reasons
+from tests import paths
 
-RECORDED = Path(__file__).parent / "recorded" / "slurm_reasons.txt"
+RECORDED = paths.RECORDED / "slurm_reasons.txt"
 WORDS = [line for line in RECORDED.read_text().splitlines() if not line.startswith("#")]
 LIMITS = [word for word in WORDS if re.match(r"Assoc(Grp|Max)|QOS(Grp|Max|Min)|Max.*Per(User|Account)$", word)]
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_every_reason_of_slurm_is_known(word: str) -> None:
-    meaning = slurm_reasons.read(word)
+    meaning = pending_reasons.parse_reason(word)
     assert meaning is not None
     assert word not in meaning.summary
     assert meaning.action or not meaning.never
-    assert slurm_reasons.read(f"({word.upper()})") == meaning
+    assert pending_reasons.parse_reason(f"({word.upper()})") == meaning
     assert (meaning.limit is not None) is (word in LIMITS)
 
 
@@ -34,7 +33,7 @@ def test_the_list_is_complete() -> None:
 def test_no_two_limits_are_told_alike() -> None:
     told: dict[str, list[str]] = {}
     for word in LIMITS:
-        meaning = slurm_reasons.read(word)
+        meaning = pending_reasons.parse_reason(word)
         assert meaning is not None
         told.setdefault(meaning.summary, []).append(word)
     assert [words for words in told.values() if len(words) > 1] == []
@@ -43,58 +42,134 @@ def test_no_two_limits_are_told_alike() -> None:
 def test_every_limit_names_the_command_that_shows_its_size() -> None:
     columns = set()
     for word in LIMITS:
-        limit = slurm_limit_reasons.read(word)
+        limit = limit_reasons.parse_limit_reason(word)
         assert limit is not None
-        command = slurm_limit_reasons.command(limit)
+        command = limit_reasons.command(limit)
         assert re.fullmatch(r"sacctmgr show (qos|assoc tree) format=[\w,]+", command), command
         assert ("qos" in command) is (limit.by == "QOS")
         columns.add(command.rpartition(",")[2])
     assert columns == {
-        "GrpTRES", "GrpTRESMins", "GrpTRESRunMins", "GrpJobs", "GrpSubmit", "GrpWall", "MaxTRES", "MaxTRESMins",
-        "MaxWall", "MaxTRESPerNode", "MaxJobs", "MaxSubmit", "MaxJobsPU", "MaxSubmitPU", "MaxTRESPU",
-        "MaxTRESRunMinsPU", "MaxJobsPA", "MaxSubmitPA", "MaxTRESPA", "MaxTRESRunMinsPA", "MinTRES",
-    }  # fmt: skip
+        "GrpTRES",
+        "GrpTRESMins",
+        "GrpTRESRunMins",
+        "GrpJobs",
+        "GrpSubmit",
+        "GrpWall",
+        "MaxTRES",
+        "MaxTRESMins",
+        "MaxWall",
+        "MaxTRESPerNode",
+        "MaxJobs",
+        "MaxSubmit",
+        "MaxJobsPU",
+        "MaxSubmitPU",
+        "MaxTRESPU",
+        "MaxTRESRunMinsPU",
+        "MaxJobsPA",
+        "MaxSubmitPA",
+        "MaxTRESPA",
+        "MaxTRESRunMinsPA",
+        "MinTRES",
+    }
 
 
 @pytest.mark.parametrize(
     ("word", "summary", "action", "never"),
     [
-        ("AssocGrpGRES", "with it, your account's group would use more GPUs (GRES) at once than it may",
-         "it starts when other jobs of your group have ended", False),
-        ("AssocGrpCPUMinutesLimit",
-         "your account's group has used up its CPU minutes, or too few are left for this job",
-         "ask whoever runs the project for more, or another account: -A", False),
-        ("AssocGrpWallLimit", "your account's group has used up its walltime, or too little is left for this job",
-         "ask whoever runs the project for more, or another account: -A", False),
-        ("AssocMaxJobsLimit", "you run as many jobs at once as your account allows one user",
-         "it starts when other jobs of yours have ended", False),
-        ("AssocMaxWallDurationPerJobLimit", "its walltime is longer than your account allows one job",
-         "ask for less with -t, or another account: -A", True),
-        ("AssocMaxGRESPerNode", "it asks for more GPUs (GRES) on one node than your account allows",
-         "ask for fewer, or another account: -A", False),
-        ("AssocMaxMemPerJob", "it asks for more memory than your account allows one job",
-         "ask for less, or another account: -A", True),
-        ("QOSGrpNodeRunMinutes", "with it, all who use the QOS would have more node minutes ahead in running jobs than "
-         "they may", "it starts when other jobs of the QOS have ended", False),
-        ("QOSGrpBB", "with it, all who use the QOS would use more burst-buffer space at once than they may",
-         "it starts when other jobs of the QOS have ended", False),
-        ("QOSGrpSubmitJobsLimit", "all who use the QOS have as many jobs, waiting and running, as they may",
-         "it starts when other jobs of the QOS have ended", False),
-        ("QOSMaxMemoryPerUser", "with it, you would use more memory at once than the QOS allows one user",
-         "it starts when other jobs of yours have ended", False),
-        ("QOSMaxCpuMinutesPerJobLimit",
-         "it asks for more CPU minutes (size times walltime) than the QOS allows one job",
-         "ask for fewer, or less time, or another QOS: -q", True),
-        ("QOSMinCpuNotSatisfied", "it asks for fewer CPUs than the QOS demands of a job",
-         "ask for more, or another QOS: -q", True),
-        ("MaxJobsPerAccount", "your account runs as many jobs at once as the QOS allows one account",
-         "it starts when other jobs of your account have ended", False),
-        ("MaxGRESRunMinsPerUser", "with it, you would have more GPU (GRES) minutes ahead in running jobs than the QOS "
-         "allows one user", "it starts when other jobs of yours have ended", False),
+        (
+            "AssocGrpGRES",
+            "with it, your account's group would use more GPUs (GRES) at once than it may",
+            "it starts when other jobs of your group have ended",
+            False,
+        ),
+        (
+            "AssocGrpCPUMinutesLimit",
+            "your account's group has used up its CPU minutes, or too few are left for this job",
+            "ask whoever runs the project for more, or another account: -A",
+            False,
+        ),
+        (
+            "AssocGrpWallLimit",
+            "your account's group has used up its walltime, or too little is left for this job",
+            "ask whoever runs the project for more, or another account: -A",
+            False,
+        ),
+        (
+            "AssocMaxJobsLimit",
+            "you run as many jobs at once as your account allows one user",
+            "it starts when other jobs of yours have ended",
+            False,
+        ),
+        (
+            "AssocMaxWallDurationPerJobLimit",
+            "its walltime is longer than your account allows one job",
+            "ask for less with -t, or another account: -A",
+            True,
+        ),
+        (
+            "AssocMaxGRESPerNode",
+            "it asks for more GPUs (GRES) on one node than your account allows",
+            "ask for fewer, or another account: -A",
+            False,
+        ),
+        (
+            "AssocMaxMemPerJob",
+            "it asks for more memory than your account allows one job",
+            "ask for less, or another account: -A",
+            True,
+        ),
+        (
+            "QOSGrpNodeRunMinutes",
+            "with it, all who use the QOS would have more node minutes ahead in running jobs than they may",
+            "it starts when other jobs of the QOS have ended",
+            False,
+        ),
+        (
+            "QOSGrpBB",
+            "with it, all who use the QOS would use more burst-buffer space at once than they may",
+            "it starts when other jobs of the QOS have ended",
+            False,
+        ),
+        (
+            "QOSGrpSubmitJobsLimit",
+            "all who use the QOS have as many jobs, waiting and running, as they may",
+            "it starts when other jobs of the QOS have ended",
+            False,
+        ),
+        (
+            "QOSMaxMemoryPerUser",
+            "with it, you would use more memory at once than the QOS allows one user",
+            "it starts when other jobs of yours have ended",
+            False,
+        ),
+        (
+            "QOSMaxCpuMinutesPerJobLimit",
+            "it asks for more CPU minutes (size times walltime) than the QOS allows one job",
+            "ask for fewer, or less time, or another QOS: -q",
+            True,
+        ),
+        (
+            "QOSMinCpuNotSatisfied",
+            "it asks for fewer CPUs than the QOS demands of a job",
+            "ask for more, or another QOS: -q",
+            True,
+        ),
+        (
+            "MaxJobsPerAccount",
+            "your account runs as many jobs at once as the QOS allows one account",
+            "it starts when other jobs of your account have ended",
+            False,
+        ),
+        (
+            "MaxGRESRunMinsPerUser",
+            "with it, you would have more GPU (GRES) minutes ahead in running jobs than the QOS allows one user",
+            "it starts when other jobs of yours have ended",
+            False,
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_limit_is_told_by_its_parts(word: str, summary: str, action: str, never: bool) -> None:
-    meaning = slurm_reasons.read(word)
+    meaning = pending_reasons.parse_reason(word)
     assert meaning is not None
     assert (meaning.summary, meaning.action, meaning.never) == (summary, action, never)
 
@@ -106,17 +181,32 @@ SENTENCES = [
     ("ReqNodeNotAvail, May be reserved for other job", "reserved for another job", False),
     ("ReqNodeNotAvail, Reserved for maintenance", "maintenance", False),
     ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions", "go first", False),
-    ("Job's account not permitted to use this partition (urgent allows proj2 not proj1)",
-     "partition urgent is only for proj2", True),
-    ("Job's account not permitted to use this partition (devcore denies proj1 including proj1)",
-     "partition devcore is closed to proj1", True),
-    ("Job's QOS not permitted to use this partition (devcore allows short,long not normal)",
-     "partition devcore takes only the QOS short,long", True),
-    ("Job's QOS not permitted to use this partition (devcore denies normal including normal)",
-     "partition devcore does not take the QOS normal", True),  # not seen
+    (
+        "Job's account not permitted to use this partition (urgent allows proj2 not proj1)",
+        "partition urgent is only for proj2",
+        True,
+    ),
+    (
+        "Job's account not permitted to use this partition (devcore denies proj1 including proj1)",
+        "partition devcore is closed to proj1",
+        True,
+    ),
+    (
+        "Job's QOS not permitted to use this partition (devcore allows short,long not normal)",
+        "partition devcore takes only the QOS short,long",
+        True,
+    ),
+    (
+        "Job's QOS not permitted to use this partition (devcore denies normal including normal)",
+        "partition devcore does not take the QOS normal",
+        True,
+    ),  # not seen
     ("Job's account not permitted to use this partition", "the account may not use this partition", True),  # not seen
-    ("uid 2001 not in group permitted to use this partition (devcore). groups allowed: staff",
-     "partition devcore is only for members of staff", True),  # not seen
+    (
+        "uid 2001 not in group permitted to use this partition (devcore). groups allowed: staff",
+        "partition devcore is only for members of staff",
+        True,
+    ),  # not seen
     ("launch failed requeued held", "is held: it could not be started", False),
     ("launch failure limit exceeded requeued held", "is held: its start has failed too often", False),  # not seen
     ("user env retrieval failed requeued held", "is held: your start-up files", False),  # not seen
@@ -134,12 +224,12 @@ SENTENCES = [
     ("Priority,JobArrayTaskLimit", "other jobs are ahead", False),  # of a job array
     ("Dependency:afterok", "waits for another job", False),
     (" Resources ", "is free", False),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("reason", "summary", "never"), SENTENCES, ids=[reason[:40] for reason, _, _ in SENTENCES])
 def test_a_sentence_in_place_of_a_reason(reason: str, summary: str, never: bool) -> None:
-    meaning = slurm_reasons.read(reason)
+    meaning = pending_reasons.parse_reason(reason)
     assert meaning is not None
     assert re.search(summary, meaning.summary)
     assert meaning.never is never
@@ -149,7 +239,7 @@ def test_a_sentence_in_place_of_a_reason(reason: str, summary: str, never: bool)
     "reason", ["NewIn3105", "AssocMaxFunPerJob", "QOS", "Grp", "", "()", "Assoc Grp GRES", "QOSMaxPerJob"]
 )
 def test_what_is_not_known_is_not_guessed(reason: str) -> None:
-    assert slurm_reasons.read(reason) is None
+    assert pending_reasons.parse_reason(reason) is None
 
 
 @given(
@@ -158,5 +248,5 @@ def test_what_is_not_known_is_not_guessed(reason: str) -> None:
     )
 )
 def test_no_reason_makes_the_reading_stumble(reason: str) -> None:
-    meaning = slurm_reasons.read(reason)
+    meaning = pending_reasons.parse_reason(reason)
     assert meaning is None or meaning.summary

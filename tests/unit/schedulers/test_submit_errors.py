@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from notebook_launcher.core import errors
-from notebook_launcher.core.command_result import Answer
-from notebook_launcher.core.errors import LauncherError, SchedulerAway, SchedulerMissing, SubmitRefused, SubmitUncertain
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import (
+    LauncherError,
+    SchedulerAway,
+    SchedulerMissing,
+    SubmitRefused,
+    SubmitUncertain,
+)
 from notebook_launcher.schedulers.slurm.commands import Slurm
+from tests.paths import RECORDED
 
 SLURM = Slurm()
-RECORDED = Path(__file__).parent / "recorded"
 
 
 def test_several_lines_of_sbatch_are_told_apart() -> None:
@@ -45,7 +50,7 @@ def unprovoked() -> list[tuple[str, str]]:
 
 def refused(stderr: str, exit_code: int = 1) -> LauncherError:
     with pytest.raises(LauncherError) as caught:
-        SLURM.read_submit(Answer(exit_code, "", stderr))
+        SLURM.read_submit(CommandResult(exit_code, "", stderr))
     return caught.value
 
 
@@ -55,7 +60,7 @@ def test_what_sbatch_printed_is_told_in_its_words_and_in_ours(kind: str, asked: 
     assert type(error) is getattr(errors, kind), asked
     assert isinstance(error, SubmitRefused)
     assert error.what.endswith(".")
-    assert error.mend
+    assert error.hint
     assert error.why.startswith("sbatch: ")
     assert "sbatch: error:" not in error.why and "sbatch: fatal:" not in error.why
     for line in said.splitlines():
@@ -66,7 +71,7 @@ def test_what_sbatch_printed_is_told_in_its_words_and_in_ours(kind: str, asked: 
 def test_the_rest_of_slurms_table_of_errors(kind: str, text: str) -> None:
     error = refused(f"sbatch: error: Batch job submission failed: {text}\n")
     assert type(error) is getattr(errors, kind)
-    assert error.mend
+    assert error.hint
 
 
 def test_both_lists_are_read() -> None:
@@ -78,51 +83,87 @@ def test_both_lists_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "what", "mend"),
+    ("said", "what", "hint"),
     [
-        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
-         "Slurm refused the job. The account is not yours on this cluster, or may not use this partition.",
-         "name one of yours with -A"),
-        ("sbatch: error: invalid partition specified: cor\n"
-         "sbatch: error: Batch job submission failed: Invalid partition name specified",
-         "Slurm refused the job. There is no partition of that name.", "sinfo -s"),
-        ("sbatch: error: CPU count per node can not be satisfied\n"
-         "sbatch: error: Batch job submission failed: Requested node configuration is not available",
-         "Slurm refused the job. No node there can ever give as many cores.", "ask for less, or another partition"),
-        ("sbatch: error: QOSMaxGRESPerUser\n"
-         "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
-         "size and/or time limits)",
-         "Slurm refused the job. With it, you would use more GPUs (GRES) at once than the QOS allows one user.",
-         "ask for less, or another QOS: -q; the limit is shown by: sacctmgr show qos format=name,MaxTRESPU"),
-        ("sbatch: error: AssocMaxSubmitJobLimit\n"
-         "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
-         "size and/or time limits)",
-         "Slurm refused the job. You have as many jobs, waiting and running, as your account allows one user.",
-         "end other jobs of yours: squeue --me"),
-        ("sbatch: error: QOSMaxWallDurationPerJobLimit\n"
-         "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (…)",
-         "Slurm refused the job. Its walltime is longer than the QOS allows one job.", "ask for less with -t"),
-        ("sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (…)",
-         "Slurm refused the job. A limit of your account or QOS does not allow this job now.", "squeue --me"),
-        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
-         "The job was not queued. The scheduler does not answer at the moment.", "try again in a minute"),
-        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
-         "The scheduler does not answer at the moment.", "look with: squeue --me"),
-        ("sbatch: error: No cluster 'snwy' known by database.",
-         "The job was not queued. There is no such cluster to send jobs to with -M.", "sacctmgr show clusters"),
-        ("sbatch: error: Batch job submission failed: Disk quota exceeded",
-         "The job was not queued. There is no room left", "quota -s"),
-        ("sbatch: error: Batch job submission failed: Something new in Slurm 31.05",
-         "Slurm refused the job.", "sbatch --help"),
-        ("sbatch: error: lua: name your supervisor with --comment\n"
-         "sbatch: error: Batch job submission failed: Unspecified error",
-         "Slurm refused the job. A rule of the site does not allow it.", "words"),
+        (
+            "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+            "Slurm refused the job. The account is not yours on this cluster, or may not use this partition.",
+            "name one of yours with -A",
+        ),
+        (
+            "sbatch: error: invalid partition specified: cor\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified",
+            "Slurm refused the job. There is no partition of that name.",
+            "sinfo -s",
+        ),
+        (
+            "sbatch: error: CPU count per node can not be satisfied\n"
+            "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+            "Slurm refused the job. No node there can ever give as many cores.",
+            "ask for less, or another partition",
+        ),
+        (
+            "sbatch: error: QOSMaxGRESPerUser\n"
+            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
+            "size and/or time limits)",
+            "Slurm refused the job. With it, you would use more GPUs (GRES) at once than the QOS allows one user.",
+            "ask for less, or another QOS: -q; see the limit with: sacctmgr show qos format=name,MaxTRESPU",
+        ),
+        (
+            "sbatch: error: AssocMaxSubmitJobLimit\n"
+            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
+            "size and/or time limits)",
+            "Slurm refused the job. You have as many jobs, waiting and running, as your account allows one user.",
+            "end other jobs of yours: squeue --me",
+        ),
+        (
+            "sbatch: error: QOSMaxWallDurationPerJobLimit\n"
+            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (…)",
+            "Slurm refused the job. Its walltime is longer than the QOS allows one job.",
+            "ask for less with -t",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (…)",
+            "Slurm refused the job. A limit of your account or QOS does not allow this job now.",
+            "squeue --me",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+            "The job was not queued. The scheduler does not answer at the moment.",
+            "try again in a minute",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+            "The scheduler does not answer at the moment.",
+            "look with: squeue --me",
+        ),
+        (
+            "sbatch: error: No cluster 'snwy' known by database.",
+            "The job was not queued. There is no such cluster to send jobs to with -M.",
+            "sacctmgr show clusters",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Disk quota exceeded",
+            "The job was not queued. There is no room left",
+            "quota -s",
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Something new in Slurm 31.05",
+            "Slurm refused the job.",
+            "sbatch --help",
+        ),
+        (
+            "sbatch: error: lua: name your supervisor with --comment\n"
+            "sbatch: error: Batch job submission failed: Unspecified error",
+            "Slurm refused the job. A rule of the site does not allow it.",
+            "message",
+        ),
     ],
-)  # fmt: skip
-def test_what_it_means_and_what_to_type(said: str, what: str, mend: str) -> None:
+)
+def test_what_it_means_and_what_to_type(said: str, what: str, hint: str) -> None:
     error = refused(said)
     assert error.what.startswith(what)
-    assert mend in error.mend
+    assert hint in error.hint
 
 
 @pytest.mark.parametrize(
@@ -145,18 +186,20 @@ def test_whether_slurm_may_have_queued_the_job_all_the_same(text: str, may_have_
 
 def test_a_number_printed_before_a_refusal_is_not_a_job() -> None:
     with pytest.raises(SubmitRefused):
-        SLURM.read_submit(Answer(1, "Hours left:\n1234\n", "sbatch: error: Invalid qos specification\n"))
+        SLURM.read_submit(CommandResult(1, "Hours left:\n1234\n", "sbatch: error: Invalid qos specification\n"))
 
 
 def test_an_answer_without_a_number_is_no_refusal() -> None:
     with pytest.raises(SubmitUncertain) as caught:
-        SLURM.read_submit(Answer(0, "queued, thank you\n"))
+        SLURM.read_submit(CommandResult(0, "queued, thank you\n"))
     assert "queued, thank you" in caught.value.why
-    assert "squeue --me" in caught.value.mend
+    assert "squeue --me" in caught.value.hint
 
 
-@pytest.mark.parametrize("answer", [Answer(127), Answer(127, "", "bash: line 1: exec: sbatch: not found\n")])
-def test_no_sbatch_there(answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [CommandResult(127), CommandResult(127, "", "bash: line 1: exec: sbatch: not found\n")]
+)
+def test_no_sbatch_there(answer: CommandResult) -> None:
     with pytest.raises(SchedulerMissing, match="not found"):
         SLURM.read_submit(answer)
 
@@ -177,6 +220,6 @@ ALL_SAID = "\n".join(said for _, _, said in recorded())
     st.sampled_from([1, 2, 126, 127, 255, -9]),
 )
 def test_no_words_make_us_stumble(stderr: str, stdout: str, exit_code: int) -> None:
-    error = SLURM.explain_refusal(Answer(exit_code, stdout, stderr))
+    error = SLURM.explain_refusal(CommandResult(exit_code, stdout, stderr))
     assert isinstance(error, SubmitRefused | SchedulerMissing)
-    assert error.what.strip() and error.mend.strip()
+    assert error.what.strip() and error.hint.strip()

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed
-from notebook_launcher.core.package_data import JOB_FILES, folder
+from notebook_launcher.core.package_data import JOB_FILES, job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs.session_index import read
+from notebook_launcher.jobs.session_index import parse_listing
 from notebook_launcher.profiles import Environment
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.record import (
@@ -26,7 +26,7 @@ from notebook_launcher.session.record import (
     Site,
     discard_session,
     environment_lines,
-    look_at,
+    inspect_host,
     new_id,
     new_session,
     read_job,
@@ -80,7 +80,7 @@ def test_a_new_session_knows_where_everything_will_be(tmp_path: Path) -> None:
 
 
 def test_this_machine_as_a_site() -> None:
-    site = look_at(HOST)
+    site = inspect_host(HOST)
     assert site.home == os.environ["HOME"]
     assert site.now.tzinfo is not None
     assert abs(site.now - datetime.now(timezone.utc)) < timedelta(seconds=5)
@@ -91,25 +91,28 @@ class Saying(LocalHost):
 
     label = "login"
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: CommandResult) -> None:
         self.answer = answer
 
-    def run(self, argv: object, **_others: object) -> Answer:
+    def run(self, argv: object, **_others: object) -> CommandResult:
         return self.answer
 
 
 def test_a_start_up_file_that_prints_does_no_harm() -> None:
-    site = look_at(Saying(Answer(0, "Welcome!\nQuota: 50%\n/home/alice\nalice\nlogin1\n2026-11-21T01:44:55+0545\n")))
+    site = inspect_host(
+        Saying(CommandResult(0, "Welcome!\nQuota: 50%\n/home/alice\nalice\nlogin1\n2026-11-21T01:44:55+0545\n"))
+    )
     assert (site.home, site.user, site.hostname) == ("/home/alice", "alice", "login1")
     assert site.now.utcoffset() == timedelta(hours=5, minutes=45)
 
 
 @pytest.mark.parametrize(
-    "answer", [Answer(0), Answer(1, "", "This account is closed.\n"), Answer(0, "a\nb\nc\nnot a date\n")]
+    "answer",
+    [CommandResult(0), CommandResult(1, "", "This account is closed.\n"), CommandResult(0, "a\nb\nc\nnot a date\n")],
 )
-def test_a_host_without_a_shell_is_told(answer: Answer) -> None:
+def test_a_host_without_a_shell_is_told(answer: CommandResult) -> None:
     with pytest.raises(HostCommandFailed, match="login does not run simple commands") as caught:
-        look_at(Saying(answer))
+        inspect_host(Saying(answer))
     assert caught.value.why == (answer.stderr or answer.stdout).strip()
 
 
@@ -242,9 +245,9 @@ def test_what_was_written_is_listed(tmp_path: Path) -> None:
     """The script that lists is the other half of what is written here; more of it is in test_catalogue.py."""
     session = session_at(tmp_path, time="2:00:00")
     write_session(HOST, session, "", {})
-    script = (folder("jobscripts") / "sessions.sh").read_bytes()
+    script = job_script("sessions.sh").read_bytes()
     answer = HOST.run(["bash", "-s", "--", str(tmp_path)], stdin=script)
-    (record,) = read(answer.stdout, str(tmp_path), NOW).records
+    (record,) = parse_listing(answer.stdout, str(tmp_path), NOW).records
     assert record.session == session
     assert record.has_secrets and record.exited is None
 
@@ -252,13 +255,13 @@ def test_what_was_written_is_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"id": 1}', "null", '{"id": "x", "created": "soon"}'])
 def test_a_damaged_record_is_told(text: str) -> None:
     told = f"sessions 1\n{IDS[0]} session {text}\nend\n"
-    assert read(told, "/root", NOW).damaged == (IDS[0],)
+    assert parse_listing(told, "/root", NOW).damaged == (IDS[0],)
 
 
 def test_a_record_of_a_later_version_is_read(tmp_path: Path) -> None:
     session = session_at(tmp_path)
     text = json.dumps(json.loads(session.record.model_dump_json()) | {"version": 7, "mood": "sunny"})
-    (record,) = read(f"sessions 1\n{session.id} session {text}\nend\n", str(tmp_path), NOW).records
+    (record,) = parse_listing(f"sessions 1\n{session.id} session {text}\nend\n", str(tmp_path), NOW).records
     assert record.session.record.version == 7
 
 

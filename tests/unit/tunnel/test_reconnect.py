@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -16,17 +16,15 @@ from notebook_launcher.core.errors import (
     HostKeyUnknown,
     LauncherError,
 )
+from notebook_launcher.core.timing import DEFAULT_TIMING as USUAL
+from notebook_launcher.core.timing import Timing
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.tunnel import reconnect as mending
+from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.tunnel.reconnect import (
-    CONNECT_WITHIN,
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
     REFUSED_TIMES,
-    CountedPrompts,
-    GivenUp,
-    Mended,
-    Mending,
+    ReconnectFailed,
+    Reconnection,
+    ReconnectSucceeded,
 )
 
 PATIENCE = 20.0  # seconds in which anything that should happen has happened; only a failing test waits so long
@@ -40,6 +38,8 @@ Outcome = Exception | Callable[[], object]
 class User:
     """Answers nothing, and counts."""
 
+    asks = True
+
     def __init__(self) -> None:
         self.asked: list[tuple[str, bool]] = []
 
@@ -49,6 +49,9 @@ class User:
 
     def confirm(self, text: str) -> bool:
         return True
+
+    def dismiss(self) -> None:
+        pass
 
 
 class FakeHost(LocalHost):
@@ -77,16 +80,28 @@ class FakeHost(LocalHost):
 
 
 class Tried:
-    """A mending, what became of it, and how long it paused in between."""
+    """A reconnection, what became of it, and how long it paused in between."""
 
     def __init__(
-        self, host: FakeHost, *, seconds: float = 1e6, pause: float = 0.0, is_lost: Callable[[], bool] = lambda: True
+        self,
+        host: FakeHost,
+        *,
+        seconds: float = 1e6,
+        pause: float = 0.0,
+        is_lost: Callable[[], bool] = lambda: True,
+        timing: Timing = USUAL,
     ) -> None:
         self.host, self.user = host, User()
         self.prompts = CountedPrompts(self.user)
         self.inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
-        self.mending = Mending(
-            host, self.prompts, self.inbox, deadline=time.monotonic() + seconds, pause=pause, is_lost=is_lost
+        self.reconnection = Reconnection(
+            host,
+            self.prompts,
+            self.inbox,
+            deadline=time.monotonic() + seconds,
+            pause=pause,
+            is_lost=is_lost,
+            timing=timing,
         )
 
     def word(self) -> object:
@@ -94,11 +109,11 @@ class Tried:
 
     def is_mended(self) -> None:
         word = self.word()
-        assert isinstance(word, Mended) and word.by is self.mending
+        assert isinstance(word, ReconnectSucceeded) and word.by is self.reconnection
 
     def is_given_up(self) -> LauncherError:
         word = self.word()
-        assert isinstance(word, GivenUp) and word.by is self.mending
+        assert isinstance(word, ReconnectFailed) and word.by is self.reconnection
         return word.error
 
 
@@ -107,10 +122,10 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Pauses are noted, and take no time."""
     noted: list[float] = []
 
-    def sleep(self: Mending, seconds: float) -> None:
+    def sleep(self: Reconnection, seconds: float) -> None:
         noted.append(seconds)
 
-    monkeypatch.setattr(Mending, "_sleep", sleep)
+    monkeypatch.setattr(Reconnection, "_sleep", sleep)
     return noted
 
 
@@ -121,7 +136,7 @@ def failures(count: int, error: Exception = UNREACHABLE) -> list[Outcome]:
 def test_at_once(pauses: list[float]) -> None:
     tried = Tried(FakeHost([]))
     tried.is_mended()
-    assert pauses == [0.0] and tried.host.timeouts == [CONNECT_WITHIN]
+    assert pauses == [0.0] and tried.host.timeouts == [USUAL.connect_within]
 
 
 def test_what_broke_just_now_is_waited_for_first(pauses: list[float]) -> None:
@@ -136,15 +151,15 @@ def test_ever_more_rarely_and_never_too_rarely(pauses: list[float]) -> None:
     assert len(tried.host.timeouts) == 13
     between = pauses[1:]
     for number, pause in enumerate(between):
-        least = min(FIRST_PAUSE * 2**number, LONGEST_PAUSE)
-        assert least <= pause <= least + FIRST_PAUSE, "doubled each time, a little by chance, and bounded"
-    assert between[-1] >= LONGEST_PAUSE
+        least = min(USUAL.reconnect_pause * 2**number, USUAL.longest_reconnect_pause)
+        assert least <= pause <= least + USUAL.reconnect_pause, "doubled each time, a little by chance, and bounded"
+    assert between[-1] >= USUAL.longest_reconnect_pause
 
 
 def test_a_network_that_is_away_for_hours_is_tried_to_the_end(pauses: list[float]) -> None:
     tried = Tried(FakeHost(failures(1000)))
     tried.is_mended()
-    assert max(pauses) <= LONGEST_PAUSE + FIRST_PAUSE
+    assert max(pauses) <= USUAL.longest_reconnect_pause + USUAL.reconnect_pause
 
 
 def test_not_beyond_the_deadline(pauses: list[float]) -> None:
@@ -213,8 +228,8 @@ def test_questions_of_before_do_not_count(pauses: list[float]) -> None:
     """At the first login the user was asked, too."""
     host, prompts, inbox = FakeHost([REFUSED]), CountedPrompts(User()), queue.SimpleQueue[object]()
     prompts.secret("Password: ")
-    Mending(host, prompts, inbox, deadline=time.monotonic() + 1e6, pause=0.0, is_lost=lambda: True)
-    assert isinstance(inbox.get(timeout=PATIENCE), Mended)
+    Reconnection(host, prompts, inbox, deadline=time.monotonic() + 1e6, pause=0.0, is_lost=lambda: True)
+    assert isinstance(inbox.get(timeout=PATIENCE), ReconnectSucceeded)
     assert len(host.timeouts) == 2
 
 
@@ -247,15 +262,17 @@ def test_a_question_that_nobody_needs_any_more_is_taken_back(when: str) -> None:
         if prompts.secret("Code: ") is None:
             raise REFUSED
 
-    mending = Mending(FakeHost([asks]), prompts, inbox, deadline=time.monotonic() + 1e6, pause=0.0, is_lost=bool)
+    reconnection = Reconnection(
+        FakeHost([asks]), prompts, inbox, deadline=time.monotonic() + 1e6, pause=0.0, is_lost=bool
+    )
     assert connects.wait(PATIENCE)
     if when == "while it stands":
         goes_on.set()
         assert user.sees_a_question.wait(PATIENCE)
-    mending.stop()
+    reconnection.stop()
     goes_on.set()
-    mending._thread.join(PATIENCE)
-    assert not mending._thread.is_alive()
+    reconnection._thread.join(PATIENCE)
+    assert not reconnection._thread.is_alive()
     assert len(user.asked) == (when == "while it stands")
     assert inbox.empty()
     user.taken_back.set()
@@ -274,70 +291,61 @@ def test_prompts_are_passed_on() -> None:
 # --- stopped -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def long_pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(mending, "FIRST_PAUSE", 3600.0)
-    monkeypatch.setattr(mending, "LONGEST_PAUSE", 3600.0)
-    yield
+LONG_PAUSES = Timing(reconnect_pause=3600.0, longest_reconnect_pause=3600.0)
 
 
 def is_over() -> bool:
     deadline = time.monotonic() + PATIENCE
-    while any(thread.name == "mending" for thread in threading.enumerate()):
+    while any(thread.name == "reconnect" for thread in threading.enumerate()):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
     return True
 
 
-@pytest.mark.usefixtures("long_pauses")
 def test_stopped_before_the_first_attempt() -> None:
-    tried = Tried(FakeHost([]), pause=3600.0)
-    tried.mending.stop()
-    tried.mending.stop()
+    tried = Tried(FakeHost([]), pause=3600.0, timing=LONG_PAUSES)
+    tried.reconnection.stop()
+    tried.reconnection.stop()
     assert is_over() and tried.host.timeouts == [] and tried.inbox.empty()
 
 
-@pytest.mark.usefixtures("long_pauses")
 def test_stopped_in_a_pause_there_is_no_further_attempt() -> None:
     """It would replace a connection that has come back by itself."""
     failed = threading.Event()
-    tried = Tried(FakeHost([lambda: failed.set() or fail(UNREACHABLE)]))
+    tried = Tried(FakeHost([lambda: failed.set() or fail(UNREACHABLE)]), timing=LONG_PAUSES)
     assert failed.wait(PATIENCE)
     time.sleep(0.1)
-    tried.mending.stop()
+    tried.reconnection.stop()
     assert is_over() and len(tried.host.timeouts) == 1 and tried.inbox.empty()
 
 
-@pytest.mark.usefixtures("long_pauses")
 @pytest.mark.parametrize("error", [UNREACHABLE, REFUSED, HostKeyChanged("It has changed.")], ids=lambda e: e.kind)
 def test_stopped_in_an_attempt_that_fails_nothing_is_told(error: LauncherError) -> None:
     begun, free = threading.Event(), threading.Event()
-    tried = Tried(FakeHost([lambda: begun.set() or (free.wait(PATIENCE) and fail(error))]))
+    tried = Tried(FakeHost([lambda: begun.set() or (free.wait(PATIENCE) and fail(error))]), timing=LONG_PAUSES)
     assert begun.wait(PATIENCE)
-    tried.mending.stop()
+    tried.reconnection.stop()
     free.set()
     assert is_over() and len(tried.host.timeouts) == 1 and tried.inbox.empty()
 
 
-@pytest.mark.usefixtures("long_pauses")
 def test_stopped_in_an_attempt_that_would_succeed_the_old_connection_that_came_back_stays() -> None:
     begun, free = threading.Event(), threading.Event()
-    tried = Tried(FakeHost([lambda: begun.set() or free.wait(PATIENCE)]), is_lost=lambda: False)
+    tried = Tried(FakeHost([lambda: begun.set() or free.wait(PATIENCE)]), is_lost=lambda: False, timing=LONG_PAUSES)
     assert begun.wait(PATIENCE)
-    tried.mending.stop()
+    tried.reconnection.stop()
     free.set()
     assert is_over() and tried.host.replaced is False and tried.inbox.empty()
 
 
-@pytest.mark.usefixtures("long_pauses")
 def test_stopped_just_after_the_old_connection_was_replaced_that_is_told() -> None:
     """What ran over it has ended, and must be begun again."""
     host = FakeHost([])
     ready = threading.Event()
     tried: list[Tried] = []
-    host.after = lambda: ready.wait(PATIENCE) and tried[0].mending.stop()
-    tried.append(Tried(host))
+    host.after = lambda: ready.wait(PATIENCE) and tried[0].reconnection.stop()
+    tried.append(Tried(host, timing=LONG_PAUSES))
     ready.set()
     tried[0].is_mended()
     assert host.replaced is True
@@ -359,5 +367,5 @@ def test_a_new_connection_waits_until_the_old_one_is_lost() -> None:
 def test_an_old_connection_that_comes_back_meanwhile_stays() -> None:
     tried = Tried(FakeHost([]), is_lost=lambda: False)
     time.sleep(0.2)
-    tried.mending.stop()
+    tried.reconnection.stop()
     assert is_over() and tried.host.replaced is False and tried.inbox.empty()

@@ -1,7 +1,4 @@
-"""The ways to a compute node: which is tried when, what is remembered, who is asked, and what is told when none works.
-
-The host is a stand-in that answers ``link`` as a test says; that the ways lead somewhere is shown on the cluster.
-"""
+"""Which route is tried when, who is asked, and what is remembered."""
 
 from __future__ import annotations
 
@@ -13,11 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from notebook_launcher.core import local_state as state
-from notebook_launcher.core.command_result import Answer
+from notebook_launcher.core import local_state
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -28,25 +23,31 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
-from notebook_launcher.hosts.base import ByteStream, Host, LineStream, Link, OnEnd, OnLine, Onward
-from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.base import ByteStream, Host, LineStream, NextHop, OnEnd, OnLine, Route
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.record import Session, SessionRecord
 from notebook_launcher.session.session_keys import SessionKeys
-from notebook_launcher.tunnel import routes as ways
-from notebook_launcher.tunnel.routes import Crossing, Node, find_way, may_need_sshd
+from notebook_launcher.tunnel import routes
+from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, may_need_sshd
 
 RECORD = {"id": "20261121-014455-abcd", "created": "2026-11-21T01:44:55Z", "scheduler": "slurm", "flags": {}, "log": ""}
+
 DIRECTORY = "/home/alice/.notebook-launcher/sessions/20261121-014455-abcd"
+
 SESSION = Session(SessionRecord.model_validate(RECORD), DIRECTORY, JobRef("7"))
+
 KEYS = SessionKeys("our private key", "ssh-ed25519 SERVERS")
-NODE = Node(("n1.cluster", "n1"), ("ssh-ed25519 NODES", "ssh-rsa NODES"), 40022)
+
+NODE = JobNode(("n1.cluster", "n1"), ("ssh-ed25519 NODES", "ssh-rsa NODES"), 40022)
 
 NO_ROUTE = ConnectionFailed("n1 port 22 cannot be reached.", why="No route to host")
+
 REFUSED = AuthenticationFailed("n1 does not let you in.", why="publickey")
+
 UNKNOWN = HostKeyUnknown("The host key of n1 is not known.")
+
 CHANGED = HostKeyChanged("The host key of n1 has changed.")
 
 
@@ -54,11 +55,11 @@ CHANGED = HostKeyChanged("The host key of n1 has changed.")
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What this machine remembers, away from the user's own."""
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_STATE", str(tmp_path / "state"))
-    return tmp_path / "state" / "streams.json"
+    return tmp_path / "state" / "routes.json"
 
 
-class FakeLink(Link):
-    def __init__(self, onward: Onward | None) -> None:
+class FakeRoute(Route):
+    def __init__(self, onward: NextHop | None) -> None:
         self.onward = onward
 
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
@@ -72,7 +73,7 @@ class FakeLink(Link):
         pass
 
 
-def kind_of(onward: Onward | None) -> str:
+def kind_of(onward: NextHop | None) -> str:
     if onward is None:
         return "lent"
     if onward.address is None:
@@ -80,7 +81,7 @@ def kind_of(onward: Onward | None) -> str:
     return "node-ssh" if onward.address[1] == 22 else "job-sshd"
 
 
-Answers = Callable[[Onward], LauncherError | None]
+Answers = Callable[[NextHop], LauncherError | None]
 
 
 class FakeHost(Host):
@@ -92,14 +93,14 @@ class FakeHost(Host):
 
     def __init__(self, answers: Answers = lambda _: None) -> None:
         self.answers = answers
-        self.asked_for: list[Onward | None] = []
+        self.asked_for: list[NextHop | None] = []
 
-    def link(self, onward: Onward | None = None) -> Link:
-        self.asked_for.append(onward)
-        error = self.answers(onward) if onward else None
+    def open_route(self, hop: NextHop | None = None) -> Route:
+        self.asked_for.append(hop)
+        error = self.answers(hop) if hop else None
         if error is not None:
             raise error
-        return FakeLink(onward)
+        return FakeRoute(hop)
 
     @property
     def tried(self) -> list[str]:
@@ -112,7 +113,7 @@ class FakeHost(Host):
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
-    ) -> Answer:
+    ) -> CommandResult:
         raise AssertionError("nothing is run")
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
@@ -136,22 +137,19 @@ class NoSteps(Slurm):
         return None
 
 
-def crossing(host: Host, node: Node = NODE, scheduler: Scheduler | None = None) -> Crossing:
-    return Crossing(host, scheduler or Slurm(), SESSION, JobRef("7"), node, lambda: KEYS)
+def target(host: Host, node: JobNode = NODE, scheduler: Scheduler | None = None) -> NodeTarget:
+    return NodeTarget(host, scheduler or Slurm(), SESSION, JobRef("7"), node, lambda: KEYS)
 
 
-def found(host: FakeHost, stream: str = "auto", about: str = "uni", node: Node = NODE) -> str:
+def found(host: FakeHost, route: str = "auto", about: str = "uni", node: JobNode = NODE) -> str:
     """Find a way, and return over what it goes."""
-    name, link = find_way(crossing(host, node), stream, about)
-    assert isinstance(link, FakeLink) and (kind_of(link.onward) == name or name == "direct")
+    name, link = find_route(target(host, node), route, about)
+    assert isinstance(link, FakeRoute) and (kind_of(link.onward) == name or name == "direct")
     return name
 
 
 def only(*kinds: str, error: LauncherError = NO_ROUTE) -> Answers:
     return lambda onward: None if kind_of(onward) in kinds else error
-
-
-# --- which is tried when -------------------------------------------------------------------------------------
 
 
 def test_the_node_s_own_server_first(memory: Path) -> None:
@@ -170,21 +168,21 @@ def test_then_what_needs_more(works: str, tried: list[str]) -> None:
     assert host.tried == tried
 
 
-@pytest.mark.parametrize("stream", ["node-ssh", "step", "job-sshd"])
-def test_what_is_asked_for_is_tried_alone(stream: str) -> None:
+@pytest.mark.parametrize("route", ["node-ssh", "step", "job-sshd"])
+def test_what_is_asked_for_is_tried_alone(route: str) -> None:
     host = FakeHost()
-    assert found(host, stream) == stream
-    assert host.tried == [stream]
+    assert found(host, route) == route
+    assert host.tried == [route]
     host = FakeHost(only())
     with pytest.raises(NodeUnreachable):
-        found(host, stream)
-    assert host.tried == [stream]
+        found(host, route)
+    assert host.tried == [route]
 
 
 def test_direct_is_never_tried_unless_it_is_asked_for() -> None:
     """It opens Jupyter's port to everybody on the cluster."""
     host = FakeHost(only())
-    with pytest.raises(NodeUnreachable, match=r"No way to n1\.cluster was found from login"):
+    with pytest.raises(NodeUnreachable, match=r"No route to n1\.cluster was found from login"):
         found(host)
     assert "lent" not in host.tried
     assert found(host, "direct") == "direct"
@@ -193,21 +191,18 @@ def test_direct_is_never_tried_unless_it_is_asked_for() -> None:
 
 def test_on_the_same_machine_there_is_nothing_to_cross(memory: Path) -> None:
     host = FakeHost()
-    for stream in ("auto", "node-ssh", "step"):
-        assert find_way(crossing(host, scheduler=Local("/root")), stream, "here")[0] == "direct"
+    for route in ("auto", "node-ssh", "step"):
+        assert find_route(target(host, scheduler=Local("/root")), route, "here")[0] == "direct"
     assert host.tried == ["lent"] and not memory.exists()
 
 
 def test_a_scheduler_without_steps() -> None:
     host = FakeHost(only("job-sshd"))
-    name, _ = find_way(crossing(host, scheduler=NoSteps()), "auto", "uni")
+    name, _ = find_route(target(host, scheduler=NoSteps()), "auto", "uni")
     assert name == "job-sshd" and host.tried == ["node-ssh", "job-sshd"]
     with pytest.raises(NodeUnreachable) as caught:
-        find_way(crossing(host, scheduler=NoSteps()), "step", "uni")
+        find_route(target(host, scheduler=NoSteps()), "step", "uni")
     assert "no job steps" in caught.value.why
-
-
-# --- what is remembered --------------------------------------------------------------------------------------
 
 
 def test_what_worked_last_is_tried_first(memory: Path) -> None:
@@ -252,7 +247,7 @@ def test_nothing_is_remembered_of_what_failed(memory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stream", "last", "needed"),
+    ("route", "last", "needed"),
     [
         ("auto", None, True),
         ("auto", "node-ssh", False),
@@ -266,14 +261,11 @@ def test_nothing_is_remembered_of_what_failed(memory: Path) -> None:
     ],
 )
 def test_a_job_starts_a_server_of_its_own_only_where_it_may_be_needed(
-    stream: str, last: str | None, needed: bool
+    route: str, last: str | None, needed: bool
 ) -> None:
     if last:
-        state.remember(ways.MEMORY, "uni", last)
-    assert may_need_sshd(stream, "uni") is needed
-
-
-# --- who is asked --------------------------------------------------------------------------------------------
+        local_state.remember(routes.LAST_ROUTES, "uni", last)
+    assert may_need_sshd(route, "uni") is needed
 
 
 def unless_asked(kind: str, error: LauncherError) -> Answers:
@@ -320,19 +312,16 @@ def test_a_way_that_was_asked_for_may_ask_at_once() -> None:
     assert host.asked_for[0] and host.asked_for[0].asking
 
 
-# --- what each needs -----------------------------------------------------------------------------------------
-
-
 def test_the_node_s_server_is_known_by_what_the_job_told() -> None:
     host = FakeHost()
     found(host)
-    assert host.asked_for == [Onward("n1.cluster", ("n1.cluster", 22), (), NODE.host_keys, None, False)]
+    assert host.asked_for == [NextHop("n1.cluster", ("n1.cluster", 22), (), NODE.host_keys, None, False)]
 
 
 def test_the_job_s_server_is_entered_with_keys_of_the_session() -> None:
     host = FakeHost(only("job-sshd"))
     found(host)
-    assert host.asked_for[-1] == Onward("n1.cluster", ("n1.cluster", 40022), (), (KEYS.host,), KEYS.client, False)
+    assert host.asked_for[-1] == NextHop("n1.cluster", ("n1.cluster", 40022), (), (KEYS.host,), KEYS.client, False)
 
 
 def test_a_step_speaks_over_its_input_and_output() -> None:
@@ -351,7 +340,7 @@ def test_keys_are_made_only_when_they_are_needed() -> None:
         raise AssertionError("no keys are needed")
 
     host = FakeHost()
-    assert find_way(dataclasses.replace(crossing(host), keys=none), "auto", "uni")[0] == "node-ssh"
+    assert find_route(dataclasses.replace(target(host), keys=none), "auto", "uni")[0] == "node-ssh"
 
 
 def test_keys_that_cannot_be_made_are_no_end() -> None:
@@ -359,7 +348,7 @@ def test_keys_that_cannot_be_made_are_no_end() -> None:
         raise HostCommandFailed("No key could be added in /x.", why="Disk quota exceeded")
 
     host = FakeHost(unless_asked("node-ssh", REFUSED))
-    assert find_way(dataclasses.replace(crossing(host), keys=none), "auto", "uni")[0] == "node-ssh"
+    assert find_route(dataclasses.replace(target(host), keys=none), "auto", "uni")[0] == "node-ssh"
 
 
 def test_a_job_without_a_server_is_not_tried() -> None:
@@ -385,15 +374,12 @@ def test_who_is_refused_under_one_name_is_not_tried_under_the_next() -> None:
     assert host.tried_names == ["n1.cluster"]
 
 
-# --- what is told --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("stream", ["auto", "node-ssh", "step", "job-sshd"])
-def test_another_host_key_ends_the_search_at_once(stream: str, memory: Path) -> None:
+@pytest.mark.parametrize("route", ["auto", "node-ssh", "step", "job-sshd"])
+def test_another_host_key_ends_the_search_at_once(route: str, memory: Path) -> None:
     """Nobody tries how far one gets with a node that is not the job's."""
     host = FakeHost(lambda _: CHANGED)
     with pytest.raises(HostKeyChanged) as caught:
-        found(host, stream)
+        found(host, route)
     assert caught.value is CHANGED and len(host.asked_for) == 1 and not memory.exists()
 
 
@@ -416,91 +402,12 @@ def test_the_error_names_all_that_was_tried() -> None:
     why = caught.value.why
     assert re.search(r"node-ssh: .*No route to host.*step: srun says nothing.*job-sshd: n1 does not let you in", why)
     assert why.count("does not let you in") == 1, "asked once more with the same answer, it is told once"
-    assert "--stream direct" in caught.value.mend and "everybody" in caught.value.mend
-    assert KEYS.client not in f"{why} {caught.value.mend}"
+    assert "--route direct" in caught.value.hint and "everybody" in caught.value.hint
+    assert KEYS.client not in f"{why} {caught.value.hint}"
 
 
 def test_a_node_that_told_no_name() -> None:
     host = FakeHost(only())
-    with pytest.raises(NodeUnreachable, match="No way to the node was found") as caught:
-        found(host, node=Node(()))
-    assert "told no name" in caught.value.why
-
-
-# --- the job's own description of its node -------------------------------------------------------------------
-
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-STARTED = st.fixed_dictionaries(
-    {}, optional=dict.fromkeys(("node_names", "host_keys", "ssh_port", "hostname"), ANYTHING)
-)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(STARTED)
-def test_damaged_parts_count_as_absent(started: dict[str, object]) -> None:
-    node = Node.from_started(started)
-    assert all(type(name) is str and name for name in node.names)
-    assert all(type(key) is str for key in node.host_keys)
-    assert node.ssh_port is None or (type(node.ssh_port) is int and 0 < node.ssh_port < 65536)
-    assert str(node)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.text(max_size=12) | st.sampled_from(["n1", "n1.cluster", "-oProxyCommand=x", "a b", "x;y", "n\n1"])))
-def test_what_is_no_host_name_is_passed_over(names: list[str]) -> None:
-    """A name is handed to programs, as a word of a command."""
-    node = Node.from_started({"node_names": names})
-    assert [name for name in names if name in ("n1", "n1.cluster")] == [
-        name for name in node.names if name in ("n1", "n1.cluster")
-    ]
-    for name in node.names:
-        assert not name.startswith("-") and not re.search(r"[\s;|&$`'\"<>(){}\\/@:%*?\[\]#~!=,]", name)
-
-
-def test_a_good_description() -> None:
-    started = {"node_names": ["n1.cluster", "n1"], "host_keys": ["ssh-ed25519 A", "ssh-rsa B"], "ssh_port": 40022}
-    assert Node.from_started(started) == Node(("n1.cluster", "n1"), ("ssh-ed25519 A", "ssh-rsa B"), 40022)
-    assert str(Node.from_started(started)) == "n1.cluster"
-    assert Node.from_started({}) == Node(())
-
-
-# --- a step of Slurm -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("job", "words"),
-    [
-        pytest.param(
-            JobRef("7"),
-            ["srun", "--jobid=7", "--overlap", "--unbuffered", "--quiet", "--mpi=none", "--nodes=1", "--ntasks=1",
-             "--relative=0", "--cpu-bind=none", "--", "bash", "/s p/sshd.sh", "step", "/s p"],
-            id="a job",
-        ),
-        pytest.param(
-            JobRef("7", "snowy"),
-            ["srun", "--clusters=snowy", "--jobid=7", "--overlap", "--unbuffered", "--quiet", "--mpi=none",
-             "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", "bash", "/s p/sshd.sh", "step",
-             "/s p"],
-            id="a job on another cluster",
-        ),
-    ],
-)  # fmt: skip
-def test_step(job: JobRef, words: list[str]) -> None:
-    command = Slurm().step(job, ["bash", "/s p/sshd.sh", "step", "/s p"])
-    assert command[command.index("srun") :] == words
-
-
-def test_the_local_scheduler_has_no_steps() -> None:
-    assert Local("/root").step(JobRef("7"), ["true"]) is None
-
-
-def test_a_link_of_this_very_machine_is_lent() -> None:
-    """Closed with a tunnel, it can be had again."""
-    with LocalHost() as host:
-        link = host.link()
-        link.close()
-        assert link.alive and host.link().alive
+    with pytest.raises(NodeUnreachable, match="No route to the node was found") as caught:
+        found(host, node=JobNode(()))
+    assert "reported no name" in caught.value.why

@@ -13,7 +13,7 @@ import pytest
 
 from notebook_launcher.cli.app import run
 from notebook_launcher.core.usage_samples import COLUMNS
-from notebook_launcher.usage import bill_command as billing
+from notebook_launcher.usage import bill_command
 
 SESSION = "20261121-120000-k3fa"
 _ROW = (
@@ -34,8 +34,14 @@ class Home:
         directory = self._folder / ".notebook-launcher/sessions" / name
         directory.mkdir(parents=True, mode=0o700)
         now = datetime.now(timezone.utc)
-        told = {"id": name, "created": (now - timedelta(hours=3)).isoformat(), "scheduler": "slurm",
-                "log": f"{directory}/job.log", "flags": {"time": "2:00:00"}, "environment": "torch"}  # fmt: skip
+        told = {
+            "id": name,
+            "created": (now - timedelta(hours=3)).isoformat(),
+            "scheduler": "slurm",
+            "log": f"{directory}/job.log",
+            "flags": {"time": "2:00:00"},
+            "environment": "torch",
+        }
         (directory / "session.json").write_text(json.dumps(told))
         (directory / "job").write_text(job)
         if hours is None:
@@ -73,21 +79,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_an_accounting_that_does_not_answer_leaves_the_samples(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(billing, "PATIENCE", 1.0)
-    monkeypatch.setattr(billing, "SLOW_AFTER", 0.2)
+    monkeypatch.setattr(bill_command, "PATIENCE", 1.0)
+    monkeypatch.setattr(bill_command, "SLOW_AFTER", 0.2)
     home.session()
     home.sacct("exec sleep 30")
     code, out, err, seconds = home.bill("k3fa", "--json")
     told = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
     assert seconds < 4
-    assert (told[-1]["event"], told[-1]["wall"], told[-1]["memory_peak"]) == ("bill", 3600, 1024)
-    assert "asking" in [event["event"] for event in told]  # no wait in silence
+    assert (told[-1]["event"], told[-1]["run_time"], told[-1]["memory_peak"]) == ("bill", 3600, 1024)
+    assert "querying" in [event["event"] for event in told]  # no wait in silence
     assert home.bill("k3fa")[0] == 0
 
 
 def test_an_accounting_that_falls_silent_leaves_what_it_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(billing, "PATIENCE", 2.5)
+    monkeypatch.setattr(bill_command, "PATIENCE", 2.5)
     home.session()
     first = _ROW.format(state="COMPLETED", step="RUNNING")
     home.sacct(f'test -e ~/asked && exec sleep 30; touch ~/asked; printf %s "{first}"')
@@ -99,8 +105,8 @@ def test_an_accounting_that_falls_silent_leaves_what_it_told(home: Home, monkeyp
 
 
 def test_files_that_do_not_answer_leave_the_accounting(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(billing, "FILES_WITHIN", 0.2)
-    monkeypatch.setattr(billing, "_READ", "exec sleep 30")
+    monkeypatch.setattr(bill_command, "FILES_WITHIN", 0.2)
+    monkeypatch.setattr(bill_command, "_READ", "exec sleep 30")
     home.session()
     home.sacct(f'printf %s "{_ROW.format(state="COMPLETED", step="COMPLETED")}"')
     code, out, _, _ = home.bill("k3fa")
@@ -109,8 +115,8 @@ def test_files_that_do_not_answer_leave_the_accounting(home: Home, monkeypatch: 
 
 
 def test_nobody_tells_anything(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(billing, "FILES_WITHIN", 0.2)
-    monkeypatch.setattr(billing, "_READ", "exec sleep 30")
+    monkeypatch.setattr(bill_command, "FILES_WITHIN", 0.2)
+    monkeypatch.setattr(bill_command, "_READ", "exec sleep 30")
     home.session()
     home.sacct("exit 1")
     code, _, err, _ = home.bill("k3fa")

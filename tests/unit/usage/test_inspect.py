@@ -15,16 +15,16 @@ import pytest
 from rich.console import Console
 
 from notebook_launcher.cli.app import run
-from notebook_launcher.cli.views import usage_graphs as graphs
+from notebook_launcher.cli.views import usage_graphs
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.cli.views.usage_graphs import BLOCKS, LETTERS, graph
-from notebook_launcher.core.events import launch as events
+from notebook_launcher.core import events
 from notebook_launcher.core.usage_samples import COLUMNS
 from tests.conftest import plain
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
 FOLDER = "/home/alice/.notebook-launcher/sessions/20261121-120000-k3fa"
-SEEN = events.SessionSeen(
+SEEN = events.SessionEntry(
     session="20261121-120000-k3fa",
     state="running",
     job="7",
@@ -59,14 +59,21 @@ FOUR_GPUS = (
     *ONE_GPU[3:],
 )
 STATUS = events.Status(
-    SEEN, "--gpus=1 --time=2:00:00", f"{FOLDER}/job.log", "0.1.0", 1800, NOW.replace(hour=12).isoformat(),
-    NOW.isoformat(), ONE_GPU, notes=("GPU 0 was not used in the last 10 min.",),
-)  # fmt: skip
+    SEEN,
+    "--gpus=1 --time=2:00:00",
+    f"{FOLDER}/job.log",
+    "0.1.0",
+    1800,
+    NOW.replace(hour=12).isoformat(),
+    NOW.isoformat(),
+    ONE_GPU,
+    notes=("GPU 0 was not used in the last 10 min.",),
+)
 
 
 @pytest.fixture(autouse=True)
 def _now(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "_now", lambda: NOW)
+    monkeypatch.setattr(usage_graphs, "_now", lambda: NOW)
 
 
 def shown(
@@ -143,7 +150,7 @@ def test_the_figures_stand_beside_the_graphs() -> None:
 
 
 def test_what_is_not_used_takes_one_row() -> None:
-    idle = [dataclasses.replace(one, values=(0.0,) * 240, peak=0.0, mean=0.0, now=0.0) for one in ONE_GPU]
+    idle = [dataclasses.replace(one, values=(0.0,) * 240, peak=0.0, mean=0.0, latest=0.0) for one in ONE_GPU]
     assert all(
         re.match(r" +\S", line) for line in shown(dataclasses.replace(STATUS, series=tuple(idle))).split("\n")[6:]
     )
@@ -151,8 +158,8 @@ def test_what_is_not_used_takes_one_row() -> None:
 
 
 def test_what_has_ended_has_no_now_and_says_how_it_ended() -> None:
-    seen = dataclasses.replace(SEEN, state="ended", ends=None, seconds_left=None, about="reached its walltime")
-    text = shown(dataclasses.replace(STATUS, seen=seen))
+    seen = dataclasses.replace(SEEN, state="ended", ends=None, seconds_left=None, detail="reached its walltime")
+    text = shown(dataclasses.replace(STATUS, session=seen))
     assert text.startswith("Session 20261121-120000-k3fa has ended: reached its walltime\n")
     assert re.search(r"\n +mean  peak    of\n", text)
     assert "left" not in text
@@ -161,8 +168,8 @@ def test_what_has_ended_has_no_now_and_says_how_it_ended() -> None:
 def test_before_there_are_samples() -> None:
     text = shown(dataclasses.replace(STATUS, series=(), notes=(), since=None, until=None))
     assert text.endswith("  No samples of what it uses are there yet.")
-    waits = dataclasses.replace(SEEN, state="waiting", node=None, ends=None, seconds_left=None, about="GPUs are busy")
-    text = shown(dataclasses.replace(STATUS, seen=waits, series=(), notes=(), since=None, until=None))
+    waits = dataclasses.replace(SEEN, state="pending", node=None, ends=None, seconds_left=None, detail="GPUs are busy")
+    text = shown(dataclasses.replace(STATUS, session=waits, series=(), notes=(), since=None, until=None))
     assert text.startswith("Session 20261121-120000-k3fa waits: GPUs are busy\n")
     assert "samples" not in text
 
@@ -175,7 +182,7 @@ def test_a_terminal_without_blocks_gets_letters() -> None:
 
 def test_foreign_text_does_not_steer_the_terminal() -> None:
     seen = dataclasses.replace(SEEN, environment="tf\x1b]0;owned\x07", launched_from="lap\x1b[2Jtop")
-    raw = shown(dataclasses.replace(STATUS, seen=seen))
+    raw = shown(dataclasses.replace(STATUS, session=seen))
     assert "\x1b]0" not in raw
     assert "owned" not in raw
 
@@ -215,8 +222,14 @@ class Home:
         directory = self._folder / ".notebook-launcher/sessions" / name
         directory.mkdir(parents=True, mode=0o700)
         began = datetime.now(timezone.utc) - timedelta(hours=3)
-        told = {"id": name, "created": began.isoformat(), "scheduler": "local", "log": f"{directory}/job.log",
-                "flags": {"time": "2:00:00", "ntasks": "2", "mem": "8G"}, "environment": "torch"}  # fmt: skip
+        told = {
+            "id": name,
+            "created": began.isoformat(),
+            "scheduler": "local",
+            "log": f"{directory}/job.log",
+            "flags": {"time": "2:00:00", "ntasks": "2", "mem": "8G"},
+            "environment": "torch",
+        }
         (directory / "session.json").write_text(json.dumps(told | record))
         (directory / "job").write_text(name)
         (directory / "started.json").write_text(json.dumps({"job": name, "node": "gpu1", "started": began.isoformat()}))
@@ -232,9 +245,11 @@ class Home:
         times = [(began + timedelta(seconds=5 * place), 5 * place) for place in range(rows)]
         return [
             ",".join(COLUMNS),
-            *(f"{at:%Y-%m-%dT%H:%M:%SZ},{seconds},1.5,{1024 + seconds},0,Tesla T4,{seconds % 100},4096,16384,60.5"
-              for at, seconds in times),
-        ]  # fmt: skip
+            *(
+                f"{at:%Y-%m-%dT%H:%M:%SZ},{seconds},1.5,{1024 + seconds},0,Tesla T4,{seconds % 100},4096,16384,60.5"
+                for at, seconds in times
+            ),
+        ]
 
     def type(self, *words: str) -> tuple[int, str, str]:
         """Return the exit code, and what was printed to standard output and error."""
@@ -267,9 +282,9 @@ def test_status_as_json(home: Home) -> None:
     code, out, _ = home.type("status", "--json")
     told = json.loads(out.splitlines()[-1])
     assert code == 0
-    assert (told["event"], told["seen"]["state"], told["whole"]) == ("status", "ended", False)
+    assert (told["event"], told["session"]["state"], told["whole_session"]) == ("status", "ended", False)
     assert [one["label"] for one in told["series"]] == ["GPU 0", "GPU 0 memory", "GPU 0 power", "CPU", "memory"]
-    assert told["series"][0]["most"] == 100
+    assert told["series"][0]["capacity"] == 100
 
 
 def test_usage_is_of_all_the_time(home: Home) -> None:
@@ -277,7 +292,7 @@ def test_usage_is_of_all_the_time(home: Home) -> None:
     told = [json.loads(home.type(command, "--json", "k3fa")[1].splitlines()[-1]) for command in ("status", "usage")]
     spans = [datetime.fromisoformat(one["until"]) - datetime.fromisoformat(one["since"]) for one in told]
     assert spans == [timedelta(hours=1), timedelta(seconds=1439 * 5)]
-    assert told[1]["whole"] is True
+    assert told[1]["whole_session"] is True
 
 
 def test_usage_without_samples_is_an_error_of_its_own(home: Home) -> None:
@@ -298,6 +313,7 @@ def test_the_samples_come_whole(home: Home, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.real_time
 def test_a_plot(home: Home, tmp_path: Path, kind: str) -> None:
     home.session("20261121-120000-k3fa", rows=300)
     code, out, err = home.type("usage", "k3fa", "--plot", f"usage.{kind}")
@@ -308,6 +324,7 @@ def test_a_plot(home: Home, tmp_path: Path, kind: str) -> None:
     assert [path.name for path in tmp_path.glob(".usage*")] == []
 
 
+@pytest.mark.real_time
 def test_the_plot_names_its_axes_with_units(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import matplotlib
 
@@ -315,8 +332,20 @@ def test_the_plot_names_its_axes_with_units(home: Home, tmp_path: Path, monkeypa
     home.session("20261121-120000-k3fa", rows=300)
     assert home.type("usage", "k3fa", "--plot", "usage.svg")[0] == 0
     text = (tmp_path / "usage.svg").read_text()
-    for word in ("time since the job's start (minutes)", "GPU use", "GPU memory", "GPU power", "CPU", "(GiB)", "(W)",
-                 "(cores)", "(%)", "8 asked for", "16 in all", "20261121-120000-k3fa on gpu1"):  # fmt: skip
+    for word in (
+        "time since the job's start (minutes)",
+        "GPU use",
+        "GPU memory",
+        "GPU power",
+        "CPU",
+        "(GiB)",
+        "(W)",
+        "(cores)",
+        "(%)",
+        "8 asked for",
+        "16 in all",
+        "20261121-120000-k3fa on gpu1",
+    ):
         assert word in text, word
 
 
@@ -334,7 +363,7 @@ def test_a_file_that_is_there_stays(home: Home, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--plot", "usage.gif"], "“usage.gif” is no name for a plot."),
+        (["--plot", "usage.gif"], "“usage.gif” is not a name for a plot."),
         (["--plot", "no/such/folder.png"], "There is no folder"),
         (["--csv", "."], "is there already"),
         (["--csv", "usage.png", "--plot", "./usage.png", "--force"], "“usage.png” cannot be both."),
@@ -350,7 +379,7 @@ def test_without_matplotlib_it_tells_how_to_get_it(home: Home, monkeypatch: pyte
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, err = home.type("usage", "--plot", "usage.png")
     assert code == 2
-    assert "A plot needs matplotlib, which is not installed here." in err
+    assert "Plots need matplotlib, which is not installed here." in err
     assert f"→ {sys.executable} -m pip install 'matplotlib>=3.7', or --csv FILE" in err
 
 
@@ -381,7 +410,7 @@ def test_the_last_line_is_one_that_is_shown(home: Home, words: list[str]) -> Non
 def test_a_number_of_lines_that_is_none(home: Home, words: list[str]) -> None:
     code, _, err = home.type("logs", *words)
     assert code == 2
-    assert f"“{words[1]}” is no number of lines." in err and "launch-notebook logs --help" in err
+    assert f"“{words[1]}” is not a number of lines." in err and "launch-notebook logs --help" in err
 
 
 @pytest.mark.parametrize("command", ["connect", "open", "logs", "status", "usage", "bill", "forward 8000"])
@@ -410,7 +439,7 @@ def test_a_log_is_made_fit_for_a_terminal(home: Home, monkeypatch: pytest.Monkey
 def test_of_a_progress_bar_its_end_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     with TextView(Console()) as view:
-        view.show(events.Logged("10%\r20%\r100%"))
+        view.show(events.LogLine("10%\r20%\r100%"))
     assert capsys.readouterr().out == "100%\n"
 
 

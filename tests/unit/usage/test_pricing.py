@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from notebook_launcher.cli.views.price import price_warning, price_words
+from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.text_view import TextView
-from notebook_launcher.core.events.launch import Priced
+from notebook_launcher.core.events import CostEstimate
 from notebook_launcher.core.request import Request
 from notebook_launcher.profiles.models import Budget, Price
 from notebook_launcher.usage.pricing import Share, cost_of, estimate, left_of, missing, read_number
@@ -74,9 +74,17 @@ def test_what_a_request_will_cost(price: Price, flags: dict[str, str | None], co
         (BY_TYPE, {"gpus": "a40:1,a100:1"}),
         (PARTITIONS, {"cpus_per_task": "4"}),
     ],
-    ids=["no limit", "cores with a GPU", "a whole node's cores", "shared cores", "a type without a price", "any type",
-         "two types", "the partition is the scheduler's choice"],
-)  # fmt: skip
+    ids=[
+        "no limit",
+        "cores with a GPU",
+        "a whole node's cores",
+        "shared cores",
+        "a type without a price",
+        "any type",
+        "two types",
+        "the partition is the scheduler's choice",
+    ],
+)
 def test_where_a_number_is_missing_there_is_no_price(price: Price, flags: dict[str, str | None]) -> None:
     assert priced(price, **flags) is None
 
@@ -84,12 +92,12 @@ def test_where_a_number_is_missing_there_is_no_price(price: Price, flags: dict[s
 @pytest.mark.parametrize(
     ("price", "flags", "why"),
     [
-        (FLAT, {"gpus": "1"}, "how many cores it gets is left to the scheduler (-c N says it)"),
+        (FLAT, {"gpus": "1"}, "how many cores it gets is left to the scheduler (set it with -c)"),
         (FLAT, {"exclusive": None}, "how many cores it gets is left to the scheduler"),
         (FLAT, {"time": "UNLIMITED"}, "it has no time limit"),
         (BY_TYPE, {"gpus": "1"}, "it depends on the type of GPU: A40, A100 or T4 (--gpus A40:1)"),
         (BY_TYPE, {"gpus": "v100:1"}, "the profile has no price for v100"),
-        (PARTITIONS, {"cpus_per_task": "4"}, "its partition is left to the scheduler (-p NAME says it)"),
+        (PARTITIONS, {"cpus_per_task": "4"}, "its partition is left to the scheduler (name it with -p)"),
         (FLAT, {"gpus": "1", "cpus_per_task": "18"}, ""),
     ],
 )
@@ -125,18 +133,29 @@ def test_a_bill_does_not_choose_between_partitions_of_different_prices() -> None
 @pytest.mark.parametrize(
     ("event", "line", "warning"),
     [
-        (Priced(256, "SBU", "2 h × 1 a100", "proj1", 1840), "2 h × 1 a100 = 256 SBU (account proj1: 1 840 left)", ""),
-        (Priced(3.68, "GPU-h", "2 h × 1 A100", None, 3), "2 h × 1 A100 = 3.68 GPU-h (your account: 3 left)",
-         "more than is left: 3.68 against 3 GPU-h"),
-        (Priced(12800, "SBU", "2 h × 1 n", "p", 0), "= 12 800 SBU (account p: 0 left)", "left of p: 12 800 against 0"),
-        (Priced(25.6, "h", "x", "p", -20.5), "= 25.6 h (account p: -20.5 left)", "against -20.5 h"),
-        (Priced(20, "h", "x", "p", None, "why"), "It costs at most x = 20 h", ""),
-        (Priced(20, "h", "x", "p", 20), "= 20 h (account p: 20 left)", ""),
+        (
+            CostEstimate(256, "SBU", "2 h × 1 a100", "proj1", 1840),
+            "2 h × 1 a100 = 256 SBU (account proj1: 1 840 left)",
+            "",
+        ),
+        (
+            CostEstimate(3.68, "GPU-h", "2 h × 1 A100", None, 3),
+            "2 h × 1 A100 = 3.68 GPU-h (your account: 3 left)",
+            "more than is left: 3.68 against 3 GPU-h",
+        ),
+        (
+            CostEstimate(12800, "SBU", "2 h × 1 n", "p", 0),
+            "= 12 800 SBU (account p: 0 left)",
+            "left of p: 12 800 against 0",
+        ),
+        (CostEstimate(25.6, "h", "x", "p", -20.5), "= 25.6 h (account p: -20.5 left)", "against -20.5 h"),
+        (CostEstimate(20, "h", "x", "p", None, "why"), "Estimated cost: at most x = 20 h", ""),
+        (CostEstimate(20, "h", "x", "p", 20), "= 20 h (account p: 20 left)", ""),
     ],
     ids=["enough", "no account named", "nothing left", "overdrawn", "not told", "just enough"],
-)  # fmt: skip
-def test_the_price_in_words(event: Priced, line: str, warning: str) -> None:
-    assert price_words(event).endswith(line)
+)
+def test_the_price_in_words(event: CostEstimate, line: str, warning: str) -> None:
+    assert price_text(event).endswith(line)
     assert warning in price_warning(event)
     assert bool(price_warning(event)) is bool(warning)
 
@@ -145,14 +164,14 @@ def test_the_price_in_words(event: Priced, line: str, warning: str) -> None:
 def test_why_nothing_is_told_is_shown_to_who_asks(verbose: bool) -> None:
     out = io.StringIO()
     with TextView(Console(file=out, width=80), verbose=verbose) as view:
-        view.show(Priced(1, "SBU", "x", "p", None, "accinfo exited with 3"))
+        view.show(CostEstimate(1, "SBU", "x", "p", None, "accinfo exited with 3"))
     assert ("Accinfo exited with 3" in out.getvalue()) is verbose
 
 
 def test_text_of_others_in_the_price_moves_no_cursor() -> None:
     out = io.StringIO()
     with TextView(Console(file=out, width=80)) as view:
-        view.show(Priced(1, "\x1b[2JSBU", "x", "\x1b]0;gone\x07p", 0))
+        view.show(CostEstimate(1, "\x1b[2JSBU", "x", "\x1b]0;gone\x07p", 0))
     assert "\x1b" not in out.getvalue()
     assert "1 SBU (account p: 0 left)" in out.getvalue()
 
@@ -203,12 +222,25 @@ def test_an_expression_that_would_search_for_ever_is_given_up(pattern: str) -> N
 @pytest.mark.parametrize(
     ("text", "number"),
     [
-        ("1840", 1840), ("1,840", 1840), ("1 840", 1840), ("1'840", 1840), ("1\u202f840,5", 1840.5),
-        ("1.840,5", 1840.5), ("1,840.5", 1840.5), ("1'234'567.25", 1234567.25), ("1.234.567", 1234567),
+        ("1840", 1840),
+        ("1,840", 1840),
+        ("1 840", 1840),
+        ("1'840", 1840),
+        ("1\u202f840,5", 1840.5),
+        ("1.840,5", 1840.5),
+        ("1,840.5", 1840.5),
+        ("1'234'567.25", 1234567.25),
+        ("1.234.567", 1234567),
         ("1,234,567", 1234567),
-        ("1.840", 1.84), ("1840,5", 1840.5), ("12,84", 12.84), ("-20", -20), ("−3,5", -3.5), ("0", 0), ("7.", 7),
+        ("1.840", 1.84),
+        ("1840,5", 1840.5),
+        ("12,84", 12.84),
+        ("-20", -20),
+        ("−3,5", -3.5),
+        ("0", 0),
+        ("7.", 7),
     ],
-)  # fmt: skip
+)
 def test_numbers_as_people_write_them(text: str, number: float) -> None:
     assert read_number(text) == pytest.approx(number)
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS, Request, parse_walltime
+from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS, Request
 from notebook_launcher.core.sbatch_options import BY_NAME
 from notebook_launcher.core.usage_samples import GpuSample, Sample
-from notebook_launcher.schedulers.base import Accounted, JobRef, State
+from notebook_launcher.core.walltime import Walltime
+from notebook_launcher.schedulers.base import AccountingRecord, JobRef, State
 from notebook_launcher.session.record import SessionRecord
 from notebook_launcher.usage.bill import Facts, make_bill
 
@@ -76,8 +77,17 @@ def gpu(index: int, *, idle: bool) -> GpuSample:
     return GpuSample(str(index), "Tesla T4", 0.0 if idle else 40.0, 4.0, 16384.0, 60.0)
 
 
-def advised(flags: Flags, given_: Share, peak: float, cores: float, *, idle: int = 0, wall: int = 12000,
-            told: bool = True, state: State = State.COMPLETED) -> tuple[tuple[str, str], ...]:  # fmt: skip
+def advised(
+    flags: Flags,
+    given_: Share,
+    peak: float,
+    cores: float,
+    *,
+    idle: int = 0,
+    wall: int = 12000,
+    told: bool = True,
+    state: State = State.COMPLETED,
+) -> tuple[tuple[str, str], ...]:
     """Return the advice after a session with these peaks (MiB, cores) and so many GPUs that did nothing."""
     gpus = tuple(gpu(index, idle=index < idle) for index in range(given_.gpus))
     samples = [
@@ -86,14 +96,21 @@ def advised(flags: Flags, given_: Share, peak: float, cores: float, *, idle: int
     ]
     walltime = Request(flags).walltime
     assert walltime
-    accounted = Accounted(
-        JobRef("7"), state=state, wall=wall, walltime=int(walltime.total_seconds()), cores=given_.cores, nodes=1,
-        gpus=given_.gpus, memory_asked=given_.memory, cpu_used=cores * wall,
-    )  # fmt: skip
+    accounted = AccountingRecord(
+        JobRef("7"),
+        state=state,
+        wall=wall,
+        walltime=int(walltime.total_seconds()),
+        cores=given_.cores,
+        nodes=1,
+        gpus=given_.gpus,
+        memory_asked=given_.memory,
+        cpu_used=cores * wall,
+    )
     record = SessionRecord(id="20261121-014455-k3f9", created=BEGAN, scheduler="slurm", flags=dict(flags), log="/log")
     bill = make_bill(record, "7", Facts(accounted if told else None, samples, float(wall)), None)
     assert bill
-    return bill.advice
+    return bill.recommendations
 
 
 def words(*args: object, **more: object) -> str:
@@ -134,7 +151,7 @@ def words(*args: object, **more: object) -> str:
         "the site's own memory, and fewer of both",
         "GPUs come with the tasks",
     ],
-)  # fmt: skip
+)
 def test_advice_fits_together(flags: Flags, peak: int, cores: float, idle: int, expected: str) -> None:
     asked: Flags = {"time": "4:00:00", **flags}
     assert words(asked, share(Site(), asked), peak * GIB, cores, idle=idle) == expected
@@ -176,20 +193,27 @@ def _asked(draw: st.DrawFn) -> Flags:
 
 @settings(max_examples=500, deadline=None)
 @given(_asked(), _SITES, st.data())
+@pytest.mark.real_time
 def test_whoever_heeds_the_advice_has_enough(flags: Flags, site: Site, data: st.DataObject) -> None:
     before = share(site, flags)
     peak = data.draw(st.floats(0.01, 1.0)) * before.memory
     cores = data.draw(st.floats(0.0, 1.0)) * before.cores
     wall = data.draw(st.integers(300, 100 * 3600))
     found = advised(
-        flags, before, peak, cores, idle=data.draw(st.integers(0, before.gpus)), wall=wall,
-        told=data.draw(st.booleans()), state=data.draw(st.sampled_from([*State])),
-    )  # fmt: skip
+        flags,
+        before,
+        peak,
+        cores,
+        idle=data.draw(st.integers(0, before.gpus)),
+        wall=wall,
+        told=data.draw(st.booleans()),
+        state=data.draw(st.sampled_from([*State])),
+    )
     new = heeded(flags, found)
     after = share(site, new)
     assert after.memory >= min(before.memory, 1.3 * peak)
     assert after.cores >= min(before.cores, cores)
     if new["time"] != flags["time"]:
-        walltime = parse_walltime(new["time"] or "")
+        walltime = Walltime.parse(new["time"] or "")
         assert walltime
         assert walltime.total_seconds() > wall

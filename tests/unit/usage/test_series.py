@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notebook_launcher.core.events.launch import Series
+from notebook_launcher.core.events import Series
 from notebook_launcher.core.usage_samples import GpuSample, Sample, read_samples
 from notebook_launcher.usage.series import VALUES, Used, add_rows, shrunk, used
 
@@ -40,7 +40,7 @@ def test_nothing_was_sampled() -> None:
 
 def test_one_sample() -> None:
     told = tell([row(5, cores=1.5, memory=2048, gpu="0,87,12288,16384,60.5")])
-    assert [(one.label, one.unit, one.values, one.most) for one in told.series] == [
+    assert [(one.label, one.unit, one.values, one.capacity) for one in told.series] == [
         ("GPU 0", "%", (87.0,), 100.0),
         ("GPU 0 memory", "GiB", (12.0,), 16.0),
         ("GPU 0 power", "W", (60.5,), None),
@@ -60,7 +60,7 @@ def test_what_is_not_told_has_no_series() -> None:
 def test_means_peaks_and_the_newest() -> None:
     told = tell([row(at, cores=cores) for at, cores in ((5, 0), (10, 3), (15, 1), (20, 2))])
     cpu = of(told, "CPU")
-    assert (cpu.values, cpu.mean, cpu.peak, cpu.now) == ((0, 3, 1, 2), 1.5, 3, 2)
+    assert (cpu.values, cpu.mean, cpu.peak, cpu.latest) == ((0, 3, 1, 2), 1.5, 3, 2)
 
 
 def test_the_mean_is_over_time_and_not_over_samples() -> None:
@@ -79,7 +79,7 @@ def test_a_file_that_was_thinned_out_is_read_again() -> None:
 
 
 def test_the_newest_sample_may_not_tell_what_others_did() -> None:
-    assert of(tell([row(0, cores=2), row(5, memory=1)]), "CPU").now is None
+    assert of(tell([row(0, cores=2), row(5, memory=1)]), "CPU").latest is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_newest_sample_may_not_tell_what_others_did() -> None:
 )
 def test_what_there_is_of_it(flags: dict[str, str | None], cores: float | None, memory: float | None) -> None:
     told = tell([row(0, cores=1, memory=100)], flags)
-    assert (of(told, "CPU").most, of(told, "memory").most) == (cores, memory)
+    assert (of(told, "CPU").capacity, of(told, "memory").capacity) == (cores, memory)
 
 
 # --- over time ---
@@ -169,7 +169,7 @@ def test_more_gpus_in_the_mean() -> None:
     told = tell([row(at, gpu=f"{index},{index * 10},1024,16384,50") for at in (0, 5) for index in range(8)])
     assert [one.label for one in told.series] == ["8 GPUs", "8 GPUs memory", "8 GPUs power"]
     assert of(told, "8 GPUs").mean == 35
-    assert of(told, "8 GPUs memory").most == 16
+    assert of(told, "8 GPUs memory").capacity == 16
 
 
 @pytest.mark.parametrize(
@@ -212,6 +212,7 @@ def test_rows_of_one_moment_may_come_one_by_one() -> None:
     assert samples == read_samples(rows)
 
 
+@pytest.mark.real_time
 def test_twenty_thousand_rows_are_quick() -> None:
     rows = [row(at * 5, cores=1.5, memory=2000, gpu="0,50,1000,16000,60") for at in range(20000)]
     began = time.monotonic()
@@ -244,6 +245,7 @@ samples = st.builds(
 
 
 @given(st.lists(samples, max_size=40), st.integers(1, 50))
+@pytest.mark.real_time
 def test_series_hold_what_they_promise(found: list[Sample], most: int) -> None:
     told = used(found, {"ntasks": "2", "mem": "4G"}, values=most)
     assert bool(found) == (told.since is not None)

@@ -1,0 +1,140 @@
+#!/bin/bash
+# Become JupyterLab, or what runs a notebook: load modules, go into the container, activate the environment, exec.
+#
+#   enter.sh SESSION_DIR ADDRESS     the half inside the container; jupyterlab.sh sources this file for the other one
+#
+# shellcheck disable=SC2154  # want_… and the like are set by lib.sh and jupyterlab.sh
+
+enter() {
+  set_up_node
+  if [[ -n $want_container ]]; then
+    enter_container
+  else
+    exec_program
+  fi
+}
+
+enter_container() {
+  show_folder
+  note_identity
+  prepare_container
+  log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
+  open_guard
+  exec "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/enter.sh" "$NBL_SESSION_DIR" "$listen_address"
+}
+
+# Leave for the note which file is entered.
+note_identity() {
+  [[ ! -f $want_container ]] ||
+    write_file "$NBL_SESSION_DIR/runtime/image" "$(stat -L -c '%i-%s-%Y-%Z' -- "$want_container" 2>/dev/null)"
+}
+
+# The container should see the notebook's folder. A home and the working directory are there by themselves.
+show_folder() {
+  [[ $want_program == notebook && -d $want_folder && $want_folder != *[:,]* ]] || return 0
+  [[ $want_folder/ == "$HOME"/* || $want_folder/ == "$PWD"/* ]] || want_binds+=("$want_folder")
+}
+
+run_in_container() {
+  export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause
+  listen_address=$2
+  # shellcheck source=jobscripts/lib/lib.sh
+  source "$NBL_SESSION_DIR/lib.sh"
+  write_file "$NBL_SESSION_DIR/runtime/inside" "$$" ||
+    printf 'notebook-launcher: %s cannot be written in the container\n' "$NBL_SESSION_DIR" >&2
+  read_settings "$NBL_SESSION_DIR/session.env" 2>/dev/null # the outer part has said what there is to say
+  if [[ -n ${NBL_GUARDED-} ]]; then guard become_program; else become_program; fi
+}
+
+become_program() {
+  set_up_container
+  exec_program
+}
+
+exec_program() {
+  activate
+  export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_USAGE_CSV=$NBL_SESSION_DIR/usage.csv
+  if [[ $want_program == notebook ]]; then exec_notebook; else exec_jupyterlab; fi
+}
+
+exec_jupyterlab() {
+  find_jupyterlab
+  export NBL_LISTEN=$listen_address
+  export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage
+  exec "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
+}
+
+find_jupyterlab() {
+  if type -P jupyter-lab >/dev/null; then
+    jupyterlab_command=(jupyter-lab)
+  elif python3 -c 'import jupyterlab' 2>/dev/null; then
+    # Installed with `pip install --user`, whose bin directory is on few clusters' PATH.
+    jupyterlab_command=(python3 -m jupyterlab)
+  else
+    fail jupyter-missing "There is no JupyterLab in $(where_it_should_be jupyterlab)."
+  fi
+}
+
+exec_notebook() {
+  find_notebook_python
+  find_job_id
+  export NBL_RESULTS=$NBL_SESSION_DIR/work/results.jsonl
+  # What execute.py takes out of the environment again.
+  export NBL_NOTEBOOK=$want_notebook NBL_NOTEBOOK_TO=$want_to NBL_NOTEBOOK_FOLDER=$want_folder
+  export NBL_NOTEBOOK_JOB=$job_id NBL_NOTEBOOK_START_TIMEOUT=$want_start_timeout NBL_NOTEBOOK_PLACE
+  NBL_NOTEBOOK_PLACE=$(where_it_should_be ipykernel)
+  # -B: bytecode of its parts would lie in the session directory, which is removed with files that are known alone.
+  exec "$notebook_python" -B "$NBL_SESSION_DIR/execute.py"
+}
+
+# Set notebook_python to the Python of the environment's JupyterLab, or to one that can run notebooks without it.
+find_notebook_python() {
+  local lab needed=(nbformat nbclient)
+  [[ $want_to == notebook ]] || needed+=(nbconvert)
+  lab=$(type -P jupyter-lab)
+  for notebook_python in "$(python_of "$lab")" "${lab:+${lab%/*}/python3}" "$(type -P python3)" "$(type -P python)"; do
+    [[ -x $notebook_python ]] && has_modules "$notebook_python" "${needed[@]}" && return
+  done
+  fail jupyter-missing "There is no Python that can run notebooks (with ${needed[*]}) in\
+ $(where_it_should_be "${needed[*]} ipykernel")."
+}
+
+# python_of PROGRAM: print the Python that its first lines name. Where that path is long or holds a space, pip lets
+# /bin/sh find it, by a line that is text to Python: '''exec' "/long path/python" "$0" "$@".
+python_of() {
+  local first='' second='' of_sh="^'''exec' \"?([^\"]+)\"? \"[$]0\""
+  { IFS= read -r first && IFS= read -r second; } 2>/dev/null <"$1"
+  first=${first#'#!'} first=${first# } first=${first%% -*}
+  if [[ $first == /bin/sh* && $second =~ $of_sh ]]; then
+    printf '%s\n' "${BASH_REMATCH[1]}"
+  elif [[ $first == /* && ${first##*/} == py* ]]; then
+    printf '%s\n' "$first"
+  fi
+}
+
+# has_modules PYTHON MODULE...: are they there? They are not loaded, which may take seconds.
+has_modules() {
+  "$1" -c 'import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))' "${@:2}" \
+    </dev/null 2>/dev/null
+}
+
+# where_it_should_be PACKAGES: print the place, and the hint.
+where_it_should_be() {
+  local install="install it there with: pip install $1"
+  if [[ -n $want_uv ]]; then
+    printf 'the uv project %s; add it there with: uv add --project %s %s' "$want_uv" "$want_uv" "$1"
+  elif [[ -n $want_venv ]]; then printf 'the virtual environment %s; %s' "$want_venv" "$install"
+  elif [[ -n $want_conda ]]; then printf 'the conda environment %s; %s' "$want_conda" "$install"
+  elif [[ -n $want_container ]]; then printf 'the container image %s; choose one that has it' "$want_container"
+  elif ((${#want_modules[@]})); then
+    printf 'the modules %s on %s; load one that has it as well' "${want_modules[*]}" "$(uname -n)"
+  else
+    printf 'the plain environment of %s; choose a container, modules, conda or a venv' "$(uname -n)"
+  fi
+}
+
+# Read whole before anything runs: the file may be replaced while the job waits.
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  run_in_container "$@"
+  exit
+fi

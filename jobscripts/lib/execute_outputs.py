@@ -1,0 +1,181 @@
+"""What the cells of a notebook print and show, for ``execute.py``: kept within bounds, as a terminal would show it."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import nbformat
+from execute_common import counted
+from nbclient import NotebookClient
+
+# Of what a cell prints, so many characters of its beginning and of its end are kept.
+TEXT_KEPT = 2**20
+# Of its figures, tables and other outputs, so many, and so many characters of them in all.
+OUTPUTS_KEPT, OUTPUT_SIZE_KEPT = 1000, 32 * 2**20
+
+
+class Printed:
+    """What a cell prints, as a terminal would show it: its beginning and, where that is much, its end."""
+
+    def __init__(self, room: int = TEXT_KEPT) -> None:
+        self.room = room  # characters of the beginning, and as many of the end
+        self.size = 0
+        self.left_out = 0
+        self._beginning: list[str] = []
+        self._end: collections.deque[str] = collections.deque()
+        self._end_size = 0
+        self._line = ""  # the one that may be written over yet
+
+    def add(self, text: str) -> None:
+        """Go on printing."""
+        text = self._line + text
+        done = text.rfind("\n") + 1
+        self._keep("\n".join(map(written_over, text[:done].split("\n"))) if done else "")
+        self._line = written_over(text[done:])
+        if len(self._line) > self.room:
+            self._keep(self._line)
+            self._line = ""
+
+    def _keep(self, text: str) -> None:
+        space = self.room - self.size
+        if space > 0:
+            self._beginning.append(text[:space])
+            self.size += len(text[:space])
+            text = text[space:]
+        if not text:
+            return
+        self.left_out += max(0, len(text) - self.room)
+        text = text[-self.room :]
+        piece = self.room // 16  # what goes again goes in pieces
+        self._end.extend(text[start : start + piece] for start in range(0, len(text), piece))
+        self._end_size += len(text)
+        while self._end_size - len(self._end[0]) >= self.room:
+            gone = len(self._end.popleft())
+            self._end_size -= gone
+            self.left_out += gone
+
+    def __str__(self) -> str:
+        gap = ""
+        if self.left_out:
+            gap = f"\n[notebook-launcher: {self.left_out / 2**20:.1f} MiB of what this cell has printed are left out]\n"
+        return "".join([*self._beginning, gap, *self._end, self._line])
+
+
+def written_over(line: str) -> str:
+    r"""Return what is seen of a line with ``\r`` and ``\b`` in it: progress bars draw themselves again and again."""
+    if "\r" in line:
+        kept = line.rstrip("\r")
+        line = kept.rpartition("\r")[2] + line[len(kept) :]
+    if "\b" in line:
+        seen: list[str] = []
+        for char in line:
+            if char != "\b":
+                seen.append(char)
+            elif seen:
+                seen.pop()
+        line = "".join(seen)
+    return line
+
+
+class Client(NotebookClient):  # type: ignore[misc]
+    """Jupyter's executor, with bounds on what a cell may leave in memory and in the notebook."""
+
+    news = False  # whether there are outputs that have not been written
+
+    def __init__(self, notebook: Any, **settings: Any) -> None:
+        super().__init__(notebook, **settings)
+        self._printed: list[tuple[Any, Printed]] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin with a cell, or anew with its outputs."""
+        self._printed = []
+        self._outputs = self._output_size = self._left_out = self._left_out_size = 0
+        self._notice: Any = None
+
+    def process_message(self, msg: Any, cell: Any, cell_index: int) -> Any:
+        """Take one message of the kernel."""
+        self.news = self.news or msg["msg_type"] not in ("status", "execute_input")
+        return super().process_message(msg, cell, cell_index)
+
+    def clear_output(self, outs: Any, msg: Any, cell_index: int) -> None:
+        """Forget what a cell has shown, now or with its next output."""
+        super().clear_output(outs, msg, cell_index)
+        if not outs:
+            self._forget()
+
+    def output(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
+        """Take one output: text joins that of its kind before it, the rest comes until it is too much."""
+        if self.clear_before_next_output:
+            self._forget()
+        if self.output_hook_stack[msg["parent_header"].get("msg_id")]:  # a widget shows it
+            return super().output(outs, msg, display_id, cell_index)
+        if msg["msg_type"] == "stream":
+            return self._print(outs, msg, display_id, cell_index)
+        size = size_of(msg["content"])
+        self._outputs += 1
+        self._output_size += size
+        if self._outputs > OUTPUTS_KEPT or self._output_size > OUTPUT_SIZE_KEPT:
+            if msg["msg_type"] != "error":
+                self._outputs -= 1
+                self._output_size -= size
+                self._leave_out(outs, size)
+                return None
+            shorten_error(msg["content"])
+        return super().output(outs, msg, display_id, cell_index)
+
+    def _print(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
+        text, msg["content"]["text"] = msg["content"]["text"], ""
+        known = len(outs)
+        output = super().output(outs, msg, display_id, cell_index)
+        # only what is at the end goes on, unless there are very many pieces: a cell that writes on both streams in turn
+        mine = [pair for pair in self._printed if pair[0].name == output.name]
+        if mine and len(outs) > 1 and (outs[-2] is mine[-1][0] or len(outs) > OUTPUTS_KEPT):
+            del outs[known:]
+            output, printed = mine[-1]
+        else:
+            spent = sum(printed.size for _, printed in self._printed)
+            printed = Printed(max(TEXT_KEPT - spent, 4096))
+            self._printed.append((output, printed))
+        printed.add(text)
+        return output
+
+    def _leave_out(self, outs: Any, size: int) -> None:
+        self._left_out += 1
+        self._left_out_size += size
+        if self._notice is None:
+            self._notice = nbformat.v4.new_output("stream", name="stderr", text="")
+            outs.append(self._notice)
+
+    def settle(self) -> None:
+        """Put into the notebook what the running cell has printed."""
+        for output, printed in self._printed:
+            output["text"] = str(printed)
+        if self._notice is not None:
+            self._notice["text"] = (
+                f"[notebook-launcher: {counted(self._left_out, 'further output')} of this cell "
+                f"({self._left_out_size / 2**20:.1f} MiB) left out]\n"
+            )
+        self.news = False
+
+    def begin_cell(self) -> None:
+        """Begin with another cell."""
+        self._forget()
+
+
+def size_of(content: Any) -> int:
+    """Return about how many characters an output takes."""
+    if isinstance(content, dict):
+        return sum(map(size_of, content.values()))
+    if isinstance(content, (list, tuple)):
+        return sum(map(size_of, content))
+    return len(content) if isinstance(content, str) else 8
+
+
+def shorten_error(content: Any) -> None:
+    """Keep the end of a traceback that is out of all proportion."""
+    content["evalue"] = str(content.get("evalue", ""))[:1000]
+    content["traceback"] = ["[notebook-launcher: the beginning of this traceback is left out]"] + [
+        str(line)[-1000:] for line in content.get("traceback", [])[-20:]
+    ]

@@ -1,0 +1,97 @@
+# shellcheck shell=bash
+#
+# What runs beside the program in a job: an SSH server into the session, the sampler of what is used, and what notes the
+# image's digest. jupyterlab.sh sources this file; it is never run.
+#
+# shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
+
+# ------------------------------------------------------------------------------------------------- the SSH server
+
+# Start an SSH server into this session, where session.env asks for one. In a process group of its own, as JupyterLab: a
+# terminal's Ctrl-C is for this script, which ends the rest.
+start_sshd() {
+  [[ $want_sshd == yes ]] || return 0
+  set -m
+  "$BASH" "$scripts/sshd.sh" listen "$NBL_SESSION_DIR" </dev/null &
+  ssh_server=$!
+  set +m
+}
+
+# Set ssh_port to the port of the SSH server; to nothing where there is none, and the log then says why. It takes some
+# hundredths of a second; a program on a busy file server may take longer, and the tunnel has other ways.
+await_ssh_port() {
+  local looks
+  ssh_port=''
+  [[ -n $ssh_server ]] || return 0
+  for ((looks = 0; looks < 300; looks++)); do
+    if read_line "$NBL_SESSION_DIR/runtime/ssh_port"; then
+      ssh_port=$REPLY
+      return
+    fi
+    [[ -z $signal ]] && is_sshd_running || return 0
+    pause 0.01
+  done
+  log "the SSH server did not listen within 3 seconds; going on without it"
+  end_sshd
+}
+
+# Asked of bash, which knows its children: the number of one that has ended may be another process's by now.
+is_sshd_running() { [[ -n $ssh_server && $'\n'$(jobs -rp)$'\n' == *$'\n'"$ssh_server"$'\n'* ]]; }
+
+# sshd serves every connection in a session of its own and writes over its environment: no process group, no session and
+# no mark leads to it. But all of them write to one log.
+end_sshd() {
+  [[ -n $ssh_server ]] || return 0
+  if is_sshd_running; then kill -KILL "$ssh_server"; fi
+  end_writers "$NBL_SESSION_DIR/runtime/sshd.log"
+  ssh_server=''
+}
+
+# ------------------------------------------------------------------------------------------------ what the job uses
+
+# Sample it, where session.env asks for that. In a process group of its own, and behind everything else that wants to
+# run. A SIGPIPE is a signal again there: it ends an nvidia-smi to which nobody listens any more.
+start_sampler() {
+  ((want_usage)) || return 0
+  if [[ ! -r $scripts/usage.sh ]]; then
+    log "usage.sh is not in $scripts, so what the job uses is not sampled"
+    return
+  fi
+  set -m
+  (
+    trap - PIPE
+    exec nice -n 10 "$BASH" "$scripts/usage.sh" "$NBL_SESSION_DIR" "$want_usage" "$$"
+  ) </dev/null >&2 &
+  sampler=$!
+  set +m
+}
+
+end_sampler() {
+  local looks
+  [[ -n $sampler ]] || return 0
+  # Asked, so that it can say what it has cost.
+  kill -TERM "$sampler"
+  for ((looks = 0; looks < 50; looks++)); do
+    [[ $'\n'$(jobs -rp)$'\n' == *$'\n'"$sampler"$'\n'* ]] || break
+    pause 0.02
+  done
+  kill -KILL -- "-$sampler"
+  sampler=''
+}
+
+# -------------------------------------------------------------------------------------------------------- the image
+
+# Note in image.json which image it is. Only now: to take the digest of a large one means to read all of it.
+start_noting_image() {
+  [[ -n $want_container && -r $scripts/image.sh ]] || return 0
+  set -m
+  "$BASH" "$scripts/image.sh" note "$NBL_SESSION_DIR" </dev/null >&2 &
+  noter=$!
+  set +m
+}
+
+# Once it has ended, its number may be another's.
+end_noting_image() {
+  [[ -z $noter || $'\n'$(jobs -pr)$'\n' != *$'\n'"$noter"$'\n'* ]] || kill -KILL -- "-$noter" 2>/dev/null
+  noter=''
+}

@@ -1,0 +1,100 @@
+"""Every combination of a matrix as a plan and a notebook, ready to be queued. Nothing is contacted."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from notebook_launcher.bench.journal import FILE, RESULTS, RUNS
+from notebook_launcher.bench.matrix import Combination, Matrix
+from notebook_launcher.bench.request import BenchRequest
+from notebook_launcher.core.errors import NotebookInvalid
+from notebook_launcher.core.text import joined, listed
+from notebook_launcher.notebook.prepare import Prepared, prepare
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place, Plan, find_place, make_plan
+from notebook_launcher.session.record import json_object
+
+
+@dataclass(frozen=True)
+class ReadyCombination:
+    """One combination, ready to be queued."""
+
+    combination: Combination
+    plan: Plan
+    prepared: Prepared
+
+
+def make_ready(
+    matrix: Matrix, ask: LaunchOptions, here: LocalMachine, request: BenchRequest, whole: Prepared
+) -> dict[str, ReadyCombination]:
+    """Return all combinations by name. What is wrong with any of them is raised here."""
+    places: dict[str | None, Place] = {}  # by the begin time, as a course may have another reservation on another day
+    ready = {}
+    for one in matrix.combinations():
+        environment = one.value("env")
+        words = ((environment,) if environment else ()) if environment is not None else ask.words
+        own = dataclasses.replace(ask, flags={**ask.flags, **one.flags()}, words=words)
+        begin = own.flags.get("begin")
+        if begin not in places:
+            places[begin] = find_place(own, here)
+        plan = make_plan(own, here, places[begin])
+        try:
+            prepared = prepare(request.notebook, one.pairs())
+        except NotebookInvalid as error:
+            raise _with_axes(error, one) from None
+        # each in a folder of its own, also where the notebook's is seen there: several run at once
+        prepared = dataclasses.replace(prepared, folder=None, dependencies=whole.dependencies)
+        plan = dataclasses.replace(plan, command=f"bench {request.command}".strip())
+        ready[one.name] = ReadyCombination(one, plan, prepared)
+    return ready
+
+
+def _with_axes(error: NotebookInvalid, combination: Combination) -> NotebookInvalid:
+    """Say what else could have been meant by the name of an axis."""
+    if combination.pairs():
+        error.why = joined(error.why, "The other axes of a matrix are env, cores, gpus and long flags of sbatch.")
+    return error
+
+
+def prepare_notebook(request: BenchRequest) -> Prepared:
+    """Return the notebook with its dependencies, but without what earlier runs have made: results, and benches.
+
+    A run would take such results for its own, and what a bench writes would make the notebook another one each time.
+    """
+    whole = prepare(request.notebook, (), request.dependencies)
+    if not request.dependencies:
+        return whole
+    imported = prepare(request.notebook, ()).dependencies
+    names = whole.dependencies
+    skipped = [name for name in names if name not in imported and _is_made_by_a_run(name, names)]
+    if not skipped:
+        return whole
+    note = f"Not sent with the notebook, as earlier runs have made it: {listed(skipped)}. Rename it to have it sent."
+    kept = {name: content for name, content in names.items() if name not in skipped}
+    return dataclasses.replace(whole, dependencies=kept, notes=(*whole.notes, note))
+
+
+def _is_made_by_a_run(name: str, all_names: Container[str]) -> bool:
+    path = PurePosixPath(name)
+    above = [folder.as_posix() for folder in path.parents][:-1]  # the last one is the notebook's own folder
+    is_in_runs = bool(above) and (above[-1] == RUNS or above[-1].startswith("bench-"))
+    return path.name == RESULTS or is_in_runs or any(f"{folder}/{FILE}" in all_names for folder in above)
+
+
+def digest_of(prepared: Prepared) -> str:
+    """Return the SHA-256 of what a notebook does: its cells' sources, and the files that go with it; no outputs."""
+    cells = json_object(prepared.content).get("cells")
+    sources = [
+        [cell.get("cell_type"), cell.get("source")]
+        for cell in (cells if isinstance(cells, list) else [])
+        if isinstance(cell, dict)
+    ]
+    hashed = hashlib.sha256(json.dumps(sources).encode())
+    for name, content in sorted(prepared.dependencies.items()):
+        hashed.update(f"\0{name}\0{len(content)}\0".encode())
+        hashed.update(content)
+    return hashed.hexdigest()

@@ -1,0 +1,194 @@
+"""The command ``bench``: the combinations of a matrix run as jobs, some at once, and one report of what they measured.
+
+What is done is noted in the bench's folder (``journal``) at each step. Whatever ends this program, the same command
+continues: it finds the jobs that it has queued, and queues only what is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from notebook_launcher.bench.combinations import ReadyCombination, digest_of, make_ready, prepare_notebook
+from notebook_launcher.bench.journal import BenchFolder, Journal, check_same, lock_folder
+from notebook_launcher.bench.matrix import Matrix, beside, check_size, find, parse, with_parameters
+from notebook_launcher.bench.messages import CONTINUE, cancel_hint
+from notebook_launcher.bench.report_files import raise_for_failed, write_report
+from notebook_launcher.bench.request import BENCH_TIMING, MOST_AT_ONCE, BenchRequest, BenchTiming
+from notebook_launcher.bench.runner import Runner
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import Interrupted, UsageError
+from notebook_launcher.core.interrupts import HungUp, Interrupts
+from notebook_launcher.core.text import listed
+from notebook_launcher.core.view import View
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.jobs.lookup import read_session_index, with_jobs
+from notebook_launcher.planning.first_run import Questions, settle
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place
+from notebook_launcher.schedulers.local import HONOURED
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
+
+Connect = Callable[[], contextlib.AbstractContextManager[Context]]
+
+
+class BenchPrompts(Questions, Prompts, Protocol):
+    """Asks lines, secrets, and yes or no."""
+
+
+def bench(
+    ask: LaunchOptions,
+    here: LocalMachine,
+    request: BenchRequest,
+    view: View,
+    prompts: BenchPrompts,
+    interrupts: Interrupts,
+    timing: BenchTiming = BENCH_TIMING,
+) -> None:
+    """Run what is missing of a matrix, and write the report of all that there is.
+
+    Raises ``UsageError`` or ``NotebookInvalid`` for what cannot be run, ``BenchIncomplete`` where combinations failed
+    (the report is written), ``Interrupted`` and ``HungUp``, which leave jobs to be found by the next call, and what
+    ends the work for good; the same command continues then.
+    """
+    matrix = _matrix(ask, request)
+    notebook = prepare_notebook(request)
+    asked = _asked_beside_the_matrix(ask)
+    ready = make_ready(matrix, settle(ask, here, view, prompts), here, request, notebook)
+    baseline = find([one.combination for one in ready.values()], request.baseline).name if request.baseline else ""
+    place = next(iter(ready.values())).plan.place
+    if place.scheduler == "local":
+        _refuse_without_scheduler(matrix)
+    about = {"notebook": notebook.name, "digest": digest_of(notebook), "place": place.name, "asked": asked}
+    path = request.output or Path(f"bench-{Path(notebook.name).stem}")
+
+    def connect() -> contextlib.AbstractContextManager[Context]:
+        return open_context(place, view, prompts, interrupts)
+
+    def before_fresh(old: Journal) -> None:
+        _refuse_with_jobs(old, path, place, connect, timing)
+
+    now = datetime.now().astimezone()
+    with lock_folder(path, **about, now=now, fresh=before_fresh if request.fresh else None) as folder:
+        check_same(folder.journal, **about, folder=path)
+        if folder.renew(**about):
+            view.show(events.Note("The notebook has changed, and there are no results yet: what failed is run again."))
+        folder.take([one.combination for one in ready.values()], matrix=request.matrix, command=request.command)
+        if request.retry_failed:
+            _put_failed_back(folder, ready)
+        _show_notes(view, notebook.notes, ready)
+        try:
+            if any(name in ready for name in folder.names("planned")) or folder.names("queued"):
+                with _naming_earlier_jobs(folder, place), connect() as context:
+                    if context.scheduler.same_machine:
+                        _refuse_without_scheduler(matrix)
+                    Runner(context, folder, ready, request.at_once, timing).run()
+            else:
+                view.show(folder.progress("All combinations were run before; nothing is queued."))
+        except (Exception, HungUp):
+            with contextlib.suppress(Exception):  # what ended the work matters more
+                if folder.names("done"):
+                    write_report(folder, baseline, view, quietly=True)
+            raise
+        write_report(folder, baseline, view)
+        raise_for_failed(folder, ready)
+
+
+# --- what is asked for -------------------------------------------------------------------------------------------
+
+
+def _matrix(ask: LaunchOptions, request: BenchRequest) -> Matrix:
+    """Return the matrix. Raises ``UsageError`` where it is wrong, or does not go with what stands beside it."""
+    matrix = with_parameters(parse(request.matrix), request.pairs)
+    check_size(matrix, sure=request.sure)
+    if not 1 <= request.at_once <= MOST_AT_ONCE:
+        raise UsageError(f"--at-once is 1 to {MOST_AT_ONCE}.", why="Others use the queue as well.")
+    if flag := matrix.given_twice(list(ask.flags)):
+        raise UsageError(
+            f"--{flag} is given beside the matrix, which sets it for each combination.",
+            hint=f"leave out --{flag}, or take it out of the matrix",
+        )
+    if ask.words and "env" in matrix.kinds():
+        raise UsageError(
+            "The environment is given in the matrix (env=…) and after -- as well.", hint="leave out one of the two"
+        )
+    return matrix
+
+
+def _asked_beside_the_matrix(ask: LaunchOptions) -> str:
+    others = {
+        "module": ask.modules,
+        "conda": ask.conda,
+        "venv": ask.venv,
+        "uv": ask.uv,
+        "engine": ask.engine,
+        "course": ask.course,
+    }
+    return beside(ask.flags, others, ask.words)
+
+
+def _refuse_without_scheduler(matrix: Matrix) -> None:
+    """Raises ``UsageError`` for axes without effect where no scheduler gives a job its share of the machine."""
+    idle = [
+        axis.name
+        for axis in matrix.axes
+        if axis.kind in ("cores", "gpus") or (axis.kind == "flag" and axis.name not in HONOURED)
+    ]
+    if idle:
+        raise UsageError(
+            f"{listed(idle)} {'has' if len(idle) == 1 else 'have'} no effect on this machine, and cannot be an axis "
+            "here.",
+            why="There is no scheduler to allot them: each job has the whole machine, and all measure the same.",
+            hint="vary env or the notebook's parameters, or name a cluster with --cluster or --host",
+        )
+
+
+def _put_failed_back(folder: BenchFolder, names: Collection[str]) -> None:
+    for name in folder.names("failed"):
+        if name in names:
+            folder.put_back(name)
+
+
+def _show_notes(view: View, notebook_notes: tuple[str, ...], ready: dict[str, ReadyCombination]) -> None:
+    """Show each note once, however many combinations have it."""
+    notes = (note for one in ready.values() for note in (*one.plan.notes, *one.prepared.notes))
+    for note in dict.fromkeys((*notebook_notes, *notes)):
+        view.show(events.Note(note))
+
+
+# --- jobs of an earlier call -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _naming_earlier_jobs(folder: BenchFolder, place: Place) -> Iterator[None]:
+    """Name the jobs that an earlier call has queued where this one is interrupted before it has found them."""
+    try:
+        yield
+    except (Interrupted, KeyboardInterrupt) as error:
+        sessions = [session for name in folder.names("queued") if (session := folder[name].session)]
+        if not sessions or (isinstance(error, Interrupted) and error.hint.startswith(CONTINUE)):  # that tells more
+            raise
+        jobs = "One job was" if len(sessions) == 1 else f"{len(sessions)} jobs were"
+        why, hint = f"{jobs} queued before, and may run.", f"{CONTINUE}; {cancel_hint(sessions, place)}"
+        raise Interrupted("Interrupted.", why=why, hint=hint) from None
+
+
+def _refuse_with_jobs(old: Journal, path: Path, place: Place, connect: Connect, timing: BenchTiming) -> None:
+    """See that no job of a bench is forgotten with its journal. Raises ``UsageError``, which names the sessions."""
+    queued = [entry.session for entry in old.entries if entry.state == "queued" and entry.session]
+    if queued and old.place == place.name:
+        with connect() as context:
+            entries = with_jobs(context, read_session_index(context, timeout=timing.lookup_within).entries)
+            live = {entry.session.id for entry in entries if entry.session.id in queued and entry.live}
+        queued = [session for session in queued if session in live]
+    if queued:
+        jobs = "a job" if len(queued) == 1 else f"{len(queued)} jobs"
+        stops = [f"  launch-notebook stop {session}" for session in queued]
+        raise UsageError(
+            f"The bench in {path} has {jobs} in the queue or running on {old.place}.",
+            why="With --fresh nothing would name them any more.",
+            hint="\n".join(["cancel them one by one, or name another folder with --output:", *stops]),
+        )

@@ -1,0 +1,44 @@
+"""What a bench is asked for, its limits, and how long it waits for what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+NOTEBOOK = "beginner-tensorflow"  # where none is named
+AT_ONCE, MOST_AT_ONCE = 4, 50  # jobs in the queue
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """What is wanted of a bench. ``output``: its folder; ``None``: ``./bench-NAME``. ``command``: as it was typed.
+
+    ``pairs``: parameters that are the same in all combinations. ``sure``: also for more combinations than are usual.
+    """
+
+    matrix: str
+    notebook: str = NOTEBOOK
+    pairs: tuple[tuple[str, str], ...] = ()
+    dependencies: tuple[Path, ...] = ()
+    at_once: int = AT_ONCE
+    output: Path | None = None
+    baseline: str = ""
+    retry_failed: bool = False
+    fresh: bool = False
+    sure: bool = False
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class BenchTiming:
+    """Times of a bench, in seconds."""
+
+    lookup_within: float = 60.0  # one lookup of all sessions
+    visible_within: float = 90.0  # until another login node shows a new directory: NFS remembers for 60 what was there
+    appears_within: float = 20.0  # until the queue shows a job whose launcher was killed while it was queued
+    reconnect_within: float = 600.0  # attempts to reconnect
+    retry_for: float = 300.0  # attempts to submit to a scheduler that takes no jobs
+    retry_pause: float = 5.0  # between two of these attempts
+
+
+BENCH_TIMING = BenchTiming()

@@ -1,0 +1,100 @@
+"""The command ``launch``, which is meant where none is named: a session with JupyterLab."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from notebook_launcher.cli.completion import TakesEnvironment
+from notebook_launcher.cli.options import (
+    ASKED_FLAGS,
+    WORDS,
+    Where,
+    place_options,
+    route_options,
+    scheduler_options,
+    user_interface,
+)
+
+if TYPE_CHECKING:
+    from notebook_launcher.planning.plan import LaunchOptions
+
+
+@click.command(
+    cls=TakesEnvironment, hidden=True, short_help="Start a session (what launch-notebook does without a command)."
+)
+@place_options
+@click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
+@click.option("--new", "always_new", is_flag=True, help="Start another session without asking, even if one runs.")
+@click.option(
+    "--notify", is_flag=True, help="Notify the desktop when JupyterLab is ready, and before the walltime ends."
+)
+@click.option(
+    "--idle-stop", metavar="TIME", help="End the session when nobody has used it for this long: 30m, 2h; 0 for never."
+)
+@click.option("--dry-run", is_flag=True, help="Show the submit command and the session file; submit nothing.")
+@click.option(
+    "--module", "modules", multiple=True, metavar="NAME", help="Load a module on the node first (repeatable)."
+)
+@click.option("--conda", metavar="ENV", help="Use the JupyterLab of a conda environment.")
+@click.option("--venv", metavar="DIR", help="Use the JupyterLab of a virtual environment.")
+@click.option("--uv", metavar="DIR", help="Use the JupyterLab of a uv project: of its .venv.")
+@click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
+@route_options
+@scheduler_options
+@click.pass_context
+def launch(
+    ctx: click.Context,
+    *,
+    where: Where,
+    open_browser: bool,
+    always_new: bool,
+    notify: bool,
+    idle_stop: str | None,
+    dry_run: bool,
+    modules: tuple[str, ...],
+    conda: str | None,
+    venv: str | None,
+    uv: str | None,
+    verbose: bool,
+    route: str | None,
+    forwards: tuple[int, ...],
+) -> int:
+    """Start a session: queue a job with JupyterLab in it, open the tunnel, print the address, and stay attached."""
+    from notebook_launcher.planning.plan import LaunchOptions
+
+    ask = LaunchOptions(
+        ctx.obj[ASKED_FLAGS],
+        where.cluster,
+        where.host,
+        where.ssh_config,
+        ctx.obj[WORDS],
+        modules,
+        conda,
+        venv,
+        where.engine,
+        route,
+        forwards,
+        idle_stop=idle_stop,
+        always_new=always_new,
+        course=where.course,
+        uv=uv,
+        course_files=where.course_files,
+    )
+    return _launch(ask, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
+
+
+def _launch(ask: LaunchOptions, where: Where, *, dry_run: bool, **shown: bool) -> int:
+    from notebook_launcher import launch as launch_module
+    from notebook_launcher.planning.first_run import settle
+    from notebook_launcher.planning.plan import LocalMachine, make_plan
+
+    here = LocalMachine.detect()
+    with user_interface(where, **shown) as (view, prompts, interrupts):
+        plan = make_plan(settle(ask, here, view, prompts, look_only=dry_run), here)
+        if dry_run:
+            launch_module.dry_run(plan, view)
+        else:
+            launch_module.launch(plan, view, prompts, interrupts)
+    return view.exit_code

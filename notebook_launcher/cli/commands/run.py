@@ -1,0 +1,102 @@
+"""The command ``run``: a notebook as a batch job."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from notebook_launcher.cli.completion import TakesEnvironment
+from notebook_launcher.cli.options import Where, place_options, scheduler_options, user_interface
+from notebook_launcher.cli.run_options import (
+    asked,
+    dependencies_option,
+    environment_options,
+    output_folder,
+    parameter_option,
+    the_notebook,
+)
+
+
+def _offer_notebooks(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the bundled notebooks, and files."""
+    from notebook_launcher.cli.commands.notebooks import complete_notebook
+
+    return [*complete_notebook(_ctx, _parameter, incomplete), CompletionItem(incomplete, type="file")]
+
+
+@click.command(cls=TakesEnvironment, short_help="Run a notebook as a batch job, and fetch the results.")
+@place_options
+@parameter_option
+@dependencies_option
+@click.option("--output", metavar="DIR", help="Where to put the results, in a folder for each run. By default: runs.")
+@click.option(
+    "--to",
+    type=click.Choice(["notebook", "script"]),
+    default="notebook",
+    help="Run the notebook itself, or its code as a script.",
+)
+@click.option("--detach", is_flag=True, help="Queue it and return; come back to it with `connect` or `results`.")
+@click.option("--dry-run", is_flag=True, help="Show the submit command and the files to be copied; submit nothing.")
+@environment_options
+@click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
+@functools.partial(scheduler_options, without="po", without_names=("output",))
+@click.argument("words", nargs=-1, metavar="NOTEBOOK", shell_complete=_offer_notebooks)
+@click.pass_context
+def run(
+    ctx: click.Context,
+    /,
+    words: tuple[str, ...],
+    *,
+    where: Where,
+    pairs: tuple[tuple[str, str], ...],
+    dependencies: tuple[str, ...],
+    output: str | None,
+    to: str,
+    detach: bool,
+    dry_run: bool,
+    verbose: bool,
+    **software: Any,
+) -> int:
+    """Run a notebook from top to bottom in a batch job, follow it, and fetch it with its outputs.
+
+    \b
+      launch-notebook run train.ipynb -t 1:00:00 --gpus 1
+      launch-notebook run train.ipynb -p EPOCHS 1 -p BATCH 64 -- tf-gpu
+      launch-notebook run beginner-torch --detach
+
+    The parameters are put into the notebook before it is sent. The Python files beside it that it imports go with it.
+    Every flag of sbatch works, but -p is a parameter: a partition is --partition.
+    """  # \b is click's mark for lines to be left alone
+    from notebook_launcher import run as run_module
+    from notebook_launcher.notebook.prepare import prepare
+    from notebook_launcher.planning.first_run import settle
+    from notebook_launcher.planning.plan import LocalMachine, make_plan
+
+    notebook = the_notebook(words, pairs, "run")
+    prepared = prepare(notebook, pairs, tuple(map(Path, dependencies)))
+    request = run_module.RunRequest(output_folder(output), "script" if to == "script" else "notebook", detach)
+    ask = asked(ctx, where, **software)
+    here = LocalMachine.detect()
+    with user_interface(where, verbose=verbose) as (view, prompts, interrupts):
+        plan = make_plan(settle(ask, here, view, prompts, look_only=dry_run), here)
+        plan = run_module.with_run_command(plan, _typed(notebook, pairs, dependencies, output, to))
+        if dry_run:
+            run_module.dry_run_notebook(plan, prepared, request, view)
+        else:
+            run_module.run_notebook(plan, prepared, request, view, prompts, interrupts)
+    return view.exit_code
+
+
+def _typed(
+    notebook: str, pairs: Sequence[tuple[str, str]], dependencies: Sequence[str], output: str | None, to: str
+) -> list[str]:
+    """Return the words that ask for the same run again, without those of a launch."""
+    words = ["run", notebook, *(word for pair in pairs for word in ("-p", *pair))]
+    words += [word for path in dependencies for word in ("--with", path)]
+    words += ["--output", output] if output is not None else []
+    return [*words, *(["--to", to] if to != "notebook" else [])]

@@ -1,0 +1,150 @@
+"""What every view does: it shows events and listens to the keyboard."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from notebook_launcher.cli.views import notifications
+from notebook_launcher.cli.views.terminal import Terminal
+from notebook_launcher.core import events
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.text import printable
+from notebook_launcher.core.view import Typed
+
+if TYPE_CHECKING:
+    from notebook_launcher.cli.views.browser import Browser
+
+
+class BaseView:
+    """Shows events; a context manager that gives the terminal back as it was, on every way out."""
+
+    exit_code = 0
+
+    def __init__(self, *, open_browser: bool = False, notify: bool = False) -> None:
+        self.interrupts = Interrupts()
+        self.listening = False
+        self._open_browser = open_browser
+        self._notifier = notifications.Notifier(self._say_of_notifying, self._terminal_writer()) if notify else None
+        self._has_session = self._opened = False
+        self._browser: Browser | None = None
+        self._silent = False
+        self._answers: queue.SimpleQueue[str | None] | None = None
+        self._terminal = Terminal()
+
+    def __enter__(self) -> BaseView:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._terminal.restore()
+        if self._notifier is not None:
+            if self._has_session and (text := notifications.worth_telling_at_the_end(error)):
+                self._notifier.send(text)
+            self._notifier.close()
+        if self._browser:
+            self._browser.close_when_read() if self._opened and error is None else self._browser.close()
+
+    def show(self, event: events.Event) -> None:
+        """Show one event, and open the browser when it is time to."""
+        if not self._silent:
+            try:
+                self._show(event)
+            except BrokenPipeError:  # who read us has gone: nobody would know of the session any more
+                self.silence()
+                sys.stdout = io.StringIO()  # or the interpreter would try once more at its end, and complain
+                self.interrupts.arrive("end")
+            except OSError:  # the terminal is gone; a signal tells so as well
+                self.silence()
+        if isinstance(event, events.Ready | events.BrowserOpened) and self._open_browser and self._browser is None:
+            self._open(event.url)
+        self._opened = self._opened or isinstance(event, events.BrowserOpened)
+        self._has_session = self._has_session or isinstance(event, events.Submitted | events.Ready)
+        if self._notifier is not None and (text := notifications.worth_telling(event)):
+            self._notifier.send(text)
+
+    def _say_of_notifying(self, text: str) -> None:
+        self.show(events.Note(text))
+
+    def _terminal_writer(self) -> Callable[[str], None] | None:
+        """Return what writes commands to the terminal, ``None`` where none shows what is printed."""
+        return None
+
+    def _open(self, url: str) -> None:
+        from notebook_launcher.cli.views.browser import Browser
+
+        try:
+            self._browser = Browser(url)
+        except OSError as error:
+            self.show(events.Note(f"The browser could not be opened: {error}. The address works in any browser."))
+
+    def _show(self, event: events.Event) -> None:
+        raise NotImplementedError
+
+    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
+        """Pass each line that the user types to ``inbox``."""
+        if not self.listening:
+            self.listening = True
+            threading.Thread(target=self._read_keyboard, args=(inbox,), name="keyboard", daemon=True).start()
+
+    def _read_keyboard(self, inbox: queue.SimpleQueue[object]) -> None:
+        ends = 0
+        with contextlib.suppress(OSError, ValueError):
+            # Ctrl-D ends a terminal's input for a moment only; a pipe's or a closed terminal's for ever
+            while ends < (_CTRL_DS if sys.stdin.isatty() else 1):
+                line = sys.stdin.readline()
+                if line:
+                    self._pass_on(line.rstrip("\n"), inbox)
+                else:
+                    ends += 1
+
+    def _pass_on(self, line: str, inbox: queue.SimpleQueue[object]) -> None:
+        answers = self._answers
+        if answers is not None:
+            answers.put(line)
+        else:
+            self._line_typed()
+            inbox.put(Typed(line))
+
+    def _line_typed(self) -> None:
+        """The cursor has moved, because the user has typed a line."""
+
+    def next_line(self, question: str, *, echo: bool) -> str | None:
+        """Ask while listening: the next line is the answer.
+
+        ``None`` where it could not be kept from being shown, or was dismissed.
+        """
+        if not echo and not self._terminal.echo(False):
+            return None
+        self._answers = queue.SimpleQueue()
+        try:
+            sys.stderr.write(printable(question))
+            sys.stderr.flush()
+            return self._answers.get()
+        finally:
+            self._answers = None
+            if not echo:
+                self._terminal.echo(True)
+                sys.stderr.write("\n")
+
+    def dismiss(self) -> None:
+        """End the question that stands, if any, without an answer; may be called by a signal handler."""
+        answers = self._answers
+        if answers is not None:
+            answers.put(None)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal alone while the block runs."""
+        yield
+
+    def silence(self) -> None:
+        """Show nothing from now on."""
+        self._silent = True
+
+
+_CTRL_DS = 100

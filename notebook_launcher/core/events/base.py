@@ -1,0 +1,51 @@
+"""What happens during a launch, as data: the terminal shows it in words, ``--json`` prints it as it is.
+
+The names and fields are documented in ``docs/json.md``; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened. ``name`` is its name in ``--json``."""
+
+    name: ClassVar[str]
+
+    def __init_subclass__(cls, name: str) -> None:
+        """Name the kind of event: ``class Ready(Event, name="ready")``."""
+        cls.name = name
+
+    def data(self) -> dict[str, object]:
+        """Return the fields, for JSON."""
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Note(Event, name="note"):
+    """Something that the user should know, in a sentence."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Problem(Event, name="error"):
+    """The launch ended with an error; the fields are those of ``LauncherError``."""
+
+    kind: str
+    what: str
+    why: str
+    hint: str
+    log: tuple[str, ...]
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class Querying(Event, name="querying"):
+    """A query that may take a while, mostly to the scheduler; ``text`` says what."""
+
+    text: str

@@ -1,0 +1,100 @@
+"""Events of notebooks, runs and benches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from notebook_launcher.core.events.base import Event
+
+
+@dataclass(frozen=True)
+class NotebooksCopied(Event, name="notebooks_copied"):
+    """A course's files were put into the user's folder. ``kept``: those that the user has changed, left as they are."""
+
+    folder: str
+    copied: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NotebookPrepared(Event, name="notebook_prepared"):
+    """A notebook goes to the cluster. ``parameters``: those that were put in; ``files``: the files that go with it."""
+
+    notebook: str
+    cells: int
+    parameters: dict[str, object]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NotebookProgress(Event, name="notebook_progress"):
+    """How far a notebook has come: ``done`` of its ``cells`` code cells have ended.
+
+    ``cell``: the one that runs, from 1. ``heading``: the one that it stands under. ``seconds``: since the first cell
+    began, by the job's clock.
+    """
+
+    session: str
+    job: str
+    cell: int | None
+    done: int
+    cells: int
+    heading: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ResultsFetched(Event, name="results_fetched"):
+    """What a run has made is here. ``complete``: whether the notebook had come to its end by then.
+
+    ``files``: paths in ``folder``; ``not_fetched``: what was too large, by its path on the cluster.
+    """
+
+    session: str
+    notebook: str
+    folder: str
+    files: tuple[str, ...]
+    not_fetched: tuple[str, ...]
+    complete: bool
+
+
+@dataclass(frozen=True)
+class NotebookFinished(Event, name="notebook_finished"):
+    """A notebook finished."""
+
+    session: str
+    job: str
+    notebook: str
+    cells: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BundledNotebooks(Event, name="bundled_notebooks"):
+    """The notebooks that come along: pairs of a name and a sentence."""
+
+    notebooks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class BenchProgress(Event, name="bench_progress"):
+    """Where a bench stands, by the names of its combinations. ``what``: what has just happened, in a sentence."""
+
+    folder: str
+    what: str
+    waiting: tuple[str, ...]
+    running: tuple[str, ...]
+    done: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BenchReported(Event, name="bench_report"):
+    """The report of a bench is written. ``rows``: how many results are in it; ``failed``: combinations, and why."""
+
+    folder: str
+    html: str
+    markdown: str
+    csv: str
+    rows: int
+    failed: tuple[tuple[str, str], ...]

@@ -1,0 +1,165 @@
+"""Events of sessions that are listed and inspected, and of the usage report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from notebook_launcher.core.events.base import Event
+
+
+@dataclass(frozen=True)
+class SessionEntry(Event, name="session"):
+    """One session of a list. ``state``: pending, starting, running, suspended, completing, ended, gone or unknown.
+
+    ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it never said how it ended, and the scheduler
+    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab, shell or notebook;
+    ``purpose``: the launcher's own command that the job is for, such as ``env check``. ``created``: ISO, with the
+    cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` where it
+    has no limit or does not run. ``walltime``: in words. ``detail``: why it waits, or how it ended, in a few words; may
+    be empty. ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a
+    run, with ``done`` of its ``cells`` code cells, as far as that is known.
+    """
+
+    session: str
+    state: str
+    job: str | None
+    cluster: str | None
+    node: str | None
+    environment: str | None
+    program: str
+    created: str | None
+    ends: str | None
+    seconds_left: int | None
+    walltime: str | None
+    launched_from: str | None
+    directory: str
+    detail: str = ""
+    started: str | None = None
+    ended: str | None = None
+    purpose: str = ""
+    notebook: str | None = None
+    done: int | None = None
+    cells: int | None = None
+
+
+@dataclass(frozen=True)
+class ListDone(Event, name="list_done"):
+    """A list is complete. ``where``: the place in words. ``active``: how many have not ended.
+
+    ``unreadable``: directories whose record could not be made sense of. ``as_of``: ISO with the cluster's zone.
+    ``hidden``: how many ended sessions were left out of the list. ``arguments``: the flags that lead there, as typed.
+    """
+
+    where: str
+    active: int
+    ended: int
+    hidden: int
+    unreadable: tuple[str, ...]
+    as_of: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One measured quantity over the time of a session, for a graph.
+
+    ``label``: what it is, ``unit``: ``%``, ``GiB``, ``W``, ``cores``; ``values``: evenly spaced in time, the newest
+    last, ``None`` where nothing was told; ``capacity``: how much there is of it, ``None``: not known. ``latest``: in
+    the newest sample. More than four GPUs are one series, of their mean.
+    """
+
+    label: str
+    unit: str
+    values: tuple[float | None, ...]
+    capacity: float | None
+    mean: float | None
+    peak: float | None
+    latest: float | None = None
+
+
+@dataclass(frozen=True)
+class Status(Event, name="status"):
+    """One session in full: what ``session`` tells of it, and what it uses.
+
+    ``flags``: as it was queued. ``log``: the job's log on the cluster. ``launcher``: the version that launched it.
+    ``idle_stop``: seconds without use after which it ends, 0: never. ``since`` and ``until``: which time the series
+    cover (ISO, UTC), ``None``: there are no samples. ``whole_session``: whether that is all of the session's time
+    (``usage``), or its last hour (``status``). ``notes``: what should be known of its use, in sentences.
+    """
+
+    session: SessionEntry
+    flags: str
+    log: str
+    launcher: str
+    idle_stop: int
+    since: str | None
+    until: str | None
+    series: tuple[Series, ...]
+    whole_session: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LogLine(Event, name="log"):
+    """One line of a session's log."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class FileWritten(Event, name="file_written"):
+    """A file was written here: a plot, or the samples themselves."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Bill(Event, name="bill"):
+    """What a session asked for and what it used, once it is over; ``None``: not known.
+
+    Times are seconds, memory is MiB, energy is watt-hours. ``run_time``: from its start to its end; ``cpu_used``:
+    seconds in which a core was busy for it, Slurm's TotalCPU or the samples' figure, if that is more;
+    ``cpu_reserved``: run time times cores (Slurm's CPUTime, which says nothing about use). ``gpu_percent``: the mean
+    over its time, of all its GPUs. ``energy_of``: ``GPUs`` or ``node``. ``cost`` in ``unit``. ``measured_by``: where
+    the figures come from, in words. ``recommendations``: what to ask for next time, each a flag as it is typed and
+    why. ``node``: where it ran. ``gpu_type``: of all its GPUs.
+    """
+
+    session: str
+    job: str
+    run_time: int | None
+    walltime: int | None
+    cores: int | None
+    cpu_used: float | None
+    cpu_reserved: int | None
+    memory_peak: float | None
+    memory_requested: float | None
+    gpus: int
+    gpu_percent: float | None
+    gpu_memory_peak: float | None
+    gpu_memory_total: float | None
+    energy: float | None
+    energy_of: str
+    cost: float | None
+    unit: str
+    measured_by: str
+    recommendations: tuple[tuple[str, str], ...]
+    node: str | None = None
+    gpu_type: str | None = None
+
+
+@dataclass(frozen=True)
+class CostEstimate(Event, name="cost_estimate"):
+    """What a session will cost at most, in ``unit``; ``balance``: of the account, ``None`` where nobody tells.
+
+    ``calculation``: how it comes about, in words: ``2 h × 1 A100``. ``note``: why ``balance`` is not known although it
+    was asked for.
+    """
+
+    cost: float
+    unit: str
+    calculation: str
+    account: str | None = None
+    balance: float | None = None
+    note: str = ""

@@ -1,0 +1,26 @@
+"""What shows events and hears the keyboard, as a protocol."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from typing import Protocol
+
+from notebook_launcher.core import events
+
+
+class View(Protocol):
+    """Shows what happens, and tells what the user typed."""
+
+    def show(self, event: events.Event) -> None:
+        """Show one event."""
+
+    def listen(self, inbox: queue.SimpleQueue[object]) -> None:
+        """From now on put a ``Typed`` into ``inbox`` for each line that the user types."""
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A line from the keyboard, without its end."""
+
+    line: str

@@ -1,0 +1,76 @@
+"""How long a job may run, as ``sbatch --time`` takes it, as people say it, and as a length that can be compared."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.quantities import counted
+
+_FORMS = (  # the six forms that sbatch's manual gives for --time, in its order
+    re.compile(r"(?P<minutes>[0-9]{1,7})"),
+    re.compile(r"(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
+    re.compile(r"(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7})"),
+    re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
+)
+_UNLIMITED = frozenset({"unlimited", "infinite", "-1"})
+
+
+class Walltime(timedelta):
+    """A length of time; ``UNLIMITED``, longer than any other, where there is no limit.
+
+    Where a walltime is not known, there is ``None`` in its place: ``Walltime | None``.
+    """
+
+    @classmethod
+    def parse(cls, text: str) -> Walltime:
+        """Return the walltime of one of the forms of ``sbatch --time``.
+
+        Raises ``UsageError`` for anything else, and for zero, which Slurm reads as "no limit" and no user means.
+        """
+        value = text.strip().lower()
+        if value in _UNLIMITED:
+            return UNLIMITED
+        for form in _FORMS:
+            if match := form.fullmatch(value):
+                walltime = cls(**{unit: int(count) for unit, count in match.groupdict().items()})
+                if walltime > timedelta(0):
+                    return walltime
+                break
+        raise UsageError(
+            f"“{text}” is not a walltime.",
+            why="A walltime is minutes, minutes:seconds, hours:minutes:seconds or days-hours[:minutes[:seconds]], "
+            "over 0.",
+            hint="for example: -t 2:00:00 for two hours, -t 30 for thirty minutes",
+        )
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether there is no limit."""
+        return self == UNLIMITED
+
+    def in_words(self) -> str:
+        """Return it as people say it: ``59 minutes``, ``2 hours``, ``1 day 3 hours``, ``no limit``."""
+        if self.is_unlimited:
+            return "no limit"
+        days, hours, minutes, seconds = self._parts()
+        counts = [(days, "day"), (hours, "hour"), (minutes, "minute"), (seconds, "second")]
+        return " ".join(counted(n, unit) for n, unit in counts if n)
+
+    def as_typed(self) -> str:
+        """Return it as it is typed: ``1:00:00``, ``2-00:00:00``, ``UNLIMITED``."""
+        if self.is_unlimited:
+            return "UNLIMITED"
+        days, hours, minutes, seconds = self._parts()
+        clock = f"{minutes:02}:{seconds:02}"
+        return f"{days}-{hours:02}:{clock}" if days else f"{hours}:{clock}"
+
+    def _parts(self) -> tuple[int, int, int, int]:
+        seconds = int(self.total_seconds())
+        return seconds // 86400, seconds % 86400 // 3600, seconds % 3600 // 60, seconds % 60
+
+
+UNLIMITED = Walltime(timedelta.max.days, timedelta.max.seconds, timedelta.max.microseconds)

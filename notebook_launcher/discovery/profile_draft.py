@@ -1,0 +1,178 @@
+"""What is chosen for the profile of a cluster, from what the cluster reported of itself. Pure.
+
+Each choice carries the command that it comes from. What is not clear stays open, with its candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, SurveyedPartition
+
+
+@dataclass(frozen=True)
+class Login:
+    """The login node as it was typed, as the profile names it."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+    ssh_config: str | None = None
+    engine: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a profile should say of something. ``value``: the one sensible choice, if there is one; ``why``, in words.
+
+    ``candidates``: what else there is, the most sensible first. ``needed``: whether no job is taken without a value.
+    """
+
+    value: str | None
+    why: str
+    candidates: tuple[str, ...] = ()
+    needed: bool = False
+
+    def taken(self, value: str) -> Choice:
+        """Return the choice with the user's own word."""
+        others = tuple(name for name in self.candidates if name != value)
+        return Choice(value, "your answer", others)
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """How this cluster is asked for GPUs: the flag, and the scheduler's word on it. ``confirmed``: it took that."""
+
+    flag: str = "gpus-per-node"
+    confirmed: bool = False
+    message: str = ""
+
+    def value(self, kind: str = "") -> str:
+        """Return the flag's value in a profile, for GPUs of a type or of any."""
+        parts = (["gpu"] if self.flag == "gres" else []) + ([kind] if kind else [])
+        return ":".join([*parts, "{count}"])
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What a job of a few minutes found out. ``route``: the name of the one that was open; ``closed``: those not.
+
+    ``software``: what there is on the node, ``None`` where it did not tell.
+    """
+
+    node: str
+    route: str | None
+    closed: tuple[str, ...] = ()
+    software: Software | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """All that goes into a profile."""
+
+    name: str
+    login: Login
+    command: str
+    survey: ClusterSurvey
+    account: Choice
+    partition: Choice
+    gpu_partition: Choice
+    spelling: Spelling = Spelling()
+    probed: ProbeResult | None = None
+
+
+# --- what is chosen ----------------------------------------------------------------------------------------------
+
+
+def choose_account(survey: ClusterSurvey) -> Choice:
+    """Return who pays: the default account, or the only one."""
+    accounts = survey.accounts or ()
+    if survey.accounts is None:
+        return Choice(None, f"not read: {survey.why_not('associations')}")
+    if not accounts:
+        return Choice(None, f"sacctmgr shows no account of yours on {survey.cluster or 'this cluster'}")
+    others = tuple(name for name in accounts if name != survey.default_account)
+    if survey.default_account:
+        return Choice(survey.default_account, "sacctmgr: your default account", others)
+    if len(accounts) == 1:
+        return Choice(accounts[0], "sacctmgr show assoc: your only account")
+    return Choice(None, "sacctmgr show assoc: you have several", accounts, needed=True)
+
+
+def choose_partition(survey: ClusterSurvey, account: str | None) -> Choice:
+    """Return the partition for jobs without GPUs: Slurm's default, or the only one that is open to the user."""
+    if survey.partitions is None:
+        return Choice(None, f"not read: {survey.why_not('sinfo', 'partitions')}")
+    usable = usable_partitions(survey, account)
+    usable = [partition for partition in usable if not partition.only_gpus] or usable
+    names = tuple(partition.name for partition in usable)
+    default = next((partition.name for partition in usable if partition.is_default), None)
+    if default:
+        return Choice(default, "sinfo: the default", tuple(name for name in names if name != default))
+    if len(names) == 1:
+        return Choice(names[0], "sinfo: the only one without GPUs that is open to you")
+    return Choice(None, "sinfo: there is no default" if names else "sinfo: none is open to you", names, bool(names))
+
+
+def choose_gpu_partition(survey: ClusterSurvey, account: str | None) -> Choice:
+    """Return the partition for jobs with GPUs: the only one whose nodes all have some, or the only one with any."""
+    if survey.partitions is None:
+        return Choice(None, f"not read: {survey.why_not('sinfo', 'partitions')}")
+    having = [partition for partition in usable_partitions(survey, account) if partition.gpus]
+    if not having:
+        return Choice(None, "sinfo: no partition that is open to you has GPUs")
+    lasting = [partition for partition in having if not partition.preemptible] or having
+    made_for = [partition for partition in lasting if partition.only_gpus]
+    default = [partition for partition in made_for if partition.is_default]
+    ordered = list(dict.fromkeys(partition.name for partition in (*made_for, *lasting, *having)))
+    for group, why in (
+        (made_for, "sinfo: all its nodes have GPUs"),
+        (default, "sinfo: the default, and all its nodes have GPUs"),
+        (having, "sinfo: the only one with GPUs"),
+    ):
+        if len(group) == 1:
+            value = group[0].name
+            return Choice(value, why, tuple(name for name in ordered if name != value))
+    return Choice(None, "sinfo: several have GPUs", tuple(ordered))
+
+
+def usable_partitions(survey: ClusterSurvey, account: str | None) -> list[SurveyedPartition]:
+    """Return the partitions that take jobs of the user's, with this account where one is known."""
+    mine = frozenset([account]) if account else frozenset(survey.accounts or ())
+
+    def lets_in(partition: SurveyedPartition) -> bool:
+        if partition.is_up is False or (partition.groups is not None and not partition.groups & survey.groups):
+            return False
+        if not mine:
+            return True
+        allowed = mine if partition.accounts is None else mine & partition.accounts
+        return bool(allowed - partition.denied_accounts)
+
+    return [partition for partition in survey.partitions or () if lets_in(partition)]
+
+
+def gpu_types(draft: Draft) -> dict[str, list[SurveyedPartition]]:
+    """Return the types of GPUs, each with the partitions that have it, the one for GPUs first."""
+    usable = usable_partitions(draft.survey, draft.account.value)
+    chosen = draft.gpu_partition.value
+    usable.sort(key=lambda partition: (partition.name != chosen, partition.preemptible, not partition.only_gpus))
+    kinds = {kind: None for partition in usable for kind in partition.gpus if kind}
+    return {kind: [partition for partition in usable if kind in partition.gpus] for kind in kinds}
+
+
+def sample_flags(draft: Draft, spelling: Spelling | None = None) -> dict[str, str | None]:
+    """Return flags of a short job as the profile would ask for it, for the scheduler's word.
+
+    ``spelling``: with a GPU, asked for so.
+    """
+    partition = draft.gpu_partition if spelling else draft.partition
+    flags: dict[str, str | None] = {"time": "5"}
+    if draft.account.value:
+        flags["account"] = draft.account.value
+    if partition.value:
+        flags["partition"] = partition.value
+    if draft.survey.other:
+        flags["clusters"] = draft.survey.cluster
+    if spelling:
+        flags[spelling.flag] = spelling.value().format(count=1)
+    return flags

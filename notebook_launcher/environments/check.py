@@ -1,0 +1,129 @@
+"""``env check``: an environment is entered as a job would enter it, and what works there is reported."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from notebook_launcher.core import events
+from notebook_launcher.core.check_runner import CheckRunner
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.package_data import job_files, job_script
+from notebook_launcher.core.view import View
+from notebook_launcher.environments.job_command import run_directly, run_in_job
+from notebook_launcher.environments.listing import how
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.launch import Payload, session_env
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.session.connect import open_context
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.preflight import how_to_add_jupyterlab
+from notebook_launcher.session.record import json_object, new_id
+
+
+def check_environment(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts, *, node: bool) -> None:
+    """Go into an environment and tell what works there: on the login node, or on a compute node in a job of its own.
+
+    Raises ``ChecksFailed``, which names the faults, and what queueing a job raises.
+    """
+    with open_context(plan.place, view, prompts, interrupts) as context:
+        checks = CheckRunner(view)
+        found = probe_environment(plan, context, "check", node=node)
+        for name, finding in _findings(plan, found, gpus=node and plan.request.gpus > 0):
+            checks.report(name, finding)
+        checks.summarise()
+
+
+@dataclass
+class EnvironmentReport:
+    """What was found inside: values by name, what went wrong on the way in, and where."""
+
+    values: dict[str, object]
+    output: list[str]
+    where: str = ""
+
+
+def probe_environment(plan: Plan, context: Context, what: str, *, node: bool) -> EnvironmentReport:
+    """Run probe.py in the environment, and return what it found."""
+    found = EnvironmentReport({}, [])
+
+    def on_line(line: str, where: str) -> bool:
+        found.where = where
+        if line.startswith(f"{mark} "):
+            found.values.update(json_object(line[len(mark) :]))
+        elif line:
+            found.output.append(line)
+            context.view.show(events.Building(f"looking into {plan.environment_name or 'it'}", where, line))
+        return "end" in found.values
+
+    with _folder(plan, context) as work:
+        mark = work.rpartition("/")[2]
+        command = f'{_FIND_PYTHON}; exec "$python" {shlex.quote(f"{work}/probe.py")} {what} {mark}'
+        argv = ["bash", f"{work}/shell.sh", work, "inside", command]
+        if node and not context.scheduler.same_machine:
+            run_in_job(plan, context, lambda _session: argv, on_line, purpose="env check")
+        else:
+            run_directly(context, argv, on_line)
+    return found
+
+
+# a JupyterLab's own Python, where there is one; else the first
+_FIND_PYTHON = (
+    'python=$(command -v jupyter-lab || :); python=${python%/*}/python3; [ -x "$python" ] || '
+    "python=$(command -v python3 || command -v python)"
+)
+
+
+@contextlib.contextmanager
+def _folder(plan: Plan, context: Context) -> Iterator[str]:
+    """Write what it takes to go into an environment, as a session's directory has it; take it away afterwards."""
+    work = f"{context.root}/look-{new_id(context.clock())}"
+    probe = job_script("probe.py").read_bytes()
+    env = session_env(plan, context.scheduler, context.site, Payload("shell"))
+    context.host.write_files(work, {**job_files(), "probe.py": probe, "session.env": env.encode()})
+    context.host.write_files(f"{work}/runtime", {"folder": f"{context.site.home}\n".encode()})
+    try:
+        yield work
+    finally:
+        with contextlib.suppress(LauncherError):
+            context.host.run(["rm", "-rf", "--", work])
+
+
+def _findings(plan: Plan, found: EnvironmentReport, *, gpus: bool) -> Iterator[tuple[str, Finding]]:
+    values = found.values
+    if "python" not in values:
+        output = [
+            line.removeprefix("notebook-launcher: ") for line in found.output if line.startswith("notebook-launcher:")
+        ]
+        why = (output or found.output or ["Nothing was answered."])[-1]
+        yield "environment", fault(why, "see what it comes to: launch-notebook env show NAME")
+        return
+    yield (
+        "environment",
+        ok(f"{how(plan.environment.model_copy(update={'container': plan.container}), plan.place)}, on {found.where}"),
+    )
+    yield "Python", ok(f"{values['python']} in {values.get('prefix')}")
+    lab = values.get("jupyterlab")
+    hint = how_to_add_jupyterlab(plan.environment, plan.container)
+    yield "JupyterLab", ok(str(lab)) if lab else fault("There is no JupyterLab in it.", hint)
+    kernel = values.get("kernel")
+    if kernel == "ok":
+        yield "kernel", ok(f"starts within {values.get('kernel_seconds')} s, ipykernel {values.get('ipykernel')}")
+    else:
+        yield "kernel", fault(str(kernel or "It did not start."), hint if lab else "")
+    for package in ("torch", "tensorflow"):
+        if package in values:
+            text = str(values[package])
+            yield package, fault(text, "") if text.startswith("cannot") else ok(text)
+    if gpus:
+        count = values.get("gpus")
+        if count is None:
+            yield "GPU", unknown("neither torch nor tensorflow is there to ask")
+        elif count == 0:
+            yield "GPU", warning("None is seen, although the job has one.", "is it a build for GPUs?")
+        else:
+            yield "GPU", ok(f"{count} seen")

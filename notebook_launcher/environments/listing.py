@@ -1,0 +1,88 @@
+"""``env list`` and ``env show``: the environments of a profile, and what one of them consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from notebook_launcher.core import events
+from notebook_launcher.core.view import View
+from notebook_launcher.planning.plan import (
+    LaunchOptions,
+    LocalMachine,
+    Place,
+    chosen_environment,
+    find_place,
+    image_path,
+)
+from notebook_launcher.profiles.layers import merge, origin
+from notebook_launcher.profiles.models import Environment
+from notebook_launcher.profiles.store import profile_layers
+from notebook_launcher.session.record import environment_lines
+
+
+def list_environments(place: Place, view: View) -> None:
+    """Show the environments of a place. Nothing is contacted."""
+    profile = place.profile
+    seen = tuple(
+        events.EnvironmentEntry(name, environment.description, how(environment, place), name == profile.environment)
+        for name, environment in profile.environments.items()
+    )
+    view.show(events.EnvironmentsListed(_origin(place), seen))
+
+
+def show_environment(ask: LaunchOptions, view: View) -> None:
+    """Show what an environment comes to. Nothing is contacted. Raises ``EnvironmentUnknown`` or ``UsageError``."""
+    place = find_place(ask, LocalMachine.detect())
+    name, environment, container = chosen_environment(ask, place)
+    own = place.profile.environments.get(name or "", Environment())
+    lines = environment_lines(environment, container=container)
+    view.show(
+        events.EnvironmentShown(
+            name or "",
+            environment.description,
+            how(own if name else environment, place),
+            _layers(place, name),
+            own.source,
+            own.definition,
+            lines,
+            tuple(_notes(environment, container)),
+        )
+    )
+
+
+def how(environment: Environment, place: Place) -> str:
+    """Return in words where an environment's software comes from."""
+    image = image_path(environment.container, place.profile) if environment.container else None
+    parts = [
+        f"container {image}" if image else "",
+        f"modules {', '.join(environment.modules)}" if environment.modules else "",
+        f"conda {environment.conda}" if environment.conda else "",
+        f"venv {environment.venv}" if environment.venv else "",
+        f"uv {environment.uv}" if environment.uv else "",
+        "activation code" if environment.activate else "",
+    ]
+    return " + ".join(filter(None, parts)) or "JupyterLab as the node has it"
+
+
+def _origin(place: Place) -> str:
+    of = f"profile {place.cluster}" if place.cluster else "no profile"
+    return f"{of}, course {place.course.name}" if place.course else of
+
+
+def _layers(place: Place, name: str | None) -> tuple[str, ...]:
+    if place.cluster is None or name is None:
+        return ()
+    layers = profile_layers(place.cluster)
+    keys = ["environments", name]
+    files = [origin([layer], keys) for layer in layers if name in (merge([layer]).get("environments") or {})]
+    course = place.course
+    return (*files, *([f"course {course.name}"] if course and name in course.environments else []))
+
+
+def _notes(environment: Environment, container: str | None) -> Iterator[str]:
+    if container and environment.digest is None:
+        yield 'No digest is set, so whatever image is at this path is used. Pin it with `digest = "sha256:…"`.'
+    if environment.activate:
+        yield "Its activation code is run by a shell: use it only if you trust its author."
+    if environment.conda and container:
+        yield "The conda environment is looked for inside the container."

@@ -1,0 +1,153 @@
+"""Channels of a transport: as a socket, as lines, as a terminal's far end, read and written to their end."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Callable
+
+from notebook_launcher.hosts.base import (
+    OUTPUT_BEGINS,
+    ByteStream,
+    LineStream,
+    OnEnd,
+    OnLine,
+)
+from notebook_launcher.hosts.paramiko.library import paramiko
+from notebook_launcher.hosts.terminal import (
+    AT_ONCE,
+    write_all,
+)
+
+_PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
+
+
+def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeout: float) -> ByteStream:
+    """Open a TCP connection from the far end.
+
+    Raises ``ConnectionRefusedError`` or ``PermissionError`` where the far end says no, else another ``OSError``."""
+    try:
+        channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
+    except paramiko.ChannelException as error:
+        no = PermissionError if error.code == _PROHIBITED else ConnectionRefusedError
+        raise no(error.text) from None
+    except (paramiko.SSHException, EOFError) as error:
+        broken = TimeoutError if transport.is_active() else ConnectionResetError
+        raise broken(str(error) or "the SSH connection broke") from None
+    return ChannelBytes(channel)
+
+
+class ChannelBytes:
+    """A channel as a socket: one that breaks says so, where paramiko's looks as if the far end had finished."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self.send, self.sendall = channel.send, channel.sendall
+        self.settimeout, self.shutdown, self.close = channel.settimeout, channel.shutdown, channel.close
+
+    def recv(self, count: int) -> bytes:
+        """Return what has come. Raises ``ConnectionResetError`` where the transport broke."""
+        data = self._channel.recv(count)
+        if not data and not self._channel.eof_received:
+            raise ConnectionResetError("the SSH connection broke")
+        return data
+
+
+class ChannelTerminal:
+    """A channel with a terminal at its far end, as ``lend`` wants it."""
+
+    def __init__(self, channel: paramiko.Channel) -> None:
+        self._channel = channel
+        self.fileno = channel.fileno
+        channel.settimeout(0.0)
+
+    def read(self) -> bytes | None:
+        """Return what has come; ``None`` where nothing has."""
+        try:
+            return self._channel.recv(AT_ONCE)
+        except TimeoutError:
+            return None
+
+    def write(self, data: bytes) -> int:
+        """Send some of the data, and return how much."""
+        try:
+            return self._channel.send(data)
+        except TimeoutError:  # it does not read
+            return 0
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the terminal there another size."""
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError):  # it has ended
+            self._channel.resize_pty(columns, rows)
+
+
+def pass_on_errors(channel: paramiko.Channel) -> None:
+    """Write what the command says as errors to our own standard error, until it ends."""
+    data: bytes | None = None
+    with contextlib.suppress(OSError):
+        while data is None or (data and write_all(2, data)):
+            try:
+                data = channel.recv_stderr(AT_ONCE)
+            except TimeoutError:  # silent for as long as the other output may be
+                data = None
+
+
+def send(channel: paramiko.Channel, data: bytes) -> None:
+    """Send all of the input, and that it has ended."""
+    with contextlib.suppress(OSError):  # a command that ends without reading its input
+        channel.sendall(data)
+        channel.shutdown_write()
+
+
+def drain_until(deadline: float, channel: paramiko.Channel, into: list[bytes]) -> None:
+    """Read to the end. Raises ``TimeoutError`` at the deadline, however much still comes."""
+    data = b"more"
+    while data:
+        channel.settimeout(max(0.0, deadline - time.monotonic()))
+        data = channel.recv(65536)
+        into.append(data)
+
+
+def drain_quietly(receive: Callable[[int], bytes], into: list[bytes]) -> None:
+    """Read to the end, or until it breaks."""
+    with contextlib.suppress(OSError):
+        while data := receive(65536):
+            into.append(data)
+
+
+def text_of(parts: list[bytes]) -> str:
+    """Return what was read as text."""
+    return b"".join(parts).decode(errors="replace")
+
+
+class ChannelLines(LineStream):
+    """The output of a command in a channel, line by line."""
+
+    def __init__(self, channel: paramiko.Channel, on_line: OnLine, on_end: OnEnd) -> None:
+        self._channel = channel
+        self._closed = False
+        threading.Thread(target=self._follow, args=(on_line, on_end), name="watch", daemon=True).start()
+
+    def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
+        reason = "closed"
+        try:
+            lines = (bytes(line).decode(errors="replace").rstrip("\n") for line in self._channel.makefile("rb"))
+            for _ in itertools.takewhile(lambda line: not line.endswith(OUTPUT_BEGINS), lines):
+                pass  # what the shell's start-up files say
+            for line in lines:
+                if self._closed:
+                    return
+                on_line(line)
+        except OSError as error:
+            reason = str(error)
+        if not self._closed:
+            on_end(reason)
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._closed = True
+        with contextlib.suppress(OSError, EOFError):
+            self._channel.shutdown_write()
+            self._channel.close()

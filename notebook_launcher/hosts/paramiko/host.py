@@ -1,0 +1,247 @@
+"""A login node over SSH by paramiko: one authenticated transport for every command, stream and tunnel."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import ConnectionFailed, HostCommandFailed
+from notebook_launcher.hosts.base import (
+    OUTPUT_BEGINS,
+    RUN_TIMEOUT,
+    ByteStream,
+    Host,
+    HostRoute,
+    LineStream,
+    NextHop,
+    OnEnd,
+    OnLine,
+    RemoteHost,
+    Route,
+    command_line,
+    on_a_lifeline,
+)
+from notebook_launcher.hosts.paramiko.channels import (
+    ChannelBytes,
+    ChannelLines,
+    ChannelTerminal,
+    drain_quietly,
+    drain_until,
+    open_channel,
+    pass_on_errors,
+    send,
+    text_of,
+)
+from notebook_launcher.hosts.paramiko.connection import open_transport
+from notebook_launcher.hosts.paramiko.library import paramiko
+from notebook_launcher.hosts.paramiko.login import Credentials
+from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
+from notebook_launcher.hosts.terminal import (
+    LOOK_EVERY,
+    check_terminal,
+    lend,
+    pass_on,
+    window_size,
+)
+
+
+def open_ssh_route(host: Host, hop: NextHop, settings: SshSettings, credentials: Credentials) -> Route:
+    """Return a route to a server behind a host, entered as ``settings`` and ``credentials`` say.
+
+    ``settings`` are those that led to the host: the name that the host has for the server is not one that our own
+    ssh configuration knows. It is given the same secrets: a compute node has the accounts of its login node.
+    Raises what ``open_transport`` raises.
+    """
+    settings = dataclasses.replace(
+        settings,
+        destination=hop.name,
+        hostname=hop.name,
+        port=22,
+        host_key_alias=None,
+        proxy_jump=(),
+        proxy_command=None,
+        batch=settings.batch or not hop.asking,
+        shares_secrets_with=settings.account,
+    )
+    if hop.key is not None:
+        credentials = Credentials.of_key(hop.key)
+        settings = dataclasses.replace(settings, methods=("publickey",), batch=True)
+    try:
+        if hop.address is not None:
+            stream = host.open_stream(hop.address, settings.connect_timeout)
+        else:
+            stream = host.open_process(hop.command, login_shell=True)
+    except (OSError, HostCommandFailed) as error:
+        raise ConnectionFailed(f"{host.label} makes no connection to {hop.name}.", why=str(error)) from None
+    transport = open_transport(settings, credentials, stream, hop.host_keys)
+    return _ParamikoRoute(transport)
+
+
+class _ParamikoRoute(Route):
+    """A transport of its own."""
+
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self._transport = transport
+
+    def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
+        return open_channel(self._transport, address, timeout)
+
+    @property
+    def alive(self) -> bool:
+        return self._transport.is_active()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+class ParamikoHost(RemoteHost):
+    """A login node. Made connected by ``open``; every channel runs on its one transport."""
+
+    def __init__(
+        self, transport: paramiko.Transport, destination: Destination, settings: SshSettings, credentials: Credentials
+    ) -> None:
+        super().__init__()
+        self.transport = transport
+        self.settings = settings
+        self.credentials = credentials
+        self.label = settings.destination
+        self.entered_by = credentials.entered_by
+        self._destination = destination
+
+    @classmethod
+    def open(cls, destination: Destination, credentials: Credentials) -> ParamikoHost:
+        """Connect and log in; raises what ``open_transport`` raises."""
+        settings = resolve(destination)
+        return cls(open_transport(settings, credentials), destination, settings, credentials)
+
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> CommandResult:
+        """Run a command in a channel of its own."""
+        deadline = time.monotonic() + timeout
+        channel = self._execute(argv, login_shell=login_shell, timeout=timeout)
+        output: list[bytes] = []
+        errors: list[bytes] = []
+        # three at once: a command may fill either output before it has read its input
+        sender = threading.Thread(target=send, args=(channel, stdin), daemon=True)
+        reader = threading.Thread(target=drain_quietly, args=(channel.recv_stderr, errors), daemon=True)
+        try:
+            channel.settimeout(timeout)
+            sender.start()
+            reader.start()
+            drain_until(deadline, channel, output)
+            reader.join(max(0.0, deadline - time.monotonic()))
+            if not channel.status_event.wait(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            exit_code = channel.recv_exit_status()
+        except TimeoutError:
+            raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+        finally:
+            channel.close()
+        if exit_code == -1 and not channel.get_transport().is_active():  # there may be another transport by now
+            raise self._lost()
+        return CommandResult(exit_code, text_of(output).partition(f"{OUTPUT_BEGINS}\n")[2], text_of(errors))
+
+    def _execute(
+        self,
+        argv: Sequence[str],
+        *,
+        login_shell: bool,
+        timeout: float = RUN_TIMEOUT,
+        window: tuple[int, int] | None = None,
+    ) -> paramiko.Channel:
+        """Start a command; ``window``: in a terminal with so many columns and rows, its output not marked."""
+        timeout = min(timeout, self.settings.connect_timeout)
+        try:
+            channel = self.transport.open_session(timeout=timeout)
+            watchdog = threading.Timer(timeout, channel.close)  # paramiko waits without end for the answer
+            watchdog.daemon = True
+            watchdog.start()
+            try:
+                if window is not None:
+                    channel.get_pty(os.environ.get("TERM", "vt100"), *window)
+                channel.exec_command(command_line(argv, login_shell=login_shell, marked=window is None))
+            finally:
+                watchdog.cancel()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            if self.transport.is_active():
+                raise HostCommandFailed(f"{self.label} does not run commands.", why=str(error)) from None
+            raise self._lost() from None
+        return channel
+
+    def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
+        """Follow a command in a channel of its own."""
+        return ChannelLines(self._execute(argv, login_shell=False), on_line, on_end)
+
+    def terminal(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Lend the user's terminal to a command in a channel of its own."""
+        check_terminal()
+        channel = self._execute(argv, login_shell=login_shell, window=window_size())
+        try:
+            return self._exit_code(channel) if lend(ChannelTerminal(channel), until) else -1
+        finally:
+            channel.close()
+
+    def pass_through(
+        self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
+    ) -> int:
+        """Run a command in a channel of its own, and pass on what it says."""
+        channel = self._execute(on_a_lifeline(argv), login_shell=login_shell)
+        errors = threading.Thread(target=pass_on_errors, args=(channel,), daemon=True)
+        try:
+            errors.start()
+            channel.settimeout(LOOK_EVERY)
+            cut_off = pass_on(channel.recv, until)
+            while cut_off is None and (errors.is_alive() or not channel.status_event.is_set()):
+                cut_off = -1 if until() else None  # its errors may be read slowly
+                channel.status_event.wait(LOOK_EVERY)
+                errors.join(LOOK_EVERY)
+            return self._exit_code(channel) if cut_off is None else cut_off
+        finally:
+            channel.close()
+
+    def _exit_code(self, channel: paramiko.Channel) -> int:
+        """Return what a command that has ended has ended with. Raises ``ConnectionLost``."""
+        channel.status_event.wait(5)
+        if channel.exit_status == -1 and not channel.get_transport().is_active():
+            raise self._lost()
+        return channel.exit_status if channel.exit_status >= 0 else 255
+
+    def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
+        return open_channel(self.transport, address, timeout)
+
+    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
+        return ChannelBytes(self._execute(argv, login_shell=login_shell))
+
+    def open_route(self, hop: NextHop | None = None) -> Route:
+        """Make a second transport through this one, or lend this one."""
+        if hop is None:
+            return HostRoute(self)
+        return open_ssh_route(self, hop, self.settings, self.credentials)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the transport is."""
+        return self.transport.is_active()
+
+    def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
+        """Log in once more, and close the old transport."""
+        settings = resolve(self._destination)
+        settings = dataclasses.replace(settings, connect_timeout=min(timeout, settings.connect_timeout))
+        new = open_transport(settings, self.credentials)
+        if not replace():
+            new.close()
+            return False
+        old, self.transport, self.settings = self.transport, new, settings
+        old.close()
+        return True
+
+    def close(self) -> None:
+        """Close the transport and with it every channel."""
+        self.transport.close()

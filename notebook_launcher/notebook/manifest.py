@@ -1,0 +1,97 @@
+"""What was copied to a folder of the user's, noted so that nothing that they have made or changed is written over.
+
+A manifest has the SHA-256 of each file that was copied. What still has it may be replaced by a newer version; what has
+another one is the user's and stays, and the newer version is put beside it. Courses' and bundled notebooks
+(``deploy``) and the results of runs (``results``) keep to the same rule.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from notebook_launcher.transfer.paths import is_safe
+from notebook_launcher.transfer.protocol import PIECE
+
+#: the state of a name in a folder, where it is not a file's SHA-256: nothing is there, or something that is no file of
+#: its own (a link could lead anywhere)
+NOTHING, ODD = "", "odd"
+
+
+def may_write(there: str, new: str, copied: Collection[str | None]) -> bool:
+    """Whether a file may be written where something is in the state ``there``.
+
+    ``new``: its SHA-256. ``copied``: those of the files that were copied to that name before.
+    """
+    return there in (NOTHING, new) or (there != ODD and there in copied)
+
+
+def name_beside(name: str, mark: str) -> str:
+    """Return what a newer version is called beside a file that the user has changed: ``week1/lab.MARK.ipynb``."""
+    folder, slash, last = name.rpartition("/")
+    stem, dot, ending = last.rpartition(".")
+    return f"{folder}{slash}{stem or last}.{mark}" + (f"{dot}{ending}" if stem else "")
+
+
+def state_of(folder: Path, name: str) -> str:
+    """Return the state of a name in a folder of this machine: a file's SHA-256, ``NOTHING`` or ``ODD``."""
+    path = folder / name
+    for parent in path.relative_to(folder).parents[:-1]:
+        above = folder / parent
+        if above.is_symlink() or (above.exists() and not above.is_dir()):
+            return ODD
+    if not os.path.lexists(path):
+        return NOTHING
+    return digest_of(path) if stat.S_ISREG(path.lstat().st_mode) else ODD
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(PIECE):
+            hasher.update(data)
+    return hasher.hexdigest()
+
+
+# --- as it is noted ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CopiedFile:
+    """A file that was copied: its name here, its SHA-256, and its size and time where it came from.
+
+    ``before``: noted while it gets its place, which is not sure yet: the state of its name until then.
+    """
+
+    name: str
+    sha256: str
+    bytes: int
+    time: str
+    before: str | None = None
+
+    def as_noted(self) -> dict[str, object]:
+        """Return it as it is noted."""
+        return {key: value for key, value in vars(self).items() if value is not None}
+
+
+def copied_files(noted: object) -> dict[str, CopiedFile]:
+    """Return the files that are noted, by where they came from; what makes no sense is left out."""
+    files = {}
+    for origin, fields in noted.items() if isinstance(noted, dict) else ():
+        with contextlib.suppress(TypeError):
+            file = CopiedFile(**fields)
+            texts = (file.name, file.sha256, file.time, file.before or "")
+            if all(isinstance(text, str) for text in texts) and is_safe(file.name):
+                files[origin] = file
+    return files
+
+
+def copied_digests(noted: object) -> dict[str, str]:
+    """Return the SHA-256 of files by name, where no more is noted of them."""
+    return {str(name): str(digest) for name, digest in noted.items()} if isinstance(noted, dict) else {}

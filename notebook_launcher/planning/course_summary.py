@@ -1,0 +1,129 @@
+"""What a course decides, and what has changed in it, in lines that its user can agree to."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+
+from notebook_launcher.core.errors import (
+    ProfileError,
+)
+from notebook_launcher.profiles.courses import (
+    CourseFiles,
+    SavedCourse,
+)
+from notebook_launcher.profiles.models import CourseProfile, Environment
+from notebook_launcher.profiles.store import (
+    as_flags,
+)
+
+
+def summary(found: CourseFiles) -> list[str]:
+    """Return what a course decides, a line each: all that somebody has to know who says yes to it."""
+    course = found.course
+    lines = [] if course.cluster else ["cluster: yours"]
+    for key in _keys_set(course, _IN_COURSE):
+        lines += _lines(course, key) if key != "name" else []  # stands above, with the address
+    return [*lines, f"SHA-256: {found.digest}"]
+
+
+#: what keys are called in a summary, where not by their own names
+_IN_COURSE = {
+    "description": "what",
+    "cluster": "cluster",
+    "account": "account",
+    "first": "from",
+    "last": "to",
+    "image": "image",
+    "image_dir": "images in",
+    "environment": "environment",
+    "idle_stop": "ends without use after",
+    "gpu_idle": "an idle GPU",
+    "contact": "contact",
+    "notice": "says at each launch",
+    "reservations": "reservation",
+    "defaults": "flags",
+    "environments": "environment",
+    "notebooks": "notebook",
+    "folder": "notebooks go to",
+    "base": "stands on",
+}
+_IN_ENVIRONMENT = {
+    "container": "image",
+    "container_command": "by",
+    "source": "from",
+    "definition": "made by",
+    "digest": "image has",
+    "bind": "sees",
+    "module_use": "modules from",
+    "env": "sets",
+    "activate": "runs ",
+    "gpu": "GPU",
+    "start_timeout": "seconds to start",
+}
+
+
+def _keys_set(model: CourseProfile | Environment, first: Mapping[str, str]) -> list[str]:
+    """Return the keys that are set, those with a word of their own first: none is left out."""
+    keys = [*first, *(key for key in type(model).model_fields if key not in first)]
+    return [key for key in keys if key in model.model_fields_set]
+
+
+def _plain(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _lines(course: CourseProfile, key: str) -> list[str]:
+    """Return what a key of a course decides, a line each."""
+    word = _IN_COURSE.get(key, _plain(key))
+    if key == "environments":
+        return [f"{word} {name}: {line}" for name, one in course.environments.items() for line in _environment(one)]
+    if key == "reservations" and course.reservations:
+        return [f"{word} {one.name}: {one.first} to {one.last}" for one in course.reservations]
+    if key == "notebooks":
+        word += f" for {course.folder or f'~/{course.name}'}"
+    if key == "defaults":
+        flags = as_flags(course.defaults)
+        away = [f"without --{name.replace('_', '-')}" for name, value in course.defaults.items() if value is False]
+        typed = [f"--{name}" + (f"={value}" if value is not None else "") for name, value in flags.items()]
+        return [f"{word}: {' '.join([*map(shlex.quote, typed), *away]) or 'nothing'}"]
+    return [f"{word}: {value}" for value in _values(getattr(course, key))]
+
+
+def _environment(environment: Environment) -> list[str]:
+    """Return what an environment runs; lines of shell code as they stand."""
+    lines = []
+    for key in _keys_set(environment, _IN_ENVIRONMENT):
+        word = _IN_ENVIRONMENT.get(key, _plain(key))
+        lines += [f"{word} {value}" for value in _values(getattr(environment, key))]
+    return lines or ["as the node finds it"]
+
+
+def _values(value: object) -> list[str]:
+    """Return a value as lines: each item of a list and each name of a table is one."""
+    if isinstance(value, Mapping):
+        return [f"{name}={item}" for name, item in value.items()] or ["nothing"]
+    if isinstance(value, tuple):
+        return [str(item) for item in value] or ["nothing"]
+    return [str(value) or "nothing"]
+
+
+def changes(kept: SavedCourse, found: CourseFiles) -> list[str]:
+    """Return what is different now, as lines with a minus and a plus."""
+    try:
+        old = kept.files()
+    except ProfileError:  # a notebook is gone
+        old = CourseFiles(kept.course, kept.layers, ("",), (b"",), {})
+    before, after = summary(old)[:-1], summary(found)[:-1]
+    gone, new = Counter(before) - Counter(after), Counter(after) - Counter(before)  # a diff may take minutes
+    lines = [*(f"- {line}" for line in gone.elements()), *(f"+ {line}" for line in new.elements())]
+    same = [[line for line in side if line not in gone and line not in new] for side in (before, after)]
+    lines += ["! the other lines stand in another order"] if same[0] != same[1] else []
+    digests = old.notebook_digests()
+    lines += [
+        f"! {name} is another version"
+        for name, digest in found.notebook_digests().items()
+        if digests.get(name, digest) != digest
+    ]
+    return lines or ["nothing but comments or layout"]

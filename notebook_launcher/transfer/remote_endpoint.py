@@ -1,0 +1,195 @@
+"""The cluster as an end of a copy, by ``copy.sh``: its answers read, and what is made there besides the data."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.core.text import printable
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.transfer.endpoints import CopyEndpoint, Target, already_there, broke_off, kind_of_mode
+from notebook_launcher.transfer.paths import Item, Kind, Seen, Source
+from notebook_launcher.transfer.protocol import Reply, ask, names
+
+_THERE_ALREADY = 17  # exit code of copy.sh
+
+_LONGEST_SIZE = 15  # digits: a petabyte
+
+
+class RemoteEndpoint(CopyEndpoint):
+    """The cluster, by ``copy.sh``."""
+
+    def __init__(self, host: Host) -> None:
+        self.host, self.label = host, host.label
+
+    def find(self, paths: Sequence[str]) -> list[Source | None]:
+        """Have ``find`` look."""
+        reply = self._ask("list", *paths)
+        return _sources(reply.fields(), reply.stderr)
+
+    def target(self, path: str) -> Target:
+        """Look at the destination."""
+        kind, real, writable, room = self._ask("target", path).fields()
+        # "/dev/my disk  1000  200  800  20% /my place": names may have spaces, and so is counted from the percent sign
+        free = re.search(r"\s([0-9]{1,15})\s+\d+%\s", room)
+        kinds = {"f": "file", "d": "folder", "o": "other", "-": "missing", "?": "nowhere"}
+        return Target(kinds[kind], real, writable == "y", int(free[1]) * 1024 if free else None)  # type: ignore[arg-type]
+
+    def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
+        """Have ``stat`` look."""
+        fields = self._ask("stats", data=names(paths)).fields() if paths else []
+        return {name: (kind_of_mode(_number(mode, 16)), _number(size)) for mode, size, name in _by(3, fields)}
+
+    def part(self, path: str) -> int:
+        """Have ``stat`` look."""
+        return _number(self._ask("part", path).data.decode(errors="replace").strip() or "0")
+
+    def links(self, paths: Sequence[str]) -> dict[str, str | None]:
+        """Have ``readlink`` look."""
+        fields = self._ask("links", data=names(paths)).fields() if paths else []
+        return {name: to[1:] if to[0] == "l" else None for to, name in _by(2, fields) if to != "-"}
+
+    def hashes(self, paths: Sequence[str], size: int) -> dict[str, str]:
+        """Have ``sha256sum`` read them."""
+        return hashes_of(self._ask("hashes", data=names(paths), reads=size)) if paths else {}
+
+    def beginning(self, path: str, count: int) -> str:
+        """Have it read there."""
+        return self._ask("beginning", path, str(count), reads=count).data[:64].decode()
+
+    def folders(self, base: str, modes: Mapping[str, int]) -> None:
+        """Make them all at once, and then give each its mode."""
+        if modes:
+            self._ask("folders", base, data=_below_here(modes))
+            self.modes(base, {name: mode | 0o700 for name, mode in modes.items()})
+
+    def modes(self, base: str, modes: Mapping[str, int]) -> None:
+        """Give each mode to all that have it at once."""
+        for mode in set(modes.values()):
+            self._ask("modes", base, f"{mode:o}", data=_below_here([name for name in modes if modes[name] == mode]))
+
+    def tie(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
+        """Make them one by one."""
+        if links:
+            pairs = [word for name, leads in links.items() for word in (leads, f"./{name}")]
+            self._ask("tie", base, _yes(force), data=names(pairs))
+
+    def place(self, part: str, path: str, seen: Seen, *, force: bool) -> None:
+        """Rename it there."""
+        folder, _, name = path.rpartition("/")
+        hidden = part.rpartition("/")[2]
+        seconds, parts = divmod(seen.time, 10**9)
+        mode, moment = f"{seen.mode & 0o777:o}", f"{seconds}.{parts:09d}"
+        arguments = (folder or "/", hidden, name, str(seen.size), mode, moment, _yes(force))
+        if self._ask("place", *arguments, allowed=(_THERE_ALREADY,)).code:
+            raise already_there([path])
+
+    def settle(self, base: str, context: str, items: Sequence[Item], *, force: bool) -> list[Item]:
+        """Give what was unpacked its place, and return that whose place somebody else has taken meanwhile."""
+        reply = self._ask("settle", base, context, _yes(force), data=_below_here([item.target for item in items]))
+        reported = list(_by(3, reply.fields()))
+        left = {name[2:] for mark, _, name in reported if mark == "L"}
+        sizes = {name[2:]: _number(size) for mark, size, name in reported if mark == "T"}
+        for item in items:
+            taken = item.target in left and item.target in sizes and not force
+            if not taken and (item.target in left or sizes.get(item.target) != item.size):
+                raise broke_off(self.label, reply.stderr or f"{base}/{item.target} could not be moved to its place")
+        return [item for item in items if item.target in left]
+
+    def _ask(
+        self, verb: str, *arguments: str, data: bytes = b"", reads: int = 0, allowed: tuple[int, ...] = ()
+    ) -> Reply:
+        reply = ask(self.host, verb, *arguments, data=data, reads=reads)
+        if reply.code and reply.code not in allowed:
+            raise broke_off(self.label, reply.stderr)
+        return reply
+
+
+def hashes_of(reply: Reply) -> dict[str, str]:
+    """Read sha256sum's lines; in one that begins with a backslash, the name has some."""
+    return {
+        _unescaped(line[67:]) if line[0] == "\\" else line[66:]: line.lstrip("\\")[:64]
+        for line in reply.lines()
+        if re.match(r"\\?[0-9a-f]{64} ", line)
+    }
+
+
+def _unescaped(name: str) -> str:
+    return re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r"}.get(found[1], found[1]), name)
+
+
+def is_size(word: str) -> bool:
+    """Whether a word from another machine is a number of bytes: one that can be counted and waited for."""
+    return word.isascii() and word.isdecimal() and len(word) <= _LONGEST_SIZE
+
+
+def _number(word: str, base: int = 10) -> int:
+    """Read a number that another machine has sent. Raises ``HostCommandFailed`` for what is none."""
+    if len(word) <= _LONGEST_SIZE:
+        with contextlib.suppress(ValueError):
+            return int(word, base)
+    raise HostCommandFailed("What there is to copy cannot be read.", why=f"“{printable(word[:40])}” is not a number.")
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _below_here(paths: Sequence[str] | Mapping[str, int]) -> bytes:
+    return names([f"./{path}" for path in paths])
+
+
+def _by(count: int, fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(fields[index : index + count]) for index in range(0, len(fields) - count + 1, count))
+
+
+_KINDS: dict[str, Kind] = {"f": "file", "d": "folder", "l": "link"}
+
+
+def _sources(fields: Sequence[str], stderr: str) -> list[Source | None]:
+    """Read the answer to ``list``. Raises ``HostCommandFailed`` where it is none."""
+    found: list[Source | None] = []
+    path, entries, behind = "", list[Seen](), dict[str, Seen]()
+
+    def close() -> None:
+        if entries:
+            whole = (Seen(**{**vars(seen), "behind": behind.get(seen.name)}) for seen in entries)
+            found.append(Source(path, tuple(whole), stderr))
+        entries.clear()
+        behind.clear()
+
+    rest: Iterator[str] = iter(fields)
+    take: Callable[[int], list[str]] = lambda count: [next(rest) for _ in range(count)]  # noqa: E731
+    try:
+        for mark in rest:
+            if mark == "M":
+                close()
+                next(rest)
+                found.append(None)
+            elif mark == "S":
+                close()
+                path = next(rest)
+            elif mark == "E":
+                readable, kind, _behind, mode, size, moment, name, link = take(8)
+                known = _KINDS.get(kind, "other")
+                bytes_ = _number(size) if known == "file" else 0
+                entries.append(
+                    Seen(name, known, int(mode, 8) & 0o777, bytes_, _nanoseconds(moment), link, readable == "y")
+                )
+            elif mark == "L":
+                mode, size, moment, name = take(4)
+                name = name[len(path.rstrip("/")) + 1 :]
+                behind[name] = Seen(name, "file", int(mode, 8) & 0o777, _number(size), _nanoseconds(moment))
+            else:
+                raise ValueError(mark)
+    except (RuntimeError, StopIteration, ValueError):
+        raise HostCommandFailed("The list of what there is to copy cannot be read.", why=stderr[:200]) from None
+    close()
+    return found
+
+
+def _nanoseconds(moment: str) -> int:
+    seconds, _, parts = moment.partition(".")
+    return int(seconds) * 10**9 + int((parts + "000000000")[:9])

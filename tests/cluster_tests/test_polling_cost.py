@@ -1,0 +1,52 @@
+"""What the questions cost a real Slurm, and one that is away for a moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.jobs import watcher
+from notebook_launcher.jobs.polling import QUESTION
+from notebook_launcher.schedulers.base import JobRef, State
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from tests.conftest import Session
+from tests.practice_cluster import PracticeCluster
+
+
+def rpcs(cluster: PracticeCluster) -> int:
+    """How many RPCs of alice's the controller has answered."""
+    text = cluster.root("ctl", ["sdiag"], check=True).stdout
+    found = re.search(r"^\s+alice\s+\(\s*\d+\) count:(\d+)", text, re.M)
+    return int(found[1]) if found else 0
+
+
+@pytest.mark.each_slurm
+def test_what_the_questions_cost(cluster: PracticeCluster) -> None:
+    """The polling is reckoned with these."""
+    scheduler = Slurm()
+    job = cluster.run("login", "alice", ["sbatch", "--parsable", "--hold", "--wrap", "true"], check=True).stdout.strip()
+    for command, cost in [
+        (scheduler.query_alone(JobRef(job)), watcher.ALONE),
+        (scheduler.query_own(None), QUESTION),
+        (scheduler.query([JobRef(job)]), watcher.OWN),
+    ]:
+        before = rpcs(cluster)
+        answer = cluster.run("login", "alice", command, check=True).stdout
+        assert rpcs(cluster) - before == cost, command
+        status = (scheduler.read_query([JobRef(job)], CommandResult(0, answer)) or {})[job]
+        assert (status.state, status.reason, status.partition) == (State.PENDING, "JobHeldUser", "core")
+    cluster.run("login", "alice", ["scancel", job])
+
+
+@pytest.mark.each_slurm
+def test_a_controller_that_is_away_for_a_moment_is_ridden_out(
+    cluster: PracticeCluster, start: Callable[..., Session]
+) -> None:
+    session = start("--json", "-b", "now+1hour")
+    session.expect('"event": "pending"')
+    with cluster.no_slurmctld():
+        session.expect('"event": "scheduler_not_responding".*Unable to contact slurm controller')
+    session.expect('"event": "pending".*BeginTime', timeout=30)

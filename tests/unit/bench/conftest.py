@@ -1,0 +1,69 @@
+"""A bench's modules, put on the fake cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from notebook_launcher.bench import combinations, command, follow, recovery, report_files, runner, submit
+from notebook_launcher.core.errors import EnvironmentUnknown
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.hosts.prompts import CountedPrompts
+from notebook_launcher.jobs.polling import Polling
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place, Plan
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.record import Site
+from tests.unit.bench.fake_cluster import CELLS, PROFILE, FakeCluster, now, plan_for, write_notebook
+
+
+class QuickPolling(Polling):
+    def pause_after_answer(self, start_in: float | None = None) -> float:
+        return 0.01
+
+    def pause_after_silence(self) -> float:
+        return 0.01
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
+    """The cluster of a bench, in a folder with a notebook ``tiny.ipynb`` that imports ``helper.py``."""
+    fake = FakeCluster()
+
+    @contextlib.contextmanager
+    def open_context(place: Place, view: Any, prompts: Any, interrupts: Interrupts) -> Iterator[Context]:
+        fake.connections += 1
+        site = Site("/home/alice", "alice", "login", now())
+        scheduler, counted = fake.scheduler, CountedPrompts(prompts)
+        yield Context(place, fake.host, site, scheduler, "/sessions", view, counted, interrupts)
+
+    def make_plan(ask: LaunchOptions, _here: LocalMachine, place: Place) -> Plan:
+        if ask.words and ask.words[0] not in PROFILE.environments:
+            raise EnvironmentUnknown(f"There is no environment “{ask.words[0]}”.")
+        return plan_for(ask, place)
+
+    def look(context: Context, **_: object) -> Any:
+        return fake.look(context)
+
+    for module, names in {
+        command: {"open_context": open_context, "settle": lambda ask, *_: ask, "read_session_index": look},
+        combinations: {"find_place": fake.find_place, "make_plan": make_plan},
+        submit: {"queue_run": fake.queue_run},
+        follow: {
+            "read_session_index": look,
+            "fetch_results": lambda *words: fake.fetch(*words),
+            "Polling": QuickPolling,
+        },
+        recovery: {"read_session_index": look, "discard_session": fake.discard, "read_job": lambda *_: None},
+        runner: {"cancel_jobs": lambda _context, sessions: fake.cancel(sessions)},
+        report_files: {"draw_all": lambda _report: []},
+    }.items():
+        for name, value in names.items():
+            monkeypatch.setattr(module, name, value)
+    monkeypatch.chdir(tmp_path)
+    Path("helper.py").write_text("x = 1\n")
+    write_notebook(CELLS)
+    return fake

@@ -1,0 +1,31 @@
+"""What the unit tests share."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from notebook_launcher.core.timing import DEFAULT_TIMING
+from notebook_launcher.session import connect
+from notebook_launcher.session.context import Context
+
+SetTiming = Callable[..., None]
+
+
+@pytest.fixture
+def set_timing(monkeypatch: pytest.MonkeyPatch) -> SetTiming:
+    """Change fields of the ``Timing`` in every context that is opened from now on."""
+    timing = DEFAULT_TIMING
+
+    def opened(*args: Any, **others: Any) -> Context:
+        return Context(*args, **others, timing=timing)
+
+    def change(**changes: float) -> None:
+        nonlocal timing
+        timing = dataclasses.replace(timing, **changes)  # type: ignore[arg-type]
+        monkeypatch.setattr(connect, "Context", opened)
+
+    return change

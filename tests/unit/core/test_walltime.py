@@ -1,0 +1,90 @@
+"""Walltimes: read in the forms of sbatch, said in words, typed again, and compared, without a limit too."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.walltime import UNLIMITED, Walltime
+
+
+@pytest.mark.parametrize(
+    ("text", "walltime"),
+    [
+        ("30", Walltime(minutes=30)),
+        ("90", Walltime(minutes=90)),
+        ("30:15", Walltime(minutes=30, seconds=15)),
+        ("2:00:00", Walltime(hours=2)),
+        ("0:59:00", Walltime(minutes=59)),
+        ("48:00:00", Walltime(days=2)),
+        ("1-0", Walltime(days=1)),
+        ("1-12", Walltime(days=1, hours=12)),
+        ("1-12:30", Walltime(days=1, hours=12, minutes=30)),
+        ("2-00:00:01", Walltime(days=2, seconds=1)),
+        (" 2:00:00 ", Walltime(hours=2)),
+        ("UNLIMITED", UNLIMITED),
+        ("infinite", UNLIMITED),
+        ("-1", UNLIMITED),
+    ],
+)
+def test_walltime_has_the_forms_of_sbatchs_manual(text: str, walltime: Walltime) -> None:
+    assert Walltime.parse(text) == walltime
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "0", "0:00:00", "0-0", "two hours", "2h", "1:2:3:4", "1-", "-5", "1.5", "2:00 ;", "٣٠", "9" * 30, "9" * 5000],
+)
+def test_what_is_no_walltime_is_refused(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Walltime.parse(text)
+    assert "is not a walltime" in caught.value.what
+    assert "-t 2:00:00" in caught.value.hint
+
+
+@given(st.text(alphabet="0123456789:- \nadintluef", max_size=40) | st.text(max_size=20))
+def test_a_walltime_is_read_or_refused_and_nothing_else(text: str) -> None:
+    try:
+        walltime = Walltime.parse(text)
+    except UsageError:
+        return
+    assert timedelta(0) < walltime <= UNLIMITED
+
+
+@pytest.mark.parametrize(
+    ("walltime", "words"),
+    [
+        (Walltime(minutes=59), "59 minutes"),
+        (Walltime(hours=2), "2 hours"),
+        (Walltime(hours=1), "1 hour"),
+        (Walltime(days=1, hours=3), "1 day 3 hours"),
+        (Walltime(days=2, seconds=1), "2 days 1 second"),
+        (UNLIMITED, "no limit"),
+    ],
+)
+def test_walltime_in_words(walltime: Walltime, words: str) -> None:
+    assert walltime.in_words() == words
+
+
+@pytest.mark.parametrize(
+    ("walltime", "text"),
+    [
+        (Walltime(minutes=30), "0:30:00"),
+        (Walltime(hours=1), "1:00:00"),
+        (Walltime(days=10), "10-00:00:00"),
+        (Walltime(days=1, hours=2, minutes=3, seconds=4), "1-02:03:04"),
+    ],
+)
+def test_a_walltime_as_it_is_typed(walltime: Walltime, text: str) -> None:
+    assert walltime.as_typed() == text
+    assert Walltime.parse(text) == walltime
+
+
+def test_no_limit_is_longer_than_any_other() -> None:
+    assert UNLIMITED.is_unlimited and not Walltime(days=9_999_999).is_unlimited
+    assert Walltime(days=9_999_999) < UNLIMITED
+    assert Walltime.parse(UNLIMITED.as_typed()) == UNLIMITED

@@ -1,0 +1,52 @@
+"""``doctor`` as a whole, and what it makes of the GPUs that a job sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import (
+    ChecksFailed,
+)
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.doctor.checks.node import judge_gpus
+from notebook_launcher.doctor.command import doctor
+from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine
+from tests.doubles import RecordingView
+
+
+@pytest.mark.parametrize(
+    ("told", "result", "said"),
+    [
+        ("visible 0\nseen GPU 0: Tesla T4\n", "ok", "GPU 0: Tesla T4"),
+        ("visible 0,1\ndevice /dev/nvidia0\ndevice /dev/nvidia1\n", "ok", "2 for this job (0,1)"),
+        ("visible \n", "fault", "no GPU device"),
+    ],
+)
+def test_whether_a_job_sees_its_gpus(told: str, result: str, said: str) -> None:
+    found = judge_gpus(told)
+    assert found.result == result and said in found.found
+
+
+def test_how_words_were_understood_is_well_and_what_the_scheduler_decides_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    profile = tmp_path / "notebook-launcher" / "clusters" / "uni.toml"
+    profile.parent.mkdir(parents=True)
+    profile.write_text(
+        'host = "127.0.0.1:1"\nmax_time = { devcore = "1:00:00" }\n'
+        '[[translations]]\nwhen = { clusters = "old" }\nset = { clusters = false }\nnote = "there is one cluster."\n'
+    )
+    shown = RecordingView()
+    ask = LaunchOptions({"partition": "devcore", "time": "3:00:00", "clusters": "old"}, "uni")
+    prompts = cast(Prompts, SimpleNamespace(asks=False))
+    with pytest.raises(ChecksFailed):
+        doctor(ask, LocalMachine("laptop", False), shown, prompts, Interrupts())
+    told = [event for event in shown.events if isinstance(event, events.CheckResult) and event.check == "as understood"]
+    assert [(event.result, event.found) for event in told] == [("ok", "-M old is left out: there is one cluster.")]

@@ -1,0 +1,116 @@
+"""Small files written and read, on every host."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.core.errors import (
+    HostCommandFailed,
+)
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.local import LocalHost
+from tests.ssh_server import running
+
+pytestmark = [pytest.mark.timeout(30), pytest.mark.real_time]
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("name", ["new/a/b", "with space", "'quote' $(touch pwned)", "-dash", "ünï"])
+def test_files_are_written_for_their_owner_alone(host: Host, tmp_path: Path, name: str) -> None:
+    directory = tmp_path / name
+    before = os.umask(0o000)
+    try:
+        host.write_files(str(directory), {"token": b"secret", "empty": b"", "binary": bytes(range(256))})
+    finally:
+        os.umask(before)
+    assert mode(directory) == 0o700
+    assert {path.name: (mode(path), path.read_bytes()) for path in directory.iterdir()} == {
+        "token": (0o600, b"secret"),
+        "empty": (0o600, b""),
+        "binary": (0o600, bytes(range(256))),
+    }
+    assert abs((directory / "token").stat().st_mtime - time.time()) < 60
+    if "/" in name:
+        assert mode(tmp_path / "new") == 0o700
+
+
+def test_an_open_folder_is_closed_and_other_files_in_it_stay(host: Host, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "token").write_text("old")
+    (tmp_path / "token").chmod(0o644)
+    host.write_files(str(tmp_path), {"token": b"new"})
+    assert mode(tmp_path) == 0o700
+    assert (mode(tmp_path / "token"), (tmp_path / "token").read_text()) == (0o600, "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old", "token"]
+
+
+def test_a_file_is_never_seen_half(host: Host, tmp_path: Path) -> None:
+    size = 1 << 18
+    host.write_files(str(tmp_path), {"file": b"a" * size})
+    seen: set[bytes] = set()
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            seen.add((tmp_path / "file").read_bytes())
+            time.sleep(0.001)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for letter in b"bcdef":
+        host.write_files(str(tmp_path), {"file": bytes([letter]) * size})
+    stop.set()
+    reader.join()
+    assert {(len(content), len(set(content))) for content in seen} == {(size, 1)}
+
+
+def test_where_files_cannot_be_written_it_is_told(host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HostCommandFailed) as caught:
+        host.write_files(str(tmp_path / "file" / "below"), {"token": b"x"})
+    assert host.label in caught.value.what
+    assert "Not a directory" in caught.value.why
+
+
+def test_what_is_written_shows_in_no_process(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # a tar that takes its time, so that there is something to see
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "tar").write_text('#!/bin/sh\nsleep 0.5\nexec /bin/tar "$@"\n')
+    (tmp_path / "bin" / "tar").chmod(0o755)
+    secret = "token-0123456789-secret"
+    seen: list[str] = []
+    writer = threading.Thread(target=lambda: host.write_files(str(tmp_path / "s"), {"token": secret.encode()}))
+    if isinstance(host, LocalHost):
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    writer.start()
+    while writer.is_alive():
+        seen += running(secret)
+    assert seen == []
+    assert (tmp_path / "s" / "token").read_text() == secret
+
+
+def test_a_file_is_read(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "a 'file' $(x)"
+    path.write_text("one\r\ntwö\n\n")
+    assert host.read_file(str(path)) == "one\r\ntwö\n\n".encode()
+    assert host.read_file(str(tmp_path / "not there")) is None
+    assert host.read_file(str(tmp_path)) is None
+    path.write_text("")
+    assert host.read_file(str(path)) == b""
+
+
+def test_the_end_of_a_file(host: Host, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("".join(f"line {n}\n" for n in range(100)))
+    assert host.tail(str(path), 2) == ["line 98", "line 99"]
+    assert len(host.tail(str(path))) == 15
+    assert host.tail(str(tmp_path / "not there")) == []

@@ -1,0 +1,74 @@
+"""Jobs for the tests of the job scripts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.jobscripts.job import LIKE_APPTAINER, STAND_IN, Job
+from tests.unit.jobscripts.usage_sampler import New, Sampler
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    job.end()
+
+
+@pytest.fixture
+def quick(job: Job) -> Job:
+    """A job with the stand-in for JupyterLab on its PATH."""
+    job.tool("jupyter-lab", STAND_IN)
+    return job
+
+
+@pytest.fixture
+def boxed(job: Job) -> Job:
+    """A job with a container image, a container command, and JupyterLab only inside."""
+    job.tool("apptainer", LIKE_APPTAINER)
+    inside = job.home / "inside"
+    inside.mkdir()
+    shutil.move(job.tool("jupyter-lab", STAND_IN), inside / "jupyter-lab")
+    (job.root / "an image.sif").touch()
+    return job
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Job]]:
+    """Make a job that will run a notebook of these cells."""
+    from tests.unit.jobscripts.execute_run import new_run, notebook  # not for every test here: it loads nbclient
+
+    jobs: list[Job] = []
+
+    def make(*cells: str, settings: tuple[str, ...] = (), **kinds: str) -> Job:
+        jobs.append(new_run(tmp_path, notebook(*cells, **kinds), *settings))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.end()
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Iterator[New]:
+    """Make samplers: several at work at the same time, so that nobody waits for one after the other."""
+    made: list[Sampler] = []
+
+    def new(**env: str) -> Sampler:
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Sampler(folder, env))
+        return made[-1]
+
+    yield new
+    for sampler in made:
+        sampler.clear()
+
+
+@pytest.fixture
+def sampler(new: New) -> Sampler:
+    return new()

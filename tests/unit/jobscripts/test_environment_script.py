@@ -1,0 +1,98 @@
+"""``environment.sh``: environments made whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.core.package_data import job_script
+
+CONDA = """#!/bin/bash
+# makes and removes as conda does: with -y, `env create` begins by removing what is there
+case "$1 ${2-}" in
+  'info ') printf '  envs directories : %s\\n                     /not/there\\n          platform : x\\n' "$ENVS" ;;
+  'env list') [[ -z ${BROKEN-} ]] || exit 1; printf '# conda environments:\\n#\\nbase  *  /opt/c\\n'
+              printf '         %s\\n' "$LISTED" ;;
+  'env create')
+    [[ " $* " != *' -y '* ]] || rm -rf "${4:?}" "$ENVS/${4:?}"
+    place=$4; [[ $place == /* ]] || place=$ENVS/$4
+    mkdir "$place" || exit; echo half >"$place/half"
+    grep -q good "$6" ;;
+esac
+"""
+
+
+@pytest.fixture
+def conda(tmp_path: Path) -> Callable[..., str]:
+    for name in ("bin", "work", "envs"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bin" / "conda").write_text(CONDA)
+    (tmp_path / "bin" / "conda").chmod(0o755)
+    (tmp_path / "work" / "session.env").touch()
+
+    def make(target: str, content: str = "good", **more: str) -> str:
+        (tmp_path / "work" / "environment.yml").write_text(content)
+        env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "ENVS": f"{tmp_path}/envs", "LISTED": "/old/one", **more}
+        argv = ["bash", job_script("environment.sh"), "conda", tmp_path / "work", target]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20)
+        return done.stdout.splitlines()[-1]
+
+    return make
+
+
+def test_conda_never_touches_what_is_there(tmp_path: Path, conda: Callable[..., str]) -> None:
+    for place in (tmp_path / "data", tmp_path / "envs" / "mine"):
+        place.mkdir()
+        (place / "years of work").touch()
+    assert conda(str(tmp_path / "data")) == f"nbl-failed work There is something in {tmp_path}/data already."
+    assert "already" in conda("mine")
+    assert conda("one") == "nbl-failed work There is an environment one already."
+    assert "cannot list" in conda("other", BROKEN="yes")
+    assert (tmp_path / "data" / "years of work").exists()
+    assert (tmp_path / "envs" / "mine" / "years of work").exists()
+
+
+def test_what_conda_left_half_made_is_removed(tmp_path: Path, conda: Callable[..., str]) -> None:
+    assert "could not make" in conda("new", "bad")
+    assert "could not make" in conda(f"{tmp_path}/new", "bad")
+    assert list((tmp_path / "envs").iterdir()) == []
+    assert not (tmp_path / "new").exists()
+    assert conda("new") == "nbl-made work new"
+    assert (tmp_path / "envs" / "new").exists()
+
+
+def test_what_a_killed_maker_left_is_removed_later(tmp_path: Path) -> None:
+    work, begun = tmp_path / "work", tmp_path / "v"
+    work.mkdir()
+    (work / "session.env").touch()
+    (work / "requirements.txt").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text(f"#!/bin/bash\necho $$ >{tmp_path}/pid\nexec sleep 60\n")
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+    script = job_script("environment.sh")
+    maker = subprocess.Popen(["bash", script, "venv", work, begun], env=env, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 10
+        while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        maker.kill()
+        maker.wait()
+        assert begun.exists()
+        subprocess.run(["bash", script, "tidy", work], check=True)
+        assert not begun.exists()
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+    began = time.monotonic()
+    maker = subprocess.Popen(["bash", script, "venv", work, begun], env=env, stdout=subprocess.DEVNULL)
+    (work / "stop").touch()
+    assert maker.wait(10) == 143
+    assert time.monotonic() - began < 5
+    assert not begun.exists()

@@ -1,0 +1,150 @@
+"""How a job ends: JupyterLab that fails, dies or lets strangers in, signals, and a requeue."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.doubles import wait_until
+from tests.unit.jobscripts.job import Job, library, module_system, read_json_if_there, token_of
+
+pytestmark = pytest.mark.real_time
+
+
+def test_jupyterlab_ended_by_its_user(quick: Job) -> None:
+    quick.env["STAND_IN"] = "ends"
+    assert quick.run()["cause"] == "finished"
+
+
+def test_jupyterlab_that_fails(quick: Job) -> None:
+    quick.env["STAND_IN"] = "fails"
+    report = quick.run()
+    assert (report["cause"], report["exit_code"]) == ("jupyter-failed", 7)
+
+
+def test_jupyterlab_that_dies_later(quick: Job) -> None:
+    quick.start()
+    os.kill(quick.endpoint()["pid"], signal.SIGKILL)
+    report = quick.exit()
+    assert (report["cause"], report["exit_code"]) == ("jupyter-failed", 137)
+
+
+def test_jupyterlab_that_never_listens(quick: Job) -> None:
+    quick.ask("start_timeout=1")
+    quick.env["STAND_IN"] = "silent"
+    report = quick.run()
+    assert report["cause"] == "jupyter-silent"
+    assert "within 1 seconds" in report["message"]
+    assert quick.processes() == []
+
+
+@pytest.mark.parametrize("program", ["jupyterlab", "notebook"])
+def test_values_of_a_run_that_nobody_knows(program: str, tmp_path: Path) -> None:
+    """They do not lead out of the session's directory, and are told."""
+    (tmp_path / "env").write_text(f"program={program}\nnotebook=../../etc/-x\nto=$(id)\nfolder=here\n")
+    told = library('read_settings "$1"; echo "$want_notebook|$want_to|$want_folder"', str(tmp_path / "env"))
+    assert told.splitlines()[-1] == f"-x.ipynb|notebook|{Path.cwd()}/here"
+    (tmp_path / "env").write_text("program=$(id)\nnotebook=../\n")
+    assert library('read_settings "$1" 2>&1; echo "$want_program|$want_notebook"', str(tmp_path / "env")).endswith(
+        "program='$(id)' is none of jupyterlab, shell and notebook; starting JupyterLab\njupyterlab|notebook.ipynb\n"
+    )
+
+
+def test_a_start_timeout_that_is_no_number(quick: Job) -> None:
+    quick.ask("start_timeout=$(id)")
+    quick.start()
+    assert quick.endpoint()
+    assert "is not a number of seconds" in quick.log.read_text()
+
+
+def test_jupyterlab_that_lets_strangers_in_is_ended(quick: Job) -> None:
+    quick.env["STAND_IN"] = "open"
+    report = quick.run()
+    assert report["cause"] == "jupyter-failed"
+    assert "without the token" in report["message"]
+    assert not (quick.dir / "endpoint.json").exists()
+    assert quick.processes() == []
+
+
+def test_jupyterlab_with_another_token_is_ended(quick: Job) -> None:
+    """As one that could not read our settings would have."""
+    quick.env["STAND_IN"] = "another token"
+    assert "does not use the session's token" in quick.run()["message"]
+    assert token_of(quick) not in quick.log.read_text()
+
+
+def test_jupyterlab_on_a_public_address_is_ended(quick: Job) -> None:
+    quick.env["STAND_IN"] = "public"
+    assert "other addresses" in quick.run()["message"]
+    assert quick.processes() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2])
+def test_signals(quick: Job, number: signal.Signals) -> None:
+    quick.start()
+    quick.endpoint()
+    quick.send(number)
+    report = quick.exit()
+    assert (report["cause"], report["exit_code"]) == ("stopped", 128 + number)
+    assert quick.processes() == []
+
+
+def test_a_signal_while_modules_load(quick: Job) -> None:
+    """A file server that hangs must not keep a cancelled job alive."""
+    quick.env["MODULESHOME"] = str(module_system(quick, "module() { sleep 300; }"))
+    quick.ask("module=slow")
+    quick.start()
+    wait_until(lambda: any(name_of(process) == "sleep" for process in quick.processes()))
+    quick.send(signal.SIGTERM)
+    assert quick.exit()["cause"] == "stopped"
+    assert quick.processes() == []
+
+
+def name_of(process: psutil.Process) -> str:
+    """Its program's name; empty for one that ended since it was listed."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return str(process.name())
+    return ""
+
+
+def test_what_does_not_end_is_killed_and_reported_before(quick: Job) -> None:
+    quick.env |= {"STAND_IN": "stubborn", "NBL_GRACE_SECONDS": "3"}
+    quick.start()
+    quick.endpoint()
+    quick.send(signal.SIGTERM)
+    wait_until(lambda: (quick.dir / "exit.json").exists(), 2)
+    assert quick.process is not None and quick.process.poll() is None, "it still waits"
+    assert quick.exit()["cause"] == "stopped"
+    assert "killing it" in quick.log.read_text()
+    assert "waiting for JupyterLab to end" in quick.log.read_text()
+    assert quick.processes() == [], "nor is the process in a session of its own left"
+
+
+def test_a_requeued_job_forgets_its_first_run(quick: Job) -> None:
+    quick.start()
+    first = quick.endpoint()
+    quick.send(signal.SIGTERM)
+    quick.exit()
+    token = token_of(quick)
+    quick.env["STAND_IN"] = "silent"
+    (quick.dir / "ended-from").write_text("laptop2\n")
+    quick.start()
+    wait_until(lambda: not (quick.dir / "exit.json").exists())
+    wait_until(lambda: "started" in (read_json_if_there(quick.dir / "started.json") or {}))
+    assert not (quick.dir / "endpoint.json").exists() and not (quick.dir / "ended-from").exists()
+    assert not list((quick.dir / "runtime").glob(f"jpserver-{first['pid']}.json"))
+    assert token_of(quick) == token
+
+
+def test_a_script_that_is_killed_says_nothing(quick: Job) -> None:
+    quick.start()
+    quick.endpoint()
+    quick.send(signal.SIGKILL)
+    assert quick.process is not None
+    assert quick.process.wait(10) == -signal.SIGKILL
+    assert not (quick.dir / "exit.json").exists(), "the scheduler's word counts then"

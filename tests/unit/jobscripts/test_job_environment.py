@@ -1,0 +1,177 @@
+"""The environment of JupyterLab: settings, virtual environments, conda, activation code and modules."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.unit.jobscripts.job import STAND_IN, Job, module_system
+
+pytestmark = pytest.mark.real_time
+
+
+def test_no_jupyterlab(job: Job) -> None:
+    job.tool("python3", "#!/bin/sh\nexit 1\n")
+    report = job.run()
+    assert report["cause"] == "jupyter-missing"
+    assert f"plain environment of {os.uname().nodename}; choose" in report["message"]
+
+
+def test_jupyterlab_without_its_command(job: Job) -> None:
+    """`pip install --user` puts commands where few clusters look for them."""
+    package = job.home / "jupyterlab"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    shutil.copy(job.tool("stand-in", STAND_IN), package / "__main__.py")
+    job.tool("python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    job.env["PYTHONPATH"] = str(job.home)
+    job.start()
+    assert job.endpoint()
+
+
+def test_setenv_and_names_that_are_none(quick: Job) -> None:
+    quick.ask("setenv=STAND_IN=fails", "setenv=NOT A NAME=1", "setenv=nothing")
+    assert quick.run()["exit_code"] == 7
+    assert "ignoring setenv=NOT A NAME" in quick.log.read_text()
+
+
+def test_a_virtual_environment(job: Job) -> None:
+    venv = job.root / "my venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "activate").write_text(f"VIRTUAL_ENV='{venv}'\nPATH='{venv}/bin':$PATH\n")
+    shutil.copy(job.tool("stand-in", STAND_IN), venv / "bin" / "jupyter-lab")
+    job.ask(f"venv={venv}")
+    assert job.run()["cause"] == "venv-missing"
+    assert "lost its Python" in job.log.read_text()
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    job.start()
+    assert job.endpoint()
+
+
+def test_a_missing_virtual_environment(quick: Job) -> None:
+    quick.ask(f"venv={quick.root}/nowhere")
+    report = quick.run()
+    assert report["cause"] == "venv-missing"
+    assert f"{quick.root}/nowhere" in report["message"]
+
+
+CONDA = """
+conda() {
+  [ "$1" = activate ] && [ "$2" = "${KNOWN}" ] || { echo "EnvironmentNameNotFound: $2" >&2; return 1; }
+  export CONDA_PREFIX=/envs/$2 STAND_IN=fails
+}
+"""
+
+
+def test_a_conda_environment(quick: Job) -> None:
+    script = quick.home / "miniforge3" / "etc" / "profile.d" / "conda.sh"
+    script.parent.mkdir(parents=True)
+    script.write_text(CONDA)
+    quick.env["KNOWN"] = "course"
+    quick.ask("conda=course")
+    assert quick.run()["exit_code"] == 7, "activated"
+    quick.ask("conda=other")
+    report = quick.run()
+    assert report["cause"] == "conda-missing"
+    assert "other" in report["message"]
+
+
+def test_a_conda_environment_without_conda(quick: Job) -> None:
+    prefix = quick.root / "prefix"
+    (prefix / "conda-meta").mkdir(parents=True)
+    (prefix / "bin").mkdir()
+    shutil.move(quick.bin / "jupyter-lab", prefix / "bin" / "jupyter-lab")
+    quick.ask(f"conda={prefix}")
+    quick.start()
+    assert psutil.Process(quick.endpoint()["pid"]).environ()["CONDA_PREFIX"] == str(prefix)
+
+
+def test_activation_code_is_run_in_order(quick: Job) -> None:
+    quick.ask("activate=export A=1; set -eu", 'activate=export B="$A 2"')
+    quick.start()
+    assert psutil.Process(quick.endpoint()["pid"]).environ()["B"] == "1 2"
+
+
+@pytest.mark.parametrize("code", ["false", "exit 0", "exit 3", "set -e; false; true", "no such 'command'", "if"])
+def test_activation_code_that_fails(quick: Job, code: str) -> None:
+    quick.ask(f"activate={code}")
+    report = quick.run()
+    assert report["cause"] == "activate-failed"
+    assert code in report["message"]
+    assert report["exit_code"] > 0
+
+
+# As Lmod: a module that is not there is an error.
+LIKE_LMOD = """
+export LMOD_VERSION=8 LMOD_CMD=/bin/true
+module() {
+  case "$1 $2" in
+    "load jupyterlab/4") export LOADEDMODULES=jupyterlab/4.0.5 ;;
+    "use /sw/more"|"load alias") ;;
+    *) echo "Lmod has detected the following error: $2" >&2; return 1 ;;
+  esac
+}
+"""
+
+
+# As on a node without Lmod, where a job has the login node's function all the same.
+LIKE_LMOD_ELSEWHERE = """
+export LMOD_VERSION=8 LMOD_CMD=/not/there/lmod
+module() { eval "$($LMOD_CMD bash "$@")"; }
+"""
+
+
+# As the old implementation in C: it complains, and reports success.
+LIKE_OLD_MODULES = """
+module() {
+  case "$1 $2" in
+    "load jupyterlab") export LOADEDMODULES=gcc:jupyterlab/4 ;;
+    *) echo "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for '$2'" >&2 ;;
+  esac
+}
+"""
+
+
+def test_modules_are_loaded(quick: Job) -> None:
+    quick.env["MODULESHOME"] = str(module_system(quick, LIKE_LMOD))
+    quick.ask("module_use=/sw/more", "module=jupyterlab/4", "module=alias")
+    quick.start()
+    assert psutil.Process(quick.endpoint()["pid"]).environ()["LOADEDMODULES"] == "jupyterlab/4.0.5"
+
+
+@pytest.mark.parametrize("system", [LIKE_LMOD, LIKE_LMOD_ELSEWHERE, LIKE_OLD_MODULES])
+def test_a_module_that_is_not_there_ends_the_job(quick: Job, system: str) -> None:
+    quick.env["MODULESHOME"] = str(module_system(quick, system))
+    quick.ask("module=broken/1")
+    report = quick.run()
+    assert report["cause"] == "module-failed"
+    assert "broken/1" in report["message"] and "module spider broken" in report["message"]
+
+
+def test_old_modules_may_be_named_without_a_version(quick: Job) -> None:
+    quick.env["MODULESHOME"] = str(module_system(quick, LIKE_OLD_MODULES))
+    quick.ask("module=jupyterlab", "module=jupyterlab")
+    quick.start()
+    assert quick.endpoint()
+
+
+def test_a_module_directory_that_is_not_there(quick: Job) -> None:
+    quick.env["MODULESHOME"] = str(module_system(quick, LIKE_LMOD))
+    quick.ask("module_use=/sw/less")
+    assert quick.run()["cause"] == "module-failed"
+
+
+@pytest.mark.skipif(
+    any(Path(p).exists() for p in ("/etc/profile.d/lmod.sh", "/etc/profile.d/modules.sh", "/usr/share/lmod")),
+    reason="this machine has environment modules",
+)
+def test_a_node_without_modules(quick: Job) -> None:
+    quick.ask("module=jupyterlab/4")
+    report = quick.run()
+    assert report["cause"] == "module-command-missing"
+    assert "jupyterlab/4" in report["message"]

@@ -1,0 +1,162 @@
+"""JupyterLab as a job: who gets in, who can read what, and what is left; with a real JupyterLab."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.doubles import wait_until
+from tests.unit.jobscripts.job import VENV_BIN, Job, call, permissions, read_json, token_of, write_evil_settings
+
+pytestmark = pytest.mark.real_time
+
+
+NASTY = 'it\'s "quoted" $(touch {0}/ran) `touch {0}/ran` ; touch {0}/ran && ${{HOME}} \\ ünïcödé'
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """A real JupyterLab with a kernel, of a user with a past. Shared by the tests that only look."""
+    assert (VENV_BIN / "jupyter-lab").exists(), "these tests need JupyterLab beside their Python"
+    job = Job(tmp_path_factory.mktemp("lab"))
+    job.env |= {
+        "JUPYTER_TOKEN": "evil",
+        "JUPYTER_PORT": "8888",
+        "JUPYTER_IP": "0.0.0.0",
+        "JUPYTER_ALLOW_INSECURE_WRITES": "1",
+        "JUPYTERHUB_API_TOKEN": "hub",
+        "JPY_PARENT_PID": "1",
+        "XDG_RUNTIME_DIR": "/run/user/12345",
+        "TMPDIR": str(job.work),
+        "SLURM_JOB_ID": "7",
+        "SLURMD_NODENAME": "s1",
+    }
+    write_evil_settings(job.home)
+    nasty = NASTY.format(job.root)
+    job.ask("# a comment", "", f"setenv=NASTY={nasty}", f"unknown={nasty}", f"path={nasty}", nasty, f"path={VENV_BIN}")
+    job.start(umask=0o027)
+    job.endpoint()
+    call(job, "api/kernels", b"{}")
+    yield job
+    job.end()
+
+
+def test_started_tells_where_the_job_runs(lab: Job) -> None:
+    started = read_json(lab.dir / "started.json")
+    assert lab.process is not None
+    assert started["job"] == "7"
+    assert started["node"] == os.uname().nodename
+    assert started["node_names"][:2] == [os.uname().nodename, "s1"]
+    assert started["pid"] == lab.process.pid
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", started["started"])
+    keys = [path.read_text().split()[:2] for path in Path("/etc/ssh").glob("ssh_host_*_key.pub")]
+    assert sorted(started["host_keys"]) == sorted(" ".join(key) for key in keys)
+
+
+def test_the_port_opens_with_the_token_and_only_with_it(lab: Job) -> None:
+    endpoint = lab.endpoint()
+    url = f"http://127.0.0.1:{endpoint['port']}/api/status"
+    for address in (url, url + "?token=", url + "?token=evil"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(address, timeout=10)
+        assert refused.value.code == 403
+    assert call(lab, "api/status")["kernels"] == 1
+    assert (endpoint["base_url"], endpoint["secure"], endpoint["job"]) == ("/", False, "7")
+    assert endpoint["address"] == "127.0.0.1"
+
+
+def test_it_listens_on_the_loopback_address_and_a_port_of_its_own(lab: Job) -> None:
+    endpoint = lab.endpoint()
+    server = psutil.Process(endpoint["pid"])
+    listening = {c.laddr for c in server.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+    assert ("127.0.0.1", endpoint["port"]) in listening
+    assert {address for address, _ in listening} == {"127.0.0.1"}
+    assert 8888 not in {port for _, port in listening}
+
+
+def test_the_token_is_in_no_argument_no_environment_and_no_log(lab: Job) -> None:
+    token = token_of(lab)
+    commands = lab.commands()
+    assert any("ipykernel_launcher" in command for command in commands), "kernels are looked at, too"
+    assert not [command for command in commands if token in command]
+    looked_at = 0
+    for process in lab.processes():
+        with contextlib.suppress(OSError):  # it has just ended
+            assert token.encode() not in Path(f"/proc/{process.pid}/environ").read_bytes()
+            looked_at += 1
+    assert looked_at >= 3, "the script, JupyterLab and a kernel"
+    assert token not in lab.log.read_text()
+
+
+def test_nobody_else_can_read_the_session(lab: Job) -> None:
+    assert permissions(lab.dir) == 0o700
+    assert permissions(lab.dir / "runtime") == 0o700
+    token = token_of(lab).encode()
+    holders = {path for path in lab.root.rglob("*") if path.is_file() and token in path.read_bytes()}
+    assert {path.name for path in holders} == {"token", f"jpserver-{lab.endpoint()['pid']}.json"}
+    assert {permissions(path) for path in holders} == {0o600}
+    for name in ("started.json", "endpoint.json", "lib.sh", "jupyterlab.sh", "jupyter_server_config.py"):
+        assert permissions(lab.dir / name) == 0o600, name
+
+
+def test_nothing_is_left_half_written(lab: Job) -> None:
+    assert not [path for path in lab.dir.iterdir() if ".new" in path.name]
+
+
+def test_settings_are_taken_literally(lab: Job) -> None:
+    assert not (lab.root / "ran").exists()
+    environment = psutil.Process(lab.endpoint()["pid"]).environ()
+    assert environment["NASTY"] == NASTY.format(lab.root)
+    assert NASTY.format(lab.root) in environment["PATH"]
+    assert "unknown key 'unknown'" in lab.log.read_text()
+
+
+def test_jupyter_gets_a_clean_environment(lab: Job) -> None:
+    environment = psutil.Process(lab.endpoint()["pid"]).environ()
+    assert environment["TMPDIR"] == str(lab.work)
+    assert environment["JUPYTER_RUNTIME_DIR"] == str(lab.dir / "runtime")
+    assert environment["NBL_USAGE_CSV"] == str(lab.dir / "usage.csv")
+    gone = {"JUPYTER_TOKEN", "JUPYTER_PORT", "JUPYTER_IP", "JUPYTERHUB_API_TOKEN", "JPY_PARENT_PID", "XDG_RUNTIME_DIR"}
+    assert not gone & environment.keys()
+
+
+def test_notebooks_keep_the_users_umask_and_directory(lab: Job) -> None:
+    call(lab, "api/contents/made.txt", b'{"type": "file", "format": "text", "content": "x"}', "PUT")
+    assert permissions(lab.work / "made.txt") == 0o640
+    server = psutil.Process(lab.endpoint()["pid"])
+    assert "Umask:\t0027" in Path(f"/proc/{server.pid}/status").read_text()
+
+
+def test_jupyterlab_asks_nobody_outside(lab: Job) -> None:
+    page = urllib.request.Request(f"http://127.0.0.1:{lab.endpoint()['port']}/lab")
+    page.add_header("Authorization", f"token {token_of(lab)}")
+    with urllib.request.urlopen(page, timeout=20) as answer:
+        text = answer.read().decode()
+    assert "Extension Manager is 'readonly'" in lab.log.read_text()
+    assert '"news": {"disabled": true}' in text
+
+
+def test_a_signal_ends_everything_and_is_reported(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.ask(f"path={VENV_BIN}")
+    try:
+        job.start()
+        kernel = call(job, "api/kernels", b"{}")["id"]
+        wait_until(lambda: call(job, f"api/kernels/{kernel}")["connections"] == 0)
+        assert any("ipykernel_launcher" in command for command in job.commands())
+        job.send(signal.SIGTERM)
+        report = job.exit()
+        assert (report["cause"], report["exit_code"]) == ("stopped", 143)
+        assert "SIGTERM" in report["message"]
+        assert job.processes() == []
+    finally:
+        job.end()

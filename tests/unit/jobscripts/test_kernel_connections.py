@@ -1,0 +1,88 @@
+"""A page's connections to its kernel, when the network between them fails in silence and the page connects anew."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.doubles import wait_until
+from tests.unit.jobscripts.job import VENV_BIN, Job, call, token_of
+
+pytestmark = pytest.mark.real_time  # a real JupyterLab
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    job.ask(f"path={VENV_BIN}")
+    try:
+        job.start()
+        job.endpoint()
+        yield job
+    finally:
+        job.end()
+
+
+class Page:
+    """One connection of a page to its kernel. It never says goodbye: what closes is the socket."""
+
+    def __init__(self, job: Job, kernel: str) -> None:
+        port, token = job.endpoint()["port"], token_of(job)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        key = base64.b64encode(os.urandom(16)).decode()
+        lines = (
+            f"GET /api/kernels/{kernel}/channels?session_id=page&token={token} HTTP/1.1",
+            f"Host: 127.0.0.1:{port}",
+            *("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"),
+            *(f"Sec-WebSocket-Key: {key}", "", ""),
+        )
+        self._socket.sendall("\r\n".join(lines).encode())
+        assert self._socket.recv(4096).startswith(b"HTTP/1.1 101")
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def is_answered(self, seconds: float = 10) -> bool:
+        """Whether the kernel answers a question that is asked now."""
+        header = {"msg_id": os.urandom(8).hex(), "session": "page", "username": "", "msg_type": "kernel_info_request"}
+        question = {"header": header | {"version": "5.3", "date": ""}, "parent_header": {}, "metadata": {}}
+        data = json.dumps(question | {"content": {}, "buffers": [], "channel": "shell"}).encode()
+        # a text frame, masked with zeros (RFC 6455, section 5.2)
+        self._socket.sendall(b"\x81\xfe" + len(data).to_bytes(2, "big") + bytes(4) + data)
+        deadline, seen = time.monotonic() + seconds, b""
+        while b'"channel": "shell"' not in seen:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._socket.settimeout(left)
+            with contextlib.suppress(TimeoutError):
+                seen += self._socket.recv(65536)
+        return b"kernel_info_reply" in seen
+
+
+def connections(job: Job, kernel: str) -> int:
+    return int(call(job, f"api/kernels/{kernel}")["connections"])
+
+
+def test_a_page_is_answered_after_the_network_failed_twice(lab: Job) -> None:
+    kernel = call(lab, "api/kernels", b"{}")["id"]
+    silent = Page(lab, kernel)
+    assert silent.is_answered()
+    replacing = Page(lab, kernel)
+    assert replacing.is_answered()
+    # the network fails again, and this time the server hears of it: of the newer connection first
+    replacing.close()
+    time.sleep(0.5)
+    silent.close()
+    wait_until(lambda: connections(lab, kernel) == 0, 10, "the server knows that nobody is connected")
+    again = Page(lab, kernel)
+    assert again.is_answered()
+    again.close()

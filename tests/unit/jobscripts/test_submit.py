@@ -1,0 +1,96 @@
+"""submit.sh: the answer of the scheduler is kept, whatever happens to who asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.core.package_data import job_script
+from tests.conftest import ignored
+from tests.doubles import wait_until
+from tests.unit.jobscripts.job import BASH, permissions
+
+pytestmark = pytest.mark.real_time
+
+
+@dataclass
+class Submission:
+    dir: Path
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [BASH, str(job_script("submit.sh")), str(self.dir), *command],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            umask=0o027,
+        )
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Submission:
+    return Submission(tmp_path)
+
+
+def test_submit_keeps_the_answer(submission: Submission) -> None:
+    done = submission.run("sh", "-c", 'echo "$1"; echo careful >&2; umask', "-", "7;snowy $(x)")
+    assert (done.returncode, done.stderr) == (0, "careful\n")
+    assert done.stdout.startswith("7;snowy $(x)\n")
+    assert (submission.dir / "job").read_text() == done.stdout
+    assert permissions(submission.dir / "job") == 0o600
+    assert done.stdout.endswith("0027\n"), "the command gets the umask that was"
+    assert [path.name for path in submission.dir.iterdir()] == ["job"]
+
+
+def test_submit_passes_a_failure_on(submission: Submission) -> None:
+    done = submission.run("sh", "-c", "echo out; echo 'sbatch: error: no' >&2; exit 5")
+    assert (done.returncode, done.stdout, done.stderr) == (5, "out\n", "sbatch: error: no\n")
+    assert list(submission.dir.iterdir()) == []
+
+
+def test_submit_without_the_command(submission: Submission) -> None:
+    done = submission.run("no-such-sbatch")
+    assert done.returncode == 127
+    assert "no-such-sbatch" in done.stderr
+
+
+def test_submit_does_not_submit_what_it_cannot_remember(submission: Submission) -> None:
+    submission.dir = submission.dir / "missing"
+    done = submission.run("touch", str(submission.dir.parent / "submitted"))
+    assert done.returncode == 73
+    assert not (submission.dir.parent / "submitted").exists()
+
+
+@pytest.mark.parametrize("blow", [signal.SIGHUP, signal.SIGINT, None])
+def test_submit_survives_its_client(submission: Submission, blow: signal.Signals | None) -> None:
+    """Whoever asked hangs up, or presses Ctrl-C, while the scheduler thinks."""
+    client = subprocess.Popen(
+        [
+            BASH,
+            job_script("submit.sh"),
+            submission.dir,
+            "sh",
+            "-c",
+            "sleep 0.6; grep SigIgn /proc/self/status; echo 7",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert client.stdout is not None and client.stderr is not None
+    wait_until(lambda: (submission.dir / "submit.err").exists())
+    time.sleep(0.2)
+    client.stdout.close()
+    client.stderr.close()
+    if blow is not None:
+        os.killpg(client.pid, blow)
+    client.wait(10)
+    _, mask, job = (submission.dir / "job").read_text().split()
+    assert job == "7"
+    assert ignored(mask) == set(), "a job of a local scheduler would ignore these signals, too"

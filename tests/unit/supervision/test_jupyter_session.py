@@ -1,0 +1,294 @@
+"""A session with JupyterLab as it should go, from the queue to its end, alone and with other launchers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import (
+    HostCommandFailed,
+    JobCancelled,
+    JobTimedOut,
+    JupyterSilent,
+    NodeUnreachable,
+)
+from tests.doubles import wait_until
+from tests.unit.supervision.fake_login import PATIENCE, SESSION_ID
+from tests.unit.supervision.launcher_doubles import Launcher, failing
+
+
+def test_enter_ends_a_session(launcher: Launcher) -> None:
+    launcher.launch()
+    ready = launcher.attach()
+    launcher.types("")
+    launcher.well()
+    assert launcher.names == ["submitted", "pending", "running", "ready", "stopping", "ended"]
+    assert launcher.host.commands("scancel") == ["scancel 7"]
+    assert launcher.host.count("rm") == 0
+    assert ready.node == "n1" and ready.job == "7" and ready.local_port == 50001
+    assert ready.url.startswith("http://127.0.0.1:50001/lab?token=")
+    assert launcher.shown(events.Submitted).walltime == "2 hours"
+    assert launcher.shown(events.Ended).text == "Job 7 is gone."
+
+
+def test_d_leaves_it_running(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.types(" D ")
+    launcher.well()
+    assert launcher.names == ["submitted", "pending", "running", "ready", "detached"]
+    assert launcher.host.count("scancel") == launcher.host.count("rm") == 0
+    left = launcher.shown(events.Detached)
+    assert left.connect_command == f"launch-notebook connect --cluster uni {launcher.session_id}"
+    assert left.stop_command == f"launch-notebook stop --cluster uni {launcher.session_id}"
+
+
+def test_d_is_understood_while_it_waits(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.shown(events.Pending)
+    launcher.types("d")
+    launcher.well()
+    assert launcher.names == ["submitted", "pending", "detached"]
+    assert launcher.host.count("scancel") == 0
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["launch", "connect"])
+def test_an_impatient_enter_costs_nothing(launcher: Launcher, ours: bool) -> None:
+    """A place in the queue may have taken a day."""
+    launcher.launch() if ours else launcher.connect()
+    launcher.shown(events.Pending)
+    told = len(launcher.notes)
+    launcher.types("")
+    launcher.types("")
+    launcher.types("  ")
+    launcher.shown(events.Note, told + 3)
+    assert launcher.going
+    assert "not ready yet" in launcher.notes[-1]
+    launcher.types("d")
+    launcher.well()
+    assert launcher.host.count("scancel") == 0
+
+
+def test_what_ctrl_c_does_is_told_rightly_on_the_way_back(launcher: Launcher) -> None:
+    launcher.connect()
+    launcher.shown(events.Pending)
+    launcher.types("")
+    assert "Ctrl-C cancels the job" not in launcher.shown(events.Note, 2).text
+    launcher.interrupts.arrive("end")
+    launcher.well()
+    assert launcher.host.count("scancel") == 0
+
+
+def test_another_word_is_answered_and_nothing_ends(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.types("quit")
+    assert "ENTER alone ends" in launcher.shown(events.Note).text
+    assert launcher.going and launcher.host.count("scancel") == 0
+    launcher.types("")
+    launcher.well()
+    assert launcher.names[-3:] == ["note", "stopping", "ended"]
+
+
+def test_the_server_may_listen_before_the_way_is_open(launcher: Launcher) -> None:
+    """Both orders occur: a slow second factor, a slow container."""
+    free = launcher.blocks("opening")
+    launcher.launch()
+    launcher.shown(events.Pending)
+    launcher.host.starts()
+    launcher.host.says("endpoint", port=4242)
+    free.set()
+    launcher.shown(events.Ready)
+    launcher.types("")
+    launcher.well()
+
+
+def test_shut_down_from_the_browser_is_a_good_end(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.host.state = "COMPLETED"
+    launcher.host.says("exit", cause="finished", message="JupyterLab ended.")
+    launcher.well()
+    assert launcher.names[-2:] == ["stopping", "ended"]
+    assert "shut down" in launcher.shown(events.Ended).text
+
+
+def test_the_scheduler_may_tell_first_that_it_was_shut_down(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.host.files["exit.json"] = json.dumps({"cause": "finished", "message": "JupyterLab ended."})
+    launcher.host.state = "COMPLETED"
+    launcher.well()
+    assert "shut down" in launcher.shown(events.Ended).text
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_a_session_that_nobody_used_ends_well(launcher: Launcher, attached: bool) -> None:
+    launcher.launch()
+    if attached:
+        launcher.attach()
+    else:
+        launcher.shown(events.Pending)
+        launcher.host.starts()
+    launcher.host.state = "COMPLETED"
+    launcher.host.says("exit", cause="idle", message="Nobody used JupyterLab for 30 minutes, so the session was ended.")
+    launcher.well()
+    assert "problem" not in launcher.names
+    assert launcher.shown(events.Ended).text == "Nobody used JupyterLab for 30 minutes, so the session was ended."
+
+
+def test_ended_by_another_launcher_is_a_good_end(launcher: Launcher) -> None:
+    launcher.connect()
+    launcher.attach()
+    launcher.host.files["ended-from"] = "laptop2\n"  # it says so before it cancels
+    launcher.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    launcher.host.state = "CANCELLED"
+    launcher.well()
+    ended = launcher.shown(events.Ended)
+    assert "by another launch-notebook, on laptop2" in ended.text and ended.by_itself
+
+
+def test_cancelled_by_the_same_user_is_a_good_end(launcher: Launcher) -> None:
+    launcher.host.answers["id"] = lambda: CommandResult(0, "alice\n")
+    launcher.launch()
+    launcher.attach()
+    launcher.host.history = "7|CANCELLED by 2001|0:15|n1|2026-11-21T12:00:00\n"
+    launcher.host.state = "CANCELLED"
+    launcher.well()
+    assert launcher.shown(events.Ended).text == "Job 7 was ended by you, from elsewhere."
+
+
+def test_a_word_left_by_a_launcher_does_not_hide_another_end(launcher: Launcher) -> None:
+    launcher.connect()
+    launcher.attach()
+    launcher.host.files["ended-from"] = "laptop2\n"
+    launcher.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    launcher.host.state = "TIMEOUT"
+    launcher.fails(JobTimedOut)
+
+
+@pytest.mark.parametrize(("minutes", "is_believed"), [(1, True), (30, False)])
+def test_a_word_left_by_an_end_that_failed_is_not_believed_later(
+    launcher: Launcher, minutes: int, is_believed: bool
+) -> None:
+    """Whenever the launcher hears of the end: what counts is the time between the word and the end."""
+    launcher.connect()
+    launcher.attach()
+    launcher.host.files["ended-from"] = "laptop2\n2026-11-01T12:00:00+00:00\n"
+    launcher.host.says(
+        "exit", cause="stopped", message="It was sent SIGTERM.", ended=f"2026-11-01T12:{minutes:02d}:00Z"
+    )
+    launcher.host.state = "CANCELLED"
+    if is_believed:
+        launcher.well()
+        assert "on laptop2" in launcher.shown(events.Ended).text
+    else:
+        launcher.fails(JobCancelled)
+
+
+def test_before_it_is_attached_its_end_is_no_good_one(launcher: Launcher) -> None:
+    launcher.connect()
+    launcher.shown(events.Pending)
+    launcher.host.files["ended-from"] = "laptop2\n"
+    launcher.host.state = "CANCELLED"
+    launcher.fails(JobCancelled)
+
+
+def test_who_ends_a_session_leaves_word(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.types("")
+    launcher.well()
+    assert any("ended-from" in command for _, command in launcher.host.ran)
+
+
+def test_a_session_is_attached_here_for_as_long_as_it_is(launcher: Launcher) -> None:
+    launcher.connect()
+    launcher.attach()
+    wait_until(lambda: state.last_port(SESSION_ID), PATIENCE)
+    assert state.attached_ports(SESSION_ID) == [50001]
+    launcher.types("d")
+    launcher.well()
+    assert state.attached_ports(SESSION_ID) == []
+
+
+def test_the_port_of_last_time_is_asked_for_again(launcher: Launcher) -> None:
+    state.note_attached(SESSION_ID, 43817)
+    state.forget_attached(SESSION_ID)
+    launcher.connect()
+    assert launcher.attach().local_port == 43817
+    launcher.types("d")
+    launcher.well()
+
+
+def test_the_end_is_known_on_the_cluster_s_clock(launcher: Launcher) -> None:
+    """The login node's clock shows 12:00 in another zone than ours; the job has run for 50 of its 59 minutes."""
+    launcher.connect()
+    launcher.shown(events.Pending)
+    row = "7|RUNNING|core|n1|2026-11-21T11:10:00|N/A|proj1|normal|59:00|None\n"
+    launcher.host.answers["squeue"] = lambda: CommandResult(0, row)
+    launcher.host.says("started", node_names=["n1"])
+    launcher.host.says("endpoint", port=4242)
+    holding, warning = launcher.shown(events.Attached), launcher.shown(events.TimeLeft)
+    assert holding.ends == warning.ends == "2026-11-21T12:09:00+01:00"
+    assert 530 < warning.seconds_left <= 540
+    row = row.replace("59:00", "2:00:00")
+    launcher.shown(events.Attached, 2)
+    assert launcher.shown(events.Attached, 2).ends == "2026-11-21T13:10:00+01:00"
+    launcher.types("d")
+    launcher.well()
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param(lambda: CommandResult(1, "", "slurm_load_jobs error: Socket timed out"), id="failing"),
+        pytest.param(failing(HostCommandFailed("squeue did not answer within 90 s.")), id="too slow"),
+    ],
+)
+def test_a_scheduler_in_trouble_does_not_end_a_session(
+    launcher: Launcher, trouble: Callable[[], CommandResult]
+) -> None:
+    launcher.launch()
+    launcher.attach()
+    launcher.host.answers["squeue"] = trouble
+    launcher.host.noticed()
+    launcher.host.noticed()
+    assert launcher.going
+    launcher.types("hello?")
+    launcher.shown(events.Note)
+    del launcher.host.answers["squeue"]
+    launcher.types("")
+    launcher.well()
+    assert launcher.host.count("scancel") == 1
+
+
+def test_no_way_to_the_node_cancels_our_job(launcher: Launcher) -> None:
+    launcher.hooks.at("opening", failing(NodeUnreachable("No route to n1 was found.")))
+    launcher.launch()
+    launcher.plays_to_the_end()
+    launcher.fails(NodeUnreachable)
+    assert launcher.host.commands("scancel") == ["scancel 7"]
+    assert launcher.names[-2:] == ["stopping", "ended"]
+
+
+def test_a_silent_jupyter_cancels_our_job(launcher: Launcher) -> None:
+    launcher.hooks.at("reaching", failing(JupyterSilent("It does not answer.")))
+    launcher.launch()
+    launcher.plays_to_the_end()
+    launcher.fails(JupyterSilent)
+    assert launcher.host.count("scancel") == 1
+
+
+def test_a_port_file_without_a_port(launcher: Launcher) -> None:
+    launcher.launch()
+    launcher.shown(events.Pending)
+    launcher.host.starts()
+    launcher.host.says("endpoint", port="x")
+    assert "no port" in launcher.fails(JupyterSilent).what
+    assert launcher.host.count("scancel") == 1

@@ -1,0 +1,189 @@
+"""Ports of the node: forwarded beside JupyterLab's, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core import local_state as state
+from notebook_launcher.core.errors import (
+    JobTimedOut,
+)
+from tests.unit.supervision.fake_login import SESSION_ID
+from tests.unit.supervision.launcher_doubles import PLAN, Launcher
+
+FORWARDING = replace(PLAN, forwards=(6006, 8787))
+
+
+def forwarded(launcher: Launcher) -> list[tuple[str, int, int]]:
+    return [(e.node, e.port, e.local_port) for e in launcher.view.events if isinstance(e, events.PortForwarded)]
+
+
+def test_ports_that_were_asked_for_are_told_after_the_address(launcher: Launcher) -> None:
+    launcher.launch(FORWARDING)
+    launcher.attach()
+    launcher.shown(events.PortForwarded, 2)
+    assert forwarded(launcher) == [("n1", 6006, 6006), ("n1", 8787, 8787)]
+    assert launcher.names[-3:] == ["ready", "port_forwarded", "port_forwarded"]
+    launcher.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("line", ["f 6006", "F 6006", "  forward   6006 "])
+def test_a_port_that_is_asked_for_while_attached(launcher: Launcher, line: str) -> None:
+    launcher.launched("attached")
+    launcher.types(line)
+    told = launcher.shown(events.PortForwarded)
+    assert (told.node, told.port, told.local_port) == ("n1", 6006, 6006)
+    launcher.goes_on_to_a_good_end()
+
+
+def test_a_port_may_have_another_number_here(launcher: Launcher) -> None:
+    launcher.launched("attached")
+    launcher.types("f 8000:8100")
+    launcher.shown(events.PortForwarded)
+    assert forwarded(launcher) == [("n1", 8000, 8100)]
+    launcher.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("again", ["f 6006", "f 6006:6006"])
+def test_a_port_that_is_open_already(launcher: Launcher, again: str) -> None:
+    launcher.launched("attached")
+    launcher.types("f 6006")
+    launcher.shown(events.PortForwarded)
+    launcher.types(again)
+    assert "open already: http://127.0.0.1:6006" in launcher.shown(events.Note).text
+    assert len(forwarded(launcher)) == 1
+    launcher.types("d")
+    launcher.well()
+
+
+def test_the_same_port_twice_in_one_command(launcher: Launcher) -> None:
+    launcher.forward((6006, 0), (6006, 0))
+    launcher.shown(events.Pending)
+    launcher.host.starts()
+    launcher.noted("open already")
+    assert len(forwarded(launcher)) == 1
+    launcher.types("")
+    launcher.well()
+
+
+@pytest.mark.parametrize("when", ["pending", "starting"])
+def test_a_port_that_is_asked_for_too_early(launcher: Launcher, when: str) -> None:
+    launcher.launched(when)
+    launcher.types("f 6006")
+    assert "6006 will be forwarded" in launcher.shown(events.Note).text
+    assert forwarded(launcher) == []
+    if when == "pending":
+        launcher.host.starts()
+    launcher.host.says("endpoint", port=4242)
+    launcher.shown(events.PortForwarded)
+    assert launcher.names[-2:] == ["ready", "port_forwarded"]
+    launcher.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("when", ["pending", "attached"])
+@pytest.mark.parametrize("word", ["nonsense", "0", "65536", "-1", "6006x", "²", "99999999999999999999"])
+def test_what_is_no_port(launcher: Launcher, when: str, word: str) -> None:
+    launcher.launched(when)
+    launcher.types(f"f {word}")
+    assert "is not a port" in launcher.shown(events.Note).text
+    assert forwarded(launcher) == []
+    launcher.types("d")
+    launcher.well()
+
+
+@pytest.mark.parametrize("line", ["f", "f 1 2", "forwards 3", "help", "?"])
+def test_half_a_wish_is_answered(launcher: Launcher, line: str) -> None:
+    launcher.launched("attached")
+    launcher.types(line)
+    keys = launcher.shown(events.Note).text
+    assert "ENTER alone ends" in keys and "d detaches" in keys and "f PORT forwards" in keys
+    assert launcher.going and forwarded(launcher) == []
+    launcher.types("d")
+    launcher.well()
+
+
+def test_a_port_that_is_asked_for_while_the_network_is_down(launcher: Launcher) -> None:
+    launcher.launched("attached")
+    launcher.host.drops(reachable=False)
+    launcher.shown(events.Disconnected)
+    launcher.types("f 6006")
+    assert launcher.shown(events.PortForwarded).local_port == 6006
+    launcher.host.reachable = True
+    launcher.is_reconnected()
+    assert len(forwarded(launcher)) == 1, "a port stays, and is not told anew"
+    launcher.goes_on_to_a_good_end()
+
+
+def test_ports_after_a_requeue(launcher: Launcher) -> None:
+    launcher.launch(FORWARDING)
+    launcher.attach()
+    launcher.shown(events.PortForwarded, 2)
+    launcher.host.requeued()
+    launcher.shown(events.Pending, 2)
+    launcher.host.starts("n2")
+    launcher.host.says("endpoint", port=4343)
+    launcher.shown(events.PortForwarded, 4)
+    assert forwarded(launcher)[2:] == [("n2", 6006, 6006), ("n2", 8787, 8787)]
+    launcher.goes_on_to_a_good_end(ready=2)
+
+
+def open_ports(launcher: Launcher) -> None:
+    """Play the good way as far as the ports; JupyterLab has not said a word."""
+    launcher.forward((6006, 0), (8787, 18787))
+    launcher.shown(events.Pending)
+    launcher.host.starts()
+    launcher.shown(events.PortForwarded, 2)
+
+
+@pytest.mark.parametrize("how", ["ENTER", "d", "Ctrl-C"])
+def test_ports_of_a_running_session_need_no_jupyterlab_and_end_nothing(launcher: Launcher, how: str) -> None:
+    open_ports(launcher)
+    assert forwarded(launcher) == [("n1", 6006, 6006), ("n1", 8787, 18787)]
+    assert "ready" not in launcher.names
+    launcher.noted("the session goes on")
+    launcher.interrupts.arrive("end") if how == "Ctrl-C" else launcher.types(how.replace("ENTER", ""))
+    launcher.well()
+    assert launcher.names[-1] == "detached"
+    assert launcher.host.count("scancel") == 0 and state.attached_ports(SESSION_ID) == []
+
+
+def test_ports_stay_after_a_drop_and_are_told_once(launcher: Launcher) -> None:
+    open_ports(launcher)
+    launcher.host.drops()
+    launcher.is_reconnected()
+    launcher.routes.opened[-1].standing = False
+    launcher.is_reconnected(2)
+    assert len(forwarded(launcher)) == 2
+    launcher.types("f 9000")
+    launcher.shown(events.PortForwarded, 3)
+    launcher.types("")
+    launcher.well()
+
+
+def test_ports_of_a_job_that_is_put_back_into_the_queue(launcher: Launcher) -> None:
+    open_ports(launcher)
+    launcher.host.requeued()
+    launcher.shown(events.Pending, 2)
+    launcher.host.starts("n2")
+    launcher.shown(events.PortForwarded, 4)
+    assert forwarded(launcher)[2:] == [("n2", 6006, 6006), ("n2", 8787, 18787)]
+    launcher.types("")
+    launcher.well()
+
+
+def test_ports_of_a_session_that_ends(launcher: Launcher) -> None:
+    open_ports(launcher)
+    launcher.host.says("exit", cause="stopped", message="It was sent SIGTERM.")
+    launcher.host.state = "TIMEOUT"
+    launcher.fails(JobTimedOut)
+
+
+def test_changing_one_s_mind_before_the_ports_are_open(launcher: Launcher) -> None:
+    launcher.forward((6006, 0))
+    launcher.shown(events.Pending)
+    launcher.interrupts.arrive("end")
+    launcher.well()
+    assert launcher.names[-1] == "detached" and launcher.host.count("scancel") == 0

@@ -1,0 +1,205 @@
+"""Submitting the job: refused, not answered, or not heard."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import (
+    ConnectionLost,
+    HostCommandFailed,
+    Interrupted,
+    LauncherError,
+    PartitionRefused,
+    SchedulerAway,
+    SubmitUncertain,
+    WalltimeRefused,
+)
+from notebook_launcher.core.request import Request, merge_flags
+from notebook_launcher.profiles import ClusterProfile
+from tests.unit.supervision.launcher_doubles import PLACE, PLAN, Launcher, failing, no_answer
+
+
+@pytest.mark.real_time
+def test_ctrl_c_while_the_scheduler_takes_its_time(launcher: Launcher) -> None:
+    """As with a site's wrapper around sbatch that queues the job and answers half a minute later."""
+    launcher.set_timing(submit_slow_after=0.2)
+    answers = launcher.blocks("sbatch")
+    launcher.launch()
+    launcher.noted("slow to accept the job")
+    launcher.presses_ctrl_c(4)
+    launcher.noted("cancelled as soon as that is done")
+    assert launcher.host.count("scancel") == 0
+    answers.set()
+    launcher.fails(Interrupted)
+    assert launcher.host.commands("scancel") == ["scancel 7"]
+    assert len(launcher.notes) == 2
+
+
+def test_a_scheduler_that_took_the_job_and_did_not_say_so(launcher: Launcher) -> None:
+    """slurmctld may have the job when sbatch gives up waiting for its answer; it shows a moment later."""
+    launcher.set_timing(submitted_appears_within=20.0, lookup_pause=0.01)
+    rows = [CommandResult(1, "", "Socket timed out"), CommandResult(0, ""), None]
+    launcher.host.answers["sbatch"] = no_answer
+    launcher.host.answers["find"] = lambda: (
+        rows.pop(0) or CommandResult(0, f"7|x|{launcher.host.commands('sbatch')[0].split()[-2]}\n")
+    )
+    launcher.launch()
+    launcher.shown(events.Pending)
+    assert launcher.shown(events.Submitted).job == "7"
+    launcher.presses_ctrl_c(1)
+    launcher.fails(Interrupted)
+
+
+@pytest.mark.parametrize(
+    ("found", "kind"),
+    [(CommandResult(0, ""), SchedulerAway), (CommandResult(1, "", "Socket timed out"), SubmitUncertain)],
+)
+def test_a_scheduler_that_did_not_hear(launcher: Launcher, found: CommandResult, kind: type[LauncherError]) -> None:
+    launcher.set_timing(submitted_appears_within=0.1)
+    launcher.host.answers |= {"sbatch": no_answer, "find": lambda: found}
+    launcher.launch()
+    error = launcher.fails(kind)
+    assert "Socket timed out" in error.why
+    assert launcher.host.count("rm") == (kind is SchedulerAway)
+    if kind is SubmitUncertain:
+        assert "squeue" in error.hint
+
+
+@pytest.mark.parametrize("asked", [frozenset(), frozenset({"partition"})], ids=["by the profile", "by the user"])
+def test_a_refusal_of_what_the_profile_asked_for_says_so(launcher: Launcher, asked: frozenset[str]) -> None:
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", "sbatch: error: invalid partition specified: old\n")
+    profile = ClusterProfile(defaults={"partition": "old"})
+    plan = dataclasses.replace(PLAN, place=dataclasses.replace(PLACE, profile=profile))
+    launcher.launch(dataclasses.replace(plan, request=Request({"partition": "old"}), asked=asked))
+    error = launcher.fails(PartitionRefused)
+    assert asked or "specified: old. The profile" in error.why
+    assert ("The profile “uni” asks for it: --partition=old." in error.why) is not asked
+
+
+def test_the_launchers_own_walltime_is_no_wish_of_the_profiles(launcher: Launcher) -> None:
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", "sbatch: error: Requested time limit is invalid\n")
+    launcher.launch(dataclasses.replace(PLAN, request=Request(merge_flags({}, {}))))
+    assert "profile" not in launcher.fails(WalltimeRefused).why
+
+
+def test_an_interrupt_while_the_job_is_looked_for(launcher: Launcher) -> None:
+    launcher.host.answers["sbatch"] = lambda: CommandResult(0, "thank you\n")
+    launcher.hooks.at("find", lambda: launcher.interrupts.arrive("end"))
+    launcher.host.answers["find"] = lambda: CommandResult(0, f"7|x|{launcher.host.commands('sbatch')[0].split()[-2]}\n")
+    launcher.launch()
+    launcher.fails(Interrupted)
+    assert launcher.host.commands("scancel") == ["scancel 7"]
+    assert launcher.host.count("rm") == 0
+
+
+def test_refused(launcher: Launcher) -> None:
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", "sbatch: error: invalid partition specified: x\n")
+    launcher.launch()
+    assert "no partition of that name" in launcher.fails(PartitionRefused).what
+    directory = launcher.host.commands("sbatch")[0].split()[2]
+    assert launcher.host.commands("rm") == [f"rm -rf -- {directory}"]
+    assert launcher.host.count("scancel") == 0
+    assert launcher.names == []
+
+
+def test_a_number_that_cannot_be_read_is_looked_up_by_name(launcher: Launcher) -> None:
+    launcher.host.answers["sbatch"] = lambda: CommandResult(0, "Your job was sent. Good luck!\n")
+
+    def ours() -> CommandResult:
+        name = launcher.host.commands("sbatch")[0].split()[2].rpartition("/")[2]
+        return CommandResult(0, f"6|other|/home/alice/other.sh\n7|{name}|/x\n")
+
+    launcher.host.answers["find"] = ours
+    launcher.launch()
+    launcher.attach()
+    launcher.types("")
+    launcher.well()
+    assert launcher.host.commands("scancel") == ["scancel 7"]
+    assert launcher.host.count("rm") == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionLost("The connection to login is lost."), HostCommandFailed("It did not answer within 90 s.")],
+    ids=["connection", "too slow"],
+)
+def test_the_answer_of_sbatch_is_lost_but_noted_there(launcher: Launcher, error: LauncherError) -> None:
+    launcher.host.answers["sbatch"] = failing(error)
+    launcher.host.files["job"] = "7\n"
+    launcher.launch()
+    assert launcher.attach().job == "7"
+    launcher.types("")
+    launcher.well()
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "find"),
+    [
+        pytest.param(lambda: CommandResult(0, "Good luck!\n"), lambda: CommandResult(0, ""), id="no number and no job"),
+        pytest.param(
+            lambda: CommandResult(0, "Good luck!\n"),
+            lambda: CommandResult(1, "", "Socket timed out"),
+            id="no number and no squeue",
+        ),
+        pytest.param(
+            failing(ConnectionLost("The connection to login is lost.")),
+            failing(ConnectionLost("The connection to login is lost.")),
+            id="no connection",
+        ),
+        pytest.param(
+            failing(HostCommandFailed("It did not answer within 90 s.")),
+            failing(HostCommandFailed("It did not answer within 90 s.")),
+            id="too slow",
+        ),
+    ],
+)
+def test_whether_it_is_queued_is_not_known(
+    launcher: Launcher, sbatch: Callable[[], CommandResult], find: Callable[[], CommandResult]
+) -> None:
+    launcher.host.answers |= {"sbatch": sbatch, "find": find}
+    launcher.launch()
+    error = launcher.fails(SubmitUncertain)
+    assert "may have been queued" in error.what and "squeue" in error.hint and "--me" in error.hint
+    assert "launch-notebook stop" in error.hint
+    assert launcher.host.count("rm") == launcher.host.count("scancel") == 0
+    assert {*launcher.names} <= {"note"}
+
+
+def test_a_connection_that_breaks_while_the_job_is_queued_is_made_anew_for_the_answer(launcher: Launcher) -> None:
+    def breaks() -> CommandResult:
+        launcher.host.drops()
+        raise ConnectionLost("The connection to login is lost.")
+
+    launcher.host.answers["sbatch"] = breaks
+    launcher.host.files["job"] = "7\n"
+    launcher.launch()
+    launcher.shown(events.Pending)
+    assert launcher.host.connection == 1
+    launcher.presses_ctrl_c(1)
+    launcher.fails(Interrupted)
+    assert launcher.host.commands("scancel") == ["scancel 7"]
+
+
+@pytest.mark.real_time
+def test_a_look_that_fails_takes_back_the_certainty_of_the_one_before(launcher: Launcher) -> None:
+    launcher.set_timing(submitted_appears_within=0.2, lookup_pause=0.02)
+    looks = iter([CommandResult(0, "")])
+    launcher.host.answers |= {
+        "sbatch": no_answer,
+        "find": lambda: next(looks, CommandResult(1, "", "Socket timed out")),
+    }
+    launcher.launch()
+    launcher.fails(SubmitUncertain)
+    assert launcher.host.count("rm") == 0
+
+
+def test_files_that_cannot_be_written(launcher: Launcher) -> None:
+    launcher.host.answers["write"] = lambda: CommandResult(1, "", "tar: Disk quota exceeded")
+    launcher.launch()
+    assert "quota" in launcher.fails(HostCommandFailed).why
+    assert launcher.host.count("sbatch") == launcher.host.count("scancel") == 0

@@ -1,0 +1,113 @@
+"""The shell command: its steps on Slurm, its words, and a session or a job of its own."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from notebook_launcher import shell as trial
+from notebook_launcher.cli.app import run
+from notebook_launcher.cli.commands import shell as shelling
+from notebook_launcher.cli.commands.shell import shell
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.schedulers.local import Local
+from notebook_launcher.schedulers.slurm.commands import Slurm
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_a_step_with_a_terminal() -> None:
+    words = Slurm().terminal_step(JobRef("7", "snowy"), ["bash", "/s p/shell.sh"])
+    assert words[words.index("srun") :] == [
+        "srun",
+        "--clusters=snowy",
+        "--jobid=7",
+        "--overlap",
+        "--pty",
+        "--quiet",
+        "--mpi=none",
+        "--nodes=1",
+        "--ntasks=1",
+        "--relative=0",
+        "--cpu-bind=none",
+        "--",
+        "bash",
+        "/s p/shell.sh",
+    ]
+    assert Local("/root").terminal_step(JobRef("7"), ["bash", "x"]) == ["bash", "x"]
+
+
+def test_a_step_takes_nothing_from_the_users_variables(tmp_path: Path) -> None:
+    (tmp_path / "srun").write_text(
+        '#!/bin/sh\nenv; printf "one\\nsrun: error: n1: task 0: Exited with exit code 5\\n'
+        'srun: error: Unable to create step\\n" >&2; exit 5\n'
+    )
+    (tmp_path / "srun").chmod(0o755)
+    env = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SLURM_CONF": "/etc/here",
+        "SLURM_JOB_ID": "3",
+        "SLURM_NTASKS": "9",
+        "SRUN_CPUS_PER_TASK": "4",
+        "SLURM_MEM_PER_NODE": "1",
+        "MINE": "stays",
+    }
+    done = subprocess.run(
+        Slurm().terminal_step(JobRef("7"), ["x"]), env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 5
+    assert "SLURM_CONF=/etc/here" in done.stdout and "MINE=stays" in done.stdout
+    assert re.findall("^(SLURM_(?!CONF).*|SRUN.*)=", done.stdout, re.M) == []
+    assert done.stderr == "one\nsrun: error: Unable to create step\n", "that a command failed is no error of srun's"
+
+
+def test_no_shell_into_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["shell"]) == 2
+    assert "in a terminal, not in a pipe" in capfd.readouterr().err
+    assert run(["shell", "--json"]) == 2
+    assert "speaks no JSON" in capfd.readouterr().out
+
+
+def test_a_session_or_a_job_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["shell", "abc", "-t", "5", "--command", "true"]) == 2
+    assert "only one of the two" in capfd.readouterr().err
+    assert run(["shell", "-c", "nvidia-smi", "--command", "true"]) == 2
+    assert "two commands" in capfd.readouterr().err
+    assert run(["shell", "-c", "nvidia-smi", "-c", " "]) == 2
+    assert "empty" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "cores", "command"),
+    [
+        (["-c", "4"], "4", None),
+        (["-c", "nproc"], None, "nproc"),
+        (["--cpus-per-task=4", "-c", "nproc"], "4", "nproc"),
+        (["--cpus-per-task=four", "--command", "nproc"], "four", "nproc"),
+    ],
+)
+def test_a_number_after_c_means_cores(
+    monkeypatch: pytest.MonkeyPatch, words: list[str], cores: str | None, command: str | None
+) -> None:
+    def note(plan: Plan, request: trial.ShellRequest, *_: object) -> int:
+        asked.append((plan.request.flags.get("cpus-per-task"), request.command))
+        return 0
+
+    asked: list[object] = []
+    monkeypatch.setattr(trial, "shell_in_new_job", note)
+    monkeypatch.setattr(
+        trial, "shell_in_session", lambda _place, _prefix, request, *_: asked.append((None, request.command))
+    )
+    monkeypatch.setattr(shelling, "_check_terminal", lambda _where: None)
+    run(["shell", *words])
+    assert asked == [(cores, command)]
+
+
+def test_the_help_tells_both_kinds() -> None:
+    text = CliRunner().invoke(shell, ["--help"], obj={}).output
+    assert "shell -t 0:10:00 --gpus 1 -- tf-gpu" in text

@@ -1,0 +1,149 @@
+"""The local ports of a tunnel."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+
+import pytest
+
+from notebook_launcher.tunnel import forwarding as tunnel
+from notebook_launcher.tunnel.forwarding import Endpoint, SameMachine, Tunnel
+from tests.unit.tunnel.far_end import (
+    PATIENCE,
+    MakeLink,
+    SocketRoute,
+    StartFar,
+    asks,
+    connects,
+    echoes,
+    free_port,
+    is_reset,
+    received,
+)
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.real_time]
+
+
+def test_the_port_stays_whatever_becomes_of_way_and_jupyter(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
+    """Another way, a Jupyter on another port, no way at all: an open tab finds everything again."""
+    ours.run_over(make_route())
+    port = ours.jupyter(Endpoint(far(echoes).port))
+    assert asks(port) == b"hello"
+    for _ in range(3):
+        ours.run_over(make_route())
+        assert asks(port) == b"hello"
+    other = far(lambda connection: connection.sendall(b"another node"))
+    ours.run_over(make_route())
+    assert ours.jupyter(Endpoint(other.port)) == port
+    with connects(port) as client:
+        assert b"".join(received(client)) == b"another node"
+
+
+def test_a_forwarded_port_has_the_same_number_here(ours: Tunnel) -> None:
+    port = free_port()
+    assert ours.forward(port) == port
+    assert ours.forward(port) == port, "asked for once more, it is the same one"
+
+
+def test_a_number_that_is_taken_here(ours: Tunnel, far: StartFar) -> None:
+    """By the far end itself: with one machine in place of two."""
+    server = far(echoes)
+    ours.run_over(SocketRoute())
+    port = ours.forward(server.port)
+    assert port != server.port
+    assert ours.forward(server.port) == port
+    assert asks(port) == b"hello"
+
+
+def test_each_port_leads_to_its_own(ours: Tunnel, far: StartFar) -> None:
+    servers = [far(lambda connection, n=n: connection.sendall(f"{n}".encode())) for n in range(3)]  # type: ignore[misc]
+    ours.run_over(SocketRoute())
+    ports = [ours.jupyter(Endpoint(servers[0].port)), *(ours.forward(server.port) for server in servers[1:])]
+    assert len(set(ports)) == 3
+    for number, port in enumerate(ports):
+        with connects(port) as client:
+            assert b"".join(received(client)) == f"{number}".encode()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.2 is nobody's address")
+def test_only_this_machine_can_connect(ours: Tunnel) -> None:
+    """Who listens on every address would be reached under 127.0.0.2 as well."""
+    for port in (ours.jupyter(Endpoint(4242)), ours.forward(free_port())):
+        connects(port).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), PATIENCE)
+        with pytest.raises(OSError):
+            socket.create_connection(("::1", port), PATIENCE)
+
+
+def test_nobody_else_can_take_the_port(ours: Tunnel) -> None:
+    port = ours.jupyter(Endpoint(4242))
+    for address in ("127.0.0.1", ""):
+        with pytest.raises(OSError):
+            socket.create_server((address, port)).close()
+
+
+def test_two_tunnels_do_not_clash(ours: Tunnel) -> None:
+    other = Tunnel()
+    try:
+        port = free_port()
+        assert (
+            len({ours.jupyter(Endpoint(1)), other.jupyter(Endpoint(1)), ours.forward(port), other.forward(port)}) == 4
+        )
+    finally:
+        other.close()
+
+
+def test_closed_twice(far: StartFar) -> None:
+    tunnel, link = Tunnel(), SocketRoute()
+    tunnel.run_over(link)
+    port = tunnel.jupyter(Endpoint(far(echoes).port))
+    with connects(port) as client:
+        client.sendall(b"x")
+        assert client.recv(1) == b"x"
+        tunnel.close()
+        assert is_reset(client)
+    tunnel.close()
+    assert link.closed and not tunnel.alive
+    with pytest.raises(ConnectionRefusedError):
+        connects(port)
+
+
+def test_closed_without_having_been_used() -> None:
+    Tunnel().close()
+
+
+def test_closed_while_somebody_waits_for_a_way(ours: Tunnel) -> None:
+    with connects(ours.jupyter(Endpoint(4242))) as client:
+        time.sleep(0.2)
+        ours.close()
+        assert is_reset(client)
+
+
+def test_a_link_that_comes_too_late_is_closed(ours: Tunnel) -> None:
+    ours.close()
+    link = SocketRoute()
+    ours.run_over(link)
+    assert link.closed
+
+
+def test_on_the_same_machine_the_ports_are_the_node_s() -> None:
+    tunnel = SameMachine()
+    assert tunnel.jupyter(Endpoint(4242)) == 4242
+    assert tunnel.forward(6006) == 6006
+    tunnel.close()
+
+
+def test_why_a_port_cannot_be_had_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "is taken" in tunnel.why_not(taken.getsockname()[1])
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(socket.socket, "bind", refuse, raising=False)
+    assert "kept for the system" in tunnel.why_not(40)

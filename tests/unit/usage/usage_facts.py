@@ -1,0 +1,66 @@
+"""Samples, accounting and reports that the tests of usage make."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core.usage_samples import GpuSample, Sample
+from notebook_launcher.profiles.models import Price
+from notebook_launcher.schedulers.base import AccountingRecord, JobRef, State
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.record import SessionRecord
+from notebook_launcher.usage.bill import Facts, make_bill
+from tests import paths
+
+SLURM = Slurm()
+RECORDED = paths.RECORDED  # what alice was told on the practice cluster
+ID = "20261121-014455-k3f9"
+BEGAN = datetime(2026, 11, 21, 1, 45, tzinfo=timezone.utc)
+HOUR = 3600
+
+each_generation = pytest.mark.parametrize("generation", ["22.05", "24.11"])
+
+
+def sample(seconds: float, cores: float = 0.5, memory: float = 3174.0, gpus: tuple[GpuSample, ...] = ()) -> Sample:
+    return Sample(BEGAN + timedelta(seconds=seconds), seconds, cores, memory, gpus)
+
+
+def gpu(index: str = "0", percent: float | None = 40.0, memory: float = 12288.0) -> GpuSample:
+    return GpuSample(index, "NVIDIA A100-SXM4-40GB", percent, memory, 40960.0, 180.0)
+
+
+def steady(seconds: int, every: int = 5, **about: object) -> list[Sample]:
+    return [sample(at, **about) for at in range(every, seconds + 1, every)]  # type: ignore[arg-type]
+
+
+def record(flags: dict[str, str | None] | None = None, scheduler: str = "slurm") -> SessionRecord:
+    asked: dict[str, str | None] = {"time": "2:00:00"} if flags is None else flags
+    return SessionRecord(id=ID, created=BEGAN, scheduler=scheduler, flags=asked, log="/log")
+
+
+def accounted(**about: object) -> AccountingRecord:
+    told = AccountingRecord(
+        JobRef("7"),
+        state=State.CANCELLED,
+        wall=72 * 60,
+        walltime=2 * HOUR,
+        cores=8,
+        nodes=1,
+        gpus=1,
+        gpu_type="a100",
+        cpu_used=1680.0,
+        cpu_reserved=72 * 60 * 8,
+        memory_peak=3000.0,
+        memory_asked=55 * 1024.0,
+    )
+    return dataclasses.replace(told, **about)  # type: ignore[arg-type]
+
+
+def billed(facts: Facts, flags: dict[str, str | None] | None = None, price: Price | None = None) -> events.Bill:
+    bill = make_bill(record(flags), "7", facts, price)
+    assert bill is not None
+    return bill
