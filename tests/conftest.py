@@ -17,6 +17,7 @@ import pexpect
 import pytest
 from playwright.sync_api import Browser
 
+import notebook_launcher.notebook  # noqa: F401 - before anybody loads nbformat: it sees to it that this takes no seconds
 from tests.doubles import wait_until
 
 # With pytest-xdist every worker has a practice cluster of its own: tests break it, and would break each other's.

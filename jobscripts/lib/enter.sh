@@ -61,7 +61,18 @@ exec_jupyterlab() {
   find_jupyterlab
   export NBL_LISTEN=$listen_address
   export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage
+  hide_slow_library
   exec "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
+}
+
+# As JupyterLab starts, its jsonschema builds 38 grammars with the library rfc3987_syntax, for two formats that nothing in
+# JupyterLab uses: two thirds of its start. Without that library jsonschema leaves these formats out. The configuration
+# takes the folder from the path again, before there is a kernel that could see it.
+hide_slow_library() {
+  local folder=$NBL_SESSION_DIR/runtime/python
+  mkdir -p -- "$folder" && write_file "$folder/rfc3987_syntax.py" 'raise ImportError("left out: see enter.sh")' ||
+    return 0
+  export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
 }
 
 find_jupyterlab() {

@@ -12,6 +12,7 @@ It runs in whatever Python the user's container has: Python 3.8 must be able to 
 nbformat and nbclient (nbconvert, to make a script), which come with JupyterLab.
 """
 
+# ruff: noqa: E402 - before nbformat is loaded, what makes that slow is left out
 from __future__ import annotations
 
 import asyncio
@@ -28,6 +29,10 @@ import traceback
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
+
+# jsonschema, which nbformat has, would build 38 grammars with it for two formats that no notebook uses: seconds at each
+# start. Where it is not found, jsonschema goes without these formats.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 import nbformat
 from nbclient.exceptions import CellExecutionError, DeadKernelError

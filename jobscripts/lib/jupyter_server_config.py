@@ -23,6 +23,17 @@ from traitlets.config import Application
 c = get_config()  # noqa: F821 - Jupyter puts it into this file's names
 
 
+def clean_import_path() -> None:
+    """Take from the path what ``hide_slow_library`` in enter.sh has put there: it is for this server's start alone."""
+    ours = str(Path(os.environ["NBL_SESSION_DIR"], "runtime", "python"))
+    kept = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != ours]
+    if any(kept):
+        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    sys.path[:] = [folder for folder in sys.path if folder != ours]
+
+
 def session_token() -> str:
     """The token of this session. Ends the server where there is none: it must never run open."""
     try:
@@ -115,6 +126,7 @@ def guard_against_idleness() -> None:
 
 app = Application.instance()  # the server, which reads this file
 token = session_token()
+clean_import_path()
 address = listening_address()
 
 server: dict = {

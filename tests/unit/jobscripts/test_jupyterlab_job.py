@@ -37,6 +37,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         "JPY_PARENT_PID": "1",
         "XDG_RUNTIME_DIR": "/run/user/12345",
         "TMPDIR": str(job.work),
+        "PYTHONPATH": f"{job.home}:{job.work}",
         "SLURM_JOB_ID": "7",
         "SLURMD_NODENAME": "s1",
     }
@@ -48,6 +49,16 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     call(job, "api/kernels", b"{}")
     yield job
     job.end()
+
+
+def test_a_slow_library_is_hidden_from_the_server_and_not_from_its_kernels(lab: Job) -> None:
+    endpoint = read_json(lab.dir / "endpoint.json")
+    hidden, given = lab.dir / "runtime" / "python", lab.env["PYTHONPATH"]
+    assert [file.name for file in hidden.glob("*.py")] == ["rfc3987_syntax.py"]
+    server = psutil.Process(endpoint["pid"])
+    assert server.environ()["PYTHONPATH"] == f"{hidden}:{given}"
+    kernels = [child for child in server.children(recursive=True) if "ipykernel" in " ".join(child.cmdline())]
+    assert [kernel.environ()["PYTHONPATH"] for kernel in kernels] == [given]
 
 
 def test_started_tells_where_the_job_runs(lab: Job) -> None:
