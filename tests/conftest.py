@@ -317,32 +317,36 @@ def start(cluster: PracticeCluster) -> Iterator[Callable[..., Session]]:
 
 def clear(cluster: PracticeCluster) -> None:
     """Cancel every job, return every node to service, and wait until the queue is empty."""
-    cancel = "for state in PENDING RUNNING SUSPENDED; do scancel --state=$state; done"
-    for configuration in CONFIGURATION.values():  # with --clusters, Slurm 22.05 takes its time
-        cluster.root("login", ["env", f"SLURM_CONF={configuration}", "sh", "-c", cancel])
-    cluster.resume()
-    wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
-    for node in COMPUTE_NODES:  # what one test left behind is not the next one's fault
-        cluster.root(node, ["pkill", "-KILL", "-u", ",".join(USERS)])
+    if not cluster.is_idle():
+        cancel = "for state in PENDING RUNNING SUSPENDED; do scancel --state=$state; done"
+        for configuration in CONFIGURATION.values():  # with --clusters, Slurm 22.05 takes its time
+            cluster.root("login", ["env", f"SLURM_CONF={configuration}", "sh", "-c", cancel])
+        cluster.resume()
+        wait_until(lambda: not cluster.squeue(), 60, "the queue is empty")
+    cluster.kill_people(*COMPUTE_NODES)  # what one test left behind is not the next one's fault
 
 
 def people_processes(cluster: PracticeCluster, boxes: tuple[str, ...]) -> list[str]:
     """What ordinary users still run there (sshd's own helper processes belong to a login, and so count)."""
     return [
         f"{box}: {user} {args}"
-        for box in boxes
-        for _, user, args in cluster.processes(box)
-        if user in USERS and not args.startswith(("(sd-pam)", "systemd"))
+        for box, user, args in cluster.processes_of_people(*boxes)
+        if not args.startswith(("(sd-pam)", "systemd"))
     ]
 
 
 def assert_nothing_left(cluster: PracticeCluster) -> None:
     """No job in any queue, and no process of a user on any box."""
     everywhere = tuple(box for box in BOXES if box != "ctl")
+    left: list[str] = []
+
+    def is_clear() -> bool:
+        left[:] = people_processes(cluster, everywhere) or [f"job {job}" for job in cluster.squeue()]
+        return not left
+
     with contextlib.suppress(pytest.fail.Exception):
-        wait_until(lambda: not cluster.squeue() and not people_processes(cluster, everywhere), 15, "nothing is left")
-    assert cluster.squeue() == []
-    assert people_processes(cluster, everywhere) == []
+        wait_until(is_clear, 15, "nothing is left")
+    assert left == []
 
 
 def fetch(cluster: PracticeCluster, box: str, url: str, token: str = "", user: str = "alice") -> tuple[int, str]:

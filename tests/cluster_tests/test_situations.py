@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -58,16 +59,17 @@ def record(request: pytest.FixtureRequest) -> Record:
 
 
 def files_of_people(cluster: PracticeCluster) -> set[str]:
-    """Return all files and folders of ordinary users, but for those that may stay."""
-    owners = " -o ".join(f"-user {user}" for user in USERS)
-    passed_over = " -o ".join(f"-path '{pattern}'" for pattern in KEPT)
-
-    def look(box: str) -> list[str]:
-        find = f"find {PLACES[box]} \\( {passed_over} \\) -prune -o \\( {owners} \\) -print"
-        return [f"{box}:{line}" for line in cluster.root(box, ["sh", "-c", find]).stdout.splitlines()]
-
-    with ThreadPoolExecutor() as pool:
-        return {path for paths in pool.map(look, PLACES) for path in paths}
+    """Return all files and folders of ordinary users, but for those that may stay; the host sees those of all boxes."""
+    roots = {box: str(cluster.root_folder(box)) for box in PLACES}
+    places = [f"{roots[box]}{place}" for box, folders in PLACES.items() for place in folders.split()]
+    passed_over = " -o ".join(f"-path */root{pattern}" for pattern in KEPT).split()
+    owners = " -o ".join(f"-uid {user.uid}" for user in USERS.values()).split()
+    find = ["find", *places, "(", *passed_over, ")", "-prune", "-o", "(", *owners, ")", "-print"]
+    # what disappears meanwhile is no failure
+    found = set(subprocess.run(find, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.splitlines())
+    return {
+        f"{box}:{path.removeprefix(root)}" for box, root in roots.items() for path in found if path.startswith(root)
+    }
 
 
 def play(cluster: PracticeCluster, start: Start, record: Record, situation: Situation) -> None:

@@ -34,6 +34,10 @@ class Arranging(ABC):
     def resume(self, *nodes: str) -> None:
         """Return nodes (all, without names) to service, whatever took them out of it."""
 
+    def root_folder(self, box: str) -> Path:
+        """Return where the host sees a box's files."""
+        return Path(f"/proc/{self._pid(box)}/root")
+
     def _shell(self, box: str, script: str) -> str:
         return self._checked_root(box, ["sh", "-euc", script])
 

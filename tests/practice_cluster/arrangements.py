@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from . import network, sshd, state, totp
 from .arrangement_tools import overwrite
@@ -75,7 +74,7 @@ class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, Crowds):
 
     def _name_login(self, address: str | None) -> None:
         text = network.hosts_of_laptop(address)
-        for path in (Path(f"/proc/{self._pid('laptop')}/root/etc/hosts"), self.directory / "hosts.laptop"):
+        for path in (self.root_folder("laptop") / "etc/hosts", self.directory / "hosts.laptop"):
             overwrite(path, text)
 
     @contextmanager
@@ -133,6 +132,5 @@ class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, Crowds):
         person = USERS[user]
         for name in (*LOGIN_NODES, *COMPUTE_NODES):
             if person.totp_secret and BOXES[name].role in person.totp_on:
-                overwrite(
-                    Path(f"/proc/{self._pid(name)}/root/{totp.DIRECTORY}/{user}"), totp.secret_file(person.totp_secret)
-                )
+                where = self.root_folder(name) / totp.DIRECTORY.strip("/") / user
+                overwrite(where, totp.secret_file(person.totp_secret))

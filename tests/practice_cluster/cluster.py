@@ -26,7 +26,7 @@ from . import (
 )
 from .arrangements import Arrangements
 from .errors import ClusterError, NotPossibleHereError, NotUpError
-from .layout import BOXES, DEFAULT_GENERATION, GENERATIONS, USERS
+from .layout import BOXES, COMPUTE_NODES, DEFAULT_GENERATION, GENERATIONS, USERS
 from .progress import say
 
 HERE = Path(__file__).resolve().parent
@@ -40,6 +40,11 @@ USER_NAMESPACE_SETTINGS = {
     "kernel/unprivileged_userns_clone": "0",
     "kernel/apparmor_restrict_unprivileged_userns": "1",
 }
+# Not --clusters: that asks the database first, which takes its time, and may be away.
+_SQUEUE = " && ".join(
+    f"SLURM_CONF={slurm.CONFIGURATION[name]} squeue -h -o '%i{suffix}'"
+    for name, suffix in ((slurm.MAIN, ""), (slurm.SNOWY, f";{slurm.SNOWY}"))
+)
 
 
 class PracticeCluster(Arrangements):
@@ -230,19 +235,36 @@ class PracticeCluster(Arrangements):
         return self.run(box, "root", argv, login=False, input=input, timeout=timeout, check=check)
 
     def processes(self, box: str) -> list[tuple[int, str, str]]:
-        """Return (pid, user, arguments) of every process as seen inside the box, without the one that looks."""
-        listing = self.root(box, ["ps", "-ww", "-eo", "pid=,user:32=,args="], check=True).stdout
-        found = [line.split(None, 2) for line in listing.splitlines()]
-        return [(int(pid), user, args) for pid, user, args in found if not args.startswith("ps -ww -eo pid=")]
+        """Return (pid, user, arguments) of every process as seen inside the box."""
+        (found,) = processes.in_boxes(self._pid(box))
+        return [(one.pid, self._user_name(one.uid), one.args) for one in found]
+
+    def processes_of_people(self, *which: str) -> list[tuple[str, str, str]]:
+        """Return (box, user, arguments) of what ordinary users run in these boxes."""
+        found = processes.in_boxes(*map(self._pid, which))
+        everything = [
+            (box, self._user_name(one.uid), one.args) for box, ours in zip(which, found, strict=True) for one in ours
+        ]
+        return [(box, user, args) for box, user, args in everything if user in USERS]
+
+    def kill_people(self, *which: str) -> None:
+        """Kill what ordinary users run in these boxes."""
+        uids = {user.uid for user in USERS.values()}
+        found = processes.in_boxes(*map(self._pid, which))
+        processes.end(one.host_pid for ours in found for one in ours if one.uid in uids)
+
+    def _user_name(self, uid: int) -> str:
+        return next((name for name, user in USERS.items() if user.uid == uid), "root" if uid == 0 else str(uid))
 
     def squeue(self) -> list[str]:
         """Return the ids of all jobs that wait or run: "7" on the main cluster, "7;snowy" on the second one."""
-        found = []
-        for cluster, suffix in ((slurm.MAIN, ""), (slurm.SNOWY, f";{slurm.SNOWY}")):
-            # Not -M: that asks the database first, which takes its time, and may be away.
-            squeue = ["env", f"SLURM_CONF={slurm.CONFIGURATION[cluster]}", "squeue", "-h", "-o", "%i"]
-            found += [line + suffix for line in self.root("login", squeue, check=True).stdout.split()]
-        return found
+        return self.root("login", ["sh", "-c", _SQUEUE], check=True).stdout.split()
+
+    def is_idle(self) -> bool:
+        """Whether no job waits or runs, and every node of the main cluster is in service: all in one look."""
+        look = f"{_SQUEUE} && sinfo -h -N -n {','.join(COMPUTE_NODES)} -o '%N %T'"
+        lines = self.root("login", ["sh", "-c", look], check=True).stdout.splitlines()
+        return all(line.endswith(" idle") for line in lines)
 
     def _pid(self, box: str) -> int:
         if box not in BOXES:

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from .errors import ClusterError
 
@@ -34,6 +35,72 @@ def children(pid: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+class InBox(NamedTuple):
+    """A process in a box: its number as the host and as the box counts, its user and what it is called."""
+
+    host_pid: int
+    pid: int
+    uid: int
+    args: str
+
+
+def in_boxes(*firsts: int) -> list[list[InBox]]:
+    """Return what runs in each of some boxes, which are given by their first processes.
+
+    Nobody has to go into a box for that, as the host sees all: a hundred times the speed of a ``ps`` there.
+    """
+    numbers = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    status = {int(entry.name): found for entry in numbers if (found := _status(entry))}
+    spaces: dict[str, list[int]] = {}
+    children: dict[int, list[int]] = {}
+    for pid, fields in status.items():
+        spaces.setdefault(_pid_namespace(pid), []).append(pid)
+        children.setdefault(int(fields["PPid"]), []).append(pid)
+    return [_in_box(first, spaces.get(_pid_namespace(first), []), status, children) for first in firsts]
+
+
+def _in_box(
+    first: int, same_space: list[int], status: dict[int, dict[str, str]], children: dict[int, list[int]]
+) -> list[InBox]:
+    if first not in status:
+        return []
+    level = len(status[first]["NSpid"].split()) - 1  # a container in the box may count anew
+    found: dict[int, InBox] = {}
+    left = list(same_space)
+    while left:
+        pid = left.pop()
+        fields, args = status[pid], _arguments(pid, status[pid])
+        if pid not in found and args is not None:
+            found[pid] = InBox(pid, int(fields["NSpid"].split()[level]), int(fields["Uid"].split()[1]), args)
+            left += children.get(pid, ())
+    return sorted(found.values())
+
+
+def _pid_namespace(pid: int) -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _status(entry: Path) -> dict[str, str] | None:
+    try:
+        lines = (entry / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _arguments(pid: int, status: dict[str, str]) -> str | None:
+    """Return the command line of a process as ``ps`` shows it, ``None`` if it is gone."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+    except OSError:
+        return None
+    name = f"[{status['Name']}]" + (" <defunct>" if status["State"].startswith("Z") else "")
+    return words.decode(errors="surrogateescape").strip() or name
 
 
 def marked(state: Path) -> list[int]:
