@@ -1,5 +1,5 @@
-"""What is known of one session: its record, its keys, and the context that a command works in.
+"""One session: its record, its keys, and the context that a command works in.
 
-What the scheduler knows of its job is in ``jobs``.
+The state of its job is in ``jobs``.
 May import: core, hosts, planning, profiles, schedulers.
 """

@@ -12,7 +12,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import inspect_host
@@ -20,34 +20,34 @@ from notebook_launcher.session.record import inspect_host
 
 @contextlib.contextmanager
 def open_context(
-    place: Place, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
+    target: LaunchTarget, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
 ) -> Iterator[Context]:
     """Connect, inspect the host once, and yield the context; the connection is closed afterwards.
 
     Raises what opening the host raises, ``HostCommandFailed`` where it runs no commands, or ``SchedulerMissing``.
     """
     counted = CountedPrompts(prompts)
-    with open_host(place, view, counted) as host:
+    with open_host(target, view, counted) as host:
         site = inspect_host(host)
-        root = site.expand(place.profile.session_root)
-        kind = place.scheduler if place.scheduler != "auto" else find_scheduler(host, view)
-        yield Context(place, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
+        root = site.expand(target.profile.session_root)
+        kind = target.scheduler if target.scheduler != "auto" else find_scheduler(host, view)
+        yield Context(target, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
 
 
-def open_host(place: Place, view: View, prompts: Prompts) -> Host:
-    """Return where the place's commands run: the login node, or this machine."""
-    if place.destination is None:
+def open_host(target: LaunchTarget, view: View, prompts: Prompts) -> Host:
+    """Open the target's host: the login node, or this machine."""
+    if target.destination is None:
         return LocalHost(prompts)
     from notebook_launcher.hosts import engine_choice
 
-    view.show(events.Connecting(str(place.destination)))
-    host, choice = engine_choice.open_ssh_host(place.destination, prompts, place.profile.engine)
+    view.show(events.Connecting(str(target.destination)))
+    host, choice = engine_choice.open_ssh_host(target.destination, prompts, target.profile.engine)
     view.show(events.Connected(host.label, choice.engine, choice.reason))
     return host
 
 
 def find_scheduler(host: Host, view: View) -> str:
-    """Return the kind of scheduler that a host has; where it has none that is said, and it is ``local``."""
+    """Return the kind of scheduler that a host has; without one, add a note and return ``local``."""
     found = host.run(["sh", "-c", "command -v sbatch || command -v bsub"], login_shell=True).stdout.strip()
     for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
         if found.endswith(command):

@@ -1,4 +1,4 @@
-"""What a command works with: where commands run, what shows events, and what gives access to a session."""
+"""What a command works with: the host, the view for its events, and access to a session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.prompts import CountedPrompts
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.record import Session, Site
 from notebook_launcher.session.session_keys import SessionKeys
@@ -21,12 +21,12 @@ from notebook_launcher.session.session_keys import SessionKeys
 
 @dataclass
 class Context:
-    """What a command works with: a host, its scheduler, and what inspecting the host once gave.
+    """The environment of a command: a host, its scheduler, and what inspecting the host once found.
 
-    ``forwards``: ports of the node that the user wants besides Jupyter's.
+    ``forwards``: ports of the node to forward besides Jupyter's.
     """
 
-    place: Place
+    target: LaunchTarget
     host: Host
     site: Site
     scheduler: Scheduler
@@ -39,23 +39,23 @@ class Context:
     timing: Timing = DEFAULT_TIMING
 
     def clock(self) -> datetime:
-        """Return the time on the cluster's clock, with its zone: what it said when it was looked at, and since then.
+        """Return the time on the cluster's clock, with its zone: its time at the inspection plus the time since.
 
-        Measured by this machine's clock, which goes on while a laptop sleeps; ``time.monotonic`` may not.
+        Uses this machine's wall clock, which goes on while a laptop sleeps; ``time.monotonic`` may not.
         """
         return self.site.now + timedelta(seconds=time.time() - self.opened_at)
 
 
 @dataclass(frozen=True)
 class Access:
-    """What gives access to a session: Jupyter's token, and keys for an SSH server of ours, made when first needed."""
+    """The credentials of a session: Jupyter's token, and keys for our SSH server, made when first needed."""
 
     token: str = field(repr=False)
     keys: Callable[[], SessionKeys]
 
 
 def job_of(session: Session) -> JobRef:
-    """Return a session's job. Raises ``SubmitUncertain`` where none was ever noted."""
+    """Return a session's job. Raises ``SubmitUncertain`` if no job id was recorded."""
     if session.job is None:
         raise SubmitUncertain(f"Session {session.id} has no recorded job.", hint="look for it in the scheduler's queue")
     return session.job

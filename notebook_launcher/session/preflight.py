@@ -1,4 +1,4 @@
-"""Before a job is submitted: is JupyterLab there, as far as the login node can see?"""
+"""Before a job is submitted: check from the login node whether JupyterLab is installed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from notebook_launcher.hosts.base import Host
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.session.record import Site
 
-TIMEOUT = 10.0  # seconds: a file server that is slow holds up no launch
+TIMEOUT = 10.0  # seconds: a slow file server must not delay a launch
 
-# Prints the environment's folder where it is there and holds no JupyterLab. One that sees other packages than its own
-# is left alone. On one line: csh, as a login shell, cannot quote more.
+# Prints the environment's folder if it exists and has no JupyterLab. An environment that sees packages of another one
+# is not checked. On one line: csh, as a login shell, cannot quote more.
 _CHECK = (
     'for d do [ -x "$d/bin/python" ] || [ -d "$d/conda-meta" ] || continue; '
     'grep -qs "system-site-packages *= *true" "$d/pyvenv.cfg" && exit; '
@@ -22,26 +22,26 @@ _CHECK = (
 
 
 def missing_jupyterlab(host: Host, site: Site, environment: Environment, container: str | None) -> str | None:
-    """Return a sentence where an environment on the file system lacks JupyterLab; ``None`` where that is not known.
+    """Return a sentence if an environment lacks JupyterLab; ``None`` if it has it, or if that is not known.
 
-    In a container, and on top of modules, only the job can tell.
+    In a container, and with modules, only the job can find out.
     """
     if container or environment.modules or environment.activate:
         return None
-    places = _places(environment)
+    places = _folders(environment)
     if not places:
         return None
     with contextlib.suppress(LauncherError):
         words = ["sh", "-c", _CHECK, "look", *map(site.expand, places)]
         for line in host.run(words, timeout=TIMEOUT).stdout.splitlines():
-            word, _, place = line.partition(" ")
+            word, _, folder = line.partition(" ")
             if word == "lacks":
                 hint = how_to_add_jupyterlab(environment, container)
-                return f"There is no JupyterLab in {place}. Add it with:\n  {hint}"
+                return f"There is no JupyterLab in {folder}. Add it with:\n  {hint}"
     return None
 
 
-def _places(environment: Environment) -> list[str]:
+def _folders(environment: Environment) -> list[str]:
     if environment.venv:
         return [environment.venv]
     if environment.uv:
@@ -53,7 +53,7 @@ def _places(environment: Environment) -> list[str]:
 
 
 def how_to_add_jupyterlab(environment: Environment, container: str | None) -> str:
-    """Return the way to add JupyterLab to an environment of that kind, as it is typed."""
+    """Return the command that adds JupyterLab to an environment of that kind."""
     packages = "jupyterlab ipykernel"
     if environment.venv:
         return f"{environment.venv}/bin/python -m pip install {packages}"

@@ -1,8 +1,8 @@
-"""One session and its record: the directory on the cluster that holds what was asked and what became of it.
+"""A session and its record: the directory on the cluster with the request and its outcome.
 
-The directory is the truth. ``session.json``, ``session.env`` and ``token`` are written once by the launcher; ``job``
-by ``submit.sh`` in the moment in which the scheduler answered, so that the id survives a launcher that is killed
-right then; the rest by the job.
+The directory is the source of truth. The launcher writes ``session.json``, ``session.env`` and ``token`` once.
+``submit.sh`` writes ``job`` as soon as the scheduler has answered, so that the job id survives a launcher that is
+killed right then. The job writes the rest.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from notebook_launcher.schedulers.base import JobRef, Submission
 SESSION_ID = re.compile(r"\d{8}-\d{6}-[a-z2-7]{4}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
-Program = Literal["jupyterlab", "shell", "notebook"]  # the last one: a notebook that is run from top to bottom
+Program = Literal["jupyterlab", "shell", "notebook"]  # the last one: run from top to bottom
 
 _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%M:%S%z)"'
 
 
 @dataclass(frozen=True)
 class Site:
-    """What inspecting a host gives: the user's home and name there, its own name, and its clock."""
+    """What inspecting a host found: the user's home and name there, the host's name and its clock."""
 
     home: str
     user: str
@@ -46,16 +46,16 @@ class Site:
     now: datetime
 
     def expand(self, path: str) -> str:
-        """Return a path with a leading ``~`` and ``$HOME`` or ``$USER`` filled in, as they are there."""
+        """Return a path with a leading ``~``, ``$HOME`` or ``$USER`` expanded as on the host."""
         values = {"HOME": self.home, "USER": self.user}
         path = re.sub(r"^~(?=/|$)", "$HOME", path)
         return re.sub(r"\$(?:(HOME|USER)\b|\{(HOME|USER)\})", lambda found: values[found[1] or found[2]], path)
 
 
 def inspect_host(host: Host) -> Site:
-    """Ask a host for its ``Site``. Raises ``HostCommandFailed`` where it gives no sensible answer."""
+    """Return a host's ``Site``. Raises ``HostCommandFailed`` if its answer makes no sense."""
     answer = host.run(["sh", "-c", _SITE])
-    lines = answer.stdout.splitlines()[-4:]  # a start-up file that prints something does so before
+    lines = answer.stdout.splitlines()[-4:]  # start-up files may print something before
     now = moment(lines[-1]) if len(lines) == 4 else None
     if now is None or now.tzinfo is None:
         raise HostCommandFailed(
@@ -66,13 +66,13 @@ def inspect_host(host: Host) -> Site:
 
 
 class SessionRecord(BaseModel):
-    """``session.json``: what was asked, by which version. Unknown keys of a later version are kept out of the way.
+    """``session.json``: the request, and the launcher's version. Unknown keys, of a later version, are ignored.
 
-    ``command``: what asks for the same again, as it is typed after the program's name. ``launched_from``: the name of
-    the machine that the user sat at. ``idle_stop``: seconds without use after which it ends by itself, 0: never.
-    ``course``: the course that it was launched for. ``purpose``: the launcher's own
-    command that its job is for, ``env check``; "": it is the user's, to work in. ``notebook``: the file's name, of a
-    run; ``sent``: the names of what was put into its folder to begin with.
+    ``command``: the arguments that repeat the launch. ``launched_from``: the name of the user's machine.
+    ``idle_stop``: seconds of idleness after which it ends by itself, 0: never. ``course``: the course that it was
+    launched for. ``purpose``: the launcher's own command that the job belongs to, such as ``env check``; "": a session
+    of the user's. ``notebook``: the notebook's file name, of a run; ``sent``: the files that were copied into its
+    folder at the start.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -86,7 +86,7 @@ class SessionRecord(BaseModel):
     scheduler: str
     flags: dict[str, str | None]
     environment: str | None = None
-    route: str | None = Field(default=None, validation_alias=AliasChoices("route", "stream"))  # stream: its first name
+    route: str | None = Field(default=None, validation_alias=AliasChoices("route", "stream"))  # stream: its old name
     log: str
     program: Program = "jupyterlab"
     command: str | None = None
@@ -100,7 +100,7 @@ class SessionRecord(BaseModel):
 
 @dataclass(frozen=True)
 class Session:
-    """A session: its record, its directory on the cluster, and its job once it is known."""
+    """A session: its record, its directory on the cluster, and its job once submitted."""
 
     record: SessionRecord
     directory: str
@@ -108,18 +108,18 @@ class Session:
 
     @property
     def id(self) -> str:
-        """The name by which the user speaks of it."""
+        """The session's name."""
         return self.record.id
 
     @property
     def submission(self) -> Submission:
-        """What the scheduler needs to know of it."""
+        """What the scheduler needs to submit it."""
         script, log = f"{self.directory}/jupyterlab.sh", f"{self.directory}/job.log"
         return Submission(self.id, self.directory, script, log, self.record.created)
 
 
 def new_id(now: datetime) -> str:
-    """Return a name no other session has: the time, for people, and twenty random bits."""
+    """Return a unique name: the time, for people, and twenty random bits."""
     return now.strftime("%Y%m%d-%H%M%S-") + "".join(secrets.choice(_ALPHABET) for _ in range(4))
 
 
@@ -168,7 +168,7 @@ def new_session(
 
 
 def write_session(host: Host, session: Session, session_env: str, keys: Mapping[str, bytes]) -> str:
-    """Make the session's directory with all that the job needs, ``keys`` included, and return the new token."""
+    """Create the session's directory with all files of the job, including ``keys``, and return the new token."""
     token = secrets.token_urlsafe(32)
     files = {
         "session.json": (session.record.model_dump_json() + "\n").encode(),
@@ -183,7 +183,7 @@ def write_session(host: Host, session: Session, session_env: str, keys: Mapping[
 
 
 def discard_session(host: Host, session: Session) -> None:
-    """Remove the directory of a session that never had a job. Only what looks like one of ours is removed."""
+    """Remove the directory of a session that never had a job, if it looks like one of ours."""
     if SESSION_ID.fullmatch(session.directory.rpartition("/")[2]):
         host.run(["rm", "-rf", "--", session.directory])
 
@@ -197,7 +197,7 @@ def environment_lines(
 ) -> str:
     """Return ``session.env``: plain ``key=value`` lines, which the job script reads as data and never runs.
 
-    ``others``: further keys that are no matter of the environment.
+    ``others``: further keys that do not concern the environment.
     """
     activate = [environment.activate] if isinstance(environment.activate, str) else list(environment.activate)
     pairs = [
@@ -221,7 +221,7 @@ def environment_lines(
 
 
 def read_job(host: Host, directory: str) -> JobRef | None:
-    """Return the job that ``submit.sh`` noted, or that the job noted itself; ``None`` where neither did."""
+    """Return the job that ``submit.sh`` or the job itself recorded; ``None`` if neither did."""
     noted = (host.read_file(f"{directory}/job") or b"").decode(errors="replace")
     if job := job_in(noted, None):
         return job
@@ -229,7 +229,7 @@ def read_job(host: Host, directory: str) -> JobRef | None:
 
 
 def json_object(text: str | bytes) -> Mapping[str, object]:
-    """Return the object that a file of a session holds; an empty one for what is none: files may be damaged."""
+    """Return the JSON object in a file of a session, empty if there is none: files may be damaged."""
     with contextlib.suppress(ValueError, RecursionError):
         data = json.loads(text)
         if isinstance(data, dict):
@@ -238,16 +238,16 @@ def json_object(text: str | bytes) -> Mapping[str, object]:
 
 
 def job_in(noted: str, started: Mapping[str, object] | None) -> JobRef | None:
-    """Return the job in what a submit command printed, else the one in what the job noted when it started.
+    """Return the job in a submit command's output, else the one that the job recorded when it started.
 
-    Only what looks like a job counts: a site's plug-in may print sentences around it, and it goes into commands.
+    Only a well-formed job id counts: a site's plug-in may print sentences around it, and it is used in commands.
     """
     words = [*reversed(noted.splitlines()), str((started or {}).get("job") or "")]
     return next((job for job in map(_job_of, words) if job), None)
 
 
 def _job_of(line: str) -> JobRef | None:
-    """Read one line of what a submit command printed: ``7``, ``7;snowy``, or LSF's ``Job <7> is submitted to ...``."""
+    """Read one line of a submit command's output: ``7``, ``7;snowy``, or LSF's ``Job <7> is submitted to ...``."""
     if match := re.match(r"Job <(\d{1,12})> is submitted", line.strip(), re.A):
         return JobRef(match[1])
     match = re.fullmatch(r"(\d[\w.-]*)(?:;([\w.-]+))?", line.strip(), re.A)

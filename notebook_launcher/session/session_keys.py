@@ -1,7 +1,7 @@
-"""Keys made for one session: for the SSH server that we start in its job, and to get in there.
+"""Keys made for one session, for the SSH server in its job and for its clients.
 
-The server's key lies in the session's directory. A client's private half never leaves the machine of the launcher that
-made it: each one that comes adds its public half to ``authorized_keys`` there.
+The server's key is in the session's directory. A client's private key never leaves the machine of the launcher that
+made it; each client adds its public key to ``authorized_keys`` there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def new_keys() -> tuple[SessionKeys, Mapping[str, bytes]]:
 
 
 def join_keys(host: Host, directory: str) -> SessionKeys:
-    """Let a new key of ours into a session that exists. Raises ``HostCommandFailed``."""
+    """Add a new client key to an existing session. Raises ``HostCommandFailed``."""
     client, public = _pair()
     answer = host.run(["sh", "-c", _JOIN, "join-keys", directory], stdin=f"{_ALLOWED} {public}\n".encode())
     words = answer.stdout.split()
@@ -45,8 +45,8 @@ def join_keys(host: Host, directory: str) -> SessionKeys:
     return SessionKeys(client, " ".join(words[:2]))
 
 
-# The empty line: the last one there may have no end. A session that was started by hand has no key for a server yet;
-# `ln` lets one of several launchers win, and the public half is read from what has won.
+# The empty line: the last line there may not be terminated. A session started by hand has no server key yet; `ln` lets
+# one of several launchers win, and the public half is read from the winner's key.
 _JOIN = (
     'umask 077; cd -- "$1" && { echo; cat; } >>authorized_keys || exit 1; '
     "[ -s ssh_host_key ] || [ ! -e ssh_host_key ] || rm -f ssh_host_key ssh_host_key.pub; "
