@@ -38,7 +38,7 @@ from notebook_launcher.diagnosis import alternatives, cluster_load
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import run_queries, run_query
-from notebook_launcher.planning.plan import Place, Plan, begin_note, useless_flags_note
+from notebook_launcher.planning.plan import LaunchTarget, Plan, begin_note, useless_flags_note
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
@@ -69,7 +69,7 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
 
     Raises a ``LauncherError`` where that could not be found out; a request that is refused is an answer, and no error.
     """
-    with open_context(plan.place, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts) as context:
         _show_notes(plan, context)
         if context.scheduler.cluster_info is None:
             _require_no_queue(context)
@@ -81,12 +81,12 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
         return code
 
 
-def queue(place: Place, cluster: str | None, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Show what is free and what waits. ``cluster``: another one of the same scheduler, as with ``-M``.
 
     Raises ``SchedulerSilent`` where the scheduler tells nothing of its nodes.
     """
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         cluster_info = context.scheduler.cluster_info
         if cluster_info is None:
             _require_no_queue(context)
@@ -113,7 +113,7 @@ def queue(place: Place, cluster: str | None, view: View, prompts: Prompts, inter
 
 
 def _show_notes(plan: Plan, context: Context) -> None:
-    useless = useless_flags_note(plan.asked) if context.scheduler.same_machine else None
+    useless = useless_flags_note(plan.user_flags) if context.scheduler.same_machine else None
     for note in (*plan.notes, begin_note(plan.request, context.site.now), useless):
         if note:
             context.view.show(events.Note(note))

@@ -49,17 +49,17 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     Returns when the session has ended or the user has detached. Raises a ``LauncherError`` otherwise, after
     ending the job; ``HungUp`` (a closed terminal) leaves it running.
     """
-    with open_context(plan.place, view, prompts, interrupts, plan.forwards) as context:
+    with open_context(plan.target, view, prompts, interrupts, plan.forwards) as context:
         costing = Costing(plan, context)
         if offer_existing_session(plan, context):
             return
-        if plan.place.course:
-            view.show(course_used(plan.place.course))
+        if plan.target.course:
+            view.show(course_used(plan.target.course))
         missing = missing_jupyterlab(context.host, context.site, plan.environment, plan.container)
         for note in (*notes_before(plan, context.scheduler, context.site), *([missing] if missing else [])):
             view.show(events.Note(note))
-        if plan.place.course:
-            deploy_notebooks(context, plan.place.course)
+        if plan.target.course:
+            deploy_notebooks(context, plan.target.course)
         session, access = queue_session(plan, context, costing=costing)
         supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session))
 
@@ -116,11 +116,11 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
     ``payload_on``: returns what the session takes along, given whether commands run on this very machine.
     """
     host = LocalHost()
-    there = plan.place.destination
+    there = plan.target.destination
     # of a cluster nothing is known yet; and this machine may be one without sh
     site = Site("$HOME", "$USER", str(there), datetime.now().astimezone()) if there else inspect_host(host)
-    root = site.expand(plan.place.profile.session_root)
-    scheduler = make_scheduler(plan.place.scheduler, root)
+    root = site.expand(plan.target.profile.session_root)
+    scheduler = make_scheduler(plan.target.scheduler, root)
     payload = payload_on(there is None)
     session = _new_session(plan, scheduler, site, root, payload)
     for note in notes_before(plan, scheduler, site, payload.program):
@@ -153,9 +153,9 @@ def _as_typed(command: list[str], request: Request, root: str) -> str:
 
 def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program = "jupyterlab") -> list[str]:
     """Return what the user should know before the job is queued, in sentences."""
-    useless = useless_flags_note(plan.asked) if scheduler.same_machine else None
+    useless = useless_flags_note(plan.user_flags) if scheduler.same_machine else None
     is_open = program == "jupyterlab" and not scheduler.same_machine
-    open_port = open_port_note(plan.place.profile) if is_open else None
+    open_port = open_port_note(plan.target.profile) if is_open else None
     return [note for note in (*plan.notes, begin_note(plan.request, site.now), useless, open_port) if note]
 
 
@@ -171,8 +171,8 @@ def _new_session(
         root,
         plan.request,
         scheduler=scheduler.name,
-        cluster=plan.place.cluster,
-        host=plan.place.host,
+        cluster=plan.target.cluster,
+        host=plan.target.host,
         environment=plan.environment_name,
         now=site.now,
         route="direct" if is_open else None,
@@ -180,7 +180,7 @@ def _new_session(
         command=plan.command,
         launched_from=socket.gethostname(),
         idle_stop=plan.idle_stop if has_jupyterlab else 0,
-        course=plan.place.course.name if plan.place.course else None,
+        course=plan.target.course.name if plan.target.course else None,
         purpose=purpose,
         notebook=payload.notebook,
         sent=payload.sent,
@@ -188,7 +188,7 @@ def _new_session(
 
 
 def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
-    return plan.place.profile.route == "direct" and not scheduler.same_machine
+    return plan.target.profile.route == "direct" and not scheduler.same_machine
 
 
 def _write(plan: Plan, context: Context, session: Session, payload: Payload) -> Access:
@@ -206,14 +206,14 @@ def _reach_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
     """Return what the job has to do so that it can be reached: an SSH server of its own where it may come to that."""
     if scheduler.same_machine:
         return {}
-    if plan.place.profile.route == "direct":
+    if plan.target.profile.route == "direct":
         return {"listen": "node"}
-    return {"sshd": "yes"} if may_need_sshd(plan.place.profile.route, plan.place.name) else {}
+    return {"sshd": "yes"} if may_need_sshd(plan.target.profile.route, plan.target.name) else {}
 
 
 def _watch_lines(plan: Plan) -> dict[str, str]:
     """Return what the job has to watch: the use of the node, and for how long nobody has used the session."""
-    profile = plan.place.profile
+    profile = plan.target.profile
     lines = {"usage": str(profile.usage_seconds)}
     return {**lines, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else lines
 
@@ -234,7 +234,7 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
     if payload.program == "jupyterlab":
         others = {**_reach_lines(plan, scheduler), **_watch_lines(plan)}
     else:
-        others = {"program": payload.program, **payload.lines, "usage": str(plan.place.profile.usage_seconds)}
+        others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
     return environment_lines(environment, container=container, path=plan.path, others=others)
 
 

@@ -29,7 +29,7 @@ from notebook_launcher.launch import Payload, dry_run, notes_before, queue_paylo
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.notebook.results import SENT, fetch_results, results_folder
 from notebook_launcher.planning.courses import course_used
-from notebook_launcher.planning.plan import Place, Plan
+from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Access, Context
 from notebook_launcher.session.preflight import missing_jupyterlab
@@ -72,10 +72,10 @@ def run_notebook(
     Raises a ``LauncherError`` where it did not end well, after fetching what there is (``NotebookFailed``: a cell
     failed); ``Interrupted`` after ending the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
-    with open_context(plan.place, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts) as context:
         costing = Costing(plan, context)
-        if plan.place.course:
-            view.show(course_used(plan.place.course))
+        if plan.target.course:
+            view.show(course_used(plan.target.course))
         missing = missing_jupyterlab(context.host, context.site, plan.environment, plan.container)
         notes = notes_before(plan, context.scheduler, context.site, "notebook")
         for note in (*prepared.notes, *notes, *([missing] if missing else [])):
@@ -118,7 +118,7 @@ def dry_run_notebook(plan: Plan, prepared: Prepared, request: RunRequest, view: 
     """Show the submit command, the session file and what would be sent, and do nothing: not even connect."""
     for note in prepared.notes:
         view.show(events.Note(note))
-    view.show(_queued(prepared, here=plan.place.destination is None))
+    view.show(_queued(prepared, here=plan.target.destination is None))
     dry_run(plan, view, lambda here: _payload(prepared, request.to, here=here))
 
 
@@ -152,14 +152,14 @@ def queue_run(
 
 
 def results(
-    place: Place, prefix: str, output: Path | None, view: View, prompts: Prompts, interrupts: Interrupts
+    target: LaunchTarget, prefix: str, output: Path | None, view: View, prompts: Prompts, interrupts: Interrupts
 ) -> events.ResultsFetched:
     """Fetch what a run has made so far; without a name that of the one that runs, or of the last one.
 
     ``output``: as in ``RunRequest``; ``None``: where the run was begun on this machine, as requested then. Raises
     ``SessionNotFound``, and ``UsageError`` for a session that is no run.
     """
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         entry = _the_run(context, prefix)
         session = select_session(context, entry)
         view.show(events.Querying("fetching what the notebook has made"))

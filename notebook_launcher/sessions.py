@@ -35,7 +35,7 @@ from notebook_launcher.jobs.session_index import (
     short_name,
     state_in_words,
 )
-from notebook_launcher.planning.plan import Place, Plan
+from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.store import user_profiles
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Access, Context, job_of
@@ -51,12 +51,14 @@ WORTH_IT = 120  # seconds that are left, at least, of a session that is offered 
 LOOKUP_TIMEOUT = 10.0  # seconds for looking up sessions before a launch; it goes on without
 
 
-def list_sessions(place: Place, view: View, prompts: Prompts, interrupts: Interrupts, *, every: bool = False) -> None:
+def list_sessions(
+    target: LaunchTarget, view: View, prompts: Prompts, interrupts: Interrupts, *, every: bool = False
+) -> None:
     """Show the sessions of a place: those that live, then those that have ended, each the newest first.
 
     ``every``: also those that ended more than a day ago. Tidies up after those that are over.
     """
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         index = read_session_index(context, tidy=True)
         live, ended = index.live, index.ended
         recent = [entry for entry in ended if every or _is_recent(entry, index)]
@@ -69,10 +71,10 @@ def list_sessions(place: Place, view: View, prompts: Prompts, interrupts: Interr
             view.show(events.Note(f"{whose} Its file server may not report owners; the sessions are left alone."))
         view.show(
             events.ListDone(
-                context.host.label, len(live), len(ended), hidden, index.damaged, now, shlex.join(place.arguments())
+                context.host.label, len(live), len(ended), hidden, index.damaged, now, shlex.join(target.arguments())
             )
         )
-        if place.name == "this machine" and not index.entries and (names := user_profiles()):
+        if target.name == "this machine" and not index.entries and (names := user_profiles()):
             view.show(
                 events.Note(
                     f"{_clusters(names)} To list the sessions there:\n  launch-notebook list --cluster {names[0]}"
@@ -87,10 +89,15 @@ def _clusters(names: Sequence[str]) -> str:
 
 
 def connect(
-    place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
+    target: LaunchTarget,
+    prefix: str,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    forwards: Sequence[int] = (),
 ) -> None:
     """Reattach to a session, as ``launch`` attaches to a new one; a run is followed to its end."""
-    with open_context(place, view, prompts, interrupts, forwards) as context:
+    with open_context(target, view, prompts, interrupts, forwards) as context:
         session, _ = _find(context, prefix, ("jupyterlab",) if forwards else ("jupyterlab", "notebook"))
         reattach(context, session)
 
@@ -144,13 +151,18 @@ def _job_note(session: Session) -> events.Event:
 
 
 def forward(
-    place: Place, ports: Sequence[tuple[int, int]], prefix: str, view: View, prompts: Prompts, interrupts: Interrupts
+    target: LaunchTarget,
+    ports: Sequence[tuple[int, int]],
+    prefix: str,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
 ) -> None:
     """Hold ports of a session's node open here, each with the number that it should have here (0: the same).
 
     The session is left as it is, whatever ends this.
     """
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         session, _ = find_session(context, prefix)
         if session.record.program == "notebook":
             raise _has_no_jupyterlab(context, session)
@@ -161,7 +173,7 @@ def forward(
 
 
 def stop(
-    place: Place,
+    target: LaunchTarget,
     names: Sequence[str],
     view: View,
     prompts: Prompts,
@@ -182,7 +194,7 @@ def stop(
             why="It may come from a variable that is not set.",
             hint="name the session, or leave out the word where there is one session only",
         )
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         meant = _meant_to_end(context, names, every=every)
         live = [entry for entry in meant if entry.seen.state != "ended"]
         known = [entry for entry in live if entry.session.job]
@@ -231,9 +243,9 @@ def _is_wanted(context: Context, entries: Sequence[Entry]) -> bool:
     return not context.prompts.asks or bool(context.prompts.confirm(question))
 
 
-def open_session(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Open a session in the browser: over the tunnel that this machine has to it already, else as ``connect``."""
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         session, entry = _find(context, prefix, ("jupyterlab",))
         if not _is_open_here(context, session, entry.seen.node or "its node"):
             reattach(context, session)

@@ -15,7 +15,7 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job, launcher_command
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.launch import queue_session, submitted
-from notebook_launcher.planning.plan import Place, Plan, useless_flags_note
+from notebook_launcher.planning.plan import LaunchTarget, Plan, useless_flags_note
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
@@ -31,13 +31,13 @@ class ShellRequest:
 
 
 def shell_in_session(
-    place: Place, prefix: str, request: ShellRequest, view: View, prompts: Prompts, interrupts: Interrupts
+    target: LaunchTarget, prefix: str, request: ShellRequest, view: View, prompts: Prompts, interrupts: Interrupts
 ) -> int:
     """Open a terminal in the running job of a session, and return the exit code of its shell, or of the command.
 
     Raises a ``LauncherError``; the session goes on in every case.
     """
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         session, entry = find_session(context, prefix)
         if not entry.seen.node:
             raise SessionNotFound(
@@ -72,8 +72,8 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
     Raises a ``LauncherError``, after ending the job. A closed terminal (``HungUp``) ends it as well: nobody could come
     back to it.
     """
-    with open_context(plan.place, view, prompts, interrupts) as context:
-        useless = useless_flags_note(plan.asked) if context.scheduler.same_machine else None
+    with open_context(plan.target, view, prompts, interrupts) as context:
+        useless = useless_flags_note(plan.user_flags) if context.scheduler.same_machine else None
         for note in (*plan.notes, *([useless] if useless else ())):
             view.show(events.Note(note))
         session, _ = queue_session(plan, context, program="shell")

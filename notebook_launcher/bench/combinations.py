@@ -15,7 +15,7 @@ from notebook_launcher.bench.request import BenchRequest
 from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.text import joined, listed
 from notebook_launcher.notebook.prepare import Prepared, prepare
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place, Plan, find_place, make_plan
+from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan, find_target, make_plan
 from notebook_launcher.session.record import json_object
 
 
@@ -29,18 +29,20 @@ class ReadyCombination:
 
 
 def make_ready(
-    matrix: Matrix, ask: LaunchOptions, here: LocalMachine, request: BenchRequest, whole: Prepared
+    matrix: Matrix, options: LaunchOptions, here: LocalMachine, request: BenchRequest, whole: Prepared
 ) -> dict[str, ReadyCombination]:
     """Return all combinations by name. What is wrong with any of them is raised here."""
-    places: dict[str | None, Place] = {}  # by the begin time, as a course may have another reservation on another day
+    places: dict[
+        str | None, LaunchTarget
+    ] = {}  # by the begin time, as a course may have another reservation on another day
     ready = {}
     for one in matrix.combinations():
         environment = one.value("env")
-        words = ((environment,) if environment else ()) if environment is not None else ask.words
-        own = dataclasses.replace(ask, flags={**ask.flags, **one.flags()}, words=words)
+        words = ((environment,) if environment else ()) if environment is not None else options.arguments
+        own = dataclasses.replace(options, flags={**options.flags, **one.flags()}, arguments=words)
         begin = own.flags.get("begin")
         if begin not in places:
-            places[begin] = find_place(own, here)
+            places[begin] = find_target(own, here)
         plan = make_plan(own, here, places[begin])
         try:
             prepared = prepare(request.notebook, one.pairs())

@@ -26,8 +26,8 @@ from notebook_launcher.core.text import listed
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.lookup import read_session_index, with_jobs
-from notebook_launcher.planning.first_run import Questions, settle
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place
+from notebook_launcher.planning.first_run import LinePrompts, complete_options
+from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
@@ -35,12 +35,12 @@ from notebook_launcher.session.context import Context
 Connect = Callable[[], contextlib.AbstractContextManager[Context]]
 
 
-class BenchPrompts(Questions, Prompts, Protocol):
+class BenchPrompts(LinePrompts, Prompts, Protocol):
     """Asks lines, secrets, and yes or no."""
 
 
 def bench(
-    ask: LaunchOptions,
+    options: LaunchOptions,
     here: LocalMachine,
     request: BenchRequest,
     view: View,
@@ -54,22 +54,22 @@ def bench(
     (the report is written), ``Interrupted`` and ``HungUp``, which leave jobs to be found by the next call, and what
     ends the work for good; the same command continues then.
     """
-    matrix = _matrix(ask, request)
+    matrix = _matrix(options, request)
     notebook = prepare_notebook(request)
-    asked = _asked_beside_the_matrix(ask)
-    ready = make_ready(matrix, settle(ask, here, view, prompts), here, request, notebook)
+    asked = _asked_beside_the_matrix(options)
+    ready = make_ready(matrix, complete_options(options, here, view, prompts), here, request, notebook)
     baseline = find([one.combination for one in ready.values()], request.baseline).name if request.baseline else ""
-    place = next(iter(ready.values())).plan.place
-    if place.scheduler == "local":
+    target = next(iter(ready.values())).plan.target
+    if target.scheduler == "local":
         _refuse_without_scheduler(matrix)
-    about = {"notebook": notebook.name, "digest": digest_of(notebook), "place": place.name, "asked": asked}
+    about = {"notebook": notebook.name, "digest": digest_of(notebook), "place": target.name, "asked": asked}
     path = request.output or Path(f"bench-{Path(notebook.name).stem}")
 
     def connect() -> contextlib.AbstractContextManager[Context]:
-        return open_context(place, view, prompts, interrupts)
+        return open_context(target, view, prompts, interrupts)
 
     def before_fresh(old: Journal) -> None:
-        _refuse_with_jobs(old, path, place, connect, timing)
+        _refuse_with_jobs(old, path, target, connect, timing)
 
     now = datetime.now().astimezone()
     with lock_folder(path, **about, now=now, fresh=before_fresh if request.fresh else None) as folder:
@@ -82,7 +82,7 @@ def bench(
         _show_notes(view, notebook.notes, ready)
         try:
             if any(name in ready for name in folder.names("planned")) or folder.names("queued"):
-                with _naming_earlier_jobs(folder, place), connect() as context:
+                with _naming_earlier_jobs(folder, target), connect() as context:
                     if context.scheduler.same_machine:
                         _refuse_without_scheduler(matrix)
                     Runner(context, folder, ready, request.at_once, timing).run()
@@ -100,34 +100,34 @@ def bench(
 # --- what is asked for -------------------------------------------------------------------------------------------
 
 
-def _matrix(ask: LaunchOptions, request: BenchRequest) -> Matrix:
+def _matrix(options: LaunchOptions, request: BenchRequest) -> Matrix:
     """Return the matrix. Raises ``UsageError`` where it is wrong, or does not go with what stands beside it."""
     matrix = with_parameters(parse(request.matrix), request.pairs)
     check_size(matrix, sure=request.sure)
     if not 1 <= request.at_once <= MOST_AT_ONCE:
         raise UsageError(f"--at-once is 1 to {MOST_AT_ONCE}.", why="Others use the queue as well.")
-    if flag := matrix.given_twice(list(ask.flags)):
+    if flag := matrix.given_twice(list(options.flags)):
         raise UsageError(
             f"--{flag} is given beside the matrix, which sets it for each combination.",
             hint=f"leave out --{flag}, or take it out of the matrix",
         )
-    if ask.words and "env" in matrix.kinds():
+    if options.arguments and "env" in matrix.kinds():
         raise UsageError(
             "The environment is given in the matrix (env=…) and after -- as well.", hint="leave out one of the two"
         )
     return matrix
 
 
-def _asked_beside_the_matrix(ask: LaunchOptions) -> str:
+def _asked_beside_the_matrix(options: LaunchOptions) -> str:
     others = {
-        "module": ask.modules,
-        "conda": ask.conda,
-        "venv": ask.venv,
-        "uv": ask.uv,
-        "engine": ask.engine,
-        "course": ask.course,
+        "module": options.modules,
+        "conda": options.conda,
+        "venv": options.venv,
+        "uv": options.uv,
+        "engine": options.engine,
+        "course": options.course,
     }
-    return beside(ask.flags, others, ask.words)
+    return beside(options.flags, others, options.arguments)
 
 
 def _refuse_without_scheduler(matrix: Matrix) -> None:
@@ -163,7 +163,7 @@ def _show_notes(view: View, notebook_notes: tuple[str, ...], ready: dict[str, Re
 
 
 @contextlib.contextmanager
-def _naming_earlier_jobs(folder: BenchFolder, place: Place) -> Iterator[None]:
+def _naming_earlier_jobs(folder: BenchFolder, target: LaunchTarget) -> Iterator[None]:
     """Name the jobs that an earlier call has queued where this one is interrupted before it has found them."""
     try:
         yield
@@ -172,14 +172,14 @@ def _naming_earlier_jobs(folder: BenchFolder, place: Place) -> Iterator[None]:
         if not sessions or (isinstance(error, Interrupted) and error.hint.startswith(CONTINUE)):  # that tells more
             raise
         jobs = "One job was" if len(sessions) == 1 else f"{len(sessions)} jobs were"
-        why, hint = f"{jobs} queued before, and may run.", f"{CONTINUE}; {cancel_hint(sessions, place)}"
+        why, hint = f"{jobs} queued before, and may run.", f"{CONTINUE}; {cancel_hint(sessions, target)}"
         raise Interrupted("Interrupted.", why=why, hint=hint) from None
 
 
-def _refuse_with_jobs(old: Journal, path: Path, place: Place, connect: Connect, timing: BenchTiming) -> None:
+def _refuse_with_jobs(old: Journal, path: Path, target: LaunchTarget, connect: Connect, timing: BenchTiming) -> None:
     """See that no job of a bench is forgotten with its journal. Raises ``UsageError``, which names the sessions."""
     queued = [entry.session for entry in old.entries if entry.state == "queued" and entry.session]
-    if queued and old.place == place.name:
+    if queued and old.place == target.name:
         with connect() as context:
             entries = with_jobs(context, read_session_index(context, timeout=timing.lookup_within).entries)
             live = {entry.session.id for entry in entries if entry.session.id in queued and entry.live}

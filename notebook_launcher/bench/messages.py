@@ -7,23 +7,23 @@ from collections.abc import Sequence
 
 from notebook_launcher.core.errors import Interrupted
 from notebook_launcher.core.text import joined
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 
 CONTINUE = "to continue, run the same command again: nothing is run twice"
 _NAMED = 6  # sessions in a command that is to be typed
 
 
-def cancel_hint(sessions: Sequence[str], place: Place) -> str:
+def cancel_hint(sessions: Sequence[str], target: LaunchTarget) -> str:
     """Return the command that cancels the jobs of these sessions."""
     few = len(sessions) <= _NAMED
-    command = ["launch-notebook", "stop", *place.arguments(), *(sessions if few else ["--all"])]
+    command = ["launch-notebook", "stop", *target.arguments(), *(sessions if few else ["--all"])]
     of_all = "" if few else " (that cancels all of your sessions there)"
     return f"to cancel the jobs: {shlex.join(command)}{of_all}"
 
 
-def detached(sessions: Sequence[str], place: Place, why: str = "") -> Interrupted:
+def detached(sessions: Sequence[str], target: LaunchTarget, why: str = "") -> Interrupted:
     """Return the error of a bench that is interrupted while the jobs of these sessions stay in the queue or running."""
     count = len(sessions)
     jobs = "One job goes on." if count == 1 else f"{count} jobs go on."
-    hint = f"{CONTINUE}; {cancel_hint(sessions, place)}" if count else CONTINUE
+    hint = f"{CONTINUE}; {cancel_hint(sessions, target)}" if count else CONTINUE
     return Interrupted("Interrupted.", why=joined(why, jobs), hint=hint)

@@ -202,4 +202,4 @@ class Recovery:
                 if item.kind == "leave":
                     raise HungUp
                 why = "The connection is lost, so nothing could be cancelled."
-                raise detached(list(self._follower.active), self._context.place, why)
+                raise detached(list(self._follower.active), self._context.target, why)

@@ -103,7 +103,7 @@ class Runner:
         if asks and self._context.prompts.confirm(f"{jobs} in the queue or running. Let them go on?") is False:
             self._cancel_all()
             raise Interrupted("Interrupted.", why="The jobs were cancelled; what was done is kept.", hint=CONTINUE)
-        raise detached(list(self._follower.active), self._context.place)
+        raise detached(list(self._follower.active), self._context.target)
 
     def _cancel_all(self) -> None:
         """Cancel the jobs, but keep what has ended meanwhile by itself: the answer may have taken its time."""

@@ -87,7 +87,7 @@ class Submitter:
         """Show what all that is planned costs at most, and what has no effect without a scheduler."""
         names = self.planned()
         if self._context.scheduler.same_machine and names:
-            requested = {flag for name in names for flag in self._ready[name].plan.asked}
+            requested = {flag for name in names for flag in self._ready[name].plan.user_flags}
             if note := useless_flags_note(requested):
                 self._follower.note(note)
             if len(names) > 1 and self._at_once > 1:

@@ -54,11 +54,11 @@ class TakesEnvironment(click.Command):
 
 def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionItem]:
     from notebook_launcher.core.errors import LauncherError
-    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, place_so_far
+    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, resolve_target
 
     try:
-        ask = LaunchOptions(cluster=typed.get("cluster"), host=typed.get("host"), course=typed.get("course"))
-        environments = place_so_far(ask, LocalMachine.detect()).profile.environments
+        options = LaunchOptions(cluster=typed.get("cluster"), host=typed.get("host"), course=typed.get("course"))
+        environments = resolve_target(options, LocalMachine.detect()).profile.environments
     except LauncherError:  # a launch will say what is wrong
         return []
     return [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.views.base import BaseView
     from notebook_launcher.core.interrupts import Interrupts
-    from notebook_launcher.planning.plan import Place, Plan
+    from notebook_launcher.planning.plan import LaunchTarget, Plan
     from notebook_launcher.profiles.courses import CourseFiles
 
 ENGINES = ("auto", "paramiko", "openssh")
@@ -41,11 +41,11 @@ class Where:
     course: str | None = None
     course_files: CourseFiles | None = None
 
-    def place(self, route: str | None = None) -> Place:
+    def target(self, route: str | None = None) -> LaunchTarget:
         """Return the place that is meant. Raises ``ProfileError`` or ``UsageError``."""
-        from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_place
+        from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_target
 
-        ask = LaunchOptions(
+        options = LaunchOptions(
             cluster=self.cluster,
             host=self.host,
             ssh_config=self.ssh_config,
@@ -53,10 +53,10 @@ class Where:
             route=route,
             course=self.course,
         )
-        return find_place(ask, LocalMachine.detect())
+        return find_target(options, LocalMachine.detect())
 
 
-def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that lead to a place, as one parameter ``where``."""
 
     @functools.wraps(command)
@@ -71,7 +71,7 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         where = _with_course_kept(
-            Where(cluster, host, ssh_config, engine, as_json, course), look_only=others.get("dry_run", False)
+            Where(cluster, host, ssh_config, engine, as_json, course), dry_run=others.get("dry_run", False)
         )
         return command(*words, where=where, **others)
 
@@ -97,10 +97,10 @@ def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_where
 
 
-def _with_course_kept(where: Where, *, look_only: bool) -> Where:
+def _with_course_kept(where: Where, *, dry_run: bool) -> Where:
     """Take a course that is named by its file or address, before any command goes where it leads.
 
-    ``look_only``: it is read for this run, and not kept.
+    ``dry_run``: it is read for this run, and not kept.
     """
     if where.course is None or where.host:
         return where
@@ -110,7 +110,7 @@ def _with_course_kept(where: Where, *, look_only: bool) -> Where:
         return where
     name, files = where.course, None
     with user_interface(where, notes_apart=True) as (view, prompts, _):
-        if look_only:
+        if dry_run:
             files = read_course(where.course, view, where.cluster)
         else:
             name = take_course(where.course, view, prompts, where.cluster)

@@ -47,7 +47,7 @@ from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.jobs.evidence import run_query
 from notebook_launcher.launch import queue_session, submitted
-from notebook_launcher.planning.plan import Place, Plan
+from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder
@@ -86,11 +86,11 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
     Raises ``UsageError`` or ``ProfileError`` where there is such a profile already, what opening the host raises, and
     ``SchedulerMissing``. What the probe raises leaves the profile as it was without one.
     """
-    place = _place(request)
+    launch_target = _place(request)
     if request.cluster and not is_name(request.cluster):
         raise UsageError(f"“{request.cluster}” is not the name of a cluster.")
-    path = _path(request, place)
-    with _room_for(path, request, prompts), open_context(place, view, prompts, interrupts) as context:
+    path = _path(request, launch_target)
+    with _room_for(path, request, prompts), open_context(launch_target, view, prompts, interrupts) as context:
         draft = _read(request, path.stem, context)
         profile = _keep(draft, path)
         view.show(events.Saved(f"the profile “{path.stem}”", str(path)))
@@ -107,15 +107,17 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
 # --- the file ----------------------------------------------------------------------------------------------------
 
 
-def _place(request: InitRequest) -> Place:
+def _place(request: InitRequest) -> LaunchTarget:
     profile = ClusterProfile().model_copy(update={"engine": request.engine} if request.engine else {})
     destination = Destination.parse(request.login, config_file=request.ssh_config) if request.login else None
-    return Place(profile, None, destination, "slurm", request.login, request.ssh_config, request.engine)
+    return LaunchTarget(profile, None, destination, "slurm", request.login, request.ssh_config, request.engine)
 
 
-def _path(request: InitRequest, place: Place) -> Path:
+def _path(request: InitRequest, launch_target: LaunchTarget) -> Path:
     """Return where the profile will be. Raises ``UsageError`` for what cannot be a name."""
-    name = request.name or name_for(place.destination.host if place.destination else socket.gethostname())
+    name = request.name or name_for(
+        launch_target.destination.host if launch_target.destination else socket.gethostname()
+    )
     if not is_name(name) or name[0] in "_":
         raise UsageError(
             f"“{name}” cannot be the name of a profile.",
@@ -222,7 +224,7 @@ def _survey(context: Context, cluster: str | None) -> ClusterSurvey:
     if survey.part("version").code == 127 and not survey.has_lsf:
         raise SchedulerMissing(
             f"There is neither Slurm nor LSF on {context.host.label}.",
-            why=f"A login shell {'there' if context.place.destination else 'here'} finds no sinfo and no bsub.",
+            why=f"A login shell {'there' if context.target.destination else 'here'} finds no sinfo and no bsub.",
             hint="is it the right machine, or does a module bring them? Without a scheduler: launch-notebook --host …",
         )
     return survey
@@ -233,11 +235,11 @@ def _script() -> bytes:
 
 
 def _login(context: Context, survey: ClusterSurvey) -> Login:
-    place, there = context.place, context.place.destination
+    launch_target, there = context.target, context.target.destination
     if there is None:
         named = survey.part("hostname_f")
         return Login(next((name for name in named.lines if named.ok and is_name(name)), survey.hostname or "localhost"))
-    return Login(there.host, there.user, there.port, place.ssh_config, place.engine)
+    return Login(there.host, there.user, there.port, launch_target.ssh_config, launch_target.engine)
 
 
 def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
@@ -295,10 +297,10 @@ def _probing(request: InitRequest, draft: Draft, prompts: Prompts) -> Literal["c
 
 def _probe(draft: Draft, profile: ClusterProfile, context: Context, *, with_gpu: bool) -> ProbeResult:
     """Queue the smallest job, find a route to its node, look around there, and end it. Raises a ``LauncherError``."""
-    place = replace(context.place, profile=profile, cluster=draft.name)
+    launch_target = replace(context.target, profile=profile, cluster=draft.name)
     flags = sample_flags(draft, draft.spelling if with_gpu else None)
-    plan = Plan(place, Request(flags), None, Environment(), None)
-    context = replace(context, place=place)
+    plan = Plan(launch_target, Request(flags), None, Environment(), None)
+    context = replace(context, target=launch_target)
     session, access = queue_session(plan, context, program="shell", purpose="init --probe")
     await_start(context, session, submitted(plan, context, session))
     try:
@@ -321,7 +323,7 @@ def _inspect_node(context: Context, session: Session, access: Access) -> ProbeRe
         context.host, context.scheduler, session, job_of(session), JobNode.from_started(started), access.keys
     )
     context.view.show(events.Querying(f"looking for a route to {target.node}"))
-    route, closed = _open_route(target, context.place.name)
+    route, closed = _open_route(target, context.target.name)
     _end_if_interrupted(context)
     context.view.show(events.Querying(f"looking at what there is on {target.node}"))
     software = _software(context, session)

@@ -34,7 +34,7 @@ from notebook_launcher.doctor.checks.software import (
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.launch import session_env
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place, Plan, find_place, make_plan
+from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan, find_target, make_plan
 from notebook_launcher.planning.site_translation import MAY_BE_REFUSED
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import find_scheduler, make_scheduler
@@ -52,7 +52,7 @@ _LATER = (
 
 
 def doctor(
-    ask: LaunchOptions,
+    options: LaunchOptions,
     here: LocalMachine,
     view: View,
     prompts: Prompts,
@@ -66,38 +66,38 @@ def doctor(
     which names the faults, after all that could be checked was; ``Interrupted``.
     """
     checks = CheckRunner(view)
-    place, plan = _plan(checks, ask, here)
-    if place is not None:
-        _Doctor(checks, place, plan, here, prompts, interrupts, node).run()
+    target, plan = _plan(checks, options, here)
+    if target is not None:
+        _Doctor(checks, target, plan, here, prompts, interrupts, node).run()
     checks.summarise()
 
 
-def _plan(checks: CheckRunner, ask: LaunchOptions, here: LocalMachine) -> tuple[Place | None, Plan | None]:
+def _plan(checks: CheckRunner, options: LaunchOptions, here: LocalMachine) -> tuple[LaunchTarget | None, Plan | None]:
     """Return the place and the plan, as far as the profile and the flags make sense."""
     try:
-        place = find_place(ask, here)
-        plan = make_plan(ask, here)
+        target = find_target(options, here)
+        plan = make_plan(options, here)
     except LauncherError as error:
         checks.report(PROFILE, of_error(error))
         try:
-            return find_place(ask, here), None
+            return find_target(options, here), None
         except LauncherError:
             return None, None
     checks.report(PROFILE, _profile(plan))
     for note in plan.notes:
         if MAY_BE_REFUSED not in note:  # the scheduler itself is asked about that below
             checks.report("as understood", ok(note))
-    return place, plan
+    return target, plan
 
 
 def _profile(plan: Plan) -> Finding:
-    place, request = plan.place, plan.request
-    name = place.cluster or (f"no profile, {place.host}" if place.host else "no profile, this machine")
+    target, request = plan.target, plan.request
+    name = target.cluster or (f"no profile, {target.host}" if target.host else "no profile, this machine")
     gpus = counted(request.gpus, "GPU")
     environment = plan.environment_name or plan.container or "the plain environment"
     report = f"{name}: {environment}, {gpus}, {request.walltime.in_words()}"
-    if place.profile.status == "retired":
-        successor = f": {place.profile.successor} came after it" if place.profile.successor else ""
+    if target.profile.status == "retired":
+        successor = f": {target.profile.successor} came after it" if target.profile.successor else ""
         return warning(f"{report}. This cluster is retired{successor}.", "see: launch-notebook clusters")
     return ok(report)
 
@@ -108,14 +108,14 @@ class _Doctor:
     def __init__(
         self,
         checks: CheckRunner,
-        place: Place,
+        target: LaunchTarget,
         plan: Plan | None,
         here: LocalMachine,
         prompts: Prompts,
         interrupts: Interrupts,
         node: bool | None,
     ) -> None:
-        self._checks, self._place, self._plan, self._here = checks, place, plan, here
+        self._checks, self._place, self._plan, self._here = checks, target, plan, here
         self._prompts, self._interrupts = CountedPrompts(prompts), interrupts
         self._node = node
 
@@ -154,7 +154,7 @@ class _Doctor:
             check_reservations(self._checks, course, report, site.now, plan.request.flags.get("reservation"))
             check_room(self._checks, plan.request, report)
         check_image(self._checks, host, plan, site, for_others=course is not None)
-        context = Context(plan.place, host, site, scheduler, root, self._checks.view, self._prompts, self._interrupts)
+        context = Context(plan.target, host, site, scheduler, root, self._checks.view, self._prompts, self._interrupts)
         self._software(context, plan, site)
 
     def _scheduler(self, host: Host, root: str) -> Scheduler:
@@ -179,7 +179,8 @@ class _Doctor:
         else:
             self._checks.skip(
                 NODE,
-                f"not requested: --node checks one with a short job. Route to the nodes: {last_route(plan.place.name)}",
+                "not requested: --node checks one with a short job. "
+                f"Route to the nodes: {last_route(plan.target.name)}",
             )
 
     def _wants_node(self, scheduler: Scheduler) -> bool:

@@ -30,7 +30,7 @@ def check_environment(plan: Plan, view: View, prompts: Prompts, interrupts: Inte
 
     Raises ``ChecksFailed``, which names the faults, and what queueing a job raises.
     """
-    with open_context(plan.place, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts) as context:
         checks = CheckRunner(view)
         found = probe_environment(plan, context, "check", node=node)
         for name, finding in _findings(plan, found, gpus=node and plan.request.gpus > 0):
@@ -104,7 +104,7 @@ def _findings(plan: Plan, found: EnvironmentReport, *, gpus: bool) -> Iterator[t
         return
     yield (
         "environment",
-        ok(f"{how(plan.environment.model_copy(update={'container': plan.container}), plan.place)}, on {found.where}"),
+        ok(f"{how(plan.environment.model_copy(update={'container': plan.container}), plan.target)}, on {found.where}"),
     )
     yield "Python", ok(f"{values['python']} in {values.get('prefix')}")
     lab = values.get("jupyterlab")

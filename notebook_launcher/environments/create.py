@@ -17,7 +17,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.environments.images import LAST_LINES, script_result
 from notebook_launcher.environments.job_command import run_directly, run_in_job
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.planning.plan import Place, Plan
+from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.edit import (
     Values,
     changed,
@@ -56,14 +56,14 @@ def create_environment(
     ``job``: in a job of its own, not on the login node. Raises ``UsageError`` or ``EnvironmentFailed``.
     """
     content = _checked_file(creation)
-    cluster = _profile_name(plan.place)
-    _refuse_known(plan.place, creation.name)
-    with open_context(plan.place, view, prompts, interrupts) as context:
-        place = context.site.expand(creation.conda or creation.name if creation.is_conda else creation.venv or "")
-        if "/" in place and not place.startswith("/"):
-            place = f"{context.site.home}/{place}"
+    cluster = _profile_name(plan.target)
+    _refuse_known(plan.target, creation.name)
+    with open_context(plan.target, view, prompts, interrupts) as context:
+        target = context.site.expand(creation.conda or creation.name if creation.is_conda else creation.venv or "")
+        if "/" in target and not target.startswith("/"):
+            target = f"{context.site.home}/{target}"
         checked_text(
-            cluster, profile_with_environment(cluster, plan, creation, place)
+            cluster, profile_with_environment(cluster, plan, creation, target)
         )  # now, and not after all the work
         output: list[str] = []
         answer: dict[str, str] = {}
@@ -77,7 +77,7 @@ def create_environment(
             return bool(result)
 
         with _work_folder(plan, context, creation, content) as work:
-            argv = ["bash", f"{work}/environment.sh", "conda" if creation.is_conda else "venv", work, place]
+            argv = ["bash", f"{work}/environment.sh", "conda" if creation.is_conda else "venv", work, target]
             stop = f"{work}/stop"
             if job and not context.scheduler.same_machine:
                 reason = run_in_job(_bare(plan), context, lambda _session: argv, on_line, stop, purpose="env create")
@@ -88,7 +88,7 @@ def create_environment(
             if output:
                 why = "\n".join([joined(why, "Its last output:"), *output[-LAST_LINES:]])
             raise EnvironmentFailed(f"No environment was created from {creation.file}.", why=why)
-    path = save_profile(cluster, profile_with_environment(cluster, plan, creation, place))
+    path = save_profile(cluster, profile_with_environment(cluster, plan, creation, target))
     view.show(events.Saved(f"environment {creation.name}: launch-notebook -- {creation.name}", str(path)))
 
 
@@ -109,17 +109,17 @@ def _checked_file(creation: NewEnvironment) -> bytes:
         raise UsageError(f"{creation.file} cannot be read.", why=error.strerror or str(error)) from None
 
 
-def _profile_name(place: Place) -> str:
-    if place.cluster is None:
+def _profile_name(target: LaunchTarget) -> str:
+    if target.cluster is None:
         raise UsageError(
             "The environment needs a profile to be saved in.",
             hint="name one with --cluster, or make one: launch-notebook init user@login",
         )
-    return place.cluster
+    return target.cluster
 
 
-def _refuse_known(place: Place, name: str) -> None:
-    if name in place.profile.environments:
+def _refuse_known(target: LaunchTarget, name: str) -> None:
+    if name in target.profile.environments:
         raise UsageError(f"There is an environment “{name}” already.", hint="take another name with --name")
 
 
@@ -141,12 +141,12 @@ def _work_folder(plan: Plan, context: Context, creation: NewEnvironment, content
             context.host.run(["rm", "-rf", "--", work])
 
 
-def profile_with_environment(cluster: str, plan: Plan, creation: NewEnvironment, place: str) -> str:
+def profile_with_environment(cluster: str, plan: Plan, creation: NewEnvironment, target: str) -> str:
     """Return the user's own file of the profile with the environment in it; what stands there stays as it is."""
     values: Values = {
         ("environments", creation.name, "description"): f"made of {creation.file.name}",
         ("environments", creation.name, "modules"): list(plan.environment.modules) or None,
-        ("environments", creation.name, "conda" if creation.is_conda else "venv"): place,
+        ("environments", creation.name, "conda" if creation.is_conda else "venv"): target,
     }
     text = user_profile_text(cluster)
     return changed(new_profile_text(cluster) if text is None else text, values, str(user_profile_path(cluster)))

@@ -31,7 +31,7 @@ def export_environment(
         raise UsageError(f"{target} is not a folder.", hint="name a folder with -o")
     if target.exists() and any(target.iterdir()) and not force:
         raise UsageError(f"The folder {target} is not empty.", hint="name another one with -o, or give --force")
-    with open_context(plan.place, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts) as context:
         found = probe_environment(plan, context, "freeze", node=False)
         image = _image_note(plan, context)
     if "packages" not in found.values:

@@ -141,13 +141,13 @@ def make_image(
     An image that is there is replaced with ``force`` only. Raises ``ImageFailed``, ``Interrupted``, and what queueing a
     job raises; nothing is left behind then, and the image that was there stays.
     """
-    profile = plan.place.profile
+    profile = plan.target.profile
     if profile.container.command not in _MAKES_IMAGES:
         raise UsageError(
             f"No images are made for {profile.container.command}.",
             why="Definition files, and the files that are made of them, are Apptainer's.",
         )
-    with open_context(plan.place, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts) as context:
         image = _absolute(recipe.image, context, machine)
         if not force:
             _refuse_existing(context, image)

@@ -8,10 +8,10 @@ from notebook_launcher.core import events
 from notebook_launcher.core.view import View
 from notebook_launcher.planning.plan import (
     LaunchOptions,
+    LaunchTarget,
     LocalMachine,
-    Place,
     chosen_environment,
-    find_place,
+    find_target,
     image_path,
 )
 from notebook_launcher.profiles.layers import merge, origin
@@ -20,28 +20,28 @@ from notebook_launcher.profiles.store import profile_layers
 from notebook_launcher.session.record import environment_lines
 
 
-def list_environments(place: Place, view: View) -> None:
+def list_environments(target: LaunchTarget, view: View) -> None:
     """Show the environments of a place. Nothing is contacted."""
-    profile = place.profile
+    profile = target.profile
     seen = tuple(
-        events.EnvironmentEntry(name, environment.description, how(environment, place), name == profile.environment)
+        events.EnvironmentEntry(name, environment.description, how(environment, target), name == profile.environment)
         for name, environment in profile.environments.items()
     )
-    view.show(events.EnvironmentsListed(_origin(place), seen))
+    view.show(events.EnvironmentsListed(_origin(target), seen))
 
 
-def show_environment(ask: LaunchOptions, view: View) -> None:
+def show_environment(options: LaunchOptions, view: View) -> None:
     """Show what an environment comes to. Nothing is contacted. Raises ``EnvironmentUnknown`` or ``UsageError``."""
-    place = find_place(ask, LocalMachine.detect())
-    name, environment, container = chosen_environment(ask, place)
-    own = place.profile.environments.get(name or "", Environment())
+    target = find_target(options, LocalMachine.detect())
+    name, environment, container = chosen_environment(options, target)
+    own = target.profile.environments.get(name or "", Environment())
     lines = environment_lines(environment, container=container)
     view.show(
         events.EnvironmentShown(
             name or "",
             environment.description,
-            how(own if name else environment, place),
-            _layers(place, name),
+            how(own if name else environment, target),
+            _layers(target, name),
             own.source,
             own.definition,
             lines,
@@ -50,9 +50,9 @@ def show_environment(ask: LaunchOptions, view: View) -> None:
     )
 
 
-def how(environment: Environment, place: Place) -> str:
+def how(environment: Environment, target: LaunchTarget) -> str:
     """Return in words where an environment's software comes from."""
-    image = image_path(environment.container, place.profile) if environment.container else None
+    image = image_path(environment.container, target.profile) if environment.container else None
     parts = [
         f"container {image}" if image else "",
         f"modules {', '.join(environment.modules)}" if environment.modules else "",
@@ -64,18 +64,18 @@ def how(environment: Environment, place: Place) -> str:
     return " + ".join(filter(None, parts)) or "JupyterLab as the node has it"
 
 
-def _origin(place: Place) -> str:
-    of = f"profile {place.cluster}" if place.cluster else "no profile"
-    return f"{of}, course {place.course.name}" if place.course else of
+def _origin(target: LaunchTarget) -> str:
+    of = f"profile {target.cluster}" if target.cluster else "no profile"
+    return f"{of}, course {target.course.name}" if target.course else of
 
 
-def _layers(place: Place, name: str | None) -> tuple[str, ...]:
-    if place.cluster is None or name is None:
+def _layers(target: LaunchTarget, name: str | None) -> tuple[str, ...]:
+    if target.cluster is None or name is None:
         return ()
-    layers = profile_layers(place.cluster)
+    layers = profile_layers(target.cluster)
     keys = ["environments", name]
     files = [origin([layer], keys) for layer in layers if name in (merge([layer]).get("environments") or {})]
-    course = place.course
+    course = target.course
     return (*files, *([f"course {course.name}"] if course and name in course.environments else []))
 
 

@@ -270,7 +270,7 @@ def report_detached(context: Context, session: Session) -> None:
 
 def launcher_command(context: Context, session: Session, command: str, name: str = "") -> str:
     """Return a command of ours on this session, as the user can type it. ``name``: a shorter one of the session."""
-    return " ".join(filter(None, [_program(), command, shlex.join(context.place.arguments()), name or session.id]))
+    return " ".join(filter(None, [_program(), command, shlex.join(context.target.arguments()), name or session.id]))
 
 
 def command_to_repeat(context: Context, session: Session) -> str:
@@ -284,7 +284,7 @@ def command_to_repeat(context: Context, session: Session) -> str:
     if record.command is not None:
         return f"on {record.launched_from}: launch-notebook {record.command}".strip()
     flags = {name: value for name, value in record.flags.items() if name != "begin"}  # an older launcher's session
-    words = [shlex.join(context.place.arguments()), as_typed(flags)]
+    words = [shlex.join(context.target.arguments()), as_typed(flags)]
     words += [shlex.join(["--", record.environment])] if record.environment else []
     return " ".join(filter(None, [_program(), *words]))
 

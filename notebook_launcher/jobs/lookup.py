@@ -44,7 +44,7 @@ def read_session_index(
     ``sure``: whether the scheduler is asked about those as well that say themselves that they have ended. ``tidy``:
     remove old records on the way. Raises ``HostCommandFailed`` where the directories cannot be inspected.
     """
-    until = [_iso(context.clock() - timedelta(days=context.place.profile.keep_days))] if tidy else []
+    until = [_iso(context.clock() - timedelta(days=context.target.profile.keep_days))] if tidy else []
     answer = _script(context, "list", *until, timeout=timeout)
     now = context.clock()
     listing = parse_listing(answer.stdout, context.root, now)
@@ -78,7 +78,7 @@ def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_
     try:
         return choose_session(index, prefix, context.host.label, ended_too=ended_too)
     except SessionNotFound as error:
-        if context.place.name == "this machine" and not index.entries and (names := user_profiles()):
+        if context.target.name == "this machine" and not index.entries and (names := user_profiles()):
             have = f"a profile of {names[0]}" if len(names) == 1 else f"profiles of {', '.join(names)}"
             error.why = f"You have {have}."
             error.hint = f"name one to look there: --cluster {names[0]}"
@@ -162,7 +162,7 @@ def tidy_up(context: Context, index: SessionIndex) -> None:
 
     Where that cannot be done it is done another time: nothing is raised.
     """
-    until = index.now - timedelta(days=context.place.profile.keep_days)
+    until = index.now - timedelta(days=context.target.profile.keep_days)
     _tidy(context, [entry for entry in index.ended if entry.over])
     with contextlib.suppress(LauncherError):
         jobless = _without_job(context, index, until)

@@ -84,17 +84,17 @@ def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
     except SubmitRefused as error:
         flags = plan.request.flags
         # the launcher's own walltime is not among them; GPUs are the user's in whatever words
-        tables = (table for place, table in flag_tables(plan.place.profile) if "when" not in place)
+        tables = (table for place, table in flag_tables(plan.target.profile) if "when" not in place)
         profile_flags = {name.replace("_", "-") for table in tables for name in table} & flags.keys()
-        typed_flags = plan.asked | (GPU_FLAGS if plan.asked & GPU_FLAGS else frozenset())
+        typed_flags = plan.user_flags | (GPU_FLAGS if plan.user_flags & GPU_FLAGS else frozenset())
         theirs = sorted((_ABOUT.get(type(error), frozenset()) & profile_flags) - typed_flags)
-        if theirs and plan.place.cluster:
+        if theirs and plan.target.cluster:
             named = ", ".join(f"--{name}={flags[name]}" for name in theirs)
-            course = plan.place.course
+            course = plan.target.course
             by_course = course is not None and flags_of(course) >= set(theirs)
-            whose = f"course “{course.name}”" if course and by_course else f"profile “{plan.place.cluster}”"
+            whose = f"course “{course.name}”" if course and by_course else f"profile “{plan.target.cluster}”"
             error.why = joined(error.why, f"The {whose} asks for it: {named}.")
-            kept = "" if by_course else _kept_by_the_user(plan.place.cluster, theirs)
+            kept = "" if by_course else _kept_by_the_user(plan.target.cluster, theirs)
             error.hint = (
                 f"keep another: {kept}   or for this launch alone, {error.hint}"
                 if kept

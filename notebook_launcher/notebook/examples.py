@@ -14,7 +14,7 @@ from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.notebook.deploy import Bundle, deploy, in_home, shown_folder
 from notebook_launcher.notebook.prepare import HELPER, bundled, data_of, named, sentence_of
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.session.connect import open_host
 from notebook_launcher.session.record import Site, inspect_host
 
@@ -26,7 +26,7 @@ def list_notebooks(view: View) -> None:
     view.show(events.BundledNotebooks(tuple((name, sentence_of(path)) for name, path in bundled().items())))
 
 
-def copy_notebooks(place: Place, names: Sequence[str], to: str, view: View, prompts: Prompts) -> None:
+def copy_notebooks(target: LaunchTarget, names: Sequence[str], to: str, view: View, prompts: Prompts) -> None:
     """Copy bundled notebooks, with what they import, to a folder; what the user has changed there stays.
 
     ``names``: none for all of them. ``to``: on a cluster it begins at the home there, on this machine in the folder
@@ -35,7 +35,7 @@ def copy_notebooks(place: Place, names: Sequence[str], to: str, view: View, prom
     """
     files = files_of(names)
     _check(to)
-    with open_host(place, view, CountedPrompts(prompts)) as host:
+    with open_host(target, view, CountedPrompts(prompts)) as host:
         site = inspect_host(host)
         folder = _folder(to, host, site)
         mark = hashlib.sha256(folder.encode()).hexdigest()[:16]  # one record for each folder

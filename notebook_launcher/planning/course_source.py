@@ -1,4 +1,4 @@
-"""Where a course comes from, a file or a web address: its files are read and checked."""
+"""Course sources, a file or a web address: read and check their files."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from notebook_launcher.profiles.layers import Layer, origin, parse_layer
 MAX_COURSE = 256 * 1024  # bytes of a course's file
 MAX_NOTEBOOK = 16 * 1024 * 1024  # bytes of one notebook
 MAX_NOTEBOOKS = 64 * 1024 * 1024  # bytes of all of them
-WITHIN = 180.0  # seconds for a course from an address, with all its files
+WITHIN = 180.0  # seconds to fetch a course from an address, with all its files
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PIN = re.compile(r"sha256=([0-9A-Fa-f]{64})")
 T = TypeVar("T")
 
 
 class CourseFile:
-    """A course file on this machine. The user has it and could look, so nobody is asked.
+    """A course file on this machine. The user has the file, so it needs no confirmation.
 
-    ``name``: what is noted of it. ``pin``: the digest that it must have, if known.
+    ``name``: how it is recorded as the course's source. ``pin``: the expected digest, if known.
     """
 
     pin: str | None = None
@@ -53,7 +53,7 @@ class CourseFile:
         self.name = str(self._path.resolve())
 
     def label(self, file: str | None) -> str:
-        """Return what the user calls the course's file (``None``), or one beside it."""
+        """Return the name that messages use for the course's file (``None``), or for one beside it."""
         return str(self._path if file is None else self._path.parent / file)
 
     def read(self, file: str | None, at_most: int) -> bytes:
@@ -83,7 +83,7 @@ class CourseFile:
 
 
 class CourseAddress:
-    """A course file on the web, as ``CourseFile``. The user is asked where its digest is not known."""
+    """A course file on the web. The user confirms it unless its digest is pinned."""
 
     def __init__(self, word: str) -> None:
         self.name, _, fragment = word.partition("#")
@@ -117,7 +117,7 @@ class CourseAddress:
                 hint="try again, or from another network",
             ) from None
         if file is None:
-            self._base = fetched.url  # where a short address has led to
+            self._base = fetched.url  # a short address may have been redirected
             if fetched.content.lstrip()[:1] == b"<":
                 raise ProfileError(
                     f"{self.name} is a web page, not the file itself.",
@@ -131,7 +131,7 @@ _LARGE = "put data on the cluster, where everybody can read it"
 
 
 def course_source(word: str) -> CourseSource:
-    """Return where a course comes from, by what was typed. Raises ``UsageError``."""
+    """Return the source that the user typed: a file or an address. Raises ``UsageError``."""
     return CourseAddress(word) if ADDRESS.match(word) else CourseFile(Path(word))
 
 
@@ -171,7 +171,7 @@ _CONTACT = re.compile(r"""^\s*contact\s*=\s*(?:"([^"\\]+)"|'([^']+)')""", re.M)
 
 @contextlib.contextmanager
 def _teacher_named(source: CourseSource, content: bytes) -> Iterator[None]:
-    """Say in a mistake of a course from an address who can correct it; the file may be no TOML, or only half of it."""
+    """Add to an error in a course from an address who can correct it; the file may not be valid TOML."""
     try:
         yield
     except ProfileError as error:
@@ -183,7 +183,7 @@ def _teacher_named(source: CourseSource, content: bytes) -> Iterator[None]:
 
 
 def _check_names(where: str, bases: Sequence[str], notebooks: Sequence[str]) -> None:
-    """Raise ``ProfileError`` where two files cannot lie in one folder; some tell no capitals apart."""
+    """Raise ``ProfileError`` if two files have the same path; some file systems ignore case."""
     taken, folders = {base.casefold(): base for base in bases}, dict[str, str]()
     for name in notebooks:
         *above, own = itertools.accumulate(name.casefold().split("/"), "{}/{}".format)
@@ -197,7 +197,7 @@ def _check_names(where: str, bases: Sequence[str], notebooks: Sequence[str]) -> 
 
 
 def _named(where: str, read: Callable[[], T]) -> T:
-    """Say in an error which line of which file has led there."""
+    """Add to an error which line of which file refers to the file."""
     try:
         return read()
     except LauncherError as error:

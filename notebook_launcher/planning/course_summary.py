@@ -1,4 +1,4 @@
-"""What a course decides, and what has changed in it, in lines that its user can agree to."""
+"""A course's settings, and what changed in them, as lines that the user confirms."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from notebook_launcher.profiles.store import (
 
 
 def summary(found: CourseFiles) -> list[str]:
-    """Return what a course decides, a line each: all that somebody has to know who says yes to it."""
+    """Return a course's settings, one per line: all that a user has to know before agreeing to it."""
     course = found.course
     lines = [] if course.cluster else ["cluster: yours"]
     for key in _keys_set(course, _IN_COURSE):
-        lines += _lines(course, key) if key != "name" else []  # stands above, with the address
+        lines += _lines(course, key) if key != "name" else []  # the name is in the heading, with the address
     return [*lines, f"SHA-256: {found.digest}"]
 
 
-#: what keys are called in a summary, where not by their own names
+# labels of keys in a summary, where they differ from the key
 _IN_COURSE = {
     "description": "what",
     "cluster": "cluster",
@@ -65,7 +65,7 @@ _IN_ENVIRONMENT = {
 
 
 def _keys_set(model: CourseProfile | Environment, first: Mapping[str, str]) -> list[str]:
-    """Return the keys that are set, those with a word of their own first: none is left out."""
+    """Return the keys that are set, those with a label first; none is left out."""
     keys = [*first, *(key for key in type(model).model_fields if key not in first)]
     return [key for key in keys if key in model.model_fields_set]
 
@@ -75,7 +75,7 @@ def _plain(key: str) -> str:
 
 
 def _lines(course: CourseProfile, key: str) -> list[str]:
-    """Return what a key of a course decides, a line each."""
+    """Return the lines for one key of a course."""
     word = _IN_COURSE.get(key, _plain(key))
     if key == "environments":
         return [f"{word} {name}: {line}" for name, one in course.environments.items() for line in _environment(one)]
@@ -92,7 +92,7 @@ def _lines(course: CourseProfile, key: str) -> list[str]:
 
 
 def _environment(environment: Environment) -> list[str]:
-    """Return what an environment runs; lines of shell code as they stand."""
+    """Return what an environment runs; lines of shell code verbatim."""
     lines = []
     for key in _keys_set(environment, _IN_ENVIRONMENT):
         word = _IN_ENVIRONMENT.get(key, _plain(key))
@@ -101,7 +101,7 @@ def _environment(environment: Environment) -> list[str]:
 
 
 def _values(value: object) -> list[str]:
-    """Return a value as lines: each item of a list and each name of a table is one."""
+    """Return a value as lines, one for each item of a list and each key of a table."""
     if isinstance(value, Mapping):
         return [f"{name}={item}" for name, item in value.items()] or ["nothing"]
     if isinstance(value, tuple):
@@ -113,7 +113,7 @@ def changes(kept: SavedCourse, found: CourseFiles) -> list[str]:
     """Return what is different now, as lines with a minus and a plus."""
     try:
         old = kept.files()
-    except ProfileError:  # a notebook is gone
+    except ProfileError:  # a notebook is missing
         old = CourseFiles(kept.course, kept.layers, ("",), (b"",), {})
     before, after = summary(old)[:-1], summary(found)[:-1]
     gone, new = Counter(before) - Counter(after), Counter(after) - Counter(before)  # a diff may take minutes

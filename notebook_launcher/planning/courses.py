@@ -1,4 +1,4 @@
-"""``--course`` and ``course``: a course is fetched, checked, agreed to and saved; listed, updated and forgotten."""
+"""``--course`` and ``course``: fetch, check, confirm and save a course; list, update and forget saved ones."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ from notebook_launcher.profiles.store import (
     profile_names,
 )
 
-_SHOWN = 100  # lines of what has changed, where nobody has to agree to it
+_MOST_CHANGES = 100  # lines of changes shown where the user need not agree to them
 
 
 def is_course_name(word: str) -> bool:
-    """Whether a word names a course that was taken, and not a file or an address."""
+    """Whether a word names a saved course, and not a file or an address."""
     return not (ADDRESS.match(word) or "/" in word or os.sep in word or word.endswith(".toml"))
 
 
 def take_course(word: str, view: View, prompts: Prompts, cluster: str | None = None) -> str:
-    """Return the name of the course that is meant; a file's or an address's is kept, and meant from now on.
+    """Return the name of the course; one from a file or an address is saved, and is the default from then on.
 
-    ``cluster``: the profile that it is to stand on, where that is not its own. A file is taken as it is. What comes
-    from an address must have the digest that stands behind it, or the user has seen what it decides and agreed.
-    Raises ``ProfileError``, ``FetchFailed``, ``DigestDiffers`` or ``AnswerMissing``; then nothing is kept.
+    ``cluster``: the profile to use instead of the course's own. A file is accepted as it is. A course from an address
+    must have the digest given with it, or the user must agree to its settings.
+    Raises ``ProfileError``, ``FetchFailed``, ``DigestDiffers`` or ``AnswerMissing``; then nothing is saved.
     """
     if is_course_name(word):
         saved_course(word)
         return word
     source = course_source(word)
     name = saved_course_from(source.name)
-    if name and source.pin and _is_whole(_kept(name), source.pin):
-        choose_course(name)  # nothing is fetched: no other one would be taken
+    if name and source.pin and _is_intact(_saved(name), source.pin):
+        choose_course(name)  # nothing is fetched: the digest says that the saved one is the same
         return name
     try:
         found = read_files(source, view)
@@ -73,13 +73,13 @@ def take_course(word: str, view: View, prompts: Prompts, cluster: str | None = N
         what = f"{error.what} {error.why}".strip()
         view.show(events.Note(f"{what} The course “{name}” is used as it was saved on {saved_course(name).taken}."))
     else:
-        name = _take(source, found, view, prompts, cluster)
+        name = _save_course(source, found, view, prompts, cluster)
     choose_course(name)
     return name
 
 
 def read_course(word: str, view: View, cluster: str | None = None) -> CourseFiles:
-    """Return a course from a file or an address for this run alone: nobody is asked, and nothing is kept.
+    """Return a course from a file or an address for this run only: nothing is confirmed or saved.
 
     Raises as ``take_course``.
     """
@@ -95,7 +95,7 @@ def read_course(word: str, view: View, cluster: str | None = None) -> CourseFile
 
 
 def course_used(course: CourseProfile) -> events.CourseUsed:
-    """Return the event that each launch with a course shows."""
+    """Return the event shown at each launch with a course."""
     kept = saved_course(course.name)
     return events.CourseUsed(course.name, kept.source, kept.digest, course.description, first=False)
 
@@ -110,28 +110,30 @@ def list_courses(view: View) -> None:
         except ProfileError as error:
             view.show(events.Note(f"The course “{name}” cannot be used: {error.what}"))
         else:
-            view.show(_seen(kept, name, chosen))
+            view.show(_course_entry(kept, name, chosen))
     if not names:
         view.show(events.Note("There is no course yet.\n  launch-notebook --course FILE_OR_URL"))
 
 
 def show_course(name: str, view: View) -> None:
-    """Show what a course decides. Raises ``ProfileError``."""
+    """Show the settings of a course. Raises ``ProfileError``."""
     kept = saved_course(name)
-    view.show(_seen(kept, name, load_configuration().course, tuple(summary(kept.files()))))
+    view.show(_course_entry(kept, name, load_configuration().course, tuple(summary(kept.files()))))
 
 
 def forget_course(name: str, view: View) -> None:
-    """Forget a course that was taken; nothing is done on the cluster. Raises ``ProfileError``."""
+    """Forget a saved course; nothing changes on the cluster. Raises ``ProfileError``."""
     chosen = load_configuration().course == name
-    if name in saved_courses() or not chosen:  # one whose folder is gone is still meant
+    if name in saved_courses() or not chosen:  # a course whose folder is missing may still be the default
         forget_saved(name)
     if chosen:
         choose_course(None)
     view.show(events.Note(f"The course “{name}” is forgotten. Its notebooks on the cluster stay."))
 
 
-def _seen(kept: SavedCourse, name: str, chosen: str | None, decides: tuple[str, ...] = ()) -> events.CourseEntry:
+def _course_entry(
+    kept: SavedCourse, name: str, chosen: str | None, decides: tuple[str, ...] = ()
+) -> events.CourseEntry:
     about = kept.course
     return events.CourseEntry(
         name, about.cluster, kept.source, kept.digest, kept.taken, about.description, name == chosen, decides
@@ -139,7 +141,7 @@ def _seen(kept: SavedCourse, name: str, chosen: str | None, decides: tuple[str, 
 
 
 def update_course(name: str, view: View, prompts: Prompts) -> None:
-    """Take a course again from where it came from. Raises as ``take_course``."""
+    """Fetch a course again from its source. Raises as ``take_course``."""
     kept = saved_course(name)
     if not kept.source:
         raise ProfileError(
@@ -148,10 +150,10 @@ def update_course(name: str, view: View, prompts: Prompts) -> None:
         )
     try:
         source = course_source(kept.source)
-    except UsageError as error:  # plain http: it was taken by its digest
+    except UsageError as error:  # plain http is accepted only with a digest
         error.hint = f"use the new line from your teacher: launch-notebook --course {kept.source}#sha256=…"
         raise
-    if _take(source, read_files(source, view), view, prompts, None) == name and saved_course(name) == kept:
+    if _save_course(source, read_files(source, view), view, prompts, None) == name and saved_course(name) == kept:
         view.show(events.Note(f"The course “{name}” is what it was on {kept.taken}."))
 
 
@@ -160,50 +162,50 @@ def digest_of(path: str, view: View) -> str:
     return read_files(CourseFile(Path(path)), view).digest
 
 
-# --- what is taken, and what is not --------------------------------------------------------------------------
+# --- saving a course -------------------------------------------------------------------------------------------------
 
 
-def _take(source: CourseSource, found: CourseFiles, view: View, prompts: Prompts, cluster: str | None) -> str:
+def _save_course(source: CourseSource, found: CourseFiles, view: View, prompts: Prompts, cluster: str | None) -> str:
     name, digest = found.course.name, found.digest
     if source.pin and digest != source.pin:
         raise _not_as_pinned(source, found)
-    kept = _kept(name)
-    if kept and _is_whole(kept, digest):
-        if kept.source != source.name:  # the same, moved
+    kept = _saved(name)
+    if kept and _is_intact(kept, digest):
+        if kept.source != source.name:  # the same course, moved
             save_source(kept, source.name)
         return name
     _check_on_cluster(found, cluster)
-    if kept and kept.digest == digest and kept.source == source.name:  # was agreed to
+    if kept and kept.digest == digest and kept.source == source.name:  # agreed to before
         view.show(events.Note(f"The saved files of the course “{name}” were changed; they are saved again."))
         save_course(found, source.name, date.today())
         return name
     moved = kept is not None and kept.source not in ("", source.name)
     if kept and not moved:
         changed = changes(kept, found)
-        if len(changed) > _SHOWN and not source.asks:  # who agrees to it has to see all of it
-            changed[_SHOWN:] = [f"… and {len(changed) - _SHOWN} more lines"]
+        if len(changed) > _MOST_CHANGES and not source.asks:  # a user who has to agree sees all changes
+            changed[_MOST_CHANGES:] = [f"… and {len(changed) - _MOST_CHANGES} more lines"]
         since = f"The course “{name}” has changed since {kept.taken or 'it was taken'}:"
         view.show(events.Note("\n  ".join([since, *changed])))
     elif source.asks or moved:
         view.show(events.Note(f"The course “{name}” from {source.name}:\n  " + "\n  ".join(summary(found))))
     if moved:
-        _ask_to_replace(source, found, prompts, kept.source if kept else "")
+        _confirm_replacing(source, found, prompts, kept.source if kept else "")
     elif source.asks:
-        _ask(source, found, prompts, kept)
+        _confirm(source, found, prompts, kept)
     save_course(found, source.name, date.today())
     view.show(events.CourseUsed(name, source.name, digest, found.course.description, first=True))
     return name
 
 
-def _kept(name: str) -> SavedCourse | None:
-    """Return the course that is kept under a name; one that is damaged counts as none, and is replaced."""
+def _saved(name: str) -> SavedCourse | None:
+    """Return the saved course of a name; a damaged one counts as missing, and is replaced."""
     with contextlib.suppress(ProfileError):
         return saved_course(name)
     return None
 
 
-def _is_whole(kept: SavedCourse | None, digest: str) -> bool:
-    """Whether a course is kept with this digest, and its files have it as well."""
+def _is_intact(kept: SavedCourse | None, digest: str) -> bool:
+    """Whether a saved course has this digest, and so have its files."""
     with contextlib.suppress(ProfileError):
         return kept is not None and digest == kept.digest == kept.files().digest
     return False
@@ -223,7 +225,7 @@ def _not_as_pinned(source: CourseSource, found: CourseFiles) -> DigestDiffers:
 
 
 def _check_on_cluster(found: CourseFiles, cluster: str | None) -> None:
-    """Raise what a launch would stumble over, before the course is kept."""
+    """Raise the errors that a launch would raise, before the course is saved."""
     name = cluster or found.course.cluster or load_configuration().cluster
     if name is None:
         return
@@ -238,8 +240,8 @@ def _check_on_cluster(found: CourseFiles, cluster: str | None) -> None:
     checked_profile([*below, *course_layers(found.course, found.layers, date.today(), below)])
 
 
-def _ask(source: CourseSource, found: CourseFiles, prompts: Prompts, kept: SavedCourse | None) -> None:
-    """Let the user decide on a course from an address without a digest; it says what runs."""
+def _confirm(source: CourseSource, found: CourseFiles, prompts: Prompts, kept: SavedCourse | None) -> None:
+    """Ask the user whether to use a course from an address that has no digest."""
     name, pinned = found.course.name, f"{source.name}#sha256={found.digest}"
     answer = prompts.confirm("Use it as it is now?" if kept else "Use and save this course? It decides what runs.")
     if answer:
@@ -259,7 +261,7 @@ def _ask(source: CourseSource, found: CourseFiles, prompts: Prompts, kept: Saved
     )
 
 
-def _ask_to_replace(source: CourseSource, found: CourseFiles, prompts: Prompts, other: str) -> None:
+def _confirm_replacing(source: CourseSource, found: CourseFiles, prompts: Prompts, other: str) -> None:
     name = found.course.name
     if not prompts.confirm(f"You have a course “{name}” from {other}. Replace it?"):
         raise AnswerMissing(

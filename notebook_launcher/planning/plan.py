@@ -1,4 +1,4 @@
-"""From what the user typed and what the profile says to one plan. Nothing is contacted: mistakes show early."""
+"""Combines the command line and the profile into one plan. Nothing is contacted, so mistakes show early."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from notebook_launcher.profiles.store import profile_layers, profile_names
 from notebook_launcher.schedulers.local import HONOURED
 
 SchedulerName = Literal["slurm", "lsf", "local", "auto"]
-THIS_MACHINE = "here"  # in the place of a profile's name: no cluster at all, but the machine that the user sits at
+THIS_MACHINE = "here"  # the profile name that means no cluster: the user's own machine
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """What the user typed: the scheduler's flags by long name, where to go, and the words after ``--``.
+    """What the user typed: the scheduler's flags by long name, the cluster or host, the arguments after ``--``.
 
-    ``course_files``: the course, where it is read for this run alone and not kept.
+    ``course_files``: the course, if it is read for this run only and not saved.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
     cluster: str | None = None
     host: str | None = None
     ssh_config: str | None = None
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     conda: str | None = None
     venv: str | None = None
@@ -57,9 +57,9 @@ class LaunchOptions:
 
 @dataclass(frozen=True)
 class LocalMachine:
-    """The machine that the user sits at, and the day it is there. ``has_lsf``: whether ``bsub`` is found there.
+    """The user's machine and its date. ``has_lsf``: whether ``bsub`` is found on it.
 
-    ``full_name``: its name with the domain, as far as it is known; it is asked for only where there is a scheduler.
+    ``full_name``: its name with the domain, if known; looked up only where there is a scheduler.
     """
 
     hostname: str
@@ -69,12 +69,12 @@ class LocalMachine:
     full_name: str = ""
 
     def has(self, scheduler: str) -> bool:
-        """Whether jobs are queued from this machine itself; with ``local`` they always can be."""
+        """Whether this machine can submit to a scheduler; always true for ``local``."""
         return {"slurm": self.has_slurm, "lsf": self.has_lsf}.get(scheduler, True)
 
     @property
     def has_scheduler(self) -> bool:
-        """Whether jobs can be queued from this machine."""
+        """Whether this machine can submit to Slurm or LSF."""
         return self.has_slurm or self.has_lsf
 
     @classmethod
@@ -86,7 +86,7 @@ class LocalMachine:
 
 
 def _full_name(hostname: str) -> str:
-    """Return what ``hostname -f`` tells."""
+    """Return what ``hostname -f`` prints."""
     try:
         return socket.getaddrinfo(hostname, None, flags=socket.AI_CANONNAME)[0][3]
     except OSError:
@@ -94,12 +94,12 @@ def _full_name(hostname: str) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class LaunchTarget:
     """Where to launch: the profile and its name, the login node (``None``: this machine), the kind of scheduler.
 
-    ``auto``: a bare host says nothing of its scheduler; it is looked for there. ``course``: the course that stands on
-    top of the profile, whose words are in it already. ``instead_of``: the retired cluster that was named, whose
-    successor this is; ``notes`` tell that. ``is_explicit``: this machine was named, whatever is configured.
+    Scheduler ``auto``: the user named only a host, so the scheduler is detected there. ``course``: the course whose
+    settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
+    is its successor, as ``notes`` explain. ``is_explicit``: the user named this machine, whatever is configured.
     """
 
     profile: ClusterProfile
@@ -116,11 +116,11 @@ class Place:
 
     @property
     def name(self) -> str:
-        """What the place is remembered by on this machine."""
+        """The name under which this machine remembers the target."""
         return self.cluster or self.host or "this machine"
 
     def arguments(self) -> list[str]:
-        """Return the flags that lead to the same place again."""
+        """Return the flags that select the same target again."""
         argv = ["--course", self.course.name] if self.course else []
         if self.cluster and not (self.course and self.course.cluster == self.cluster):
             argv += ["--cluster", self.cluster]
@@ -132,21 +132,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a launch needs to know before it contacts anything. ``asked``: the names of the user's own flags.
+    """All that a launch needs before it contacts anything. ``user_flags``: the names of the flags that the user typed.
 
-    ``command``: what asks for the same again as it is typed, without the program's name. ``idle_stop``: seconds without
-    use after which the session ends by itself, 0: never. ``always_new``: whether a session that runs already is of no
-    interest. ``notes``: what the user should know of how the words were understood. ``gpu_type``: the type of its GPUs
-    by the profile, where that is known.
+    ``command``: the arguments that repeat the launch, without the program's name. ``idle_stop``: seconds of idleness
+    after which the session ends, 0: never. ``always_new``: whether to ignore a session that is already running.
+    ``notes``: what the user should know about how the options were read. ``gpu_type``: the type of the GPUs according
+    to the profile, if known.
     """
 
-    place: Place
+    target: LaunchTarget
     request: Request
     environment_name: str | None
     environment: Environment
     container: str | None
     path: tuple[str, ...] = ()
-    asked: frozenset[str] = frozenset()
+    user_flags: frozenset[str] = frozenset()
     forwards: tuple[int, ...] = ()
     command: str = ""
     idle_stop: int = 0
@@ -155,44 +155,44 @@ class Plan:
     gpu_type: str | None = None
 
 
-def find_place(ask: LaunchOptions, here: LocalMachine) -> Place:
-    """Return where to launch: --host, --course, --cluster, what is configured, this machine's scheduler, or ``local``.
+def find_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
+    """Return the target: from --host, --course, --cluster, the configuration, this machine's scheduler, or ``local``.
 
-    Raises ``ProfileError`` or ``UsageError``, and ``AnswerMissing`` where only the user can tell the login node.
+    Raises ``ProfileError``, ``UsageError``, or ``AnswerMissing`` if the login node is not configured.
     """
-    place = place_so_far(ask, here)
-    if needs_host(place, here):
+    target = resolve_target(options, here)
+    if needs_host(target, here):
         raise AnswerMissing(
-            f"The login node of “{place.cluster}” is not known.",
-            hint=f"save it: launch-notebook clusters edit {place.cluster} --host you@login.example.org",
+            f"The login node of “{target.cluster}” is not known.",
+            hint=f"save it: launch-notebook clusters edit {target.cluster} --host you@login.example.org",
         )
-    return place
+    return target
 
 
-def needs_host(place: Place, here: LocalMachine) -> bool:
-    """Whether nobody has told yet where the login node of a profile is, and this machine is none."""
-    profile = place.profile
+def needs_host(target: LaunchTarget, here: LocalMachine) -> bool:
+    """Whether the profile's login node is still unknown, and this machine is not one."""
+    profile = target.profile
     is_login_node = profile.scheduler != "local" and here.has(profile.scheduler)
-    return place.destination is None and "host" in profile.ask and not profile.host and not is_login_node
+    return target.destination is None and "host" in profile.ask and not profile.host and not is_login_node
 
 
-def place_so_far(ask: LaunchOptions, here: LocalMachine) -> Place:
-    """Return where to launch, as ``find_place``, also where the login node is not known yet."""
-    place = _find_place(ask, here)
-    overrides = {key: value for key, value in (("engine", ask.engine), ("route", ask.route)) if value}
-    return replace(place, profile=place.profile.model_copy(update=overrides), engine=ask.engine)
+def resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
+    """Return the target as ``find_target`` does, even if the login node is not known yet."""
+    target = _resolve_target(options, here)
+    overrides = {key: value for key, value in (("engine", options.engine), ("route", options.route)) if value}
+    return replace(target, profile=target.profile.model_copy(update=overrides), engine=options.engine)
 
 
-def _find_place(ask: LaunchOptions, here: LocalMachine) -> Place:
-    if ask.host and ask.cluster:
+def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
+    if options.host and options.cluster:
         raise UsageError("--host and --cluster exclude each other.", hint="a profile names its own host")
-    if ask.host and ask.course:
+    if options.host and options.course:
         raise UsageError("--host and --course exclude each other.", hint="a course names its own cluster")
-    if ask.host:
-        destination = Destination.parse(ask.host, config_file=ask.ssh_config)
-        return Place(ClusterProfile(), None, destination, "auto", ask.host, ask.ssh_config)
-    course, files = _course(ask)
-    name = ask.cluster or (course.cluster if course else None) or load_configuration().cluster
+    if options.host:
+        destination = Destination.parse(options.host, config_file=options.ssh_config)
+        return LaunchTarget(ClusterProfile(), None, destination, "auto", options.host, options.ssh_config)
+    course, files = _course(options)
+    name = options.cluster or (course.cluster if course else None) or load_configuration().cluster
     if name == THIS_MACHINE and name not in profile_names():
         if course:
             raise no_course_here(course)
@@ -202,32 +202,34 @@ def _find_place(ask: LaunchOptions, here: LocalMachine) -> Place:
     if name:
         succession = _succession(name)
         old, name = name if succession.notes else None, succession.name
-        over = course_layers(course, files, _day(ask, here), profile_layers(name)) if course else ()
+        over = course_layers(course, files, _day(options, here), profile_layers(name)) if course else ()
         profile = load_profile(name, over) if over else succession.profile
-        own = () if profile.successor else profile.translations  # those of a retired one lead to its successor
+        own = () if profile.successor else profile.translations  # lead to the successor
         translations = (*succession.translations, *own)
         profile = profile.model_copy(update={"translations": translations})
         if profile.host is None or _is_login_node(profile, here):
-            return Place(profile, name, None, profile.scheduler, course=course, instead_of=old, notes=succession.notes)
+            return LaunchTarget(
+                profile, name, None, profile.scheduler, course=course, instead_of=old, notes=succession.notes
+            )
         destination = Destination.parse(
-            profile.host, user=profile.user, port=profile.port, config_file=ask.ssh_config or profile.ssh_config
+            profile.host, user=profile.user, port=profile.port, config_file=options.ssh_config or profile.ssh_config
         )
-        return Place(
+        return LaunchTarget(
             profile,
             name,
             destination,
             profile.scheduler,
-            ssh_config=ask.ssh_config,
+            ssh_config=options.ssh_config,
             course=course,
             instead_of=old,
             notes=succession.notes,
         )
     kind: SchedulerName = "slurm" if here.has_slurm else "lsf" if here.has_lsf else "local"
-    return Place(ClusterProfile(), None, None, kind, is_explicit=ask.cluster == THIS_MACHINE)
+    return LaunchTarget(ClusterProfile(), None, None, kind, is_explicit=options.cluster == THIS_MACHINE)
 
 
 def no_course_here(course: CourseProfile) -> UsageError:
-    """Return the error for a course without a cluster on purpose."""
+    """Return the error for using a course with ``--cluster here``."""
     instead = f"--cluster {course.cluster}" if course.cluster not in (None, THIS_MACHINE) else "--cluster NAME"
     return UsageError(
         f"The course “{course.name}” needs a cluster, and “{THIS_MACHINE}” is this machine.",
@@ -237,7 +239,7 @@ def no_course_here(course: CourseProfile) -> UsageError:
 
 @dataclass(frozen=True)
 class _Succession:
-    """The cluster that is in use today, and how flags of those before it are translated."""
+    """The cluster that is in use today, and how flags of its predecessors are translated."""
 
     name: str
     profile: ClusterProfile
@@ -260,34 +262,34 @@ def _succession(name: str) -> _Succession:
     return _Succession(names[-1], profile, tuple(translations), tuple(notes))
 
 
-def _course(ask: LaunchOptions) -> tuple[CourseProfile | None, tuple[Layer, ...]]:
-    """Return the course that is meant, if any, and its files."""
-    if ask.course_files:
-        return ask.course_files.course, ask.course_files.layers
-    name = ask.course or (None if ask.cluster else load_configuration().course)
+def _course(options: LaunchOptions) -> tuple[CourseProfile | None, tuple[Layer, ...]]:
+    """Return the selected course, if any, and its files."""
+    if options.course_files:
+        return options.course_files.course, options.course_files.layers
+    name = options.course or (None if options.cluster else load_configuration().course)
     if name is None:
         return None, ()
     kept = saved_course(name)
     return kept.course, kept.layers
 
 
-def _day(ask: LaunchOptions, here: LocalMachine) -> date:
-    """Return the day on which the job begins, by the user's clock, as far as that can be told."""
-    begin = ask.flags.get("begin")
+def _day(options: LaunchOptions, here: LocalMachine) -> date:
+    """Return the day on which the job begins, by the user's clock, as far as it is known."""
+    begin = options.flags.get("begin")
     at = parse_begin(begin, datetime.combine(here.today, datetime.now().time())).at if begin else None
     return at.date() if at else here.today
 
 
-def _course_notes(course: CourseProfile, ask: LaunchOptions, here: LocalMachine) -> list[str]:
-    """Return what the user should know of the course today."""
-    day, notes = _day(ask, here), [course.notice] if course.notice else []
+def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
+    """Return what the user should know about the course today."""
+    day, notes = _day(options, here), [course.notice] if course.notice else []
     go_without = f"to go without it: --cluster NAME, or launch-notebook course forget {course.name}"
     if course.first and day < course.first:
         notes.append(f"The course “{course.name}” begins on {course.first}; {go_without}")
     if course.last and day > course.last:
         notes.append(f"The course “{course.name}” ended on {course.last}; {go_without}")
     reservation = reservation_on(course, day)
-    if reservation and "reservation" not in ask.flags:
+    if reservation and "reservation" not in options.flags:
         notes.append(f"The course's reservation {reservation.name} is used, which is there until {reservation.last}.")
     elif course.reservations and not reservation and (later := [r for r in course.reservations if r.first > day]):
         following = min(later, key=lambda one: one.first)
@@ -298,81 +300,81 @@ def _course_notes(course: CourseProfile, ask: LaunchOptions, here: LocalMachine)
 
 
 def _is_login_node(profile: ClusterProfile, here: LocalMachine) -> bool:
-    """Whether the user sits on the profile's login node already, so that the same words need no connection."""
+    """Whether this machine is already the profile's login node, so that no connection is needed."""
     if not here.has(profile.scheduler):
         return False
     host = (profile.host or "").rpartition("@")[2].partition(":")[0]
     patterns = (*profile.login_nodes, host)
-    # a pattern with a dot fits no short name: with its domain, the login node of another cluster is not meant
+    # a pattern with a dot matches full names only, so that it does not match the login node of another cluster
     names = {here.hostname, here.hostname.partition(".")[0], here.full_name}
     return any(fnmatch(mine, pattern) for mine in names for pattern in patterns)
 
 
-def make_plan(ask: LaunchOptions, here: LocalMachine, place: Place | None = None) -> Plan:
-    """Return the plan for what was asked; ``place``: where, if that was found before (``find_place``).
+def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget | None = None) -> Plan:
+    """Return the plan for the given options; ``target``: if already known (``find_target``).
 
     Raises ``UsageError``, ``ProfileError`` or ``EnvironmentUnknown``.
     """
     for name, reason in REFUSED.items():
-        if name in ask.flags:
+        if name in options.flags:
             raise UsageError(f"--{name} cannot be used here: {reason}.")
-    for name, value in _values(ask):
+    for name, value in _values(options):
         if any(c in value for c in "\n\r\0"):
             raise UsageError(f"The value of {name} has more than one line.")
-    place = place or find_place(ask, here)
-    spoken = translate_flags(place.profile, ask.flags, place.cluster)
-    request = Request(spoken.flags)
-    chosen, environment, container = chosen_environment(ask, place)
-    path = _own_path(place) if environment.is_plain and not container else ()
-    idle = place.profile.idle_stop if ask.idle_stop is None else ask.idle_stop
+    target = target or find_target(options, here)
+    translated = translate_flags(target.profile, options.flags, target.cluster)
+    request = Request(translated.flags)
+    chosen, environment, container = chosen_environment(options, target)
+    path = _local_jupyter_path(target) if environment.is_plain and not container else ()
+    idle = target.profile.idle_stop if options.idle_stop is None else options.idle_stop
     return Plan(
-        place,
+        target,
         request,
         chosen,
         environment,
         container,
         path,
-        frozenset(ask.flags),
-        ask.forwards,
-        _same_again(ask, place),
+        frozenset(options.flags),
+        options.forwards,
+        _relaunch_arguments(options, target),
         parse_idle(idle) if idle else 0,
-        ask.always_new,
-        (*place.notes, *spoken.notes, *(_course_notes(place.course, ask, here) if place.course else ())),
-        spoken.gpu_type,
+        options.always_new,
+        (*target.notes, *translated.notes, *(_course_notes(target.course, options, here) if target.course else ())),
+        translated.gpu_type,
     )
 
 
-def _same_again(ask: LaunchOptions, place: Place) -> str:
-    """Return what asks for the same once more, for a shell; a begin time has passed by then, and is left out."""
-    flags = as_typed({name: value for name, value in ask.flags.items() if name != "begin"})
+def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
+    """Return the arguments that repeat this launch, quoted for a shell; no begin time, which has passed by then."""
+    flags = as_typed({name: value for name, value in options.flags.items() if name != "begin"})
     argv: list[str] = []
-    options = (("route", ask.route), ("idle-stop", ask.idle_stop), *_activations(ask))
-    for name, value in options:
+    pairs = (("route", options.route), ("idle-stop", options.idle_stop), *_activations(options))
+    for name, value in pairs:
         argv += [f"--{name}", value] if value else []
-    argv += [word for name in ask.modules for word in ("--module", name)]
-    argv += [word for port in ask.forwards for word in ("--forward", str(port))]
-    argv += ["--", *ask.words] if ask.words else []
-    named = replace(place, cluster=place.instead_of or place.cluster)  # the flags are those of it
+    argv += [word for name in options.modules for word in ("--module", name)]
+    argv += [word for port in options.forwards for word in ("--forward", str(port))]
+    argv += ["--", *options.arguments] if options.arguments else []
+    named = replace(target, cluster=target.instead_of or target.cluster)  # the flags are in the retired cluster's terms
     return " ".join(filter(None, (shlex.join(named.arguments()), flags, shlex.join(argv))))
 
 
-def _activations(ask: LaunchOptions) -> tuple[tuple[str, str | None], ...]:
-    return (("conda", ask.conda), ("venv", ask.venv), ("uv", ask.uv))
+def _activations(options: LaunchOptions) -> tuple[tuple[str, str | None], ...]:
+    return (("conda", options.conda), ("venv", options.venv), ("uv", options.uv))
 
 
-def _values(ask: LaunchOptions) -> list[tuple[str, str]]:
-    """All that the user typed, by where it stood: each becomes a line of a file, or a word of a command."""
+def _values(options: LaunchOptions) -> list[tuple[str, str]]:
+    """Return all that the user typed, with its option: each becomes a line of a file, or an argument of a command."""
     pairs = [
-        *((f"--{name}", value) for name, value in ask.flags.items()),
-        *(("--module", name) for name in ask.modules),
-        *((f"--{name}", value) for name, value in _activations(ask)),
-        *(("what comes after --", word) for word in ask.words),
+        *((f"--{name}", value) for name, value in options.flags.items()),
+        *(("--module", name) for name in options.modules),
+        *((f"--{name}", value) for name, value in _activations(options)),
+        *(("what comes after --", word) for word in options.arguments),
     ]
     return [(name, value) for name, value in pairs if value is not None]
 
 
 def begin_note(request: Request, now: datetime) -> str | None:
-    """Return what must be said about the begin time; ``now`` is the cluster's clock."""
+    """Return the note about the begin time, if there is one; ``now`` is the cluster's clock."""
     if request.begin is None:
         return None
     begin = parse_begin(request.begin, now)
@@ -385,7 +387,7 @@ def begin_note(request: Request, now: datetime) -> str | None:
 
 
 def open_port_note(profile: ClusterProfile) -> str | None:
-    """Return what must be said where JupyterLab listens for more than this user."""
+    """Return the note about a JupyterLab that listens on the node's own address."""
     if profile.route != "direct":
         return None
     return (
@@ -395,38 +397,38 @@ def open_port_note(profile: ClusterProfile) -> str | None:
 
 
 def useless_flags_note(flags: Iterable[str]) -> str | None:
-    """Return what must be said where there is no scheduler to honour the user's flags."""
+    """Return the note about flags that have no effect without a scheduler."""
     useless = sorted(f"--{name}" for name in flags if name not in HONOURED)
     if not useless:
         return None
     return f"There is no scheduler there: {', '.join(useless)} {'have' if len(useless) > 1 else 'has'} no effect."
 
 
-def _own_path(place: Place) -> tuple[str, ...]:
-    """Where the job runs on this very machine, the JupyterLab installed beside us counts as found."""
-    if place.destination is None and place.scheduler == "local":
+def _local_jupyter_path(target: LaunchTarget) -> tuple[str, ...]:
+    """Return the folder of the JupyterLab installed beside the launcher, if the job runs on this machine."""
+    if target.destination is None and target.scheduler == "local":
         return (str(Path(sys.executable).parent),)
     return ()
 
 
-def chosen_environment(ask: LaunchOptions, place: Place) -> tuple[str | None, Environment, str | None]:
-    """Return the environment that is meant: its name, what it comes to here, and its image.
+def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> tuple[str | None, Environment, str | None]:
+    """Return the selected environment: its name, its settings on this cluster, and its image.
 
     Raises ``UsageError`` or ``EnvironmentUnknown``.
     """
-    late = [word for word in ask.words if word.startswith("-")]
+    late = [word for word in options.arguments if word.startswith("-")]
     if late:
         raise UsageError(
             f"Flags come before the two dashes: {' '.join(late)}",
             hint="for example: launch-notebook -t 2:00:00 -- tf-mkl container.sif",
         )
-    if len(ask.words) > 2:
+    if len(options.arguments) > 2:
         raise UsageError(
-            f"After -- come the environment and the container, no more: {' '.join(ask.words)}",
+            f"After -- come the environment and the container, no more: {' '.join(options.arguments)}",
             hint="for example: launch-notebook -- tf-mkl container.sif",
         )
-    words = list(ask.words)
-    profile = place.profile
+    words = list(options.arguments)
+    profile = target.profile
     name: str | None = None
     container: str | None = None
     if words and words[0] not in profile.environments and _looks_like_image(words[0]):
@@ -438,10 +440,10 @@ def chosen_environment(ask: LaunchOptions, place: Place) -> tuple[str | None, En
         base = Environment()
     else:
         name = words[0] if words else profile.environment
-        base = _named(name, profile, place) if name else Environment()
+        base = _environment_named(name, profile, target) if name else Environment()
         container = words[1] if len(words) > 1 else None
     environment = base.model_copy(
-        update={key: value for key, value in (("modules", ask.modules), *_activations(ask)) if value}
+        update={key: value for key, value in (("modules", options.modules), *_activations(options)) if value}
     )
     image = container or environment.container
     if image is None:
@@ -450,7 +452,7 @@ def chosen_environment(ask: LaunchOptions, place: Place) -> tuple[str | None, En
 
 
 def _with_containers_of(profile: ClusterProfile, environment: Environment) -> Environment:
-    """Add what runs images on this cluster to an environment that has one; its own words go first."""
+    """Add the cluster's container settings to an environment with an image; the environment's own come first."""
     return environment.model_copy(
         update={
             "container_command": environment.container_command or profile.container.command,
@@ -460,12 +462,12 @@ def _with_containers_of(profile: ClusterProfile, environment: Environment) -> En
     )
 
 
-def _named(name: str, profile: ClusterProfile, place: Place) -> Environment:
+def _environment_named(name: str, profile: ClusterProfile, target: LaunchTarget) -> Environment:
     if name in profile.environments:
         return profile.environments[name]
     names = sorted(profile.environments)
     near = difflib.get_close_matches(name, names, n=1)
-    where = f"The profile “{place.cluster}”" if place.cluster else "This place (it has no profile)"
+    where = f"The profile “{target.cluster}”" if target.cluster else "This place (it has no profile)"
     raise EnvironmentUnknown(
         f"There is no environment “{name}”.",
         why=f"{where} has: {', '.join(names) or 'none'}.",
@@ -480,7 +482,7 @@ def _looks_like_image(word: str) -> bool:
 
 
 def image_path(image: str, profile: ClusterProfile) -> str:
-    """Return where an image is: a bare name lies in the profile's image folder, if it has one; not so ``name:tag``."""
+    """Return an image's path: a bare file name is looked up in the profile's image folder, but not ``name:tag``."""
     if "/" in image or ":" in image or not profile.image_dir:
         return image
     return f"{profile.image_dir.rstrip('/')}/{image}"

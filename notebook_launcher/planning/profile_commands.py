@@ -1,4 +1,4 @@
-"""``clusters``: profiles listed, shown and edited, and the default one set."""
+"""``clusters``: list, show and edit profiles, and set the default cluster."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ from notebook_launcher.profiles.store import (
 )
 
 
-class Questions(Protocol):
-    """Asks the user."""
+class ConfirmPrompts(Protocol):
+    """Asks the user for confirmation."""
 
     @property
     def asks(self) -> bool:
-        """Whether there is a terminal to ask on."""
+        """Whether there is a terminal."""
 
     def confirm(self, text: str) -> bool | None:
-        """Ask for yes or no; ``None`` where there is no answer."""
+        """Ask yes or no; ``None`` if there is no answer."""
 
 
 def list_clusters() -> events.ClustersListed:
-    """Return all profiles, those in use first; a profile with a mistake is listed with it."""
+    """Return all profiles, those in use first; a profile with a mistake is listed with the mistake."""
     chosen = load_configuration().cluster
-    seen = [_seen(name, chosen) for name in profile_names()]
+    seen = [_cluster_entry(name, chosen) for name in profile_names()]
     seen.sort(key=lambda one: (one.status == "retired" or bool(one.unavailable), one.cluster))
     return events.ClustersListed(tuple(seen), tuple(saved_courses()))
 
 
-def _seen(name: str, chosen: str | None) -> events.ClusterEntry:
+def _cluster_entry(name: str, chosen: str | None) -> events.ClusterEntry:
     try:
         layers = profile_layers(name)
         profile = load_profile(name)
@@ -90,7 +90,7 @@ def _origin(name: str, layers: Sequence[Layer]) -> str:
 
 
 def show_profile(name: str, view: View, *, merged: bool) -> None:
-    """Show the files that a profile is made of, or with ``merged`` what they come to, with the origin of each key."""
+    """Show the files of a profile, or with ``merged`` the resulting values, with the origin of each key."""
     layers = profile_layers(name)
     load_profile(name)
     if merged:
@@ -103,7 +103,7 @@ def show_profile(name: str, view: View, *, merged: bool) -> None:
 
 
 def merged_text(layers: Sequence[Layer]) -> str:
-    """Return what layers come to as TOML; behind each key stands the file and the line that it comes from."""
+    """Return merged layers as TOML; a comment behind each key names its file and line."""
     import tomlkit
 
     document = tomlkit.document()
@@ -112,26 +112,26 @@ def merged_text(layers: Sequence[Layer]) -> str:
     return tomlkit.dumps(document)
 
 
-def _fill(table: Any, data: Mapping[str, Any], layers: Sequence[Layer], place: tuple[str, ...]) -> None:
+def _fill(table: Any, data: Mapping[str, Any], layers: Sequence[Layer], prefix: tuple[str, ...]) -> None:
     import tomlkit
 
     plain = {key: value for key, value in data.items() if not _is_table(value)}
     for key, value in plain.items():
         item = tomlkit.item(value)
-        item.comment(origin(layers, (*place, key)))
+        item.comment(origin(layers, (*prefix, key)))
         table.add(key, item)
     for key, value in data.items():
         if key in plain:
             continue
         if isinstance(value, Mapping):
             below = tomlkit.table(is_super_table=bool(value) and all(_is_table(one) for one in value.values()))
-            _fill(below, value, layers, (*place, key))
+            _fill(below, value, layers, (*prefix, key))
             table[key] = below
         else:
             tables = tomlkit.aot()
             for number, one in enumerate(value):
                 below = tomlkit.table()
-                _fill(below, one, layers, (*place, key, str(number)))
+                _fill(below, one, layers, (*prefix, key, str(number)))
                 tables.append(below)
             table[key] = tables
 
@@ -143,9 +143,9 @@ def _is_table(value: Any) -> bool:
 
 
 def use_cluster(name: str, view: View) -> None:
-    """Set the default cluster. Raises ``ProfileError`` where there is none.
+    """Set the default cluster. Raises ``ProfileError`` if there is no such profile.
 
-    Raises ``ClusterUnavailable`` where nothing can be launched on it.
+    Raises ``ClusterUnavailable`` if it cannot be launched on.
     """
     if name != THIS_MACHINE:
         profile = load_profile(name)
@@ -160,14 +160,14 @@ def use_cluster(name: str, view: View) -> None:
         view.show(events.Note(f"The course “{course}” goes first, and names its own cluster."))
 
 
-# --- changing one --------------------------------------------------------------------------------------------
+# --- editing a profile -----------------------------------------------------------------------------------------------
 
 
 def change_profile(name: str, values: Values, view: View) -> None:
-    """Put values into the user's own file of a profile; ``None`` takes a key away. Raises ``ProfileError``."""
+    """Set values in the user's own file of a profile; ``None`` removes a key. Raises ``ProfileError``."""
     text = user_profile_text(name)
     if text is None and name not in bundled_profiles() and not values.get(("host",)):
-        load_profile(name)  # says that there is none, and which there are
+        load_profile(name)  # raises if there is none, and lists the existing ones
     before = new_profile_text(name) if text is None else text
     after = changed(before, values, str(user_profile_path(name)))
     with _without_line_number(name, before):
@@ -180,12 +180,12 @@ def change_profile(name: str, values: Values, view: View) -> None:
     view.show(events.Saved(saved, str(path)))
 
 
-#: what is read of a retired cluster's profile; all else is its successor's
+# keys that are read of a retired cluster's profile; the rest is its successor's
 _OF_RETIRED = ("base", "description", "status", "successor", "notice", "docs", "unavailable", "translations")
 
 
 def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> None:
-    """Raise ``ProfileError`` for words that no launch would ever read."""
+    """Raise ``ProfileError`` for keys that no launch would read."""
     unread = [place for place, value in values.items() if value is not None and place[0] not in _OF_RETIRED]
     if unread and profile.status == "retired" and profile.successor:
         raise ProfileError(
@@ -197,7 +197,7 @@ def _refuse_if_retired(name: str, profile: ClusterProfile, values: Values) -> No
 
 @contextlib.contextmanager
 def _without_line_number(name: str, before: str) -> Iterator[None]:
-    """A mistake in what was just typed stands in no file yet, so that no line can be looked at."""
+    """Remove the line number from an error: what was just typed is not in the file yet."""
     try:
         yield
     except ProfileError as error:
@@ -206,13 +206,12 @@ def _without_line_number(name: str, before: str) -> Iterator[None]:
         raise ProfileError(f"Nothing was changed: {what}", why=error.why, hint=error.hint) from None
 
 
-def edit_profile(name: str, view: View, questions: Questions) -> None:
-    """Open the user's own file of a profile in their editor, until it is right or they give up.
+def edit_profile(name: str, view: View, questions: ConfirmPrompts) -> None:
+    """Open the user's own file of a profile in their editor, until it is valid or they give up.
 
-    They write in a copy: a mistake never takes the place of what was right, and nothing that was written is lost: the
-    next time the copy is opened again. Where the file itself was changed meanwhile, they decide. Raises
-    ``ProfileError``, ``UsageError`` where there is no editor or it failed, and ``AnswerMissing`` where there is no
-    terminal.
+    The editor gets a copy, so that an invalid file never replaces a valid one; the copy is kept and opened again next
+    time. If the file itself was changed meanwhile, the user decides. Raises ``ProfileError``, ``UsageError`` if there
+    is no editor or it failed, and ``AnswerMissing`` without a terminal.
     """
     path = user_profile_path(name)
     if not questions.asks:
@@ -222,13 +221,13 @@ def edit_profile(name: str, view: View, questions: Questions) -> None:
             hint=f"launch-notebook clusters edit {name} --user … --account … --set KEY=VALUE",
         )
     before = _current_text(name)
-    _note_retired(name, view)
+    _warn_if_retired(name, view)
     copy = path.parent / "unfinished" / path.name
-    began = copy.with_suffix(".began")  # the digest of what the copy was made of
+    began = copy.with_suffix(".began")  # the digest of the file that the copy was made of
     if copy.exists() and (not began.exists() or _read(began) != _digest(_read(copy))):
         view.show(events.Note(f"This is what you wrote last time: {copy}"))
         if not began.exists() or _read(began) != _digest(before):
-            _agree_to_replace(f"{path} is not what it was when you began.", path, copy, questions)
+            _confirm_replacing(f"{path} is not what it was when you began.", path, copy, questions)
             write_private(began, _digest(before))
     else:
         write_private(began, _digest(before))
@@ -245,7 +244,7 @@ def edit_profile(name: str, view: View, questions: Questions) -> None:
     text = _read(copy)
     if text != before:
         if _current_text(name) != before:
-            _agree_to_replace(f"{path} was changed while you wrote.", path, copy, questions)
+            _confirm_replacing(f"{path} was changed while you wrote.", path, copy, questions)
         save_profile(name, text)
     _forget(copy)
     if text != before:
@@ -255,20 +254,20 @@ def edit_profile(name: str, view: View, questions: Questions) -> None:
 
 
 def _current_text(name: str) -> str:
-    """Return the user's own file of a profile; hints, where there is none."""
+    """Return the user's own file of a profile, or a template if there is none."""
     path = user_profile_path(name)
     return _read(path) if path.exists() else new_profile_text(name) + hints(load_profile(name))
 
 
-def _note_retired(name: str, view: View) -> None:
-    with contextlib.suppress(ProfileError):  # it may be broken: that is why it is edited
+def _warn_if_retired(name: str, view: View) -> None:
+    with contextlib.suppress(ProfileError):  # it may be invalid: that is why it is edited
         profile = load_profile(name)
         if profile.status == "retired" and profile.successor:
             instead = f"launch-notebook clusters edit {profile.successor}"
             view.show(events.Note(f"{name} is retired: of its file only the translations are read. Better: {instead}"))
 
 
-def _agree_to_replace(what: str, path: Path, copy: Path, questions: Questions) -> None:
+def _confirm_replacing(what: str, path: Path, copy: Path, questions: ConfirmPrompts) -> None:
     if not questions.confirm(f"{what} Replace it with what you wrote?"):
         raise ProfileError(
             what,
@@ -287,7 +286,7 @@ def _forget(copy: Path) -> None:
 
 
 def _edited(copy: Path, name: str, before: str) -> ProfileError | None:
-    """Have the copy edited, and return what is wrong in it, if anything. Raises ``UsageError``."""
+    """Open the copy in the editor, and return the first mistake in it, if any. Raises ``UsageError``."""
     try:
         done = subprocess.run([*_editor(), str(copy)], check=False)
     except (OSError, UsageError) as error:

@@ -1,4 +1,4 @@
-"""A user's flags translated to those of one cluster: GPUs, accounts, and names that have changed since. Pure.
+"""Translates a user's flags to those of one cluster: GPUs, accounts, and names that have changed. Pure.
 
 Everything that differs between sites is in their profiles; nothing here knows a site.
 """
@@ -29,9 +29,9 @@ _CORES = frozenset({"cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu
 
 @dataclass(frozen=True)
 class Translated:
-    """All flags of a request in the cluster's own flags, and what the user should know of it, in sentences.
+    """All flags of a request as the cluster expects them, and notes for the user.
 
-    ``gpu_type``: the type of the GPUs as the profile calls it, where it is known.
+    ``gpu_type``: the type of the GPUs as the profile calls it, if known.
     """
 
     flags: Mapping[str, str | None]
@@ -41,7 +41,7 @@ class Translated:
 
 @dataclass(frozen=True)
 class _Added:
-    """What a table of the profile adds to the defaults, and which of their flags it takes away."""
+    """The flags that a table of the profile adds to the defaults, and the default flags that it removes."""
 
     flags: Mapping[str, str | None]
     gone: frozenset[str] = frozenset()
@@ -49,10 +49,10 @@ class _Added:
 
 @dataclass(frozen=True)
 class _GpuRequest:
-    """How many GPUs, of which type by the site's name.
+    """The number of GPUs, and their type by the site's name.
 
-    ``is_requested``: whether anybody asked for some, ``plain``: by --gpus alone, ``named``: with the type. ``whole``:
-    all that a node has, since nobody named a number.
+    ``is_requested``: whether any are requested, ``plain``: by --gpus alone, ``named``: with the type. ``whole``: all
+    of a node, since no number is given.
     """
 
     count: int
@@ -64,7 +64,7 @@ class _GpuRequest:
 
 
 def translate_flags(profile: ClusterProfile, typed_flags: Options, name: str | None = None) -> Translated:
-    """Return the flags for a cluster: the profile's defaults, what it adds for GPUs or without, and the user's on top.
+    """Return the flags for a cluster: the profile's defaults, its additions for GPU or CPU jobs, then the user's.
 
     In this order: translations of outdated flags, each with its note; ``[gpu]`` and its type, or ``[cpu]``, under the
     user's own flags; ``--gpus`` in the site's spelling; the account's ending. ``name``: the profile's, for messages.
@@ -95,7 +95,7 @@ def translate_flags(profile: ClusterProfile, typed_flags: Options, name: str | N
 
 
 def refuse_if_closed(profile: ClusterProfile) -> None:
-    """Raise ``ClusterUnavailable`` where no session can be launched, with what works instead."""
+    """Raise ``ClusterUnavailable`` if no session can be launched, with the alternative."""
     if profile.unavailable is not None:
         raise ClusterUnavailable(profile.unavailable.why, hint=profile.unavailable.instead)
     if profile.status == "retired" and profile.successor is None:
@@ -108,10 +108,10 @@ def refuse_if_closed(profile: ClusterProfile) -> None:
 def _translated(
     translations: Iterable[Translation], defaults: Options, options: Options, typed_flags: Options, notes: list[str]
 ) -> tuple[Options, Options]:
-    """Replace outdated flags by today's, one translation after the other, each with a note.
+    """Replace outdated flags by current ones, one translation after the other, each with a note.
 
-    What a translation sets counts as the user's own, since it stands for flags that somebody chose. A flag that the
-    user typed, and that is none of these, stays; where nothing else would come, all of them stay.
+    The result of a translation counts as typed by the user, since it replaces flags that somebody chose. A flag that
+    the user typed, and that no translation matches, stays; if nothing would replace them, all flags stay.
     """
     for translation in translations:
         when = {flag.replace("_", "-"): pattern for flag, pattern in translation.when.items()}
@@ -129,9 +129,11 @@ def _translated(
             continue
         gone = {flag.replace("_", "-") for flag in translation.drop} | (new.keys() & when.keys())
         old = {flag: value for flag, value in all_options.items() if flag in gone}
-        if others := _split("gres", when.get("gres", ""), old.get("gres") or "")[1]:  # no GPUs, in the flag that goes
+        if others := _split("gres", when.get("gres", ""), old.get("gres") or "")[1]:  # no GPUs, in the replaced flag
             new["gres"] = ",".join(filter(None, (new.get("gres"), others)))
-        defaults = {flag: value for flag, value in defaults.items() if flag not in gone or _keeps(when, flag, value)}
+        defaults = {
+            flag: value for flag, value in defaults.items() if flag not in gone or _keeps_default(when, flag, value)
+        }
         options = {**{flag: value for flag, value in options.items() if flag not in gone}, **new}
         outdated = old or {flag: all_options[flag] for flag in when}
         becomes = f"is now {as_typed(new)}" if new else "is left out"
@@ -140,13 +142,13 @@ def _translated(
     return defaults, options
 
 
-def _keeps(when: Mapping[str, str], flag: str, value: str | None) -> bool:
-    """Whether a default stays that was hidden by an outdated flag, and is none itself."""
+def _keeps_default(when: Mapping[str, str], flag: str, value: str | None) -> bool:
+    """Whether to keep a default that an outdated flag overrode, and that is not outdated itself."""
     return flag in when and _matched({flag: when[flag]}, {flag: value}) is None
 
 
 def _matched(when: Mapping[str, str], options: Options) -> dict[str, str] | None:
-    """Return what the last ``*`` of each pattern stands for, by flag; ``None`` where not all of them match."""
+    """Return what the last ``*`` of each pattern matches, by flag; ``None`` unless all of them match."""
     meant = {}
     for flag, pattern in when.items():
         found = match_glob(pattern, _split(flag, pattern, options[flag] or "")[0]) if flag in options else None
@@ -157,9 +159,9 @@ def _matched(when: Mapping[str, str], options: Options) -> dict[str, str] | None
 
 
 def _split(flag: str, pattern: str, value: str) -> tuple[str, str]:
-    """Return what of a value a pattern is about, and the rest: of a list of GRES the GPUs, if it speaks of these.
+    """Split a value into the part that a pattern is about and the rest: for a GPU pattern, the GPUs of a GRES list.
 
-    Two kinds of GPUs are nothing that one pattern can be about.
+    One pattern cannot match two types of GPUs.
     """
     if flag != "gres" or not pattern.lower().startswith("gpu"):
         return value, ""
@@ -168,7 +170,7 @@ def _split(flag: str, pattern: str, value: str) -> tuple[str, str]:
 
 
 def _filled(value: str | None, meant: Mapping[str, str]) -> str | None:
-    """Put what was captured, or counted, into a value: ``gpu:{type}:{count}``; a type that nobody named falls away."""
+    """Fill in what was captured, or counted: ``gpu:{type}:{count}``; an unnamed type is dropped."""
     if value is None:
         return None
     return re.sub(r"\{([a-z_-]+)\}:?", lambda match: _filling(match, meant), value)
@@ -196,7 +198,7 @@ def _with_gpus_apart(defaults: Options, typed_flags: Options) -> tuple[Options, 
 
 
 def _with_chosen(chosen: frozenset[str], defaults: Options, options: Options) -> tuple[Options, Options]:
-    """Let defaults that were put on top of the profile, as by a course, be as good as typed ones."""
+    """Count defaults that a layer above the profile set, such as a course, as typed."""
     kept = merge_flags(defaults, options)
     moved = {flag: value for flag, value in defaults.items() if flag in chosen & kept.keys() and flag not in options}
     return {flag: value for flag, value in defaults.items() if flag not in moved}, {**moved, **options}
@@ -205,9 +207,9 @@ def _with_chosen(chosen: frozenset[str], defaults: Options, options: Options) ->
 def _without_kept_partition(
     profile: ClusterProfile, options: Options, typed_flags: Options, notes: list[str]
 ) -> Options:
-    """Leave out a partition that was kept for other jobs, where GPUs are typed and these are elsewhere.
+    """Drop a partition that was saved for other jobs, if GPUs are requested and the partition has none.
 
-    It stays where it has them by the profile, where it was kept together with GPUs, and with a reservation.
+    It stays if the profile has its GPUs there, if it was saved together with GPUs, and with a reservation.
     """
     partition, kept = options.get("partition"), default_flags(profile)
     is_typed = "partition" in typed_flags or kept.get("partition") != partition
@@ -226,7 +228,7 @@ def _without_kept_partition(
 
 
 def _gpus_of(profile: ClusterProfile, options: Options) -> _GpuRequest:
-    """Return how many GPUs are meant, and of which type. Raises ``UsageError`` for a type that is not known."""
+    """Return the number and type of the GPUs. Raises ``UsageError`` for an unknown type."""
     found = {flag: items for flag, value in options.items() if (items := gpu_items(flag, value or "")) is not None}
     whole = profile.gpu.whole_partitions.get(options.get("partition") or "", 0)
     default = 0 if whole else profile.gpu.default
@@ -244,7 +246,7 @@ def _gpus_of(profile: ClusterProfile, options: Options) -> _GpuRequest:
 
 
 def _known_type(profile: ClusterProfile, word: str, *, strict: bool) -> str | None:
-    """Return a type as the site spells it. An unknown one is a mistake only where it has to be translated."""
+    """Return a type as the site spells it. An unknown one is an error only if it has to be translated."""
     types = {name.lower(): name for name in profile.gpu.types}
     if word.lower() in types:
         return types[word.lower()]
@@ -270,7 +272,7 @@ def _homes(profile: ClusterProfile) -> dict[str, FlagValue | None]:
 
 
 def _type_of_partition(profile: ClusterProfile, partition: str | None) -> str | None:
-    """Return the type that is meant where none is named: the default, unless the user's partition has another."""
+    """Return the type to use if none is named: the default, unless the user's partition has another."""
     default, homes = profile.gpu.default_type, _homes(profile)
     if partition is None or (default is not None and homes[default] in (None, partition)):
         return default
@@ -279,7 +281,7 @@ def _type_of_partition(profile: ClusterProfile, partition: str | None) -> str | 
 
 
 def _gpu_partitions(profile: ClusterProfile) -> set[FlagValue | None]:
-    """Return the partitions in which only jobs with GPUs are expected."""
+    """Return the partitions meant only for GPU jobs."""
     of_all = None if "partition" in profile.chosen else profile.defaults.get("partition")
     others = {of_all, profile.cpu.flags.get("partition"), None}
     return {profile.gpu.flags.get("partition"), *_homes(profile).values()} - others
@@ -291,7 +293,7 @@ def _note_missing_gpus(profile: ClusterProfile, options: Options, gpus: _GpuRequ
         notes.append(f"No GPU is asked for, although partition {partition} has some: --gpus 1 asks for one.")
 
 
-# --- what the site adds ---------------------------------------------------------------------------------------------
+# --- the site's additions --------------------------------------------------------------------------------------------
 
 
 def _table(rule: Flags, gpus: _GpuRequest) -> _Added:
@@ -304,7 +306,7 @@ def _table(rule: Flags, gpus: _GpuRequest) -> _Added:
 
 
 def _for_gpus(profile: ClusterProfile, gpus: _GpuRequest) -> _Added:
-    """Return what a job with GPUs gets, its type's flags over those for all of them."""
+    """Return what a GPU job gets; the type's flags override those for all types."""
     below, kind = _table(profile.gpu, gpus), profile.gpu.types.get(gpus.kind or "")
     if kind is None:
         return below
@@ -313,7 +315,7 @@ def _for_gpus(profile: ClusterProfile, gpus: _GpuRequest) -> _Added:
 
 
 def _layered(flags: Options, added: _Added) -> dict[str, str | None]:
-    """Put what a table adds over other flags; of those that mean the same the lower ones go."""
+    """Put a table's flags over others; of those that mean the same, the others are dropped."""
     merged = {flag: value for flag, value in flags.items() if flag not in added.gone}
     for family in (GPU_FLAGS, MEMORY_FLAGS):
         if family & added.flags.keys():
@@ -324,9 +326,9 @@ def _layered(flags: Options, added: _Added) -> dict[str, str | None]:
 def _in_partition(
     profile: ClusterProfile, added: _Added, options: Options, gpus: _GpuRequest, notes: list[str]
 ) -> _Added:
-    """Fit what a site adds to the partition: no QOS of another one, and nodes enough where these are given whole."""
+    """Fit the additions to the partition: no QOS of another one, and enough nodes if it allocates whole nodes."""
     flags, partition = dict(added.flags), options.get("partition") or added.flags.get("partition") or ""
-    if gpus.named and not _go_together(profile, gpus.kind, partition):
+    if gpus.named and not _may_have(profile, gpus.kind, partition):
         home = _homes(profile)[str(gpus.kind)]
         left_out = {name: flags.pop(name) for name in ("qos",) if name in profile.gpu.types[str(gpus.kind)].flags}
         also = f"; {as_typed(left_out)} is left out" if left_out and "qos" not in options else ""
@@ -340,8 +342,8 @@ def _in_partition(
     return _Added(flags, added.gone)
 
 
-def _go_together(profile: ClusterProfile, kind: str | None, partition: str) -> bool:
-    """Whether a type of GPU may be in a partition, as far as the profile knows."""
+def _may_have(profile: ClusterProfile, kind: str | None, partition: str) -> bool:
+    """Whether a partition may have a type of GPU, as far as the profile knows."""
     own = {name: one.flags.get("partition") for name, one in profile.gpu.types.items()}
     home = own.get(kind or "")
     return home in partition.split(",") if home else partition not in own.values()
@@ -350,32 +352,32 @@ def _go_together(profile: ClusterProfile, kind: str | None, partition: str) -> b
 def _respelled(
     profile: ClusterProfile, added: _Added, options: Options, gpus: _GpuRequest, notes: list[str]
 ) -> dict[str, str | None]:
-    """Return the user's flags without a ``--gpus`` that the site's own flags stand for."""
+    """Return the user's flags without a ``--gpus`` that the site's own flags replace."""
     options = dict(options)
     if gpus.is_requested and not gpus.whole and not _can_be_respelled(profile, added, options, gpus):
         _note_unknown_type(profile, options, gpus, notes)
         return options
     if "gpus" in options and not gpus.whole and not GPU_FLAGS & added.flags.keys():
-        coming = _coming(profile, {**added.flags, **options})
+        coming = _gpus_of_nodes(profile, {**added.flags, **options})
         notes.append(
             f"{as_typed({'gpus': options['gpus']})} is not passed on: GPUs come with their nodes here{coming}."
         )
     options.pop("gpus", None)
-    if "gres" in options and "gres" in added.flags:  # one flag for GPUs and for other things
+    if "gres" in options and "gres" in added.flags:  # one flag for GPUs and for other resources
         options["gres"] = f"{added.flags['gres']},{options['gres']}"
     return options
 
 
 def _note_unknown_type(profile: ClusterProfile, options: Options, gpus: _GpuRequest, notes: list[str]) -> None:
-    """Say where a type is passed on that the site may spell otherwise."""
+    """Add a note if a type is passed on that the site may spell differently."""
     if gpus.plain and gpus.named and not profile.gpu.types and GPU_FLAGS & profile.gpu.flags.keys():
         about = f" ({profile.gpu.description})" if profile.gpu.description else ""
         typed = as_typed({"gpus": options["gpus"]})
         notes.append(f"{typed} is passed on as it is: the profile knows no types of GPUs here{about}.")
 
 
-def _coming(profile: ClusterProfile, flags: Options) -> str:
-    """Return how many GPUs come with the nodes, as text, where that is known."""
+def _gpus_of_nodes(profile: ClusterProfile, flags: Options) -> str:
+    """Return how many GPUs the nodes have, as text, if known."""
     nodes, whole = flags.get("nodes") or "1", profile.gpu.whole_partitions.get(flags.get("partition") or "")
     if not whole or not re.fullmatch(r"[0-9]{1,6}", nodes):
         return ""
@@ -384,29 +386,29 @@ def _coming(profile: ClusterProfile, flags: Options) -> str:
 
 
 def _can_be_respelled(profile: ClusterProfile, added: _Added, options: Options, gpus: _GpuRequest) -> bool:
-    """Whether the site has flags of its own that mean all of what ``--gpus`` means."""
+    """Whether the site's own flags express all of what ``--gpus`` requests."""
     if not gpus.plain or not GPU_FLAGS & (added.flags.keys() | added.gone):
         return False
     if GPU_FLAGS & added.flags.keys() and options.get("nodes") not in (None, "1"):
-        return False  # a count for all nodes together; the site's flags may count on each
+        return False  # --gpus counts all nodes together; the site's flags may count per node
     values = [str(value) for flag, value in profile.gpu.flags.items() if flag.replace("_", "-") in GPU_FLAGS]
     return gpus.kind in (None, *profile.gpu.types) or any("{type}" in value for value in values)
 
 
 def _without_cores(added: _Added, defaults: Options, options: Options) -> _Added:
-    """Leave out the cores that come with GPUs where others are asked for; one task is as good as none."""
+    """Drop the cores added for GPUs if the user asks for others; one task counts as none."""
     chosen = {flag for flag in _CORES if {**defaults, **options}.get(flag) not in (None, "1")}
     flags = {flag: value for flag, value in added.flags.items() if not chosen or flag != "cpus-per-task"}
     return _Added(flags, added.gone)
 
 
-# --- who pays, and for how long -------------------------------------------------------------------------------------
+# --- account and walltime --------------------------------------------------------------------------------------------
 
 
 def _put_account(
     rule: AccountRule, flags: dict[str, str | None], has_gpus: bool, name: str | None, notes: list[str]
 ) -> None:
-    """Give the account its ending, and say what looks wrong. Raises ``AnswerMissing`` where one must be given."""
+    """Append the account's suffix, and note what looks wrong. Raises ``AnswerMissing`` if an account is required."""
     account = flags.get("account")
     if not account:
         if rule.required:
@@ -431,7 +433,7 @@ def _put_account(
 
 
 def _note_walltime_limit(longest: str | Mapping[str, str] | None, flags: Options, notes: list[str]) -> None:
-    """Say where the walltime is longer than the partition, or the QOS, allows by the profile."""
+    """Add a note if the walltime exceeds the limit of the partition or the QOS in the profile."""
     place, limit = _limit(longest, flags)
     if not limit:
         return
@@ -446,14 +448,14 @@ def _note_walltime_limit(longest: str | Mapping[str, str] | None, flags: Options
 
 
 def _note_gpu_limit(most: Mapping[str, int], flags: Options, gpus: _GpuRequest, notes: list[str]) -> None:
-    """Say where there are more GPUs than the partition, or the QOS, allows by the profile."""
+    """Add a note if the GPUs exceed the limit of the partition or the QOS in the profile."""
     place, limit = _limit_in(most, flags)
     if limit is not None and gpus.count > limit:
         notes.append(f"{gpus.count} GPUs are more than {place} allows by its profile, {limit}: {MAY_BE_REFUSED}.")
 
 
 def _limit(longest: str | Mapping[str, str] | None, flags: Options) -> tuple[str, str | None]:
-    """Return the limit, and where it holds, as text."""
+    """Return the limit, and the partition or QOS that sets it, as text."""
     return ("", longest) if longest is None or isinstance(longest, str) else _limit_in(longest, flags)
 
 

@@ -216,11 +216,13 @@ class _JupyterSupervisor(Supervisor):
     def _connect_node(self, pause: float) -> None:
         if self._node_connection is not None:
             self._node_connection.close()
-        context, place = self._context, self._context.place
+        context, launch_target = self._context, self._context.target
         target = NodeTarget(context.host, context.scheduler, self._session, self._job, self._node, self._access.keys)
-        route = "direct" if self._session.record.route == "direct" else place.profile.route
+        route = "direct" if self._session.record.route == "direct" else launch_target.profile.route
         self._is_used = self._is_reached = False
-        self._node_connection = NodeConnection(self._inbox, lambda: find_route(target, route, place.name), pause)
+        self._node_connection = NodeConnection(
+            self._inbox, lambda: find_route(target, route, launch_target.name), pause
+        )
 
     def _handle_other(self, item: object) -> None:
         if not isinstance(item, RouteOpened | JupyterAnswered | NodeUnconnected):

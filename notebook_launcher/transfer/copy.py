@@ -19,7 +19,7 @@ from notebook_launcher.core.text import listed
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.session.connect import open_host
 from notebook_launcher.transfer.data import Spoilt, fetch_batch, fetch_file, send_batch, send_file
 from notebook_launcher.transfer.endpoints import GOES_ON, CopyEndpoint, Target, already_there, broke_off, refuse_missing
@@ -50,7 +50,13 @@ T = TypeVar("T")
 
 
 def copy(
-    place: Place, arguments: CopyArguments, view: View, prompts: Prompts, interrupts: Interrupts, *, force: bool = False
+    launch_target: LaunchTarget,
+    arguments: CopyArguments,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    *,
+    force: bool = False,
 ) -> None:
     """Copy files and folders between this machine and the cluster.
 
@@ -58,7 +64,7 @@ def copy(
     """
     counted = CountedPrompts(prompts)
     try:
-        with open_host(place, view, counted) as host:
+        with open_host(launch_target, view, counted) as host:
             Copy(host, arguments, view, counted, force=force).run()
     except KeyboardInterrupt:
         raise Interrupted("The copy was interrupted.", why="What was copied so far is kept.", hint=GOES_ON) from None

@@ -19,7 +19,7 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.lookup import read_session_index, select_session
 from notebook_launcher.jobs.session_index import Entry, choose_session
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
@@ -45,13 +45,13 @@ def show_bill(context: Context, session: Session) -> None:
         context.view.show(events.Note(f"The usage report could not be made: {error!r}."))
 
 
-def bill(place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
+def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Show the usage report of a session that is over; without a name, of the last one.
 
     Raises ``SessionNotFound``, also for one that never ran or of which nobody tells anything, and ``UsageError`` for
     one that has not ended.
     """
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         entry = _ended_entry(context, prefix)
         session = select_session(context, entry)
         found = _bill(context, session)
@@ -103,7 +103,7 @@ def _bill(context: Context, session: Session) -> events.Bill | None:
         wall = samples[-1].seconds  # killed, without a word
     node = str(started["node"]) if started.get("node") else None
     facts = Facts(accounted, samples, wall, node)
-    return make_bill(session.record, job_of(session).id, facts, context.place.profile.price)
+    return make_bill(session.record, job_of(session).id, facts, context.target.profile.price)
 
 
 _READ = (

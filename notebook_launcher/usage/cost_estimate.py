@@ -28,7 +28,7 @@ _BOUNDED = (
 
 def price_of(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | None:
     """Return what a request will cost at most; ``None`` where it has no price, or none that is known."""
-    price = plan.place.profile.price
+    price = plan.target.profile.price
     found: Estimate | None = None
     if price is not None and not scheduler.same_machine:
         found = estimate(price, plan.request, plan.gpu_type)
@@ -39,7 +39,7 @@ def price_of(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | None:
 
 def no_price_of(plan: Plan, scheduler: Scheduler) -> events.Note | None:
     """Return why there is no price, where a cluster has some."""
-    price = plan.place.profile.price
+    price = plan.target.profile.price
     why = missing(price, plan.request, plan.gpu_type) if price is not None and not scheduler.same_machine else ""
     return events.Note(f"What it costs is not known: {why}.") if why else None
 
@@ -52,7 +52,7 @@ class Costing:
         self._unpriced = no_price_of(plan, context.scheduler)
         self._began = time.monotonic()
         self._answer: tuple[float | None, str] | None = None  # what is left, and why that is not known
-        self._budget = plan.place.profile.budget if self._priced else None
+        self._budget = plan.target.profile.budget if self._priced else None
         if self._budget:
             self._thread = threading.Thread(target=self._ask, args=(self._budget,), name="budget", daemon=True)
             self._thread.start()

@@ -23,7 +23,7 @@ from notebook_launcher.jobs.follow import FileLine, SessionFollower, read_lines
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
 from notebook_launcher.jobs.session_index import Entry, Listing, build_index
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
@@ -40,10 +40,10 @@ _NOISE = r"Skipped non-installed server\(s\): |wrote error: 'Forbidden'|403 GET 
 
 
 def status(
-    place: Place, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, *, watch: bool = False
+    target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, *, watch: bool = False
 ) -> None:
     """Show how a session is and what it used in its last hour; ``watch``: again and again until its end or Ctrl-C."""
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
         inspection.read()
         inspection.show()
@@ -53,7 +53,7 @@ def status(
 
 
 def usage(
-    place: Place,
+    target: LaunchTarget,
     prefix: str,
     view: View,
     prompts: Prompts,
@@ -73,7 +73,7 @@ def usage(
         from notebook_launcher.usage.plot import check_plot
 
         check_plot(plot)
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
         rows = inspection.read(MOST_BYTES)
         if not inspection.samples:
@@ -91,7 +91,7 @@ def usage(
 
 
 def logs(
-    place: Place,
+    target: LaunchTarget,
     prefix: str,
     view: View,
     prompts: Prompts,
@@ -107,7 +107,7 @@ def logs(
 
     ``everything``: also what JupyterLab says in every session, and nobody needs.
     """
-    with open_context(place, view, prompts, interrupts) as context:
+    with open_context(target, view, prompts, interrupts) as context:
         session, entry = find_session(context, prefix, ended_too=True)
         interrupts.defer()
         paths = _log_files(context, session, entry.seen.node)

@@ -21,7 +21,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.planning.plan import Place, Plan, SchedulerName
+from notebook_launcher.planning.plan import LaunchTarget, Plan, SchedulerName
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.session import connect
@@ -120,13 +120,13 @@ def submit(tmp_path: Path) -> Iterator[Callable[..., Session]]:
         HOST.run(["bash", str(script), "cancel", "--root", str(tmp_path), script.parent.name])
 
 
-def place(root: Path, scheduler: SchedulerName = "local") -> Place:
-    return Place(ClusterProfile(session_root=str(root)), None, None, scheduler)
+def target(root: Path, scheduler: SchedulerName = "local") -> LaunchTarget:
+    return LaunchTarget(ClusterProfile(session_root=str(root)), None, None, scheduler)
 
 
 def listed(root: Path, scheduler: SchedulerName = "local", *, every: bool = False) -> ShownSessions:
     view = ShownSessions()
-    sessions.list_sessions(place(root, scheduler), view, FakePrompts(), Interrupts(), every=every)
+    sessions.list_sessions(target(root, scheduler), view, FakePrompts(), Interrupts(), every=every)
     return view
 
 
@@ -134,7 +134,7 @@ def stop(
     root: Path, *names: str, prompts: Prompts | None = None, every: bool = False, sure: bool = False
 ) -> ShownSessions:
     view = ShownSessions()
-    sessions.stop(place(root), names, view, prompts or FakePrompts(), Interrupts(), every=every, sure=sure)
+    sessions.stop(target(root), names, view, prompts or FakePrompts(), Interrupts(), every=every, sure=sure)
     return view
 
 
@@ -331,7 +331,7 @@ def test_one_without_a_job_does_not_hold_up_the_others(tmp_path: Path, submit: C
     (tmp_path / lost / "exit.json").unlink(missing_ok=True)
     view = ShownSessions()
     with pytest.raises(SubmitUncertain, match=lost):
-        sessions.stop(place(tmp_path), [lost, one, other], view, FakePrompts(confirms=[True]), Interrupts())
+        sessions.stop(target(tmp_path), [lost, one, other], view, FakePrompts(confirms=[True]), Interrupts())
     assert view.ended == {one, other}
 
 
@@ -402,8 +402,8 @@ def test_two_stops_at_once_do_not_disturb_each_other(tmp_path: Path, submit: Cal
 
 def offer(root: Path, person: FakePrompts, *, always_new: bool = False) -> tuple[bool, ShownSessions]:
     view = ShownSessions()
-    plan = Plan(place(root), Request({}), None, Environment(), None, always_new=always_new)
-    with open_context(plan.place, view, person, Interrupts()) as context:
+    plan = Plan(target(root), Request({}), None, Environment(), None, always_new=always_new)
+    with open_context(plan.target, view, person, Interrupts()) as context:
         return sessions.offer_existing_session(plan, context), view
 
 
@@ -471,10 +471,10 @@ def test_a_terminal_of_ours_has_nothing_to_connect_to(
     monkeypatch.setattr(sessions, "reattach", lambda _context, session: come_back_to.append(session.id))
     for name in ("", of_a_terminal.id):
         with pytest.raises(UsageError) as caught:
-            story(place(tmp_path), name, ShownSessions(), FakePrompts(), Interrupts())
+            story(target(tmp_path), name, ShownSessions(), FakePrompts(), Interrupts())
         assert f"shell {of_a_terminal.id}" in caught.value.hint
     other = submit()
-    story(place(tmp_path), "", ShownSessions(), FakePrompts(), Interrupts())
+    story(target(tmp_path), "", ShownSessions(), FakePrompts(), Interrupts())
     assert come_back_to == [other.id]
 
 

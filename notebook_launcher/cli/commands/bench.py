@@ -12,7 +12,7 @@ import click
 
 from notebook_launcher.cli.commands.notebooks import complete_notebook
 from notebook_launcher.cli.completion import TakesEnvironment
-from notebook_launcher.cli.options import WORDS, Where, place_options, scheduler_options, user_interface
+from notebook_launcher.cli.options import WORDS, Where, scheduler_options, target_options, user_interface
 from notebook_launcher.cli.run_options import (
     asked,
     dependencies_option,
@@ -34,7 +34,7 @@ class _Bench(TakesEnvironment):
 
 
 @click.command(cls=_Bench, short_help="Run a notebook with many settings, and compare.")
-@place_options
+@target_options
 @click.option("--matrix", default="", metavar="TEXT", help='What is varied: "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1".')
 @click.option("--at-once", type=int, default=4, metavar="N", help="Jobs in the queue at the same time (4).")
 @click.option("--output", metavar="DIR", help="The bench's folder; by default ./bench-NAME.")
@@ -98,9 +98,9 @@ def bench(
         sure,
         without_user(typed),
     )
-    ask = asked(ctx, where, **software)
+    launch_options = asked(ctx, where, **software)
     with user_interface(where) as (view, prompts, interrupts):
-        run_bench(ask, LocalMachine.detect(), request, view, prompts, interrupts)
+        run_bench(launch_options, LocalMachine.detect(), request, view, prompts, interrupts)
     return view.exit_code
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, route_options, session_argument, user_interface
+from notebook_launcher.cli.options import Where, route_options, session_argument, target_options, user_interface
 
 
 @click.command(short_help="Reconnect to a session that is running.")
-@place_options
+@target_options
 @click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
 @click.option(
     "--notify", is_flag=True, help="Notify the desktop when JupyterLab is ready, and before the walltime ends."
@@ -29,8 +29,8 @@ def connect(
     """Reconnect to a session that is running (its name, the beginning of it, or nothing if there is one)."""
     from notebook_launcher import sessions
 
-    place = where.place(route)
+    target = where.target(route)
     interface = user_interface(where, open_browser=open_browser, verbose=verbose, notify=notify)
     with interface as (view, prompts, interrupts):
-        sessions.connect(place, session, view, prompts, interrupts, forwards)
+        sessions.connect(target, session, view, prompts, interrupts, forwards)
     return view.exit_code

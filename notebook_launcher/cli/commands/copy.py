@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, user_interface
+from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
 @click.command(short_help="Copy files and folders to or from the cluster.")
-@place_options
+@target_options
 @click.option("--force", is_flag=True, help="Replace files that are there already and differ.")
 @click.argument("paths", nargs=-1, metavar="SOURCE... DESTINATION", type=click.Path(readable=False))
 def copy(paths: tuple[str, ...], *, where: Where, force: bool) -> int:
@@ -25,5 +25,5 @@ def copy(paths: tuple[str, ...], *, where: Where, force: bool) -> int:
 
     arguments = parse_arguments(paths)
     with user_interface(where) as (view, prompts, interrupts):
-        copying.copy(where.place(), arguments, view, prompts, interrupts, force=force)
+        copying.copy(where.target(), arguments, view, prompts, interrupts, force=force)
     return view.exit_code

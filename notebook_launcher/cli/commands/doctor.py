@@ -10,15 +10,15 @@ from notebook_launcher.cli.options import (
     WORDS,
     Where,
     former_route_option,
-    place_options,
     scheduler_options,
+    target_options,
     user_interface,
 )
 from notebook_launcher.core.errors import UsageError
 
 
 @click.command(cls=TakesEnvironment, short_help="Check all that a launch needs; each fault with a hint.")
-@place_options
+@target_options
 @click.option("--node/--no-node", default=None, help="Check a compute node as well, with a job of a few minutes.")
 @click.option(
     "--route",
@@ -59,7 +59,7 @@ def doctor(
 
     if name and where.cluster:
         raise UsageError(f"Two clusters are named: {name} and {where.cluster}.", hint=f"launch-notebook doctor {name}")
-    ask = LaunchOptions(
+    launch_options = LaunchOptions(
         ctx.obj[ASKED_FLAGS],
         name or where.cluster,
         where.host,
@@ -73,5 +73,5 @@ def doctor(
         course=where.course,
     )
     with user_interface(where) as (view, prompts, interrupts):
-        run_doctor(ask, LocalMachine.detect(), view, prompts, interrupts, node=node)
+        run_doctor(launch_options, LocalMachine.detect(), view, prompts, interrupts, node=node)
     return view.exit_code

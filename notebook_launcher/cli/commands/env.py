@@ -11,9 +11,9 @@ import click
 from notebook_launcher.cli.options import (
     ASKED_FLAGS,
     Where,
-    place_options,
     plan_without_gpus,
     scheduler_options,
+    target_options,
     user_interface,
 )
 from notebook_launcher.core.errors import UsageError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True, short_help="List, check, export and create environments.")
-@place_options
+@target_options
 @click.pass_context
 def env(ctx: click.Context, /, *, where: Where) -> int | None:
     """Environments: named ways to get software, chosen by launch-notebook -- NAME. Without a command: list them."""
@@ -35,14 +35,14 @@ def env(ctx: click.Context, /, *, where: Where) -> int | None:
 
 
 @env.command(name="list", short_help="List the environments of a cluster.")
-@place_options
+@target_options
 def list_(*, where: Where) -> int:
     """List the environments of a cluster; nothing is contacted."""
     return _list(where)
 
 
 @env.command(short_help="Show the settings of an environment.")
-@place_options
+@target_options
 @click.argument("name", required=False)
 def show(name: str | None, *, where: Where) -> int:
     """Show the settings of an environment: its files, image, modules, and the lines that a job reads."""
@@ -54,7 +54,7 @@ def show(name: str | None, *, where: Where) -> int:
 
 
 @env.command(short_help="Check what works in an environment.")
-@place_options
+@target_options
 @click.option("--node", is_flag=True, help="On a compute node, in a short job: flags of the scheduler are for it.")
 @functools.partial(scheduler_options, without="")
 @click.argument("name", required=False)
@@ -72,24 +72,30 @@ def check(ctx: click.Context, /, name: str | None, *, where: Where, node: bool) 
     flags = ctx.obj[ASKED_FLAGS]
     if flags and not node:
         raise UsageError("Flags of the scheduler are for a job.", hint="add --node to check on a compute node")
-    ask = _ask(where, name)
+    launch_options = _ask(where, name)
     if node:
         brief = {"time": "0:10:00", **flags}
         plan = make_plan(
             LaunchOptions(
-                brief, ask.cluster, ask.host, ask.ssh_config, ask.words, engine=ask.engine, course=ask.course
+                brief,
+                launch_options.cluster,
+                launch_options.host,
+                launch_options.ssh_config,
+                launch_options.arguments,
+                engine=launch_options.engine,
+                course=launch_options.course,
             ),
             LocalMachine.detect(),
         )
     else:
-        plan = _plan(ask)
+        plan = _plan(launch_options)
     with user_interface(where, notes_are_results=True) as (view, prompts, interrupts):
         check_environment(plan, view, prompts, interrupts, node=node)
     return view.exit_code
 
 
 @env.command(short_help="Export what recreates an environment.")
-@place_options
+@target_options
 @click.option("-o", "--to", "target", type=click.Path(path_type=Path), metavar="FOLDER", help="Else ./NAME.")
 @click.option("--force", is_flag=True, help="Also into a folder that is not empty.")
 @click.argument("name", required=False)
@@ -105,7 +111,7 @@ def export(name: str | None, *, where: Where, target: Path | None, force: bool) 
 
 
 @env.command(short_help="Create an environment from a file of packages.")
-@place_options
+@target_options
 @click.option("--name", metavar="NAME", help="Its name in the profile; by default that of the file's folder.")
 @click.option("--venv", metavar="DIR", help="Where the virtual environment goes; by default ~/environments/NAME.")
 @click.option("--conda", metavar="NAME", help="Its name in conda; by default NAME.")
@@ -153,7 +159,7 @@ def _list(where: Where) -> int:
     from notebook_launcher.environments.listing import list_environments
 
     with user_interface(where, notes_are_results=True) as (view, _prompts, _interrupts):
-        list_environments(where.place(), view)
+        list_environments(where.target(), view)
     return view.exit_code
 
 
@@ -161,14 +167,14 @@ def _ask(where: Where, name: str | None) -> LaunchOptions:
     from notebook_launcher.planning.plan import LaunchOptions
 
     return LaunchOptions(cluster=where.cluster, host=where.host, ssh_config=where.ssh_config, engine=where.engine,
-               course=where.course, words=(name,) if name else ())  # fmt: skip
+               course=where.course, arguments=(name,) if name else ())  # fmt: skip
 
 
-def _plan(ask: LaunchOptions) -> Plan:
+def _plan(launch_options: LaunchOptions) -> Plan:
     """Return a plan without a job: nothing is asked of a scheduler."""
     from notebook_launcher.core.request import Request
-    from notebook_launcher.planning.plan import LocalMachine, Plan, chosen_environment, find_place
+    from notebook_launcher.planning.plan import LocalMachine, Plan, chosen_environment, find_target
 
-    place = find_place(ask, LocalMachine.detect())
-    name, environment, container = chosen_environment(ask, place)
-    return Plan(place, Request({}), name, environment, container)
+    launch_target = find_target(launch_options, LocalMachine.detect())
+    name, environment, container = chosen_environment(launch_options, launch_target)
+    return Plan(launch_target, Request({}), name, environment, container)

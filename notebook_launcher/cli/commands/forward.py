@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import click
 
 from notebook_launcher.cli.completion import complete_session
-from notebook_launcher.cli.options import Where, place_options, user_interface
+from notebook_launcher.cli.options import Where, target_options, user_interface
 from notebook_launcher.core.errors import UsageError
 
 _NUMBERS = re.compile(r"[0-9:]+")
 
 
 @click.command(short_help="Open ports of a session's node here.")
-@place_options
+@target_options
 @click.option("--notify", is_flag=True, help="Notify the desktop before the walltime ends.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
 @click.argument("words", nargs=-1, metavar="PORT[:LOCAL]... [SESSION]", shell_complete=complete_session)
@@ -30,7 +30,7 @@ def forward(words: tuple[str, ...], *, where: Where, notify: bool, verbose: bool
 
     ports, session = _ports_and_session(words)
     with user_interface(where, verbose=verbose, notify=notify) as (view, prompts, interrupts):
-        sessions.forward(where.place(), ports, session, view, prompts, interrupts)
+        sessions.forward(where.target(), ports, session, view, prompts, interrupts)
     return view.exit_code
 
 

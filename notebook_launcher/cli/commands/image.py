@@ -11,9 +11,9 @@ import click
 from notebook_launcher.cli.options import (
     ASKED_FLAGS,
     Where,
-    place_options,
     plan_without_gpus,
     scheduler_options,
+    target_options,
     user_interface,
 )
 from notebook_launcher.core.errors import UsageError
@@ -37,7 +37,7 @@ def image() -> None:
 def _making(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that both have."""
     for option in (
-        place_options,
+        target_options,
         click.option("--to", "-o", "output", metavar="IMAGE", help="Where the image goes; else to image_dir."),
         click.option("--force", is_flag=True, help="Replace an image that is there already."),
         click.option("--login", is_flag=True, help="On the login node, without a job: where nodes have no internet."),
@@ -99,9 +99,9 @@ def _make(
 
     if login and here:
         raise UsageError("--login and --here exclude each other.")
-    place = where.place()
-    recipe = recipe_for(place.profile)
-    machine: Machine = "here" if here else "login" if login else place.profile.container.build
+    target = where.target()
+    recipe = recipe_for(target.profile)
+    machine: Machine = "here" if here else "login" if login else target.profile.container.build
     if output:
         recipe = dataclasses.replace(recipe, image=output)
     elif here:
@@ -115,7 +115,7 @@ def _make(
 def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Plan:
     """Return the plan of the job, or of none: then nothing is asked of a scheduler."""
     from notebook_launcher.core.request import Request
-    from notebook_launcher.planning.plan import Place, Plan
+    from notebook_launcher.planning.plan import LaunchTarget, Plan
     from notebook_launcher.profiles import ClusterProfile, Environment
 
     request = Request(flags)
@@ -128,5 +128,5 @@ def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Pl
             "There is no job that flags of the scheduler could be for.",
             why=f"The image is made on {'this machine' if machine == 'here' else 'the login node'}.",
         )
-    place = Place(ClusterProfile(), None, None, "local") if machine == "here" else where.place()
-    return Plan(place, Request({}), None, Environment(), None)
+    target = LaunchTarget(ClusterProfile(), None, None, "local") if machine == "here" else where.target()
+    return Plan(target, Request({}), None, Environment(), None)

@@ -11,9 +11,9 @@ from notebook_launcher.cli.options import (
     ASKED_FLAGS,
     WORDS,
     Where,
-    place_options,
     route_options,
     scheduler_options,
+    target_options,
     user_interface,
 )
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command(
     cls=TakesEnvironment, hidden=True, short_help="Start a session (what launch-notebook does without a command)."
 )
-@place_options
+@target_options
 @click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
 @click.option("--new", "always_new", is_flag=True, help="Start another session without asking, even if one runs.")
 @click.option(
@@ -64,7 +64,7 @@ def launch(
     """Start a session: queue a job with JupyterLab in it, open the tunnel, print the address, and stay attached."""
     from notebook_launcher.planning.plan import LaunchOptions
 
-    ask = LaunchOptions(
+    launch_options = LaunchOptions(
         ctx.obj[ASKED_FLAGS],
         where.cluster,
         where.host,
@@ -82,17 +82,17 @@ def launch(
         uv=uv,
         course_files=where.course_files,
     )
-    return _launch(ask, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
+    return _launch(launch_options, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
 
 
-def _launch(ask: LaunchOptions, where: Where, *, dry_run: bool, **shown: bool) -> int:
+def _launch(launch_options: LaunchOptions, where: Where, *, dry_run: bool, **shown: bool) -> int:
     from notebook_launcher import launch as launch_module
-    from notebook_launcher.planning.first_run import settle
+    from notebook_launcher.planning.first_run import complete_options
     from notebook_launcher.planning.plan import LocalMachine, make_plan
 
     here = LocalMachine.detect()
     with user_interface(where, **shown) as (view, prompts, interrupts):
-        plan = make_plan(settle(ask, here, view, prompts, look_only=dry_run), here)
+        plan = make_plan(complete_options(launch_options, here, view, prompts, dry_run=dry_run), here)
         if dry_run:
             launch_module.dry_run(plan, view)
         else:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, user_interface
+from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
 @click.command("list", short_help="List your sessions: active, and recently ended.")
-@place_options
+@target_options
 @click.option("--all", "-a", "every", is_flag=True, help="Also those that ended more than a day ago.")
 def list_(*, where: Where, every: bool) -> int:
     """List your sessions: the active ones, and those that ended in the last 24 hours."""
     from notebook_launcher import sessions
 
-    place = where.place()
+    target = where.target()
     with user_interface(where) as (view, prompts, interrupts):
-        sessions.list_sessions(place, view, prompts, interrupts, every=every)
+        sessions.list_sessions(target, view, prompts, interrupts, every=every)
     return view.exit_code

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, session_argument, user_interface
+from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
 def _count(ctx: click.Context, _parameter: click.Parameter, value: str) -> int:
@@ -16,7 +16,7 @@ def _count(ctx: click.Context, _parameter: click.Parameter, value: str) -> int:
 
 
 @click.command()
-@place_options
+@target_options
 @click.option("--all", "everything", is_flag=True, help="Also the lines that JupyterLab prints in every session.")
 @click.option(
     "--lines",
@@ -35,7 +35,7 @@ def logs(session: str, *, where: Where, follow: bool, lines: int, everything: bo
 
     with user_interface(where) as (view, prompts, interrupts):
         inspect.logs(
-            where.place(), session, view, prompts, interrupts, follow=follow, lines=lines, everything=everything
+            where.target(), session, view, prompts, interrupts, follow=follow, lines=lines, everything=everything
         )
         if follow and interrupts.exit_requests and sys.stdout.isatty():
             print()  # behind the terminal's ^C

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
-from notebook_launcher.cli.options import Where, place_options, user_interface
+from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
 def complete_notebook(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -39,7 +39,7 @@ def list_(*, as_json: bool) -> int:
 
 
 @notebooks.command("copy", short_help="Copy them to a folder of yours on the cluster.")
-@place_options
+@target_options
 @click.option("--to", metavar="FOLDER", help="The folder; on a cluster it begins at your home. Else: ~/notebooks.")
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_notebook)
 def copy(names: tuple[str, ...], *, where: Where, to: str | None) -> int:
@@ -50,5 +50,5 @@ def copy(names: tuple[str, ...], *, where: Where, to: str | None) -> int:
     from notebook_launcher.notebook import examples
 
     with user_interface(where) as (view, prompts, _interrupts):
-        examples.copy_notebooks(where.place(), names, examples.FOLDER if to is None else to, view, prompts)
+        examples.copy_notebooks(where.target(), names, examples.FOLDER if to is None else to, view, prompts)
     return view.exit_code

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, user_interface
+from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
 @click.command(short_help="Show which GPUs and cores are free, and what waits.")
-@place_options
+@target_options
 @click.option("--clusters", "-M", metavar="NAME", help="Another cluster of the same Slurm.")
 def queue(*, where: Where, clusters: str | None) -> int:
     """Show which GPUs and cores are free and busy, by partition, and what waits."""
     from notebook_launcher import forecast
     from notebook_launcher.profiles.store import default_flags
 
-    place = where.place()
-    other = clusters or default_flags(place.profile).get("clusters")
+    target = where.target()
+    other = clusters or default_flags(target.profile).get("clusters")
     with user_interface(where) as (view, prompts, interrupts):
-        forecast.queue(place, other, view, prompts, interrupts)
+        forecast.queue(target, other, view, prompts, interrupts)
     return view.exit_code

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, session_argument, user_interface
+from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 from notebook_launcher.cli.run_options import output_folder
 
 
 @click.command(short_help="Fetch the results of a run, also while it runs.")
-@place_options
+@target_options
 @click.option(
     "--output",
     metavar="DIR",
@@ -24,7 +24,7 @@ def results(session: str, *, where: Where, output: str | None) -> int:
     """
     from notebook_launcher.run import results as fetch
 
-    place, folder = where.place(), output_folder(output)
+    target, folder = where.target(), output_folder(output)
     with user_interface(where) as (view, prompts, interrupts):
-        fetch(place, session, folder, view, prompts, interrupts)
+        fetch(target, session, folder, view, prompts, interrupts)
     return view.exit_code

@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from notebook_launcher.cli.completion import TakesEnvironment
-from notebook_launcher.cli.options import Where, place_options, scheduler_options, user_interface
+from notebook_launcher.cli.options import Where, scheduler_options, target_options, user_interface
 from notebook_launcher.cli.run_options import (
     asked,
     dependencies_option,
@@ -30,7 +30,7 @@ def _offer_notebooks(_ctx: click.Context, _parameter: click.Parameter, incomplet
 
 
 @click.command(cls=TakesEnvironment, short_help="Run a notebook as a batch job, and fetch the results.")
-@place_options
+@target_options
 @parameter_option
 @dependencies_option
 @click.option("--output", metavar="DIR", help="Where to put the results, in a folder for each run. By default: runs.")
@@ -74,16 +74,16 @@ def run(
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher import run as run_module
     from notebook_launcher.notebook.prepare import prepare
-    from notebook_launcher.planning.first_run import settle
+    from notebook_launcher.planning.first_run import complete_options
     from notebook_launcher.planning.plan import LocalMachine, make_plan
 
     notebook = the_notebook(words, pairs, "run")
     prepared = prepare(notebook, pairs, tuple(map(Path, dependencies)))
     request = run_module.RunRequest(output_folder(output), "script" if to == "script" else "notebook", detach)
-    ask = asked(ctx, where, **software)
+    launch_options = asked(ctx, where, **software)
     here = LocalMachine.detect()
     with user_interface(where, verbose=verbose) as (view, prompts, interrupts):
-        plan = make_plan(settle(ask, here, view, prompts, look_only=dry_run), here)
+        plan = make_plan(complete_options(launch_options, here, view, prompts, dry_run=dry_run), here)
         plan = run_module.with_run_command(plan, _typed(notebook, pairs, dependencies, output, to))
         if dry_run:
             run_module.dry_run_notebook(plan, prepared, request, view)

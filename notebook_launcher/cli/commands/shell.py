@@ -14,9 +14,9 @@ from notebook_launcher.cli.options import (
     ASKED_FLAGS,
     WORDS,
     Where,
-    place_options,
     scheduler_options,
     session_argument,
+    target_options,
     user_interface,
 )
 from notebook_launcher.core.errors import UsageError
@@ -25,7 +25,7 @@ _CORES = "cpus-per-task"
 
 
 @click.command(cls=TakesEnvironment, short_help="Open a terminal, or run a command, on the node.")
-@place_options
+@target_options
 @click.option("--outside", is_flag=True, help="On the node itself, outside of the container: sbatch is there.")
 @click.option("--command", metavar="COMMAND", help="Run one command without a terminal.")
 @click.option("-c", "letter", metavar="COMMAND|N", help="The same; a number means the cores of a job of its own.")
@@ -61,7 +61,7 @@ def shell(
     this terminal alone; it ends with the terminal.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher import shell as shells
-    from notebook_launcher.planning.first_run import settle
+    from notebook_launcher.planning.first_run import complete_options
     from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 
     flags, words = ctx.obj[ASKED_FLAGS], ctx.obj[WORDS]
@@ -81,7 +81,7 @@ def shell(
     apart = contextlib.redirect_stdout(sys.stderr) if request.command is not None else contextlib.nullcontext()
     with apart, user_interface(where, notes_apart=request.command is not None) as (view, prompts, interrupts):
         if fresh:
-            ask = LaunchOptions(
+            launch_options = LaunchOptions(
                 flags,
                 where.cluster,
                 where.host,
@@ -95,10 +95,10 @@ def shell(
                 uv=uv,
             )
             here = LocalMachine.detect()
-            plan = make_plan(settle(ask, here, view, prompts), here)
+            plan = make_plan(complete_options(launch_options, here, view, prompts), here)
             code = shells.shell_in_new_job(plan, request, view, prompts, interrupts)
         else:
-            code = shells.shell_in_session(where.place(), session, request, view, prompts, interrupts)
+            code = shells.shell_in_session(where.target(), session, request, view, prompts, interrupts)
     return code or view.exit_code
 
 

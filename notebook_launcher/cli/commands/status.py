@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, session_argument, user_interface
+from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
 @click.command(short_help="Show how a session is, and what it uses.")
-@place_options
+@target_options
 @click.option("--watch", is_flag=True, help="Keep updating it, until the session ends or Ctrl-C.")
 @session_argument
 def status(session: str, *, where: Where, watch: bool) -> int:
@@ -16,5 +16,5 @@ def status(session: str, *, where: Where, watch: bool) -> int:
     from notebook_launcher.usage import inspect
 
     with user_interface(where) as (view, prompts, interrupts):
-        inspect.status(where.place(), session, view, prompts, interrupts, watch=watch)
+        inspect.status(where.target(), session, view, prompts, interrupts, watch=watch)
     return view.exit_code

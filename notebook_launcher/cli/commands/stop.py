@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from notebook_launcher.cli.completion import complete_session
-from notebook_launcher.cli.options import Where, place_options, user_interface
+from notebook_launcher.cli.options import Where, target_options, user_interface
 from notebook_launcher.core.errors import UsageError
 
 
 @click.command(short_help="End sessions and their jobs, from anywhere.")
-@place_options
+@target_options
 @click.option("--all", "-a", "every", is_flag=True, help="End all your sessions there.")
 @click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask before several are ended.")
 @click.argument("names", metavar="[SESSION]...", nargs=-1, shell_complete=complete_session)
@@ -20,7 +20,7 @@ def stop(names: tuple[str, ...], *, where: Where, every: bool, sure: bool) -> in
 
     if names and every:
         raise UsageError("--all ends all sessions, and takes no names.", hint="leave out the names, or --all")
-    place = where.place()
+    target = where.target()
     with user_interface(where) as (view, prompts, interrupts):
-        sessions.stop(place, names, view, prompts, interrupts, every=every, sure=sure)
+        sessions.stop(target, names, view, prompts, interrupts, every=every, sure=sure)
     return view.exit_code

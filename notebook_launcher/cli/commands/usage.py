@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from notebook_launcher.cli.options import Where, place_options, session_argument, user_interface
+from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
 @click.command(short_help="Show what a session used in its whole time.")
-@place_options
+@target_options
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 @click.option(
     "--csv",
@@ -33,5 +33,5 @@ def usage(session: str, *, where: Where, plot: Path | None, csv: Path | None, fo
     if plot and csv and plot.resolve() == csv.resolve():
         raise UsageError(f"“{csv}” cannot be both.", why="The plot would replace the samples.", hint="give two names")
     with user_interface(where) as (view, prompts, interrupts):
-        inspect.usage(where.place(), session, view, prompts, interrupts, plot=plot, csv=csv, force=force)
+        inspect.usage(where.target(), session, view, prompts, interrupts, plot=plot, csv=csv, force=force)
     return view.exit_code

@@ -29,7 +29,7 @@ from notebook_launcher.doctor.findings import (
     read_home,
 )
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.session.connect import open_host
 from notebook_launcher.session.record import Site, inspect_host
 
@@ -65,31 +65,31 @@ printf 'root-path %s\nroot-disk %s\nroot-write %s\n' "$root" "$(disk "${above:-/
 """
 
 
-def check_this_machine(checks: CheckRunner, place: Place) -> None:
+def check_this_machine(checks: CheckRunner, target: LaunchTarget) -> None:
     """Check what is needed here: an SSH engine, keys that nobody else reads, a port for the browser."""
-    if place.destination is not None:
-        checks.check("ssh here", lambda: _engine(place))
-        checks.check("keys here", lambda: _keys(place), needs=["ssh here"])
+    if target.destination is not None:
+        checks.check("ssh here", lambda: _engine(target))
+        checks.check("keys here", lambda: _keys(target), needs=["ssh here"])
     checks.check("local port", _local_port)
 
 
-def _engine(place: Place) -> Finding:
+def _engine(target: LaunchTarget) -> Finding:
     from notebook_launcher.hosts.engine_choice import choose, gather
     from notebook_launcher.hosts.ssh_config import resolve
 
-    assert place.destination is not None  # noqa: S101  # the caller has looked
-    settings, wanted = resolve(place.destination), place.profile.engine
+    assert target.destination is not None  # noqa: S101  # the caller has looked
+    settings, wanted = resolve(target.destination), target.profile.engine
     return ok(str(choose(settings, wanted, gather(settings, wanted))))
 
 
-def _keys(place: Place) -> Finding | None:
+def _keys(target: LaunchTarget) -> Finding | None:
     import sys
 
     from notebook_launcher.hosts.ssh_config import resolve
 
-    if sys.platform == "win32" or place.destination is None:  # there such modes say nothing
+    if sys.platform == "win32" or target.destination is None:  # there such modes say nothing
         return None
-    files = [file for file in resolve(place.destination).identity_files if file.is_file()]
+    files = [file for file in resolve(target.destination).identity_files if file.is_file()]
     return judge_keys({_from_home(file): file.stat().st_mode & 0o777 for file in files})
 
 
@@ -115,16 +115,16 @@ def _local_port() -> Finding:
 # --- logging in ------------------------------------------------------------------------------------------------
 
 
-def log_in(checks: CheckRunner, place: Place, prompts: Prompts) -> Host | None:
+def log_in(checks: CheckRunner, target: LaunchTarget, prompts: Prompts) -> Host | None:
     """Log in, and tell by which step it failed, if it did; ``None`` then."""
-    if place.destination is None:
+    if target.destination is None:
         checks.report(LOGIN_NODE, ok("this machine: no connection is needed"))
-        return open_host(place, checks.view, prompts)
+        return open_host(target, checks.view, prompts)
     if checks.skip_unless_passed(LOGIN_NODE, ["ssh here"]):
         _skip_the_rest(checks, 1)
         return None
     try:
-        host = open_host(place, checks.view, prompts)
+        host = open_host(target, checks.view, prompts)
     except (ConnectionFailed, HostKeyChanged, HostKeyUnknown, AuthenticationFailed) as error:
         _failed(checks, 0 if isinstance(error, ConnectionFailed) else 2 - isinstance(error, _KEYS), error)
         return None
@@ -153,12 +153,12 @@ def _skip_the_rest(checks: CheckRunner, first: int) -> None:
 # --- what is there ---------------------------------------------------------------------------------------------
 
 
-def check_there(checks: CheckRunner, host: Host, place: Place) -> tuple[Site, str] | None:
+def check_there(checks: CheckRunner, host: Host, target: LaunchTarget) -> tuple[Site, str] | None:
     """Check what is there of the user; return the ``Site`` and the folder for sessions, ``None`` without commands."""
     site = _site(checks, host)
     if site is None:
         return None
-    root = site.expand(place.profile.session_root)
+    root = site.expand(target.profile.session_root)
     if host.remote:
         checks.check("clock", lambda: judge_clock(site.now, datetime.now(site.now.tzinfo)))
     home = _inspect_home(checks, host, root)
@@ -169,7 +169,7 @@ def check_there(checks: CheckRunner, host: Host, place: Place) -> tuple[Site, st
     # of a home that is full, or cannot be written, it is reported once
     needs = ["commands there", *([HOME] if root.startswith(f"{site.home}/") else [])]
     checks.check(ROOT, lambda: judge_root(home.root), needs=needs)
-    if command := place.profile.quota_command:
+    if command := target.profile.quota_command:
         checks.check("quota", lambda: _quota(host, site, command), doing=f"asking {command[0]}")
     return site, root
 

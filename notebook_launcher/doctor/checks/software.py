@@ -119,9 +119,9 @@ def check_environment(
 
     ``node_tells``: whether a compute node will be looked at as well, whose word counts for more.
     """
-    if plan.place.profile.node_arch:
+    if plan.target.profile.node_arch:
         what = (
-            f"The nodes are {plan.place.profile.node_arch}, and the login node is not: it cannot try what runs there."
+            f"The nodes are {plan.target.profile.node_arch}, and the login node is not: it cannot try what runs there."
         )
         checks.report(ENVIRONMENT, unknown(what))
         return
@@ -153,7 +153,7 @@ def _judged(
     plan: Plan, name: str, passed: list[str], cause: str, sentence: str, *, node_tells: bool
 ) -> list[tuple[str, Finding]]:
     """Return the findings on the environment, and on JupyterLab in it where it came to that."""
-    where = "on the login node" if plan.place.destination or plan.place.scheduler != "local" else "here"
+    where = "on the login node" if plan.target.destination or plan.target.scheduler != "local" else "here"
     if cause in ("container-command-missing", "bind-missing", "not-tried"):
         return [(ENVIRONMENT, unknown(f"{name} was not entered {where}: {sentence}"))]
     bad = warning if node_tells or _is_absent(cause) else fault

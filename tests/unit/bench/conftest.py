@@ -14,7 +14,7 @@ from notebook_launcher.core.errors import EnvironmentUnknown
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.jobs.polling import Polling
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place, Plan
+from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site
 from tests.unit.bench.fake_cluster import CELLS, PROFILE, FakeCluster, now, plan_for, write_notebook
@@ -34,23 +34,27 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
     fake = FakeCluster()
 
     @contextlib.contextmanager
-    def open_context(place: Place, view: Any, prompts: Any, interrupts: Interrupts) -> Iterator[Context]:
+    def open_context(target: LaunchTarget, view: Any, prompts: Any, interrupts: Interrupts) -> Iterator[Context]:
         fake.connections += 1
         site = Site("/home/alice", "alice", "login", now())
         scheduler, counted = fake.scheduler, CountedPrompts(prompts)
-        yield Context(place, fake.host, site, scheduler, "/sessions", view, counted, interrupts)
+        yield Context(target, fake.host, site, scheduler, "/sessions", view, counted, interrupts)
 
-    def make_plan(ask: LaunchOptions, _here: LocalMachine, place: Place) -> Plan:
-        if ask.words and ask.words[0] not in PROFILE.environments:
-            raise EnvironmentUnknown(f"There is no environment “{ask.words[0]}”.")
-        return plan_for(ask, place)
+    def make_plan(options: LaunchOptions, _here: LocalMachine, target: LaunchTarget) -> Plan:
+        if options.arguments and options.arguments[0] not in PROFILE.environments:
+            raise EnvironmentUnknown(f"There is no environment “{options.arguments[0]}”.")
+        return plan_for(options, target)
 
     def look(context: Context, **_: object) -> Any:
         return fake.look(context)
 
     for module, names in {
-        command: {"open_context": open_context, "settle": lambda ask, *_: ask, "read_session_index": look},
-        combinations: {"find_place": fake.find_place, "make_plan": make_plan},
+        command: {
+            "open_context": open_context,
+            "complete_options": lambda options, *_: options,
+            "read_session_index": look,
+        },
+        combinations: {"find_target": fake.find_target, "make_plan": make_plan},
         submit: {"queue_run": fake.queue_run},
         follow: {
             "read_session_index": look,

@@ -19,7 +19,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import iso
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.session_index import Listing, Queue, SessionFiles, SessionIndex, build_index
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, Place, Plan
+from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.slurm.commands import Slurm
@@ -77,9 +77,9 @@ class FakeCluster:
         self.silent = False
         self.scheduler: Scheduler = Slurm()
 
-    def find_place(self, ask: LaunchOptions, _here: LocalMachine) -> Place:
+    def find_target(self, options: LaunchOptions, _here: LocalMachine) -> LaunchTarget:
         self.places += 1
-        return Place(PROFILE, ask.cluster or "practice", None, "slurm")
+        return LaunchTarget(PROFILE, options.cluster or "practice", None, "slurm")
 
     def queue_run(
         self, plan: Plan, context: Context, prepared: Any, *, written: Callable[[Session], None]
@@ -228,8 +228,8 @@ def run(
     """Run a bench, and return what it has shown."""
     view = view or BenchView()
     request = BenchRequest(matrix, wanted.pop("notebook", "tiny.ipynb"), **wanted)
-    ask, here = LaunchOptions(flags or {}, cluster=at, words=words), LocalMachine("laptop", has_slurm=False)
-    command.bench(ask, here, request, view, prompts or FakePrompts(asks=False), interrupts or Interrupts(), timing)
+    options, here = LaunchOptions(flags or {}, cluster=at, arguments=words), LocalMachine("laptop", has_slurm=False)
+    command.bench(options, here, request, view, prompts or FakePrompts(asks=False), interrupts or Interrupts(), timing)
     return view
 
 
@@ -239,14 +239,14 @@ def states(folder: str = "bench-tiny") -> dict[str, str]:
     return {entry["name"]: entry["state"] for entry in entries}
 
 
-def plan_for(ask: LaunchOptions, place: Place) -> Plan:
+def plan_for(options: LaunchOptions, target: LaunchTarget) -> Plan:
     return Plan(
-        place,
-        Request(dict(ask.flags)),
-        ask.words[0] if ask.words else None,
+        target,
+        Request(dict(options.flags)),
+        options.arguments[0] if options.arguments else None,
         Environment(),
         None,
-        asked=frozenset(ask.flags),
+        user_flags=frozenset(options.flags),
     )
 
 

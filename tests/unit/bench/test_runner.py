@@ -12,7 +12,7 @@ from notebook_launcher.core.errors import (
     Interrupted,
 )
 from notebook_launcher.core.interrupts import HungUp, Interrupts
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.session.record import Session
 from tests.doubles import FakePrompts
 from tests.unit.bench.fake_cluster import (
@@ -84,7 +84,7 @@ def test_the_command_that_cancels_the_jobs_is_shown_whole(fake: FakeCluster) -> 
         run(interrupts=interrupted(fake))
     assert f"launch-notebook stop --cluster practice {' '.join(fake.queued)}" in caught.value.hint
     assert "stop --cluster practice --all" in messages.cancel_hint(
-        ["s"] * 20, Place(PROFILE, "practice", None, "slurm")
+        ["s"] * 20, LaunchTarget(PROFILE, "practice", None, "slurm")
     )
 
 

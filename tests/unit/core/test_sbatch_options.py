@@ -82,8 +82,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[LaunchOptions]:
     """What a launch was asked for, instead of the launch."""
     caught: list[LaunchOptions] = []
 
-    def catch(ask: LaunchOptions, _where: Where, **_others: bool) -> int:
-        caught.append(ask)
+    def catch(launch_options: LaunchOptions, _where: Where, **_others: bool) -> int:
+        caught.append(launch_options)
         return 0
 
     monkeypatch.setattr(launch, "_launch", catch)
@@ -141,7 +141,7 @@ def test_the_options_of_a_place_may_come_before_the_command(
     assert app.run([*before, "copy", "--help"]) == 0
     assert "Usage: launch-notebook copy" in capsys.readouterr().out
     assert app.run([*before, "--", "copy"]) == 0
-    assert asked[0].words == ("copy",)
+    assert asked[0].arguments == ("copy",)
     assert app.run(["--cluster", "list"]) == 0
     assert asked[1].cluster == "list"
 
@@ -160,7 +160,7 @@ def test_each_command_is_told_in_a_line_of_eighty_columns(capsys: pytest.Capture
 def test_the_command_line_of_the_course(asked: list[LaunchOptions]) -> None:
     assert app.run(["-n", "4", "-p", "devcore", "--gres=gpu:t4:0", "--", "tf-mkl"]) == 0
     assert asked[0].flags == {"ntasks": "4", "partition": "devcore", "gres": "gpu:t4:0"}
-    assert asked[0].words == ("tf-mkl",)
+    assert asked[0].arguments == ("tf-mkl",)
 
 
 def test_the_last_of_two_values_counts(asked: list[LaunchOptions]) -> None:
@@ -171,11 +171,16 @@ def test_the_last_of_two_values_counts(asked: list[LaunchOptions]) -> None:
 def test_our_own_flags_are_not_the_schedulers(asked: list[LaunchOptions]) -> None:
     words = ["--cluster", "uni", "--ssh-config", "f", "--module", "a/1", "--module", "b/2", "--conda", "dl"]
     assert app.run([*words, "--venv", "v", "--clusters=snowy", "--", "tf-gpu", "-x.sif"]) == 0
-    ask = asked[0]
-    assert (ask.cluster, ask.ssh_config, ask.conda, ask.venv) == ("uni", "f", "dl", "v")
-    assert ask.modules == ("a/1", "b/2")
-    assert ask.words == ("tf-gpu", "-x.sif")
-    assert ask.flags == {"clusters": "snowy"}
+    launch_options = asked[0]
+    assert (launch_options.cluster, launch_options.ssh_config, launch_options.conda, launch_options.venv) == (
+        "uni",
+        "f",
+        "dl",
+        "v",
+    )
+    assert launch_options.modules == ("a/1", "b/2")
+    assert launch_options.arguments == ("tf-gpu", "-x.sif")
+    assert launch_options.flags == {"clusters": "snowy"}
 
 
 # --- mistakes ------------------------------------------------------------------------------------------------

@@ -44,9 +44,9 @@ def test_how_words_were_understood_is_well_and_what_the_scheduler_decides_is_lef
         '[[translations]]\nwhen = { clusters = "old" }\nset = { clusters = false }\nnote = "there is one cluster."\n'
     )
     shown = RecordingView()
-    ask = LaunchOptions({"partition": "devcore", "time": "3:00:00", "clusters": "old"}, "uni")
+    options = LaunchOptions({"partition": "devcore", "time": "3:00:00", "clusters": "old"}, "uni")
     prompts = cast(Prompts, SimpleNamespace(asks=False))
     with pytest.raises(ChecksFailed):
-        doctor(ask, LocalMachine("laptop", False), shown, prompts, Interrupts())
+        doctor(options, LocalMachine("laptop", False), shown, prompts, Interrupts())
     told = [event for event in shown.events if isinstance(event, events.CheckResult) and event.check == "as understood"]
     assert [(event.result, event.found) for event in told] == [("ok", "-M old is left out: there is one cluster.")]

@@ -22,7 +22,7 @@ from notebook_launcher.doctor.findings import (
 )
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.launch import session_env
-from notebook_launcher.planning.plan import Place, Plan
+from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.session.record import inspect_host
@@ -32,8 +32,8 @@ from tests.unit.doctor.check_results import results
 
 def test_an_environment_that_hangs_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "ENTER_WITHIN", 1.0)
-    place = Place(ClusterProfile(), None, None, "local")
-    plan = Plan(place, Request({}), "slow", Environment(activate="sleep 987.25"), None)
+    target = LaunchTarget(ClusterProfile(), None, None, "local")
+    plan = Plan(target, Request({}), "slow", Environment(activate="sleep 987.25"), None)
     shown = RecordingView()
     old = tmp_path / ".checkup-1-old"
     old.mkdir()

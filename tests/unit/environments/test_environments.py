@@ -18,7 +18,7 @@ from notebook_launcher.environments.export import export_environment, export_fol
 from notebook_launcher.environments.images import script_result
 from notebook_launcher.environments.listing import how, list_environments, show_environment
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.planning.plan import LaunchOptions, Place, Plan
+from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment, load_profile
 from notebook_launcher.profiles.edit import checked_text, save_profile
 from notebook_launcher.session.preflight import how_to_add_jupyterlab, missing_jupyterlab
@@ -27,14 +27,14 @@ from tests.doubles import RecordingView
 from tests.unit.environments.conftest import TWO_ENVIRONMENTS
 
 
-def place() -> Place:
-    return Place(load_profile("uni"), "uni", None, "slurm")
+def target() -> LaunchTarget:
+    return LaunchTarget(load_profile("uni"), "uni", None, "slurm")
 
 
 @pytest.mark.usefixtures("profile")
 def test_the_environments_of_a_profile_are_listed() -> None:
     view = RecordingView()
-    list_environments(place(), view)
+    list_environments(target(), view)
     (event,) = view.events
     assert isinstance(event, events.EnvironmentsListed)
     assert [(seen.environment, seen.default) for seen in event.environments] == [("tf-mkl", True), ("own", False)]
@@ -44,7 +44,7 @@ def test_the_environments_of_a_profile_are_listed() -> None:
 
 def test_an_environment_is_shown_with_the_file_and_line_it_comes_from(profile: Path) -> None:
     view = RecordingView()
-    show_environment(LaunchOptions(cluster="uni", words=("tf-mkl",)), view)
+    show_environment(LaunchOptions(cluster="uni", arguments=("tf-mkl",)), view)
     (event,) = view.events
     assert isinstance(event, events.EnvironmentShown)
     assert event.layers == (f"{profile}:6",)
@@ -56,12 +56,12 @@ def test_an_environment_is_shown_with_the_file_and_line_it_comes_from(profile: P
 @pytest.mark.usefixtures("profile")
 def test_an_unknown_environment_is_told_with_the_nearest_one() -> None:
     with pytest.raises(EnvironmentUnknown, match="tf-mkk") as error:
-        show_environment(LaunchOptions(cluster="uni", words=("tf-mkk",)), RecordingView())
+        show_environment(LaunchOptions(cluster="uni", arguments=("tf-mkk",)), RecordingView())
     assert "tf-mkl" in error.value.hint
 
 
 def test_a_plain_environment_is_the_nodes_own() -> None:
-    assert how(Environment(), Place(ClusterProfile(), None, None, "slurm")) == "JupyterLab as the node has it"
+    assert how(Environment(), LaunchTarget(ClusterProfile(), None, None, "slurm")) == "JupyterLab as the node has it"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_virtual_environment_without_jupyterlab_is_told_before_the_queue(tmp_p
 
 
 def test_a_made_environment_joins_the_profile_and_leaves_the_rest_as_it_is(profile: Path) -> None:
-    plan = Plan(place(), Request({}), None, Environment(modules=("Python/3.11",)), None)
+    plan = Plan(target(), Request({}), None, Environment(modules=("Python/3.11",)), None)
     made_of = NewEnvironment(Path("requirements.txt"), "course", venv="~/c")
     save_profile("uni", profile_with_environment("uni", plan, made_of, "/home/a/c"))
     text = profile.read_text()
@@ -114,7 +114,7 @@ def test_a_made_environment_joins_the_profile_and_leaves_the_rest_as_it_is(profi
 
 def test_a_made_environment_of_a_bundled_profile_gets_a_file_that_stands_on_it(profile: Path) -> None:
     own = profile.with_name("generic.toml")
-    plan = Plan(Place(load_profile("generic"), "generic", None, "slurm"), Request({}), None, Environment(), None)
+    plan = Plan(LaunchTarget(load_profile("generic"), "generic", None, "slurm"), Request({}), None, Environment(), None)
     save_profile(
         "generic",
         profile_with_environment("generic", plan, NewEnvironment(Path("environment.yml"), "course"), "course"),
@@ -125,7 +125,7 @@ def test_a_made_environment_of_a_bundled_profile_gets_a_file_that_stands_on_it(p
 
 @pytest.mark.usefixtures("profile")
 def test_what_a_profile_cannot_hold_is_told_before_anything_is_made() -> None:
-    plan = Plan(place(), Request({}), None, Environment(), None)
+    plan = Plan(target(), Request({}), None, Environment(), None)
     with pytest.raises(ProfileError):
         checked_text(
             "uni", profile_with_environment("uni", plan, NewEnvironment(Path("requirements.txt"), "course"), "/a\nb")
@@ -137,13 +137,13 @@ def test_an_environment_is_written_down_in_a_folder_of_ours(tmp_path: Path) -> N
     assert str(export_folder("odd/one")) == "odd-one"
     assert str(export_folder("..")) == str(export_folder(None)) == "environment"
     (tmp_path / "file").touch()
-    plan = Plan(Place(ClusterProfile(), None, None, "slurm"), Request({}), None, Environment(), None)
+    plan = Plan(LaunchTarget(ClusterProfile(), None, None, "slurm"), Request({}), None, Environment(), None)
     with pytest.raises(UsageError, match="is not a folder"):
         export_environment(plan, tmp_path / "file", RecordingView(), None, None)  # type: ignore[arg-type]
 
 
 def test_versions_that_are_in_an_index_of_their_own_are_told() -> None:
-    plan = Plan(Place(ClusterProfile(), None, None, "slurm"), Request({}), "t", Environment(), None)
+    plan = Plan(LaunchTarget(ClusterProfile(), None, None, "slurm"), Request({}), "t", Environment(), None)
     files = exported_files(plan, {"python": "3.13.5", "packages": ["torch==2.13.0+cpu", "numpy==2.0"]}, {})
     assert "--extra-index-url" in files["requirements.txt"]
     assert "torch==2.13.0+cpu" in files["README.md"]

@@ -18,14 +18,14 @@ from notebook_launcher.hosts.base import Nobody
 from notebook_launcher.notebook import prepare
 from notebook_launcher.notebook.examples import FOLDER, copy_notebooks, files_of
 from notebook_launcher.notebook.prepare import bundled
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile
 from tests.doubles import RecordingView
 from tests.paths import DOCS
 from tests.practice_cluster import PracticeCluster
 
 pytestmark = pytest.mark.timeout(120)
-HERE = Place(ClusterProfile(), None, None, "local")
+HERE = LaunchTarget(ClusterProfile(), None, None, "local")
 FIRST = '{"cells": [{"cell_type": "markdown", "source": "# T\\n\\nOne sentence. Another."}], "v": 1}'
 
 

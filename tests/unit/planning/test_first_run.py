@@ -13,7 +13,7 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable
-from notebook_launcher.planning.first_run import settle
+from notebook_launcher.planning.first_run import complete_options
 from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 from notebook_launcher.profiles import load_configuration, load_profile
 from tests.conftest import Session
@@ -77,9 +77,9 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(
-    told: FirstUser, ask: LaunchOptions = NOTHING, here: LocalMachine = LAPTOP, *, look_only: bool = False
+    told: FirstUser, options: LaunchOptions = NOTHING, here: LocalMachine = LAPTOP, *, dry_run: bool = False
 ) -> LaunchOptions:
-    return settle(ask, here, told, told, look_only=look_only)  # type: ignore[arg-type]
+    return complete_options(options, here, told, told, dry_run=dry_run)  # type: ignore[arg-type]
 
 
 def files(config: Path) -> dict[str, str]:
@@ -92,7 +92,7 @@ def files(config: Path) -> dict[str, str]:
 def test_a_cluster_is_chosen_and_what_it_asks_is_kept(config: Path) -> None:
     told = FirstUser("uni", "alice", "uni7", "")
     plan = make_plan(run(told, LaunchOptions({"gpus": "1"})), LAPTOP)
-    assert str(plan.place.destination) == "alice@login.uni.example"
+    assert str(plan.target.destination) == "alice@login.uni.example"
     assert plan.request.flags["account"] == "uni7-gpu"
     assert told.kept == ["uni.toml", "config.toml"]
     assert "Switch the VPN on first." in told.said
@@ -110,10 +110,10 @@ def test_a_cluster_is_chosen_and_what_it_asks_is_kept(config: Path) -> None:
 def test_the_beginning_of_a_name_will_do(config: Path, word: str, meant: str | None) -> None:
     answers = {"uni": ["alice", "uni7", ""], "generic": ["login.example", "", ""], None: []}[meant]
     told = FirstUser(word, *answers)
-    place = make_plan(run(told), LAPTOP).place
-    assert place.cluster == meant
+    target = make_plan(run(told), LAPTOP).target
+    assert target.cluster == meant
     assert load_configuration().cluster == (meant or "here")
-    assert place.scheduler == ("slurm" if meant else "local")
+    assert target.scheduler == ("slurm" if meant else "local")
     again = FirstUser("never asked")
     run(again)
     assert again.questions == []
@@ -122,10 +122,10 @@ def test_the_beginning_of_a_name_will_do(config: Path, word: str, meant: str | N
 def test_this_machine_is_what_it_was_before(config: Path) -> None:
     run(FirstUser(""))
     plan = make_plan(LaunchOptions(), LAPTOP)
-    assert (plan.place.cluster, plan.place.arguments()) == (None, [])
+    assert (plan.target.cluster, plan.target.arguments()) == (None, [])
     (config / "config.toml").write_text('cluster = "uni"')
-    assert make_plan(LaunchOptions(cluster="here"), LAPTOP).place.arguments() == ["--cluster", "here"]
-    assert make_plan(LaunchOptions(cluster="here"), LOGIN).place.scheduler == "slurm"
+    assert make_plan(LaunchOptions(cluster="here"), LAPTOP).target.arguments() == ["--cluster", "here"]
+    assert make_plan(LaunchOptions(cluster="here"), LOGIN).target.scheduler == "slurm"
 
 
 def test_a_wrong_name_is_asked_for_again_three_times_at_most(config: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_retired_one_leads_to_its_successor(config: Path) -> None:
     assert "login.uni.example" in "".join(told.questions)
     assert load_profile("uni").user == "alice"
     plan = make_plan(LaunchOptions(), LAPTOP)
-    assert plan.place.cluster == "uni"
+    assert plan.target.cluster == "uni"
     assert "Launching on uni." in plan.notes[0]
 
 
@@ -175,16 +175,16 @@ def test_one_without_a_way_in_is_refused_before_anything_is_asked(config: Path) 
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "options",
     [
         LaunchOptions(host="login"),
         LaunchOptions(cluster="here"),
         LaunchOptions(cluster="generic", flags={"partition": "x"}),
     ],
 )
-def test_who_says_where_is_not_asked_which(config: Path, ask: LaunchOptions) -> None:
+def test_who_says_where_is_not_asked_which(config: Path, options: LaunchOptions) -> None:
     told = FirstUser("login.example", "")
-    run(told, ask)
+    run(told, options)
     assert not any(question.startswith("Which") for question in told.questions)
     assert "config.toml" not in files(config)
 
@@ -338,8 +338,8 @@ def test_the_flags_are_named(config: Path, text: str, flags: dict[str, str | Non
 
 def test_with_everything_by_flags_nothing_is_missing(config: Path) -> None:
     (config / "clusters" / "uni.toml").write_text('host = "a@b"\nask = ["account", "partition"]')
-    ask = LaunchOptions({"account": "x", "partition": "y"}, cluster="uni")
-    assert run(FirstUser(), ask) == ask
+    options = LaunchOptions({"account": "x", "partition": "y"}, cluster="uni")
+    assert run(FirstUser(), options) == options
 
 
 def test_nothing_is_configured_and_nobody_can_be_asked(config: Path) -> None:
@@ -357,8 +357,8 @@ def test_nothing_is_configured_and_nobody_can_be_asked(config: Path) -> None:
 def test_a_dry_run_asks_and_keeps_nothing(config: Path) -> None:
     before = files(config)
     told = FirstUser("never asked")
-    run(told, LaunchOptions({"account": "uni7"}, cluster="uni"), look_only=True)
-    run(told, look_only=True)
+    run(told, LaunchOptions({"account": "uni7"}, cluster="uni"), dry_run=True)
+    run(told, dry_run=True)
     assert told.questions == []
     assert "Not set yet, and asked for at launch: user, partition." in told.said
     assert files(config) == before

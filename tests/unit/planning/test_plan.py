@@ -19,10 +19,10 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.plan import (
     LaunchOptions,
+    LaunchTarget,
     LocalMachine,
-    Place,
     begin_note,
-    find_place,
+    find_target,
     make_plan,
     useless_flags_note,
 )
@@ -72,45 +72,45 @@ def choose(configuration: Path, cluster: str) -> None:
 
 
 def test_without_a_word_it_is_this_machine() -> None:
-    assert find_place(LaunchOptions(), LAPTOP) == Place(ClusterProfile(), None, None, "local")
-    assert find_place(LaunchOptions(), LOGIN) == Place(ClusterProfile(), None, None, "slurm")
+    assert find_target(LaunchOptions(), LAPTOP) == LaunchTarget(ClusterProfile(), None, None, "local")
+    assert find_target(LaunchOptions(), LOGIN) == LaunchTarget(ClusterProfile(), None, None, "slurm")
 
 
 @pytest.mark.parametrize("here", [LAPTOP, LOGIN])
 def test_the_configured_cluster_goes_before_this_machine(configuration: Path, here: LocalMachine) -> None:
     choose(configuration, "uni")
-    assert find_place(LaunchOptions(), here).cluster == "uni"
+    assert find_target(LaunchOptions(), here).cluster == "uni"
 
 
 @pytest.mark.parametrize("here", [LAPTOP, LOGIN])
 def test_cluster_goes_before_the_configured_one(configuration: Path, here: LocalMachine) -> None:
     choose(configuration, "uni")
-    place = find_place(LaunchOptions(cluster="here"), here)
-    assert (place.cluster, place.destination, place.scheduler) == ("here", None, "local")
+    target = find_target(LaunchOptions(cluster="here"), here)
+    assert (target.cluster, target.destination, target.scheduler) == ("here", None, "local")
 
 
 @pytest.mark.parametrize("here", [LAPTOP, LOGIN])
 def test_host_goes_before_everything(configuration: Path, here: LocalMachine) -> None:
     choose(configuration, "uni")
-    place = find_place(LaunchOptions(host="bob@other:22", ssh_config="cfg"), here)
-    assert place.destination == Destination("other", "bob", 22, "cfg")
-    assert (place.cluster, place.scheduler, place.profile) == (None, "auto", ClusterProfile())
+    target = find_target(LaunchOptions(host="bob@other:22", ssh_config="cfg"), here)
+    assert target.destination == Destination("other", "bob", 22, "cfg")
+    assert (target.cluster, target.scheduler, target.profile) == (None, "auto", ClusterProfile())
 
 
 def test_host_and_cluster_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="exclude each other"):
-        find_place(LaunchOptions(host="login", cluster="uni"), LAPTOP)
+        find_target(LaunchOptions(host="login", cluster="uni"), LAPTOP)
 
 
 def test_a_host_that_is_an_option_is_refused() -> None:
     with pytest.raises(ConnectionFailed, match="does not name a login node"):
-        find_place(LaunchOptions(host="-oProxyCommand=touch /tmp/x"), LAPTOP)
+        find_target(LaunchOptions(host="-oProxyCommand=touch /tmp/x"), LAPTOP)
 
 
 def test_a_configured_cluster_without_a_profile_is_told(configuration: Path) -> None:
     choose(configuration, "gone")
     with pytest.raises(ProfileError, match="gone"):
-        find_place(LaunchOptions(), LAPTOP)
+        find_target(LaunchOptions(), LAPTOP)
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_configured_cluster_without_a_profile_is_told(configuration: Path) -> 
     ],
 )
 def test_the_same_words_on_the_laptop_and_on_the_login_node(here: LocalMachine, remote: bool) -> None:
-    place = find_place(LaunchOptions(cluster="uni"), here)
-    assert place.scheduler == "slurm"
-    assert place.destination == (Destination("rackham.uni.example", "alice", 2222) if remote else None)
+    target = find_target(LaunchOptions(cluster="uni"), here)
+    assert target.scheduler == "slurm"
+    assert target.destination == (Destination("rackham.uni.example", "alice", 2222) if remote else None)
 
 
 def test_a_login_node_of_the_same_name_elsewhere_is_another(configuration: Path) -> None:
@@ -139,19 +139,19 @@ def test_a_login_node_of_the_same_name_elsewhere_is_another(configuration: Path)
     ours, other = (
         LocalMachine("login2", has_slurm=True, full_name=f"login2.{domain}.example") for domain in ("uni", "other")
     )
-    assert find_place(LaunchOptions(cluster="uni"), ours).destination is None
-    assert find_place(LaunchOptions(cluster="uni"), other).destination == Destination("login.uni.example")
+    assert find_target(LaunchOptions(cluster="uni"), ours).destination is None
+    assert find_target(LaunchOptions(cluster="uni"), other).destination == Destination("login.uni.example")
 
 
 def test_what_the_profile_says_of_ssh(configuration: Path) -> None:
     (configuration / "clusters" / "uni.toml").write_text('host = "login"\nuser = "carol"\nport = 7\nssh_config = "f"\n')
-    assert find_place(LaunchOptions(cluster="uni"), LAPTOP).destination == Destination("login", "carol", 7, "f")
+    assert find_target(LaunchOptions(cluster="uni"), LAPTOP).destination == Destination("login", "carol", 7, "f")
     configured = LaunchOptions(cluster="uni", ssh_config="g")
-    assert find_place(configured, LAPTOP).destination == Destination("login", "carol", 7, "g")
+    assert find_target(configured, LAPTOP).destination == Destination("login", "carol", 7, "g")
 
 
 @pytest.mark.parametrize(
-    ("ask", "words"),
+    ("options", "words"),
     [
         (LaunchOptions(), []),
         (LaunchOptions(cluster="uni"), ["--cluster", "uni"]),
@@ -160,14 +160,14 @@ def test_what_the_profile_says_of_ssh(configuration: Path) -> None:
         (LaunchOptions(host="other", ssh_config="f"), ["--host", "other", "--ssh-config", "f"]),
     ],
 )
-def test_the_words_that_lead_back(ask: LaunchOptions, words: list[str]) -> None:
-    place = find_place(ask, LAPTOP)
-    assert place.arguments() == words
+def test_the_words_that_lead_back(options: LaunchOptions, words: list[str]) -> None:
+    target = find_target(options, LAPTOP)
+    assert target.arguments() == words
 
 
 def test_the_configured_cluster_is_named_on_the_way_back(configuration: Path) -> None:
     choose(configuration, "uni")
-    assert find_place(LaunchOptions(), LAPTOP).arguments() == ["--cluster", "uni"]
+    assert find_target(LaunchOptions(), LAPTOP).arguments() == ["--cluster", "uni"]
 
 
 # --- environment and image -----------------------------------------------------------------------------------
@@ -187,13 +187,13 @@ def test_the_configured_cluster_is_named_on_the_way_back(configuration: Path) ->
     ],
 )
 def test_the_words_after_two_dashes(words: tuple[str, ...], name: str | None, container: str | None) -> None:
-    plan = make_plan(LaunchOptions(cluster="uni", words=words), LAPTOP)
+    plan = make_plan(LaunchOptions(cluster="uni", arguments=words), LAPTOP)
     assert (plan.environment_name, plan.container) == (name, container)
     assert plan.environment.modules == (("a/1",) if name == "tf-mkl" else ())
 
 
 def test_an_image_needs_no_profile() -> None:
-    plan = make_plan(LaunchOptions(words=("container.sif",)), LAPTOP)
+    plan = make_plan(LaunchOptions(arguments=("container.sif",)), LAPTOP)
     assert (plan.environment_name, plan.container) == (None, "container.sif")
 
 
@@ -204,15 +204,15 @@ def test_without_anything_the_environment_is_plain() -> None:
 
 
 def test_flags_go_over_the_environment() -> None:
-    ask = LaunchOptions(cluster="uni", words=("tf-mkl",), modules=("b/2", "c/3"), conda="dl", venv="~/v")
-    environment = make_plan(ask, LAPTOP).environment
+    options = LaunchOptions(cluster="uni", arguments=("tf-mkl",), modules=("b/2", "c/3"), conda="dl", venv="~/v")
+    environment = make_plan(options, LAPTOP).environment
     assert (environment.modules, environment.conda, environment.venv) == (("b/2", "c/3"), "dl", "~/v")
     assert environment.container == "/sw/mkl.sif"
 
 
 def test_an_unknown_environment_is_told_with_those_there_are() -> None:
     with pytest.raises(EnvironmentUnknown) as caught:
-        make_plan(LaunchOptions(cluster="uni", words=("tf-mlk",)), LAPTOP)
+        make_plan(LaunchOptions(cluster="uni", arguments=("tf-mlk",)), LAPTOP)
     assert "“tf-mlk”" in caught.value.what
     assert "tf-gpu, tf-mkl" in caught.value.why
     assert caught.value.hint == "did you mean -- tf-mkl?"
@@ -220,7 +220,7 @@ def test_an_unknown_environment_is_told_with_those_there_are() -> None:
 
 def test_an_unknown_environment_without_a_profile() -> None:
     with pytest.raises(EnvironmentUnknown) as caught:
-        make_plan(LaunchOptions(words=("tf-mkl",)), LAPTOP)
+        make_plan(LaunchOptions(arguments=("tf-mkl",)), LAPTOP)
     assert "none" in caught.value.why
     assert "--module" in caught.value.hint
 
@@ -228,7 +228,7 @@ def test_an_unknown_environment_without_a_profile() -> None:
 @pytest.mark.parametrize("words", [("tf-mkl", "x.sif", "more"), ("x.sif", "tf-mkl")])
 def test_too_many_words_or_the_wrong_way_round(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="After --"):
-        make_plan(LaunchOptions(cluster="uni", words=words), LAPTOP)
+        make_plan(LaunchOptions(cluster="uni", arguments=words), LAPTOP)
 
 
 # --- flags ---------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_too_many_words_or_the_wrong_way_round(words: tuple[str, ...]) -> None:
 def test_the_users_flags_over_the_profiles() -> None:
     plan = make_plan(LaunchOptions({"gpus": "2", "time": "2:00:00"}, cluster="uni"), LAPTOP)
     assert plan.request.flags == {"account": "proj1", "gpus": "2", "time": "2:00:00"}
-    assert plan.asked == {"gpus", "time"}
+    assert plan.user_flags == {"gpus", "time"}
 
 
 @pytest.mark.parametrize("flag", ["array", "wrap", "test-only"])
@@ -249,15 +249,15 @@ def test_flags_that_cannot_go_with_a_notebook(flag: str) -> None:
 @pytest.mark.parametrize("character", ["\n", "\r", "\0"])
 def test_nothing_typed_may_have_more_than_one_line(character: str) -> None:
     value = f"a{character}b.sif"
-    for ask in (
+    for options in (
         LaunchOptions({"comment": value}),
-        LaunchOptions(words=(value,)),
+        LaunchOptions(arguments=(value,)),
         LaunchOptions(modules=("a", value)),
         LaunchOptions(conda=value),
         LaunchOptions(venv=value),
     ):
         with pytest.raises(UsageError, match="more than one line"):
-            make_plan(ask, LAPTOP)
+            make_plan(options, LAPTOP)
 
 
 def test_where_the_job_runs_on_this_machine_our_own_jupyterlab_counts() -> None:
@@ -335,9 +335,9 @@ def retired(configuration: Path) -> Path:
 @pytest.mark.usefixtures("retired")
 def test_a_launch_on_a_retired_cluster_goes_to_its_successor() -> None:
     flags = {"partition": "core", "ntasks": "4", "gpus": "1"}
-    plan = make_plan(LaunchOptions(flags, cluster="old", words=("torch",)), LAPTOP)
-    assert plan.place.cluster == "new"
-    assert plan.place.destination == Destination("new.uni.example")
+    plan = make_plan(LaunchOptions(flags, cluster="old", arguments=("torch",)), LAPTOP)
+    assert plan.target.cluster == "new"
+    assert plan.target.destination == Destination("new.uni.example")
     assert plan.request.flags == {"cpus-per-task": "4", "gres": "gpu:1", "time": "0:59:00"}
     assert plan.environment_name == "torch"
     assert plan.notes == (
@@ -351,7 +351,7 @@ def test_a_launch_on_a_retired_cluster_goes_to_its_successor() -> None:
 def test_the_same_again_is_in_the_words_of_the_retired_one() -> None:
     """What leads back to the session names the successor, what asks anew has words that must be translated again."""
     plan = make_plan(LaunchOptions({"partition": "core"}, cluster="old"), LAPTOP)
-    assert plan.place.arguments() == ["--cluster", "new"]
+    assert plan.target.arguments() == ["--cluster", "new"]
     assert plan.command == "--cluster old -p core"
     again = make_plan(LaunchOptions({"partition": "core"}, cluster="new"), LAPTOP)
     assert again.request.flags["partition"] == "core"
@@ -360,14 +360,14 @@ def test_the_same_again_is_in_the_words_of_the_retired_one() -> None:
 
 def test_the_configured_cluster_may_be_a_retired_one(retired: Path) -> None:
     choose(retired, "old")
-    assert find_place(LaunchOptions(), LAPTOP).cluster == "new"
+    assert find_target(LaunchOptions(), LAPTOP).cluster == "new"
 
 
 def test_successors_of_successors(retired: Path) -> None:
     (retired / "clusters" / "older.toml").write_text('status = "retired"\nsuccessor = "old"\n')
-    place = find_place(LaunchOptions(cluster="older"), LAPTOP)
-    assert (place.cluster, place.instead_of) == ("new", "older")
-    assert place.notes == (
+    target = find_target(LaunchOptions(cluster="older"), LAPTOP)
+    assert (target.cluster, target.instead_of) == ("new", "older")
+    assert target.notes == (
         "older is retired. Launching on old.",
         "Old was switched off on 2026-01-30. Launching on new.",
     )
@@ -376,7 +376,7 @@ def test_successors_of_successors(retired: Path) -> None:
 def test_successors_in_a_circle_are_told(retired: Path) -> None:
     (retired / "clusters" / "new.toml").write_text('status = "retired"\nsuccessor = "old"\n')
     with pytest.raises(ProfileError, match="in a circle") as caught:
-        find_place(LaunchOptions(cluster="old"), LAPTOP)
+        find_target(LaunchOptions(cluster="old"), LAPTOP)
     assert caught.value.why == "old → new → old"
 
 
@@ -393,5 +393,5 @@ def test_who_still_has_a_retired_cluster_may_say_so(configuration: Path) -> None
     (configuration / "clusters" / f"{name}.toml").write_text(f'base = "{name}"\nstatus = "active"\n')
     old = next(iter(load_profile(name).gpu.types))
     plan = make_plan(LaunchOptions({"gpus-per-node": f"{old}:1", "account": "NAISS2026-22-1"}, cluster=name), LAPTOP)
-    assert plan.place.cluster == name
+    assert plan.target.cluster == name
     assert plan.request.flags["gpus-per-node"] == f"{old}:1"

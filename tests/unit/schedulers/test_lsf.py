@@ -17,7 +17,7 @@ from notebook_launcher.core import errors, package_data
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.explain import pending
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_place
+from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_target
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
 from notebook_launcher.schedulers.lsf.commands import Lsf
 from notebook_launcher.session.record import job_in
@@ -448,5 +448,5 @@ def test_no_value_breaks_a_row(value: str) -> None:
 
 def test_on_a_login_node_of_lsf_it_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
-    assert find_place(LaunchOptions(), LocalMachine("login1", has_slurm=False, has_lsf=True)).scheduler == "lsf"
-    assert find_place(LaunchOptions(), LocalMachine("login1", has_slurm=True, has_lsf=True)).scheduler == "slurm"
+    assert find_target(LaunchOptions(), LocalMachine("login1", has_slurm=False, has_lsf=True)).scheduler == "lsf"
+    assert find_target(LaunchOptions(), LocalMachine("login1", has_slurm=True, has_lsf=True)).scheduler == "slurm"

@@ -27,7 +27,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import Typed
 from notebook_launcher.hosts.base import ByteStream, Prompts, Route
-from notebook_launcher.planning.plan import Place, Plan
+from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.tunnel import forwarding as tunnel
 from notebook_launcher.tunnel.forwarding import Endpoint
@@ -39,8 +39,8 @@ from tests.unit.supervision.fake_login import PATIENCE, SESSION_ID, FakeHost, Ho
 #: pauses before what breaks at once every time, with ``remake_pause=0.01``
 DOUBLED = [0.0, 0.01, 0.02, 0.04]
 RECORD = {"id": SESSION_ID, "created": "2026-11-21T01:44:55Z", "scheduler": "slurm", "flags": {}, "log": "/log"}
-PLACE = Place(ClusterProfile(), "uni", None, "slurm")
-PLAN = Plan(PLACE, Request({"time": "2:00:00"}), None, Environment(), None)
+TARGET = LaunchTarget(ClusterProfile(), "uni", None, "slurm")
+PLAN = Plan(TARGET, Request({"time": "2:00:00"}), None, Environment(), None)
 QUICK: dict[str, float] = {
     "tick": 0.02,
     "poll_pause": 0.005,
@@ -166,18 +166,18 @@ class Launcher:
     def connect(self) -> None:
         """Come back to a session whose job, 7, is queued or runs already."""
         self._old_session()
-        self._begin(lambda: sessions.connect(PLACE, "", self.view, self.prompts, self.interrupts))
+        self._begin(lambda: sessions.connect(TARGET, "", self.view, self.prompts, self.interrupts))
 
     def forward(self, *ports: tuple[int, int]) -> None:
         """Hold ports of that session's node, and nothing else."""
         self._old_session()
-        self._begin(lambda: sessions.forward(PLACE, ports, "", self.view, self.prompts, self.interrupts))
+        self._begin(lambda: sessions.forward(TARGET, ports, "", self.view, self.prompts, self.interrupts))
 
     def stop(self) -> None:
         self._old_session()
-        self._begin(lambda: sessions.stop(PLACE, [], self.view, self.prompts, self.interrupts))
+        self._begin(lambda: sessions.stop(TARGET, [], self.view, self.prompts, self.interrupts))
 
-    def open_host(self, place: Place, view: object, prompts: Prompts) -> FakeHost:
+    def open_host(self, target: LaunchTarget, view: object, prompts: Prompts) -> FakeHost:
         """In place of ``opening.open_host``."""
         self.host.prompts = prompts
         return self.host

@@ -12,7 +12,7 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.usage_samples import GpuSample, Sample
-from notebook_launcher.planning.plan import Place
+from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.record import Session, SessionRecord
@@ -46,7 +46,7 @@ class AttachedSession:
         context = SimpleNamespace(
             clock=lambda: self.now,
             view=SimpleNamespace(show=self.shown.append),
-            place=Place(ClusterProfile(), "uni", None, "slurm"),
+            target=LaunchTarget(ClusterProfile(), "uni", None, "slurm"),
         )
         self.status = AttachedStatus(cast(Any, context), Session(record, "/sessions/it", JobRef("7")))
 

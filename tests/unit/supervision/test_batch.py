@@ -29,7 +29,7 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, SessionRecord, Site
 from notebook_launcher.supervision import batch
 from tests.doubles import wait_until
-from tests.unit.supervision.launcher_doubles import PLACE, PLAN, RECORD, Launcher
+from tests.unit.supervision.launcher_doubles import PLAN, RECORD, TARGET, Launcher
 
 PREPARED = Prepared("train.ipynb", b"{}", 9, {"EPOCHS": 1}, {"helper.py": b"x = 1\n"}, None)
 
@@ -337,7 +337,7 @@ def test_who_comes_back_to_a_run_follows_it_and_ctrl_c_leaves_it(launcher: Launc
     launcher.host.state, launcher.host.node = "RUNNING", "n1"
     launcher._old_session()
     launcher.host.files["session.json"] = json.dumps(record)
-    launcher._begin(lambda: sessions.connect(PLACE, "", launcher.view, launcher.prompts, launcher.interrupts))
+    launcher._begin(lambda: sessions.connect(TARGET, "", launcher.view, launcher.prompts, launcher.interrupts))
     launcher.host.says("started", node_names=["n1"])
     launcher.host.says("progress", **progress(4, 3))
     launcher.shown(events.NotebookProgress)

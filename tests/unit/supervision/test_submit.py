@@ -21,7 +21,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.request import Request, merge_flags
 from notebook_launcher.profiles import ClusterProfile
-from tests.unit.supervision.launcher_doubles import PLACE, PLAN, Launcher, failing, no_answer
+from tests.unit.supervision.launcher_doubles import PLAN, TARGET, Launcher, failing, no_answer
 
 
 @pytest.mark.real_time
@@ -74,8 +74,8 @@ def test_a_scheduler_that_did_not_hear(launcher: Launcher, found: CommandResult,
 def test_a_refusal_of_what_the_profile_asked_for_says_so(launcher: Launcher, asked: frozenset[str]) -> None:
     launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", "sbatch: error: invalid partition specified: old\n")
     profile = ClusterProfile(defaults={"partition": "old"})
-    plan = dataclasses.replace(PLAN, place=dataclasses.replace(PLACE, profile=profile))
-    launcher.launch(dataclasses.replace(plan, request=Request({"partition": "old"}), asked=asked))
+    plan = dataclasses.replace(PLAN, target=dataclasses.replace(TARGET, profile=profile))
+    launcher.launch(dataclasses.replace(plan, request=Request({"partition": "old"}), user_flags=asked))
     error = launcher.fails(PartitionRefused)
     assert asked or "specified: old. The profile" in error.why
     assert ("The profile “uni” asks for it: --partition=old." in error.why) is not asked

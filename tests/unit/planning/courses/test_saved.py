@@ -130,7 +130,7 @@ def test_a_launcher_that_was_killed_while_it_kept_a_course(
 def test_a_configuration_that_was_saved_with_a_mark_is_read_and_changed(course: Path, configuration: Path) -> None:
     (configuration / "config.toml").write_bytes('\ufeff# mine\ncluster = "uni"\n'.encode())  # Windows' editor
     take(course)
-    assert plan_on().place.course.name == "gpu2026"
+    assert plan_on().target.course.name == "gpu2026"
     forget_course("gpu2026", RecordingView())
     assert (configuration / "config.toml").read_text() == '# mine\ncluster = "uni"\n'
     assert len(list(configuration.iterdir())) == 3
@@ -170,7 +170,7 @@ def test_a_course_is_forgotten(course: Path, configuration: Path) -> None:
     take(course)
     view = RecordingView()
     forget_course("gpu2026", view)
-    assert (saved_courses(), plan_on().place.course) == ([], None)
+    assert (saved_courses(), plan_on().target.course) == ([], None)
     assert (configuration / "config.toml").read_text() == '# mine\ncluster = "uni"\n'
     with pytest.raises(ProfileError, match="no course"):
         forget_course("gpu2026", view)

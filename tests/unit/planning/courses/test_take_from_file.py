@@ -26,15 +26,15 @@ def test_a_course_is_taken_from_a_file_and_meant_from_then_on(course: Path, conf
     taken = view.events[-1]
     assert taken == events.CourseUsed("gpu2026", str(course), saved_course(name).digest, "Computing with GPUs", True)
     plan = plan_on()
-    assert plan.place.course.name == "gpu2026"
+    assert plan.target.course.name == "gpu2026"
     flags = dict(plan.request.flags)
     assert flags | {"account": "edu26", "gpus": "2", "mem": "8G", "reservation": "week"} == flags
     assert "gres" not in flags, "another word for GPUs replaces the profile's"
     assert (plan.environment_name, plan.container) == ("tf-gpu", "/sw/images/course.sif")
-    assert plan.place.arguments() == ["--course", "gpu2026"]
+    assert plan.target.arguments() == ["--course", "gpu2026"]
     without = plan_on(cluster="uni")
-    assert (without.place.course, without.request.flags["gres"]) == (None, "gpu:a100:1")
-    assert plan_on(host="elsewhere").place.course is None
+    assert (without.target.course, without.request.flags["gres"]) == (None, "gpu:a100:1")
+    assert plan_on(host="elsewhere").target.course is None
 
 
 def test_everything_that_is_kept_is_for_this_user_alone(course: Path, configuration: Path) -> None:
