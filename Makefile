@@ -8,20 +8,22 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PYTHON ?= python3
-# A test that failed runs again, and the summary lists each that did. Tests on the cluster and those on real time mostly
-# wait, so four run side by side; the others compute, and come first. Reconnecting is about seconds and timing about
-# microseconds: they run alone.
-ALONE := tests/cluster_tests/test_reconnection.py tests/cluster_tests/test_timing.py
+# Tests on the cluster and those on real time mostly wait, so four run side by side; the others compute, and come first.
+# Reconnecting is about seconds and needs little of the processor: it runs beside what computes, and before it in the
+# kernel's eyes. Timing is about microseconds: it runs alone.
+RECONNECTION := tests/cluster_tests/test_reconnection.py
+TIMING := tests/cluster_tests/test_timing.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
 COMPUTING := -m 'not cluster and not real_time' tests/unit
+BEHIND := nice -n 10
 # What the cluster tests need is built before them, as no test may take that long. A machine that cannot hold a cluster
 # (exit code 3) is no failure: there the tests are skipped.
 PRACTICE_CLUSTER := $(PYTHON) tests/practice_cluster
 NO_CLUSTER_HERE := [ $$? = 3 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test quick check unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-reconnection quick check unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -31,17 +33,27 @@ run: $(VENV)/with-jupyter ## set up, and start JupyterLab on this machine (no cl
 
 test: $(VENV)/with-tests ## set up, and run every check and test, those on the practice cluster included
 	tests/packages.sh
-	$(MAKE) --no-print-directory check
 ifdef ARGS
+	$(MAKE) --no-print-directory check
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
 	$(PRACTICE_CLUSTER) build --image tensorflow-cpu --image torch-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
-	$(PYTEST) $(COMPUTING) --reruns 1 -n 2 --dist worksteal --cov=notebook_launcher
-	$(PYTEST) -m 'cluster or real_time' -n 4 $(TOGETHER) $(patsubst %,--ignore=%,$(ALONE))
+	$(MAKE) --no-print-directory -j 2 --output-sync=target test-computing test-reconnection
+	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
+	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(PYTEST) -m 'cluster or real_time' -n 4 $(TOGETHER) \
+	    --ignore=$(RECONNECTION) --ignore=$(TIMING)
+	$(VENV)/bin/python tests/script_coverage.py
 	$(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
 	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 $(TOGETHER)
-	$(PYTEST) $(ALONE)
+	$(PYTEST) $(TIMING)
 endif
+
+test-computing:
+	$(BEHIND) $(MAKE) --no-print-directory check
+	$(BEHIND) $(PYTEST) $(COMPUTING) -n 2 --dist worksteal --cov=notebook_launcher
+
+test-reconnection:
+	$(PYTEST) $(RECONNECTION)
 
 quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time: before each commit
 	$(VENV)/bin/python -m pytest -q $(COMPUTING) -n 2 --dist worksteal $(ARGS)

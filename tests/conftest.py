@@ -71,7 +71,6 @@ modules = ["broken/1"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slurm", default="24.11", help="the generation of the practice cluster: 24.11 or 22.05")
-    parser.addoption("--reruns-need-a-cause", action="store_true", help="a rerun without a written cause fails the run")
     parser.addoption("--keep-cluster", action="store_true", help="leave the practice cluster up afterwards")
 
 
@@ -91,10 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if not cause:
                 raise pytest.UsageError(f'{item.nodeid}: browser_time needs cause="why it may have to run again"')
             item.user_properties.append((RERUN_CAUSE, cause))
-        # Real servers and real time: what fails once runs once more, and the summary lists it. A bug that shows seldom
-        # is a bug: look into those.
-        if any(map(item.get_closest_marker, ("browser_time", "real_time", "cluster"))):
-            item.add_marker(pytest.mark.flaky(reruns=2))
+            item.add_marker(pytest.mark.flaky(reruns=2))  # no other test runs again: a bug that shows seldom is a bug
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
 
 
@@ -113,26 +109,9 @@ def uses_the_cluster(item: pytest.Item) -> bool:
 RERUN_CAUSE = "rerun cause"
 
 
-def reruns_without_a_cause(reporter: pytest.TerminalReporter) -> list[str]:
-    reports = reporter.stats.get("rerun", ())
-    return [report.nodeid for report in reports if RERUN_CAUSE not in dict(report.user_properties)]
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Where that is asked for, a test that ran again fails the run, unless the cause is written beside it."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if not session.config.getoption("--reruns-need-a-cause") or reporter is None or session.exitstatus:
-        return
-    if reruns_without_a_cause(reporter):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for nodeid in reruns_without_a_cause(terminalreporter):
-        terminalreporter.write_line(f"RAN AGAIN, and no cause is written beside it: {nodeid}", red=True)
     for report in terminalreporter.stats.get("rerun", ()):
-        if cause := dict(report.user_properties).get(RERUN_CAUSE):
-            terminalreporter.write_line(f"ran again: {report.nodeid}: {cause}")
+        terminalreporter.write_line(f"ran again: {report.nodeid}: {dict(report.user_properties).get(RERUN_CAUSE)}")
 
 
 @pytest.fixture(scope="session")

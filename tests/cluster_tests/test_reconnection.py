@@ -20,6 +20,7 @@ from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 MIB = 1024 * 1024
+CAUSE = "after a cut, JupyterLab's page draws by lot how long it waits before each of seven tries, and then gives up"
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -80,6 +81,7 @@ CASES = [
 ]
 
 
+@pytest.mark.browser_time(cause=CAUSE)
 @pytest.mark.parametrize(("engine", "fault"), CASES, ids=lambda value: getattr(value, "name", value))
 def test_the_tab_works_on(cluster: PracticeCluster, tabs: Tabs, engine: str, fault: Fault) -> None:
     session, tab = tabs.of(engine)
@@ -98,6 +100,7 @@ def test_the_tab_works_on(cluster: PracticeCluster, tabs: Tabs, engine: str, fau
         cluster.restart_sshd("login")
 
 
+@pytest.mark.browser_time(cause=CAUSE)
 def test_what_is_typed_while_the_network_is_down_is_run_afterwards(cluster: PracticeCluster, tabs: Tabs) -> None:
     session, tab = tabs.of("openssh")
     with cluster.unplugged("laptop"):
