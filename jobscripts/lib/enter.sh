@@ -70,8 +70,9 @@ exec_jupyterlab() {
 # takes the folder from the path again, before there is a kernel that could see it.
 hide_slow_library() {
   local folder=$NBL_SESSION_DIR/runtime/python
-  mkdir -p -- "$folder" && write_file "$folder/rfc3987_syntax.py" 'raise ImportError("left out: see enter.sh")' ||
-    return 0
+  # With the folder for its bytecode, which would have the umask of the user's own files.
+  (umask 077 && mkdir -p -- "$folder/__pycache__") 2>/dev/null || return 0
+  write_file "$folder/rfc3987_syntax.py" 'raise ImportError("left out: see enter.sh")' || return 0
   export PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
 }
 
