@@ -32,7 +32,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request, parse_begin
 from notebook_launcher.core.sbatch_options import as_typed
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.view import View
 from notebook_launcher.diagnosis import alternatives, cluster_load
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
@@ -172,9 +172,9 @@ class _Start:
     preempts: bool = False
     flags: str = ""
 
-    def is_after(self, moment: datetime) -> bool:
+    def is_after(self, time: datetime) -> bool:
         """Whether it starts later than that, by more than is worth mentioning, as far as is known."""
-        return self.at is None or bool(self.held_up) or self.at - moment > NOW
+        return self.at is None or bool(self.held_up) or self.at - time > NOW
 
     @property
     def order(self) -> tuple[bool, bool, float]:
@@ -308,7 +308,7 @@ class _Forecaster:
             raise SchedulerAway("The scheduler does not answer at the moment.", why=would.refusal.why, hint=_LATER)
         if isinstance(would.refusal, SchedulerMissing):
             raise would.refusal
-        at = moment(would.start, self._context.site.now)
+        at = parse_iso(would.start, self._context.site.now)
         if at is None and would.refusal is None:
             raise SchedulerSilent("The scheduler did not say when this would start.", why=would.said)
         return _Start(request, at, would.partition, would.nodes, would.refusal, preempts=bool(would.preempts))

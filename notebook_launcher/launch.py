@@ -253,5 +253,5 @@ def _discarded_if_not_queued(context: Context, session: Session) -> Iterator[Non
 
 def submitted(plan: Plan, context: Context, session: Session) -> events.Submitted:
     """Return what there is to tell of a session that was just queued."""
-    job, walltime = job_of(session), plan.request.walltime.in_words()
+    job, walltime = job_of(session), plan.request.walltime.as_text()
     return events.Submitted(session.id, job.id, job.cluster, context.scheduler.name, walltime, session.directory)

@@ -23,7 +23,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.text import joined, listed
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.hosts.base import LineStream
 from notebook_launcher.jobs.lookup import read_session_index
@@ -195,11 +195,11 @@ class Follower:
     def has_started(self, job: ActiveJob, data: Mapping[str, object]) -> None:
         """Note that a job runs, and how long it was in the queue."""
         started = str(data.get("started") or "")
-        at, now = moment(started), self._context.clock()
+        at, now = parse_iso(started), self._context.clock()
         if at is None or self._folder[job.name].started == started:
             return
         at = at if at.tzinfo else at.replace(tzinfo=now.tzinfo)
-        queued = moment(self._folder[job.name].queued, now) or at
+        queued = parse_iso(self._folder[job.name].queued, now) or at
         waited = max(0.0, round((at - queued).total_seconds(), 1))
         self._folder.change(job.name, started=started, in_queue=waited)
         self._polling.news()

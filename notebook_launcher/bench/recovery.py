@@ -16,7 +16,7 @@ from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, Lau
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import joined
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.lookup import read_session_index
 from notebook_launcher.jobs.session_index import SessionIndex
 from notebook_launcher.schedulers.base import JobRef
@@ -96,7 +96,7 @@ class Recovery:
 
     def _longest_invisible(self, names: Collection[str]) -> float:
         """Return for how many seconds more a session of these may be there and not be listed."""
-        times = [moment(self._folder[name].queued, self._context.clock()) for name in names]
+        times = [parse_iso(self._folder[name].queued, self._context.clock()) for name in names]
         ages = [(self._context.clock() - at).total_seconds() if at else 0.0 for at in times]
         visible_within = self._timing.visible_within
         return min(visible_within, max(visible_within - age for age in ages))
@@ -148,7 +148,7 @@ class Recovery:
 
     def _is_settled(self, session: Session, noted: Entry) -> bool:
         """Whether nobody can be queueing a session any more: it is some time ago, and ``sbatch`` is not at it."""
-        at = moment(noted.queued)
+        at = parse_iso(noted.queued)
         if at is None or (self._context.clock() - at).total_seconds() < self._timing.appears_within:
             return False
         return self._context.host.run(["test", "-e", f"{session.directory}/submit.out"]).exit_code != 0

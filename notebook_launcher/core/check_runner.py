@@ -1,4 +1,4 @@
-"""Checks run in order, each reported as it is done; what needs a failed one is skipped, and counts as no fault."""
+"""Runs checks in order and reports each result; a check that needs a failed one is skipped, not failed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from notebook_launcher.core.view import View
 
 
 class CheckRunner:
-    """What was found so far. A check is known by its name; ``needs`` are the names of checks that it builds on."""
+    """The results so far. A check has a name; ``needs`` are the names of the checks that it depends on."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -21,10 +21,10 @@ class CheckRunner:
     def check(
         self, name: str, inspect: Callable[[], Finding | None], *, needs: Sequence[str] = (), doing: str = ""
     ) -> bool:
-        """Run a check and report what it found; return whether what needs it can go on.
+        """Run a check and report its finding; return whether checks that depend on it can run.
 
-        ``inspect`` returns ``None`` where there is nothing to report. What it raises is a fault, but for an answer that
-        did not come in time. ``doing``: what is shown meanwhile. A check that was not made stands in nobody's way.
+        ``inspect`` returns ``None`` if there is nothing to report. An error that it raises is a fault, but not a timeout.
+        ``doing``: the activity to show meanwhile. A check that was not run blocks no other.
         """
         if self.skip_unless_passed(name, needs):
             return False
@@ -51,7 +51,7 @@ class CheckRunner:
         self.view.show(events.CheckResult(name, finding.result, finding.found, finding.hint))
 
     def skip_unless_passed(self, name: str, needs: Sequence[str]) -> bool:
-        """Whether a check cannot be made, because one that it needs failed; that is reported."""
+        """Whether a check must be skipped because one that it needs failed; if so, report that."""
         missing = [need for need in (*needs, "connection") if not self.passed(need)]
         if missing:
             self.skip(name, f"not checked: it needs {missing[0]}")
@@ -62,7 +62,7 @@ class CheckRunner:
         self.report(name, Finding("skipped", why))
 
     def passed(self, name: str) -> bool:
-        """Whether a check found no fault, or was not made."""
+        """Whether a check found no fault, or was not run."""
         return self._results.get(name, "ok") not in ("fault", "skipped")
 
     def summarise(self) -> None:

@@ -1,4 +1,4 @@
-"""What a command answered: the one thing that hosts give and schedulers read."""
+"""The result of a command: what hosts return and schedulers parse."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 
 class LauncherError(Exception):
-    """Something that the user should know, in words; never shown as a traceback.
+    """An error for the user; shown as a message, never as a traceback.
 
-    ``what`` happened, ``why`` we think so (evidence, often the tool's own words), ``hint``: what to type or do
-    next, ``log``: the last lines of the job's log, when they tell more.
+    ``what`` happened, ``why`` we think so (evidence, often the tool's own message), ``hint``: what to type or do next,
+    ``log``: the last lines of the job's log, if they explain it.
     """
 
     exit_code: ClassVar[int] = 1
@@ -39,7 +39,7 @@ class OurBug(LauncherError):
 
 
 class UsageError(LauncherError):
-    """The command line asks for something that cannot be asked; raised before anything is contacted."""
+    """The command line asks for something impossible; raised before anything is contacted."""
 
     exit_code = 2
 
@@ -57,31 +57,31 @@ class EnvironmentUnknown(LauncherError):
 
 
 class ClusterUnavailable(LauncherError):
-    """No session can be launched on this cluster: it is retired, or forbids forwarding; the message has the way."""
+    """No session can be launched on this cluster: it is retired, or forbids forwarding; the message says what works."""
 
     exit_code = 5
 
 
 class AnswerMissing(LauncherError):
-    """Something has to be known, such as the account, and nobody could be asked; the message names the flag."""
+    """A required value, such as the account, is missing, and there is no terminal to ask on; the message names a flag."""
 
     exit_code = 6
 
 
 class DigestDiffers(LauncherError):
-    """A course file or an image is not the one whose digest was given or kept."""
+    """A course file or an image does not have the expected digest."""
 
     exit_code = 7
 
 
 class ChecksFailed(LauncherError):
-    """``doctor`` or ``env check`` found something that a launch will stumble over."""
+    """``doctor`` or ``env check`` found a fault that would make a launch fail."""
 
     exit_code = 8
 
 
 class FetchFailed(LauncherError):
-    """A course file or a notebook could not be fetched from its address."""
+    """A course file or a notebook could not be downloaded."""
 
     exit_code = 9
 
@@ -93,19 +93,19 @@ class ConnectionFailed(LauncherError):
 
 
 class AuthenticationFailed(LauncherError):
-    """The login node (or compute node) does not let this user in."""
+    """The login node (or compute node) did not authenticate this user."""
 
     exit_code = 11
 
 
 class HostKeyUnknown(LauncherError):
-    """The server's host key is not known and nobody could be asked, or the user said no."""
+    """The server's host key is unknown, and the user declined it or could not be asked."""
 
     exit_code = 12
 
 
 class HostKeyChanged(LauncherError):
-    """The server shows another host key than the known one; nothing was sent to it."""
+    """The server's host key differs from the known one; nothing was sent to it."""
 
     exit_code = 13
 
@@ -123,7 +123,7 @@ class ConnectionLost(LauncherError):
 
 
 class HostCommandFailed(LauncherError):
-    """A command of ours failed on the login node: disk full, no shell, no permission, no answer in time."""
+    """A command of the launcher failed on the login node: disk full, no shell, no permission, timeout."""
 
     exit_code = 16
 
@@ -141,7 +141,7 @@ class SubmitRefused(LauncherError):
 
 
 class AccountRefused(SubmitRefused):
-    """The account is not the user's on this cluster, or may not be used in this partition."""
+    """The account is not the user's on this cluster, or is not allowed in this partition."""
 
     exit_code = 50
 
@@ -165,7 +165,7 @@ class ReservationRefused(SubmitRefused):
 
 
 class WalltimeRefused(SubmitRefused):
-    """The walltime, begin time or deadline asked for is not allowed there."""
+    """The requested walltime, begin time or deadline is not allowed there."""
 
     exit_code = 54
 
@@ -177,51 +177,51 @@ class GresRefused(SubmitRefused):
 
 
 class ConstraintRefused(SubmitRefused):
-    """No node has the feature or the name asked for."""
+    """No node has the requested feature or name."""
 
     exit_code = 56
 
 
 class SizeRefused(SubmitRefused):
-    """No node there can ever give what was asked for: cores, nodes, memory, GPUs of that type, all of it together."""
+    """No node can ever provide the request: cores, nodes, memory, GPUs of that type, or all of it together."""
 
     exit_code = 57
 
 
 class LicenceRefused(SubmitRefused):
-    """The licence asked for is not known there, or there are never as many."""
+    """The requested licence is unknown there, or there are never that many."""
 
     exit_code = 58
 
 
 class LimitRefused(SubmitRefused):
-    """A limit of the account, the QOS or the cluster does not allow this job: its size, its length, or one more."""
+    """A limit of the account, the QOS or the cluster does not allow this job: its size, its length, or one more job."""
 
     exit_code = 59
 
 
 class NoRoom(SubmitRefused):
-    """A disk is full or a quota used up, the user's or the scheduler's: the job's files could not be written."""
+    """A disk is full or a quota is used up, the user's or the scheduler's: the job's files could not be written."""
 
     exit_code = 60
 
 
 class ClusterRefused(SubmitRefused):
-    """There is no cluster of that name to send jobs to, or other clusters cannot be reached at the moment."""
+    """There is no cluster of that name to submit to, or other clusters cannot be reached at the moment."""
 
     exit_code = 61
 
 
 class DependencyRefused(SubmitRefused):
-    """The job that this one should wait for is not known or did not end as asked for, or the dependency is no such."""
+    """The dependency is invalid: its job is unknown or did not end as required, or its syntax is wrong."""
 
     exit_code = 62
 
 
 class SchedulerAway(SubmitRefused):
-    """The scheduler did not answer when the job was to be queued: it is restarting, too busy, or its machine is down.
+    """The scheduler did not answer the submission: it is restarting, too busy, or its machine is down.
 
-    ``may_have_heard``: it was reached, and its answer was not heard: then it may have queued the job all the same.
+    ``may_have_heard``: the connection was made but no answer came, so the job may have been queued all the same.
     """
 
     exit_code = 63
@@ -235,7 +235,7 @@ class SchedulerMissing(LauncherError):
 
 
 class SubmitUncertain(LauncherError):
-    """Whether the job was queued could not be found out; the message tells its name and how to look."""
+    """It is not known whether the job was queued; the message has its name and how to look for it."""
 
     exit_code = 22
 
@@ -247,25 +247,25 @@ class JobNeverStarts(LauncherError):
 
 
 class ImageFailed(LauncherError):
-    """An image could not be built or pulled; nothing took its place."""
+    """An image could not be built or pulled; an existing one is unchanged."""
 
     exit_code = 24
 
 
 class EnvironmentFailed(LauncherError):
-    """An environment could not be exported or made."""
+    """An environment could not be exported or created."""
 
     exit_code = 25
 
 
 class JobFailed(LauncherError):
-    """The job ended before or while it was used, by a failure of its own."""
+    """The job failed by itself, before or during its use."""
 
     exit_code = 30
 
 
 class OutOfMemory(JobFailed):
-    """The job needed more memory than it had asked for, or than its GPU has."""
+    """The job needed more memory than it had requested, or than its GPU has."""
 
     exit_code = 80
 
@@ -277,25 +277,25 @@ class NodeFailed(JobFailed):
 
 
 class Preempted(JobFailed):
-    """The job had to make room for one that goes first, and was not put back into the queue."""
+    """The job was preempted by one with a higher priority, and not requeued."""
 
     exit_code = 82
 
 
 class BootFailed(JobFailed):
-    """The compute node, or what the job needs there to start, could not be made ready: a boot, its output's file."""
+    """The compute node, or what the job needs to start there, could not be prepared: a boot, its output file."""
 
     exit_code = 83
 
 
 class DeadlinePassed(JobFailed):
-    """The job could not be done before its deadline."""
+    """The job could not finish before its deadline."""
 
     exit_code = 84
 
 
 class Revoked(JobFailed):
-    """The job went on as another cluster's, where several clusters compete for it."""
+    """Another cluster of the federation runs the job."""
 
     exit_code = 85
 
@@ -307,13 +307,13 @@ class ModuleFailed(JobFailed):
 
 
 class ImageUnusable(JobFailed):
-    """The container image is not there on the compute node, or may not be read."""
+    """The container image is missing on the compute node, or not readable."""
 
     exit_code = 91
 
 
 class BindMissing(JobFailed):
-    """What the container should see is not there on the compute node."""
+    """A bind mount's source is missing on the compute node."""
 
     exit_code = 92
 
@@ -337,19 +337,19 @@ class JupyterMissing(JobFailed):
 
 
 class JupyterCrashed(JobFailed):
-    """JupyterLab ended by itself, or was ended because it let strangers in."""
+    """JupyterLab ended by itself, or was ended because it accepted requests without a token."""
 
     exit_code = 96
 
 
 class JupyterSlow(JobFailed):
-    """JupyterLab did not listen within the time that the environment gives it."""
+    """JupyterLab did not listen within the time that the environment allows."""
 
     exit_code = 97
 
 
 class HomeUnusable(JobFailed):
-    """A disk cannot be written on the compute node: full, beyond a quota or read-only; mostly the user's home."""
+    """A disk, mostly the user's home, is not writable on the compute node: full, beyond a quota or read-only."""
 
     exit_code = 98
 
@@ -368,75 +368,75 @@ class JobTimedOut(LauncherError):
 
 
 class JobLost(LauncherError):
-    """The scheduler no longer knows the job, and neither it nor its log left a word why."""
+    """The scheduler no longer knows the job, and neither it nor the job's log says why."""
 
     exit_code = 33
 
 
 class JupyterSilent(LauncherError):
-    """The tunnel stands, but Jupyter does not answer through it as it should."""
+    """The tunnel is open, but Jupyter does not answer through it as it should."""
 
     exit_code = 34
 
 
 class JobSilent(LauncherError):
-    """The job runs, but its script has not written a word into the session's directory."""
+    """The job runs, but its script has not written anything into the session's directory."""
 
     exit_code = 35
 
 
 class NotebookInvalid(LauncherError):
-    """A file is not a notebook that could be run, or a parameter is none of its; nothing was queued."""
+    """A file is not a valid notebook, or it has no parameter of a given name; nothing was queued."""
 
     exit_code = 26
 
 
 class NotebookFailed(LauncherError):
-    """A cell of a notebook that ran as a batch job raised an error, or its kernel died; what there is was fetched."""
+    """A cell of a notebook in a batch job raised an error, or its kernel died; the results so far were fetched."""
 
     exit_code = 36
 
 
 class BenchIncomplete(LauncherError):
-    """The report was made, and some combinations of the matrix failed or were not run; it tells which."""
+    """The report was written, but some combinations of the matrix failed or were not run; it lists them."""
 
     exit_code = 37
 
 
 class SessionNotFound(LauncherError):
-    """No session with that name, or none at all, is found on the cluster."""
+    """The cluster has no session with that name, or none at all."""
 
     exit_code = 40
 
 
 class NothingMeasured(LauncherError):
-    """There are no samples of what a session used."""
+    """There are no samples of a session's use."""
 
     exit_code = 42
 
 
 class CancelFailed(LauncherError):
-    """The job could not be cancelled, or is still there after it was; the message tells its id."""
+    """The job could not be cancelled, or still exists after it was; the message has its id."""
 
     exit_code = 41
 
 
 class CopyRefused(LauncherError):
-    """Nothing was copied: a source is missing or unreadable, the destination is taken, or there is no room for it."""
+    """Nothing was copied: a source is missing or unreadable, the destination exists, or there is not enough space."""
 
     exit_code = 100
 
 
 class CopyFailed(LauncherError):
-    """A copy broke off: a disk is full, a source changed or vanished, the connection stayed away.
+    """A copy stopped: a disk is full, a source changed or vanished, or the connection was lost.
 
-    What has been copied so far is kept, and the same command continues from there.
+    The part copied so far is kept, and the same command continues from there.
     """
 
     exit_code = 101
 
 
 class Interrupted(LauncherError):
-    """Ctrl-C before the session was usable; the job, if there was one, is gone."""
+    """Ctrl-C before the session was usable; the job, if there was one, is cancelled."""
 
     exit_code = 130

@@ -1,4 +1,4 @@
-"""One finding of a check: what was looked at, how it is, and a hint."""
+"""The finding of one check."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Result = Literal["ok", "fault", "warning", "unknown", "skipped"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one check: the result, what was found, and for a fault or a warning what to do about it.
+    """The finding of one check: the result, what was found, and a hint for a fault or a warning.
 
-    ``who`` would stumble over a fault.
+    ``who``: who would be affected by a fault.
     """
 
     result: Result
@@ -24,27 +24,27 @@ class Finding:
 
 
 def ok(found: str) -> Finding:
-    """Return that all is well."""
+    """Return a finding without problems."""
     return Finding("ok", found)
 
 
 def fault(found: str, hint: str) -> Finding:
-    """Return something that a launch will stumble over."""
+    """Return a finding that would make a launch fail."""
     return Finding("fault", found, hint)
 
 
 def warning(found: str, hint: str) -> Finding:
-    """Return something that a launch gets over, and that somebody should look at."""
+    """Return a finding that somebody should look at, but that does not stop a launch."""
     return Finding("warning", found, hint)
 
 
 def unknown(found: str, hint: str = "") -> Finding:
-    """Return that it could not be found out."""
+    """Return that the check had no result."""
     return Finding("unknown", found, hint)
 
 
 def of_error(error: LauncherError) -> Finding:
-    """Return an error as a fault, with its own hint, and with the last line of a log that is not ours."""
+    """Return an error as a fault, with its own hint, and with the last line of a log that is not the launcher's."""
     theirs = [line.strip() for line in error.log if line.strip() and "notebook-launcher:" not in line]
     log = f" The log's last word: {theirs[-1]}" if theirs else ""
     return fault(f"{error.what} {error.why}".strip() + log, error.hint or "see docs/errors.md")

@@ -1,4 +1,4 @@
-"""Patterns as in file names: ``*``, ``?`` and ``[…]``, in any case of letters, in a time that does not run away."""
+"""File name patterns, ``*``, ``?`` and ``[…]``, ignoring case, in linear time."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _ATOMS = re.compile(r"\*|\[![^\]]+\]|\[[^\]!][^\]]*\]|.", re.S)
 
 
 def match_glob(pattern: str, text: str) -> str | None:
-    """Return what the last ``*`` stands for, all of the text where there is none; ``None`` where it does not match.
+    """Return what the last ``*`` matches, all of the text if there is none; ``None`` if the pattern does not match.
 
-    Each ``*`` stands for as much as can be, the first one first. Everything else means itself.
+    Each ``*`` matches as much as possible, the first one first. All other characters match themselves.
     """
     first, *others = _segments(pattern)
     if not others:
@@ -21,8 +21,8 @@ def match_glob(pattern: str, text: str) -> str | None:
         return None
     star = limit = end
     for number, segment in enumerate(reversed(middle)):  # from the right, so that each star before is long
-        places = range(limit - len(segment), len(first) - 1, -1)
-        limit = next((place for place in places if _fits(segment, text, place)), -1)
+        starts = range(limit - len(segment), len(first) - 1, -1)
+        limit = next((start for start in starts if _fits(segment, text, start)), -1)
         if limit < 0:
             return None
         star = limit + len(segment) if number == 0 else star
@@ -30,7 +30,7 @@ def match_glob(pattern: str, text: str) -> str | None:
 
 
 def _segments(pattern: str) -> list[list[str]]:
-    """Return what stands between the stars, each a list of signs."""
+    """Return what is between the stars, each as a list of atoms."""
     segments: list[list[str]] = [[]]
     for atom in _ATOMS.findall(pattern):
         if atom == "*":
@@ -40,8 +40,8 @@ def _segments(pattern: str) -> list[list[str]]:
     return segments
 
 
-def _fits(segment: list[str], text: str, place: int) -> bool:
-    return all(_is(atom, text[place + number]) for number, atom in enumerate(segment))
+def _fits(segment: list[str], text: str, start: int) -> bool:
+    return all(_is(atom, text[start + number]) for number, atom in enumerate(segment))
 
 
 def _is(atom: str, sign: str) -> bool:

@@ -1,4 +1,4 @@
-"""Small files from the web: over https, of a limited size, within a limited time."""
+"""Downloads small files over https, with a limit on size and time."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from urllib.parse import urlsplit
 from notebook_launcher import __version__
 from notebook_launcher.core.errors import FetchFailed, UsageError
 
-WITHIN = 30.0  # seconds for one file, however slowly it drips
-_SILENT_FOR = 10.0  # seconds for which a server may say nothing
-_PIECE = 64 * 1024  # bytes
+TIMEOUT = 30.0  # seconds for one file, however slow the server
+_READ_TIMEOUT = 10.0  # seconds without any data
+_CHUNK = 64 * 1024  # bytes
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file: its content, and the address at which it was found in the end."""
+    """A downloaded file: its content, and its address after redirections."""
 
     content: bytes
     url: str
 
 
 def check_address(url: str, *, plain: bool = False) -> None:
-    """Raise ``UsageError`` for an address that nothing is fetched from. ``plain``: whether http will do."""
+    """Raise ``UsageError`` for an address that cannot be fetched. ``plain``: whether http is allowed."""
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
         raise UsageError(
@@ -46,10 +46,10 @@ def check_address(url: str, *, plain: bool = False) -> None:
         )
 
 
-def fetch(url: str, at_most: int, *, plain: bool = False, within: float = WITHIN) -> Fetched:
-    """Return a file of at most so many bytes. Raises ``FetchFailed``, and ``UsageError`` as ``check_address``.
+def fetch(url: str, at_most: int, *, plain: bool = False, within: float = TIMEOUT) -> Fetched:
+    """Return a file of at most ``at_most`` bytes. Raises ``FetchFailed``, and ``UsageError`` as ``check_address``.
 
-    Redirections lead to https only. ``within``: seconds for all of it.
+    Redirections are followed to https only. ``within``: seconds for all of it.
     """
     check_address(url, plain=plain)
     done: queue.SimpleQueue[Fetched | Exception] = queue.SimpleQueue()
@@ -57,11 +57,11 @@ def fetch(url: str, at_most: int, *, plain: bool = False, within: float = WITHIN
 
     def run() -> None:
         try:
-            done.put(_fetched(url, at_most, stop))
+            done.put(_download(url, at_most, stop))
         except Exception as error:
             done.put(error)
 
-    # on a thread, because a name that is looked up and a header that drips know no time limit
+    # on a thread, because name resolution and a slow header have no timeout
     threading.Thread(target=run, name="fetch", daemon=True).start()
     try:
         result = done.get(timeout=within)
@@ -71,15 +71,15 @@ def fetch(url: str, at_most: int, *, plain: bool = False, within: float = WITHIN
         stop.set()
     if isinstance(result, Fetched):
         return result
-    raise _in_words(url, result) from None
+    raise _error(url, result) from None
 
 
-def _fetched(url: str, at_most: int, stop: threading.Event) -> Fetched:
+def _download(url: str, at_most: int, stop: threading.Event) -> Fetched:
     opener = urllib.request.build_opener(_OnlyToHttps())
     request = urllib.request.Request(url, headers={"User-Agent": f"launch-notebook/{__version__}"})  # noqa: S310
-    with opener.open(request, timeout=_SILENT_FOR) as answer:
+    with opener.open(request, timeout=_READ_TIMEOUT) as answer:
         content = b""
-        while not stop.is_set() and (data := answer.read1(_PIECE)):
+        while not stop.is_set() and (data := answer.read1(_CHUNK)):
             content += data
             if len(content) > at_most:
                 raise FetchFailed(f"{url} is larger than {at_most // 1024} KiB.", hint="is that the right file?")
@@ -91,7 +91,7 @@ def _fetched(url: str, at_most: int, stop: threading.Event) -> Fetched:
 
 class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
     max_redirections = 5
-    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # Python 3.10 knows none
+    http_error_308 = urllib.request.HTTPRedirectHandler.http_error_302  # missing in Python 3.10
 
     def redirect_request(
         self,
@@ -111,8 +111,8 @@ class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, 307 if code == 308 else code, msg, headers, newurl)
 
 
-def _in_words(url: str, error: Exception) -> Exception:
-    """Return what the user should know of a failure."""
+def _error(url: str, error: Exception) -> Exception:
+    """Return the error to show for a failure."""
     if isinstance(error, FetchFailed):
         return error
     hint = "is the address right? does a browser show it?"

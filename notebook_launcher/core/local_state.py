@@ -1,4 +1,4 @@
-"""What this machine remembers from one run to the next. Only a cache: everything works without it."""
+"""What this machine remembers between runs. Only a cache: everything works without it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def state_folder() -> Path:
-    """Return the user's folder for it (``$NOTEBOOK_LAUNCHER_STATE`` moves it)."""
+    """Return the user's state folder (``$NOTEBOOK_LAUNCHER_STATE`` overrides it)."""
     if moved := os.environ.get("NOTEBOOK_LAUNCHER_STATE"):
         return Path(moved)
     from platformdirs import user_state_path
@@ -20,80 +20,80 @@ def state_folder() -> Path:
     return user_state_path("notebook-launcher", appauthor=False)
 
 
-def lock_file(what: str, about: str) -> Path:
-    """Return a file to lock while something is done to ``about``; one of sixteen, so that they do not pile up.
+def lock_file(kind: str, key: str) -> Path:
+    """Return a file to lock for work on ``key``; there are only sixteen of each kind, so that they do not pile up.
 
-    Raises ``OSError`` where there can be none.
+    Raises ``OSError`` if it cannot be created.
     """
     folder = state_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder / f"{what}-{hashlib.sha256(about.encode(errors='surrogateescape')).hexdigest()[0]}.lock"
+    return folder / f"{kind}-{hashlib.sha256(key.encode(errors='surrogateescape')).hexdigest()[0]}.lock"
 
 
-def remembered(what: str, about: str) -> str | None:
-    """Return the word that was kept for ``about`` (a cluster) under ``what``, if any."""
-    return _read(what).get(about)
+def remembered(kind: str, key: str) -> str | None:
+    """Return the value saved for ``key`` (such as a cluster) under ``kind``, if any."""
+    return _read(kind).get(key)
 
 
-def remember(what: str, about: str, word: str, at_most: int | None = None) -> None:
-    """Keep a word; where that cannot be done, it is found out again next time.
+def remember(kind: str, key: str, value: str, at_most: int | None = None) -> None:
+    """Save a value, if possible; it is only a cache.
 
-    ``at_most``: how many words are kept under ``what``; those whose ``about`` is last in order stay.
+    ``at_most``: how many values to keep under ``kind``, those whose keys sort last.
     """
-    known = _read(what)
-    if known.get(about) != word:
-        entries = known | {about: word}
+    known = _read(kind)
+    if known.get(key) != value:
+        entries = known | {key: value}
         kept = entries if at_most is None else sorted(entries)[-at_most:]
-        _write(what, {key: entries[key] for key in kept})
+        _write(kind, {key: entries[key] for key in kept})
 
 
-def _write(what: str, entries: dict[str, str]) -> None:
+def _write(kind: str, entries: dict[str, str]) -> None:
     with contextlib.suppress(OSError):
         folder = state_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # written beside and moved into place: two launchers at once leave one whole file
+        # written beside and renamed, so that two launchers at once leave one complete file
         descriptor, path = tempfile.mkstemp(dir=folder)
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 json.dump(entries, file, indent=1, sort_keys=True)
-            Path(path).replace(_file(what))
+            Path(path).replace(_file(kind))
         except OSError:
             Path(path).unlink()
 
 
 def known_sessions() -> list[tuple[str, str]]:
-    """Return the names of the sessions that were seen last, the newest first, each with a word about it."""
+    """Return the names of recently listed sessions, the newest first, each with a description."""
     return sorted(_read("sessions").items(), reverse=True)
 
 
-def replace_known_sessions(about: dict[str, str]) -> None:
-    """Keep the sessions that are there now, with a word about each, for completion on TAB."""
-    if _read("sessions") != about:
-        _write("sessions", about)
+def replace_known_sessions(descriptions: dict[str, str]) -> None:
+    """Save the current sessions, each with a description, for completion on TAB."""
+    if _read("sessions") != descriptions:
+        _write("sessions", descriptions)
 
 
 def last_port(session: str) -> int:
-    """Return the port of this machine that led to a session last; 0: none is known."""
-    word = remembered("ports", session) or ""
-    return int(word) if word.isdecimal() and int(word) < 65536 else 0
+    """Return the local port that last led to a session; 0: none is known."""
+    value = remembered("ports", session) or ""
+    return int(value) if value.isdecimal() and int(value) < 65536 else 0
 
 
-def note_attached(session: str, port: int) -> None:
-    """Keep, for as long as this process is attached to a session, that it is, and by which port of this machine."""
+def record_attached(session: str, port: int) -> None:
+    """Record that this process is attached to a session, by which local port, for as long as it is."""
     remember("ports", session, str(port), at_most=_PORTS)
     _write(_attached(session), {"machine": socket.gethostname(), "pid": str(os.getpid()), "port": str(port)})
 
 
 def forget_attached(session: str) -> None:
-    """This process is not attached to the session any more."""
+    """Remove the record that this process is attached to the session."""
     with contextlib.suppress(OSError):
         _file(_attached(session)).unlink(missing_ok=True)
 
 
 def attached_ports(session: str) -> list[int]:
-    """Return the ports by which other processes of this user on this machine are attached, the newest first.
+    """Return the local ports by which this user's other processes are attached, the newest first.
 
-    What a process has left behind that is gone is removed.
+    Records of processes that no longer exist are removed.
     """
     found = []
     with contextlib.suppress(OSError):
@@ -110,7 +110,7 @@ def attached_ports(session: str) -> list[int]:
 
 
 def forget_port(session: str, port: int) -> None:
-    """Forget who noted one of ``attached_ports``: nothing of the session is behind it any more."""
+    """Remove the record of one of ``attached_ports``, because the session is not behind it any more."""
     with contextlib.suppress(OSError):
         for path in state_folder().glob(f"attached-{session}-*.json"):
             record = _read(path.name.removesuffix(".json"))
@@ -130,7 +130,7 @@ def _written_at(path: Path) -> float:
 
 
 def _is_ours(pid: int) -> bool:
-    """Whether a process is alive, and this user's; on Windows, where a look would end it, that is taken for granted."""
+    """Whether a process is alive, and this user's; assumed on Windows, where checking would end it."""
     if os.name == "nt":
         return True
     try:
@@ -141,7 +141,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def _others_listen(port: int) -> bool:
-    """Whether another user's process listens on a port, as Linux tells; a number may be another process's by now."""
+    """Whether another user's process listens on a port, as Linux reports; the port may have been reused."""
     listens, us = "0A", str(os.getuid()) if os.name != "nt" else ""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError):  # another system, or no IPv6
@@ -152,13 +152,13 @@ def _others_listen(port: int) -> bool:
     return False
 
 
-def _file(what: str) -> Path:
-    return state_folder() / f"{what}.json"
+def _file(kind: str) -> Path:
+    return state_folder() / f"{kind}.json"
 
 
-def _read(what: str) -> dict[str, str]:
+def _read(kind: str) -> dict[str, str]:
     try:
-        data = json.loads(_file(what).read_text(encoding="utf-8"))
+        data = json.loads(_file(kind).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return {key: word for key, word in data.items() if isinstance(word, str)} if isinstance(data, dict) else {}
+    return {key: value for key, value in data.items() if isinstance(value, str)} if isinstance(data, dict) else {}

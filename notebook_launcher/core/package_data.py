@@ -1,4 +1,4 @@
-"""The job scripts and notebooks that travel with the package: in a wheel, or in a checkout."""
+"""The job scripts and notebooks that are part of the package: in a wheel, or in a checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PYTHON = (
     *("execute.py", "execute_common.py", "execute_outputs.py", "execute_script.py"),
 )
 
-# what a session directory gets a copy of, side by side, so that the cluster needs nothing installed
+# copied into each session directory, side by side, so that the cluster needs nothing installed
 JOB_FILES = ("jupyterlab.sh", *_LIB, *_LOGIN, *_PYTHON)
 
 

@@ -1,4 +1,4 @@
-"""Durations, sizes and counts as people read them; where two differ, their readers need different things."""
+"""Durations, sizes and counts as text; several forms for different readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """Return a time that has passed: ``40 s``, ``20 min``, ``1 h 12 min``, ``3 days 4 h``."""
+    """Return an elapsed time: ``40 s``, ``20 min``, ``1 h 12 min``, ``3 days 4 h``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -17,7 +17,7 @@ def duration(seconds: float) -> str:
 
 
 def whole_minutes(seconds: int) -> str:
-    """Return a time rounded down, so that none is promised that is not there: ``59 min``, ``1 h 0 min``."""
+    """Return a remaining time, rounded down: ``59 min``, ``1 h 0 min``."""
     minutes = seconds // 60
     days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
     if days:
@@ -57,8 +57,8 @@ def measured_wait(seconds: float) -> str:
     return f"{whole} s" if whole < 120 else f"{whole // 60} min" if whole < 7200 else f"{whole / 3600:.1f} h"
 
 
-def duration_in_words(seconds: float) -> str:
-    """Return a time in the largest unit that tells it well, for a sentence: ``2 hours``, ``90 minutes``, ``1 day``."""
+def duration_text(seconds: float) -> str:
+    """Return a time in its largest suitable unit, for a sentence: ``2 hours``, ``90 minutes``, ``1 day``."""
     units = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
     size, unit = next(
         (one for one in units if seconds >= 1.9 * one[0] or abs(seconds - one[0]) < 0.01 * one[0]), units[-1]
@@ -66,7 +66,7 @@ def duration_in_words(seconds: float) -> str:
     return counted(round(seconds / size), unit)
 
 
-def minutes_in_words(seconds: int) -> str:
+def minutes_text(seconds: int) -> str:
     """Return a time of at most some hours, for a sentence: ``15 minutes``, ``1 minute``, ``40 seconds``."""
     return f"{seconds} seconds" if seconds < 50 else counted(round(seconds / 60), "minute")
 
@@ -94,7 +94,7 @@ def disk_size(kibibytes: int) -> str:
 
 
 def gigabytes(mib: float) -> str:
-    """Return memory as a number of the ``G`` that Slurm's flags are in: ``0.4``, ``3.1``, ``55``."""
+    """Return memory as a number in Slurm's unit ``G``: ``0.4``, ``3.1``, ``55``."""
     number = mib / 1024
     text = f"{number:.2f}" if number < 0.1 else f"{number:.1f}" if number < 10 else f"{number:.0f}"
     return text.removesuffix(".0")
@@ -106,7 +106,7 @@ def steady_gigabytes(mib: float) -> str:
 
 
 def memory_as_typed(mib: float) -> str:
-    """Return memory as it is typed behind ``--mem``: ``5G``, ``1500M``."""
+    """Return memory as the value of ``--mem``: ``5G``, ``1500M``."""
     return f"{mib / 1024:.0f}G" if mib % 1024 == 0 else f"{mib:.0f}M"
 
 
@@ -114,12 +114,12 @@ def memory_as_typed(mib: float) -> str:
 
 
 def plural(noun: str, count: int | None) -> str:
-    """Return a noun as it stands behind a number: ``job``, ``jobs``."""
+    """Return a noun in the number that ``count`` needs: ``job``, ``jobs``."""
     return noun if count == 1 else f"{noun}s"
 
 
 def counted(count: int | None, noun: str) -> str:
-    """Return a number of things: ``1 job``, ``2 jobs``."""
+    """Return a count with its noun: ``1 job``, ``2 jobs``."""
     return f"{count} {plural(noun, count)}"
 
 
@@ -129,7 +129,7 @@ def amount(number: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Return a measured number with three digits, as plain figures: 0.123, 12.3, 48 200."""
+    """Return a measured number with three digits, in plain notation: 0.123, 12.3, 48 200."""
     if value >= 1000:
         rounded = float(f"{value:.3g}")
         return f"{rounded:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}") if value < 1e15 else f"{value:.3g}"

@@ -1,8 +1,8 @@
-"""What the user asked of the scheduler: flags by their long names, and what they mean.
+"""The user's request: the scheduler's flags by their long names, and what they mean.
 
-A request is data: the profile's defaults with the user's flags on top. The flags keep the words of ``sbatch``'s manual,
-because those are the words that users and site documentation use; the properties say in scheduler-neutral
-terms what other schedulers need. Nothing here runs or asks anything.
+A request is data: the profile's defaults with the user's flags on top. The flags are those of ``sbatch``'s manual,
+because users and site documentation know these; the properties express them in scheduler-neutral terms, for other
+schedulers. Nothing here runs anything.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from notebook_launcher.core.walltime import Walltime
 
 DEFAULT_WALLTIME = "0:59:00"
 
-# Flags that say the same thing in different words: one from the user replaces all of the profile's.
+# Flags that mean the same: one from the user replaces all of the profile's.
 GPU_FLAGS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"})
 MEMORY_FLAGS = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
 _SAME = (MEMORY_FLAGS, frozenset({"requeue", "no-requeue"}), frozenset({"exclusive", "oversubscribe"}))
-# Flags that say more about the GPUs asked for, and are refused where none are.
+# Flags that qualify the requested GPUs, and are refused without any.
 _GPU_DETAILS = frozenset({"cpus-per-gpu", "gpu-bind", "gpu-freq", "mem-per-gpu", "ntasks-per-gpu"})
 
 _CLOCK = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?\s*(?P<half>am|pm)?", re.I | re.A)
@@ -30,9 +30,9 @@ _NAMED_CLOCKS = {"midnight": (0, 0), "noon": (12, 0), "elevenses": (11, 0), "fik
 
 
 def parse_idle(text: str) -> int:
-    """Return the seconds of a time without use: ``30m``, ``2h``, ``90s`` or a walltime's forms; 0 for ``0``: never.
+    """Return the seconds of an idle time: ``30m``, ``2h``, ``90s`` or a walltime's forms; 0 for ``0``: never.
 
-    Raises ``UsageError`` for anything else, and for less than a minute, in which nobody can answer a warning.
+    Raises ``UsageError`` for anything else, and for less than a minute, which leaves no time to react to a warning.
     """
     value = text.strip().lower()
     match = re.fullmatch(r"([0-9]{1,6})\s*(s|sec|m|min|h)", value)
@@ -55,7 +55,7 @@ def parse_idle(text: str) -> int:
 
 @dataclass(frozen=True)
 class Begin:
-    """When the job may start. ``at`` is ``None`` where only the scheduler can tell (its own words pass through)."""
+    """When the job may start. ``at`` is ``None`` if only the scheduler can resolve it (its text is passed on)."""
 
     text: str
     at: datetime | None
@@ -65,9 +65,9 @@ class Begin:
 def parse_begin(text: str, now: datetime) -> Begin:
     """Read ``--begin`` as sbatch's manual defines it; ``now`` is the cluster's clock.
 
-    A bare clock time that has passed today means tomorrow (the manual's rule), which ``tomorrow`` tells. Forms that
-    only the scheduler resolves (``MMDDYY`` dates and the like) give ``at=None``. Raises ``UsageError`` for a clock time
-    that does not exist.
+    A bare clock time that has passed today means tomorrow (the manual's rule), and sets ``tomorrow``. Forms that only
+    the scheduler resolves (``MMDDYY`` dates and the like) give ``at=None``. Raises ``UsageError`` for an invalid clock
+    time.
     """
     value = text.strip()
     clock = _clock_of(value)
@@ -120,12 +120,12 @@ def _is_gpu(gres_name: str) -> bool:
 
 
 def gpu_items(flag: str, value: str) -> list[tuple[str | None, int]] | None:
-    """Return the GPUs that this flag asks for, by type and count, ``None`` where it does not speak of GPUs.
+    """Return the GPUs that this flag requests, by type and count, ``None`` if it is not about GPUs.
 
-    A type is ``None`` where any will do: ``--gres=gpu:t4:1,gpu:2`` → ``[("t4", 1), (None, 2)]``.
+    A type is ``None`` if any will do: ``--gres=gpu:t4:1,gpu:2`` → ``[("t4", 1), (None, 2)]``.
     """
     if flag == "gres" and value.strip().lower() == "none":
-        return []  # sbatch's own word for none at all
+        return []  # how sbatch spells none
     if flag in ("gres", "tres-per-task"):
         items = [item for item in parse_gres(value.replace("gres/", "").replace("=", ":")) if _is_gpu(item[0])]
         return [(name.partition(":")[2] or None, count) for name, count in items] or None
@@ -136,7 +136,7 @@ def gpu_items(flag: str, value: str) -> list[tuple[str | None, int]] | None:
 
 
 def gpus_in(flag: str, value: str) -> int | None:
-    """Return how many GPUs this flag asks for, ``None`` where it does not speak of GPUs."""
+    """Return how many GPUs this flag requests, ``None`` if it is not about GPUs."""
     items = gpu_items(flag, value)
     return None if items is None else sum(count for _, count in items)
 
@@ -146,24 +146,23 @@ def _typed_count(part: str) -> tuple[str | None, int]:
     return (kind or None, int(count)) if count.isdecimal() else (part.strip(), 1)
 
 
-def merge_flags(defaults: Mapping[str, str | None], asked: Mapping[str, str | None]) -> dict[str, str | None]:
-    """Put the user's flags over the profile's defaults and return one set of flags.
+def merge_flags(defaults: Mapping[str, str | None], typed_flags: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Merge the user's flags over the profile's defaults.
 
-    A flag of the user replaces the same flag of the profile, and all that say the same in other words: any
-    GPU flag replaces every default GPU request, any memory flag the default memory. Asking for zero GPUs
-    (``--gpus 0``, ``--gres=gpu:t4:0``) removes the request, because several sites refuse a count of zero;
-    GRES that are no GPUs stay.
+    A flag of the user replaces the same flag of the profile, and all that mean the same: any GPU flag replaces every
+    default GPU request, any memory flag the default memory. A request for zero GPUs (``--gpus 0``,
+    ``--gres=gpu:t4:0``) removes the request, because several sites refuse a count of zero; other GRES stay.
     """
     merged: dict[str, str | None] = dict(defaults)
     for family in _SAME:
-        if family & asked.keys():
+        if family & typed_flags.keys():
             _drop(merged, family)
-    if any(gpus_in(flag, value or "") is not None for flag, value in asked.items()):
+    if any(gpus_in(flag, value or "") is not None for flag, value in typed_flags.items()):
         for flag in GPU_FLAGS & merged.keys():
             _remove_gpus(merged, flag)
-        if all(gpus_in(flag, value or "") in (None, 0) for flag, value in asked.items()):
+        if all(gpus_in(flag, value or "") in (None, 0) for flag, value in typed_flags.items()):
             _drop(merged, _GPU_DETAILS)
-    merged.update(asked)
+    merged.update(typed_flags)
     for flag in sorted(GPU_FLAGS & merged.keys()):
         if gpus_in(flag, merged[flag] or "") == 0:
             _remove_gpus(merged, flag)
@@ -190,9 +189,9 @@ def _remove_gpus(flags: dict[str, str | None], flag: str) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """One request: ``flags`` by long name (``None``: a flag without a value), checked when it is made.
+    """One request: ``flags`` by long name (``None``: a flag without a value), validated on creation.
 
-    Raises ``UsageError`` for a walltime that is none.
+    Raises ``UsageError`` for an invalid walltime.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
@@ -212,20 +211,20 @@ class Request:
 
     @property
     def begin(self) -> str | None:
-        """When it may start, in the user's words."""
+        """When it may start, as the user typed it."""
         return self.flags.get("begin")
 
     @property
     def job_name(self) -> str | None:
-        """The job's name, where the user gave one."""
+        """The job's name, if the user gave one."""
         return self.flags.get("job-name")
 
     @property
     def clusters(self) -> str | None:
-        """The other cluster of a federation or multi-cluster Slurm (``-M``), if one was named."""
+        """The other cluster of a federation or multi-cluster Slurm (``-M``), if any."""
         return self.flags.get("clusters")
 
     @property
     def gpus(self) -> int:
-        """How many GPUs are asked for, in the largest of the words used; 0 without any."""
+        """How many GPUs are requested, the largest count of all flags; 0 without any."""
         return max((gpus_in(flag, value or "") or 0 for flag, value in self.flags.items()), default=0)

@@ -1,4 +1,4 @@
-"""Every flag of ``sbatch``, as its manual (22.05 to 25.05) lists them, the closest one, and how flags are typed."""
+"""Every flag of ``sbatch`` in its manual (22.05 to 25.05), the closest match, and how flags are typed."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ contiguous hold:H ignore-pbs no-requeue overcommit:O oversubscribe:s parsable qu
 spread-job spread-segments consolidate-segments stepmgr test-only use-min-nodes wait:W
 """
 
-# Flags that cannot go with a notebook, and why.
+# Flags that do not work with a notebook, and why.
 REFUSED = {
     "array": "a notebook is one job; start the command several times for several sessions",
     "test-only": "it would queue nothing; --dry-run shows the submit command",
     "wrap": "the job script of the launcher is what runs; for a batch job use sbatch itself",
 }
 
-# Flags that the launcher fulfils by itself or always sets, so that they are taken and not passed on.
+# Flags that the launcher implements itself or always sets: accepted, but not passed on.
 FULFILLED = {
     "parsable": "the launcher always asks for the short answer",
     "quiet": "the launcher needs the job's number, which sbatch would keep to itself",
@@ -68,7 +68,7 @@ BY_NAME = {flag.name: flag for flag in FLAGS}
 
 
 def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
-    """Return the flag whose name is closest to ``word`` (with its dashes), ``None`` where none is near."""
+    """Return the flag whose name is closest to ``word`` (with its dashes), ``None`` if none is similar."""
     name = word.lstrip("-").partition("=")[0]
     names = [*BY_NAME, *(other.lstrip("-") for other in others)]
     starts = [known for known in names if len(name) > 2 and known.startswith(name)]
@@ -76,12 +76,14 @@ def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
     return f"--{near[0]}" if near else None
 
 
-_FIRST = ("time", "partition", "gpus", "gres")  # what people look at first, as they type it
+_SHOWN_FIRST = ("time", "partition", "gpus", "gres")  # what people look for first, in the order they type it
 
 
 def as_typed(flags: Mapping[str, str | None]) -> str:
     """Return flags as people type them: ``-t 1:00:00 --gpus a100:1``."""
-    names = sorted(flags, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    names = sorted(
+        flags, key=lambda name: (_SHOWN_FIRST.index(name) if name in _SHOWN_FIRST else len(_SHOWN_FIRST), name)
+    )
     return " ".join(_typed(name, flags[name]) for name in names)
 
 

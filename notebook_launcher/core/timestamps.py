@@ -1,4 +1,4 @@
-"""Moments in ISO, as schedulers, jobs and ``date`` write them."""
+"""Times in ISO format, as schedulers, jobs and ``date`` write them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from datetime import datetime
 
 
-def moment(text: str | None, now: datetime | None = None) -> datetime | None:
-    """Return a time in ISO, ``None`` for what is none; one without a zone is on the clock that shows ``now``."""
-    # "Z", and "+0100" without a colon, are read by Python only from 3.11 on
+def parse_iso(text: str | None, now: datetime | None = None) -> datetime | None:
+    """Parse a time in ISO format, ``None`` if it is none; without a zone it is in the zone of ``now``."""
+    # Python reads "Z", and "+0100" without a colon, only from 3.11 on
     text = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", (text or "").strip().replace("Z", "+00:00"), flags=re.A)
     try:
         at = datetime.fromisoformat(text)
@@ -18,5 +18,5 @@ def moment(text: str | None, now: datetime | None = None) -> datetime | None:
 
 
 def iso(at: datetime | None) -> str | None:
-    """Return a time in ISO, to the second; ``None`` where there is none."""
+    """Return a time in ISO format, to the second; ``None`` for ``None``."""
     return at.isoformat(timespec="seconds") if at else None

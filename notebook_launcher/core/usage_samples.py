@@ -1,7 +1,7 @@
-"""``usage.csv``: what a session uses, as its job samples it. Reading only; nothing here runs or asks anything.
+"""``usage.csv``: the samples of a session's use, taken by its job. Parsing only; nothing here runs anything.
 
-One row for each GPU of each sample, or one without a GPU; the columns are ``COLUMNS``. What a node does not tell is an
-empty field.
+One row for each GPU of each sample, or one without a GPU; the columns are ``COLUMNS``. A value that a node does not
+report is an empty field.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class GpuSample:
-    """One GPU at one moment; ``None``: not told."""
+    """One GPU at one time; ``None``: not measured."""
 
     index: str
     name: str
@@ -42,7 +42,7 @@ class GpuSample:
 
 @dataclass(frozen=True)
 class Sample:
-    """One moment of a job; ``None``: not told."""
+    """One sample of a job; ``None``: not measured."""
 
     time: datetime
     seconds: float
@@ -52,9 +52,9 @@ class Sample:
 
 
 def read_samples(lines: Iterable[str]) -> list[Sample]:
-    """Return the samples in the rows of a ``usage.csv``; the heading, and what is damaged, is passed over."""
+    """Return the samples in the rows of a ``usage.csv``; the heading and damaged rows are skipped."""
     found: list[Sample] = []
-    for line in lines:  # no field has a comma or a quote in it
+    for line in lines:  # no field contains a comma or a quote
         sample = _sample(line.strip().split(","))
         if sample is None:
             continue
@@ -80,6 +80,6 @@ def _sample(row: Sequence[str]) -> Sample | None:
 def _number(text: str) -> float | None:
     with contextlib.suppress(ValueError):
         number = float(text)
-        if 0 <= number < 1e12:  # neither "nan" nor "inf"
+        if 0 <= number < 1e12:  # excludes "nan" and "inf"
             return number
     return None

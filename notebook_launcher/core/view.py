@@ -1,4 +1,4 @@
-"""What shows events and hears the keyboard, as a protocol."""
+"""The protocol of a view: shows events and reads the keyboard."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_launcher.core import events
 
 
 class View(Protocol):
-    """Shows what happens, and tells what the user typed."""
+    """Shows events, and reports what the user types."""
 
     def show(self, event: events.Event) -> None:
         """Show one event."""
@@ -21,6 +21,6 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class Typed:
-    """A line from the keyboard, without its end."""
+    """A line from the keyboard, without its newline."""
 
     line: str

@@ -1,4 +1,4 @@
-"""How long a job may run, as ``sbatch --time`` takes it, as people say it, and as a length that can be compared."""
+"""A job's time limit: as ``sbatch --time`` accepts it, as text, and as a duration that can be compared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.quantities import counted
 
-_FORMS = (  # the six forms that sbatch's manual gives for --time, in its order
+_FORMS = (  # the six formats in sbatch's manual for --time, in its order
     re.compile(r"(?P<minutes>[0-9]{1,7})"),
     re.compile(r"(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
     re.compile(r"(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
@@ -20,16 +20,16 @@ _UNLIMITED = frozenset({"unlimited", "infinite", "-1"})
 
 
 class Walltime(timedelta):
-    """A length of time; ``UNLIMITED``, longer than any other, where there is no limit.
+    """A duration; ``UNLIMITED``, longer than any other, if there is no limit.
 
-    Where a walltime is not known, there is ``None`` in its place: ``Walltime | None``.
+    An unknown walltime is ``None``: ``Walltime | None``.
     """
 
     @classmethod
     def parse(cls, text: str) -> Walltime:
-        """Return the walltime of one of the forms of ``sbatch --time``.
+        """Parse one of the formats of ``sbatch --time``.
 
-        Raises ``UsageError`` for anything else, and for zero, which Slurm reads as "no limit" and no user means.
+        Raises ``UsageError`` for anything else, and for zero, which Slurm reads as "no limit" but no user means.
         """
         value = text.strip().lower()
         if value in _UNLIMITED:
@@ -52,8 +52,8 @@ class Walltime(timedelta):
         """Whether there is no limit."""
         return self == UNLIMITED
 
-    def in_words(self) -> str:
-        """Return it as people say it: ``59 minutes``, ``2 hours``, ``1 day 3 hours``, ``no limit``."""
+    def as_text(self) -> str:
+        """Return it as text for people: ``59 minutes``, ``2 hours``, ``1 day 3 hours``, ``no limit``."""
         if self.is_unlimited:
             return "no limit"
         days, hours, minutes, seconds = self._parts()

@@ -250,7 +250,7 @@ def _too_much(request: Request, limit: Limit) -> Explanation:
     """Say that no other job's end will help."""
     other = "another account: -A" if limit.of.lower().startswith("account") else "another QOS: -q"
     if limit.on == "walltime":
-        why = f"its walltime of {request.walltime.in_words()} is longer than {limit.of} allows ({limit.value})"
+        why = f"its walltime of {request.walltime.as_text()} is longer than {limit.of} allows ({limit.value})"
         return Explanation(why, f"try -t {limit.value}", never=True)
     if limit.on == "jobs":
         return Explanation(f"{limit.of} lets no job start at all", other, never=True)
@@ -349,7 +349,7 @@ class _ExitEvidence:
     def _which(self, cause: Cause) -> str:
         """Return what else is known of it: the walltime that was reached, the file that could not be opened."""
         if cause.kind is JobTimedOut and self.walltime is not None and not self.walltime.is_unlimited:
-            return f" of {self.walltime.in_words()}"
+            return f" of {self.walltime.as_text()}"
         return f" ({self.output})" if cause is exit_causes.NO_OUTPUT and self.output else ""
 
     def by_state(self) -> LauncherError | None:

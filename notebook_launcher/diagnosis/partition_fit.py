@@ -53,7 +53,7 @@ def too_long(request: Request, partition: Partition) -> Obstacle | None:
         return Obstacle(
             "its walltime has no limit, and", f"partition {partition.name} allows {allowed}", f"-t {allowed}"
         )
-    asks = f"its walltime of {walltime.in_words()} is longer than"
+    asks = f"its walltime of {walltime.as_text()} is longer than"
     return Obstacle(asks, f"partition {partition.name} allows ({allowed})", f"-t {allowed}")
 
 

@@ -14,14 +14,14 @@ _MARKED = f'echo; echo {_MARK}; "$@" 2>&1; printf "\\n{_MARK} %d\\n" "$?"'
 _MOST = 2000  # lines that are kept, the last ones
 
 
-class TooSlow(HostCommandFailed):
+class CommandTimeout(HostCommandFailed):
     """It did not finish in time, and was ended."""
 
 
 def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:
     """Run a command by a login shell; return its exit code, and what it printed, errors included, by lines.
 
-    ``within``: seconds. Raises ``TooSlow``, or ``ConnectionLost``. On every way out, by Ctrl-C too, the command has
+    ``within``: seconds. Raises ``CommandTimeout``, or ``ConnectionLost``. On every way out, by Ctrl-C too, the command has
     been ended with all that it has started.
     """
     lines: collections.deque[str] = collections.deque(maxlen=_MOST)
@@ -29,7 +29,7 @@ def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[s
     command = on_a_lifeline(["bash", "-lc", _MARKED, "bash", *argv])
     with contextlib.closing(host.stream(command, lines.append, lambda _reason: over.set())):
         if not over.wait(within):
-            raise TooSlow(f"{argv[0]} was not done within {within:.0f} s on {host.label}.")
+            raise CommandTimeout(f"{argv[0]} was not done within {within:.0f} s on {host.label}.")
     if not host.alive:
         raise ConnectionLost(f"The connection to {host.label} is lost.")
     output = [line.rstrip("\r\n") for line in lines]

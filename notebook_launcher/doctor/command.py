@@ -95,7 +95,7 @@ def _profile(plan: Plan) -> Finding:
     name = target.cluster or (f"no profile, {target.host}" if target.host else "no profile, this machine")
     gpus = counted(request.gpus, "GPU")
     environment = plan.environment_name or plan.container or "the plain environment"
-    report = f"{name}: {environment}, {gpus}, {request.walltime.in_words()}"
+    report = f"{name}: {environment}, {gpus}, {request.walltime.as_text()}"
     if target.profile.status == "retired":
         successor = f": {target.profile.successor} came after it" if target.profile.successor else ""
         return warning(f"{report}. This cluster is retired{successor}.", "see: launch-notebook clusters")

@@ -10,9 +10,9 @@ from datetime import date, datetime, timedelta, tzinfo
 
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
-from notebook_launcher.core.quantities import counted, disk_size, duration_in_words
+from notebook_launcher.core.quantities import counted, disk_size, duration_text
 from notebook_launcher.core.request import Request, gpu_items
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.schedulers.cluster_info import Node, ReservationInfo
 
 SKEW = timedelta(seconds=60)  # by so much two clocks may differ before it is worth a word
@@ -42,7 +42,7 @@ def judge_clock(there: datetime, here: datetime) -> Finding:
         return ok(f"{there:%H:%M:%S %z} there, as here")
     which = "ahead of" if ahead > timedelta(0) else "behind"
     return warning(
-        f"The cluster's clock is {duration_in_words(abs(ahead).total_seconds())} {which} that of this machine.",
+        f"The cluster's clock is {duration_text(abs(ahead).total_seconds())} {which} that of this machine.",
         "let this machine take its time from the network: one-time codes depend on it. If it does so already, tell "
         "the cluster's support",
     )
@@ -233,7 +233,7 @@ def judge_reservation(
         hint = f"did you mean {near[0]}?" if near else "ask whoever made it, or go without it"
         return fault(f"There is no reservation {name}. {there}", hint)
     when = f"{name}: {span_of(reservation, now.tzinfo)}"
-    end = moment(reservation.end, now)
+    end = parse_iso(reservation.end, now)
     if end is not None and end <= now:
         return fault(f"The reservation is over: {when}.", "go without it, or ask for another one")
     if refusal is not None:
@@ -241,14 +241,14 @@ def judge_reservation(
             f"You may not use the reservation {name}. {refusal.why}".strip(),
             f"it is for {whom(reservation)}: ask whoever made it to add you",
         )
-    start = moment(reservation.start, now)
+    start = parse_iso(reservation.start, now)
     future = "; a job with it waits until then" if start is not None and start > now else ""
     return ok(f"{when}, for {whom(reservation)}{future}")
 
 
 def span_of(reservation: ReservationInfo, zone: tzinfo | None) -> str:
     """Return from when to when a reservation lasts, on the cluster's clock."""
-    moments = [moment(text) for text in (reservation.start, reservation.end)]
+    moments = [parse_iso(text) for text in (reservation.start, reservation.end)]
     first, last = (f"{at.astimezone(zone) if at.tzinfo else at:%Y-%m-%d %H:%M}" if at else "?" for at in moments)
     return f"{first} to {last}"
 
@@ -261,7 +261,7 @@ def whom(reservation: ReservationInfo) -> str:
 
 def covers(reservation: ReservationInfo, first: date, last: date, now: datetime) -> bool:
     """Return whether a reservation lasts over whole days, both included, in the cluster's zone."""
-    start, end = moment(reservation.start, now), moment(reservation.end, now)
+    start, end = parse_iso(reservation.start, now), parse_iso(reservation.end, now)
     if start is None or end is None:
         return True  # nothing was reported
     return start.astimezone(now.tzinfo).date() <= first and end.astimezone(now.tzinfo).date() >= last

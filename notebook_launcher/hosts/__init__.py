@@ -1,5 +1,5 @@
-"""Where commands run: this machine, or a login node over SSH, by paramiko or by the system's ``ssh``.
+"""Where commands run: this machine, or a login node over SSH, with paramiko or the system's ``ssh``.
 
-Which commands, and which scheduler there is, is not known here: see ``schedulers`` and ``jobs``.
+Which commands, and which scheduler, is up to ``schedulers`` and ``jobs``.
 May import: core.
 """

@@ -1,4 +1,4 @@
-"""What every host offers: run a command, write and read small files, follow a stream of lines, open a byte stream."""
+"""The interface of every host: run a command, write and read small files, follow lines, open a byte stream."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Protocol
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionFailed, ConnectionLost, HostCommandFailed, UsageError
 
-RUN_TIMEOUT = 90.0  # seconds; a slow login node with a long profile script answers well within
+RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
 
 
 class Prompts(Protocol):
-    """Asks the user; given by the command line. Where nobody can be asked, ``secret`` returns ``None``."""
+    """Asks the user; implemented by the command line. Without a terminal, ``secret`` returns ``None``."""
 
     @property
     def asks(self) -> bool:
-        """Whether there is somebody to ask."""
+        """Whether there is a terminal to ask on."""
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
-        """Ask for a password or the like. ``echo``: it may be seen while it is typed."""
+        """Ask for a password or the like. ``echo``: show it while it is typed."""
 
     def confirm(self, text: str) -> bool | None:
-        """Ask for yes or no; no where nobody can be asked."""
+        """Ask for yes or no; no if there is no terminal."""
 
     def dismiss(self) -> None:
-        """End the question that stands, if any, without an answer."""
+        """Close an open prompt, if any, without an answer."""
 
 
-class Nobody:
-    """Prompts where nobody can be asked."""
+class NoPrompts:
+    """Prompts without a terminal: every answer is missing."""
 
     asks = False
 
@@ -47,11 +47,11 @@ class Nobody:
         return False
 
     def dismiss(self) -> None:
-        """Nothing: no question stands."""
+        """Nothing to close."""
 
 
 class ByteStream(Protocol):
-    """The part of a ``socket.socket`` that an SSH connection and a tunnel need."""
+    """The subset of ``socket.socket`` that SSH connections and tunnels need."""
 
     def send(self, data: bytes, /) -> int:
         """Send some of the data and return how much."""
@@ -60,27 +60,27 @@ class ByteStream(Protocol):
         """Send all of the data."""
 
     def recv(self, count: int, /) -> bytes:
-        """Return up to ``count`` bytes, none at the end. Raises ``OSError`` where it broke before its end."""
+        """Return up to ``count`` bytes, none at the end. Raises ``OSError`` if it broke before its end."""
 
     def shutdown(self, how: int, /) -> None:
-        """End one direction (``socket.SHUT_WR``: no more is sent, and the far end is told) and keep the other."""
+        """Shut down one direction (``socket.SHUT_WR``: send no more, and tell the far end) and keep the other."""
 
     def close(self) -> None:
         """Close both directions."""
 
     def settimeout(self, seconds: float | None, /) -> None:
-        """Bound each call in time."""
+        """Set the timeout of each call."""
 
 
 @dataclass(frozen=True)
 class NextHop:
-    """An SSH server behind a host: what leads to it, who it must be, and how to get in.
+    """An SSH server behind a host: how to reach it, its host keys, and how to authenticate.
 
-    ``address``: where it listens, as the host sees it. Without one, ``command`` is run on the host (by a login shell)
-    and speaks SSH on its standard input and output. ``host_keys``: the keys that it must have one of (``type base64``),
-    from somebody trusted; none: what known_hosts has under ``name``. ``key``: a private key in OpenSSH's format that
-    was made for this server; without one we get in as at the host. ``asking``: whether the user may be asked for a
-    secret that is not known yet.
+    ``address``: where it listens, as seen from the host. Without one, ``command`` is run on the host (by a login shell)
+    and speaks SSH on its standard input and output. ``host_keys``: the server must have one of these (``type base64``),
+    which come from a trusted source; if empty, known_hosts decides, by ``name``. ``key``: a private key in OpenSSH's
+    format for this server; without one the credentials of the host are used. ``asking``: whether the user may be asked
+    for further secrets.
     """
 
     name: str
@@ -92,40 +92,40 @@ class NextHop:
 
 
 class Route(ABC):
-    """An SSH connection at whose far end TCP connections are made."""
+    """An SSH connection that opens TCP connections from its far end."""
 
     @abstractmethod
     def open(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Open a TCP connection from the far end to an address. Raises ``OSError`` where that fails."""
+        """Open a TCP connection from the far end to an address. Raises ``OSError`` if that fails."""
 
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether the connection stands, as far as is known without asking the far end."""
+        """Whether the connection is open, as far as is known without asking the far end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close it and all that runs over it; may be called twice."""
+        """Close it and everything that runs over it; may be called twice."""
 
 
 class LineStream(ABC):
-    """A running command whose output lines go to a function, and whose standard input stays open.
+    """A running command whose output lines go to a callback, and whose standard input stays open.
 
-    ``on_line`` gets each line without its end, ``on_end`` is called once, with a reason, when no more will come.
-    Both are called on a thread of the stream's own.
+    ``on_line`` gets each line without its newline, ``on_end`` is called once, with a reason, after the last one.
+    Both are called on the stream's own thread.
     """
 
     @abstractmethod
     def close(self) -> None:
-        """Close its input, which ends it, and stop calling the functions."""
+        """Close its input, which ends the command, and stop calling the callbacks."""
 
 
 OnLine = Callable[[str], None]
 OnEnd = Callable[[str], None]
 
 
-class Runs(Protocol):
-    """Whatever runs commands to their end: a host, or something that stands before one."""
+class CommandRunner(Protocol):
+    """Anything that runs commands to completion: a host, or a wrapper around one."""
 
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
@@ -134,38 +134,38 @@ class Runs(Protocol):
 
 
 class Host(ABC):
-    """A place where commands run. Commands are argument lists; nothing that a user typed reaches a shell unquoted."""
+    """Something that runs commands. Commands are argument lists; no user input reaches a shell unquoted."""
 
-    #: what the user calls it, for messages
+    #: its name in messages
     label: str = "this machine"
-    #: whether commands travel over a network
+    #: whether commands run over a network
     remote: bool = False
-    #: how we logged in: ``key ~/.ssh/id_ed25519``; empty where that is not known
+    #: how the user authenticated: ``key ~/.ssh/id_ed25519``; empty if not known
     entered_by: str = ""
 
     @abstractmethod
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> CommandResult:
-        """Run a command to its end.
+        """Run a command to completion.
 
-        ``login_shell``: with the environment that a login gives (PATH to the scheduler, ``module``). Raises
-        ``ConnectionLost`` when the connection breaks, ``HostCommandFailed`` after ``timeout`` seconds.
+        ``login_shell``: with the environment of a login shell (PATH to the scheduler, ``module``). Raises
+        ``ConnectionLost`` if the connection breaks, ``HostCommandFailed`` after ``timeout`` seconds.
         """
 
     @abstractmethod
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
-        """Start a command and follow its output. It ends when the stream is closed, or we die."""
+        """Start a command and follow its output. It ends when the stream is closed or the launcher dies."""
 
     @abstractmethod
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Open a TCP connection *from this host* to an address. Raises ``OSError`` where that fails."""
+        """Open a TCP connection *from this host* to an address. Raises ``OSError`` if that fails."""
 
     @abstractmethod
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command on this host and return its standard input and output as one stream of bytes.
 
-        The stream begins with the command's own output. The command ends when the stream is closed, or we die.
+        The stream begins with the command's own output. The command ends when the stream is closed or the launcher ends.
         """
 
     def terminal(
@@ -173,25 +173,25 @@ class Host(ABC):
     ) -> int:
         """Run a command with the user's terminal attached, and return its exit code.
 
-        It has a terminal of its own: every key goes there, Ctrl-C too, and the window's size. The user's terminal is
-        given back as it was on every way out. The command ends when the connection does, or we die, or ``until`` (asked
-        twice a second) says so; that returns -1. Raises ``ConnectionLost``, or ``UsageError`` without a terminal.
+        It has a terminal of its own, which gets every key, Ctrl-C too, and the window's size. The user's terminal is
+        always restored. The command ends when the connection breaks, the launcher dies or ``until`` (called twice a
+        second) returns true; the last returns -1. Raises ``ConnectionLost``, or ``UsageError`` without a terminal.
         """
         raise UsageError(f"No terminal can be opened on {self.label}.")
 
     def pass_through(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
-        """Run a command without a terminal and without input, its output on ours, and return its exit code.
+        """Run a command without a terminal or input, copy its output to ours, and return its exit code.
 
-        It ends when the connection does, or we die, or ``until`` (asked twice a second) says so; that returns -1.
-        Raises ``ConnectionLost``.
+        It ends when the connection breaks, the launcher dies or ``until`` (called twice a second) returns true; that last
+        case returns -1. Raises ``ConnectionLost``.
         """
         raise UsageError(f"Nothing can be run with its output here on {self.label}.")
 
     @abstractmethod
     def open_route(self, hop: NextHop | None = None) -> Route:
-        """Return an SSH connection to a server behind this host, or (``None``) a route whose far end is this host.
+        """Return an SSH connection to a server behind this host, or (``None``) a route that ends at this host.
 
         Raises ``ConnectionFailed``, ``AuthenticationFailed``, ``HostKeyChanged`` or ``HostKeyUnknown``.
         """
@@ -199,15 +199,15 @@ class Host(ABC):
     @property
     @abstractmethod
     def alive(self) -> bool:
-        """Whether the connection to the host stands, as far as is known without asking it."""
+        """Whether the connection to the host is open, as far as is known without asking it."""
 
     @abstractmethod
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
-        """Reconnect to the host, and drop the old connection once the new one stands.
+        """Reconnect to the host, and close the old connection once the new one is open.
 
-        ``timeout``: seconds for the network's part. ``replace``: asked once the new connection stands; where it says
-        no, the new one is dropped. Secrets that were given before are not asked for again. What runs over the old
-        connection (streams, routes) ends with it. Raises what opening the host raised.
+        ``timeout``: seconds for the network. ``replace``: called once the new connection is open; if it returns false,
+        the new one is closed instead. Known secrets are not asked for again. Everything over the old connection
+        (streams, routes) ends with it. Raises what opening the host raises.
         """
 
     @abstractmethod
@@ -215,9 +215,9 @@ class Host(ABC):
         """Close the connection, if there is one; may be called twice."""
 
     def write_files(self, directory: str, files: Mapping[str, bytes], *, timeout: float = RUN_TIMEOUT) -> None:
-        """Make ``directory`` (0700) if need be and write ``files`` into it (0600), each one whole or not at all.
+        """Create ``directory`` (0700) if necessary and write ``files`` into it (0600), each one atomically.
 
-        The contents travel over standard input and so never show in an argument. Raises ``HostCommandFailed``.
+        The contents are sent on standard input and never appear in an argument. Raises ``HostCommandFailed``.
         """
         argv = ["sh", "-c", _WRITE_FILES, "write-files", directory]
         answer = self.run(argv, stdin=_archive(files), timeout=timeout)
@@ -229,12 +229,12 @@ class Host(ABC):
             )
 
     def read_file(self, path: str) -> bytes | None:
-        """Return a file's content (at most 4 MiB of it), ``None`` where it cannot be read."""
+        """Return a file's content (at most 4 MiB of it), ``None`` if it cannot be read."""
         answer = self.run(["head", "-c", str(MAX_FILE), path])
         return answer.stdout.encode() if answer.exit_code == 0 else None
 
     def tail(self, path: str, lines: int = 15) -> list[str]:
-        """Return the last lines of a file, none where it cannot be read."""
+        """Return the last lines of a file, none if it cannot be read."""
         answer = self.run(["tail", "-n", str(lines), path])
         return answer.stdout.splitlines() if answer.exit_code == 0 else []
 
@@ -246,16 +246,16 @@ class Host(ABC):
 
 
 class RemoteHost(Host):
-    """A host over a connection; one thread at a time reconnects."""
+    """A host over a connection; only one thread at a time reconnects."""
 
     remote = True
 
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
-        self._made = 0  # how often it reconnected
+        self._made = 0  # the number of reconnections
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
-        """Reconnect, unless another thread has done so meanwhile."""
+        """Reconnect, unless another thread did so meanwhile."""
         before = self._made
         if not self._one_at_a_time.acquire(timeout=timeout):
             raise ConnectionFailed(f"A connection to {self.label} is being made already.")
@@ -266,7 +266,7 @@ class RemoteHost(Host):
             self._one_at_a_time.release()
 
     def open_stream(self, address: tuple[str, int], timeout: float = 20.0) -> ByteStream:
-        """Have the login node make the connection; where it allows none, a command there does."""
+        """Let the login node open the connection; if it forbids forwarding, run a command there that does."""
         try:
             return self._connected(address, timeout)
         except PermissionError:
@@ -277,7 +277,7 @@ class RemoteHost(Host):
         stream = self._started(argv, login_shell=login_shell)
         stream.settimeout(RUN_TIMEOUT)
         try:
-            skip_what_shells_say(stream)
+            skip_shell_output(stream)
         except OSError as error:
             stream.close()
             raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
@@ -289,7 +289,7 @@ class RemoteHost(Host):
 
     @abstractmethod
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
-        """Forward a TCP connection; raises ``PermissionError`` where the login node forwards none, else ``OSError``."""
+        """Forward a TCP connection; raises ``PermissionError`` if the login node forbids it, else ``OSError``."""
 
     @abstractmethod
     def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
@@ -297,11 +297,11 @@ class RemoteHost(Host):
 
     @abstractmethod
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
-        """Make a new connection, and tell whether it has replaced the old one."""
+        """Open a new connection, and return whether it replaced the old one."""
 
 
-def skip_what_shells_say(channel: ByteStream) -> None:
-    """Read away what start-up files of a shell print before a command's own output. Raises ``OSError`` at the end."""
+def skip_shell_output(channel: ByteStream) -> None:
+    """Skip what a shell's start-up files print before a command's own output. Raises ``OSError`` at the end."""
     line = b""
     while not line.endswith(f"{OUTPUT_BEGINS}\n".encode()):
         line = b"" if line.endswith(b"\n") else line
@@ -312,7 +312,7 @@ def skip_what_shells_say(channel: ByteStream) -> None:
 
 
 class HostRoute(Route):
-    """A route whose far end is the host itself; it lives and ends with the host's own connection."""
+    """A route that ends at the host itself, over the host's own connection."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -323,26 +323,26 @@ class HostRoute(Route):
 
     @property
     def alive(self) -> bool:
-        """Whether the host's connection stands."""
+        """Whether the host's connection is open."""
         return self._host.alive
 
     def close(self) -> None:
-        """Nothing: the connection is the host's."""
+        """Nothing to close: the connection belongs to the host."""
 
 
 def relay_command(address: tuple[str, int]) -> list[str]:
     """Return the command that connects its standard input and output to an address.
 
-    For login nodes whose SSH server forwards no TCP connections. Ends when its input does.
+    For login nodes whose SSH server forbids TCP forwarding. Ends when its input does.
     """
     return ["bash", "-c", _RELAY, "relay", address[0], str(address[1])]
 
 
 _RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/null'
 
-# tar, because one stream then carries all files and their modes; POSIX sh, because a login shell may be anything.
-# Unpacked beside and moved into place: a full disk leaves no half a file under its name. -m: dated now, because some
-# sites remove what looks old. On one line: csh, as a login shell, cannot quote more than one.
+# tar, because one stream carries all files and their modes; POSIX sh, because a login shell may be any shell.
+# Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
+# sites delete old files. On one line: csh, as a login shell, cannot quote a newline.
 _WRITE_FILES = (
     'umask 077; mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1; '
     'tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code'
@@ -362,15 +362,15 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-#: stands alone on a line before a command's own output: start-up files of a shell may print as well
+#: on a line of its own before a command's output, because a shell's start-up files may print as well
 OUTPUT_BEGINS = "--notebook-launcher--"
 
 
 def command_line(argv: Sequence[str], *, login_shell: bool, marked: bool = True) -> str:
-    """Return the argument list as one line for a remote shell, whatever shell that is.
+    """Return the argument list as one line for a remote shell, whichever shell that is.
 
-    A login shell is made by ``bash -l``, which hands its arguments on without reading them as code. The output begins
-    with the line ``OUTPUT_BEGINS`` where it is to be ``marked``.
+    ``bash -l`` makes it a login shell, and does not interpret the arguments as code. If ``marked``, the output begins
+    with the line ``OUTPUT_BEGINS``.
     """
     mark = f"echo {OUTPUT_BEGINS}; " if marked else ""
     if any("\n" in word for word in argv):
@@ -380,27 +380,27 @@ def command_line(argv: Sequence[str], *, login_shell: bool, marked: bool = True)
     return ("" if login_shell else mark) + " ".join(map(_quoted, argv))
 
 
-# csh, as a login shell, cannot quote a line's end
+# csh, as a login shell, cannot quote a newline
 _UNFOLD = 'for word do printf -v word %b "$word"; words+=("$word"); done; exec "${words[@]}"'
 _PLAIN = re.compile(r"[\w@%+:,./-][\w@%+:,./=-]*", re.ASCII)  # zsh and tcsh expand a word that begins with =
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for sh and csh; to csh a ``!`` is its history between quotes as well."""
+    """Quote a word for sh and csh; csh expands ``!`` as history within quotes as well."""
     return word if _PLAIN.fullmatch(word) else "'" + re.sub("['!]", r"'\\\g<0>'", word) + "'"
 
 
-def on_a_lifeline(argv: Sequence[str]) -> list[str]:
-    """Return the command that runs another one without input, and ends it when its own input ends.
+def bound_to_stdin(argv: Sequence[str]) -> list[str]:
+    """Return a command that runs another one without input, and ends it when its own input ends.
 
-    It ends with all that it has started. No SSH server ends what runs without a terminal when the connection breaks;
-    but it closes its input.
+    All child processes end too. No SSH server ends a command without a terminal when the connection breaks, but it
+    closes the command's input.
     """
     return ["bash", "-c", _LIFELINE, "lifeline", *argv]
 
 
 # set -m: the command gets a process group of its own. The guard, once it has begun, is waited for. Three seconds: srun
-# ends its step on the first signal, and would leave it on SIGKILL. What bash says of a killed child is of no interest.
+# ends its step on the first signal, and would leave it on SIGKILL. bash's message about a killed child is dropped.
 _LIFELINE = (
     'exec 3<&0; set -m; "$@" </dev/null 3<&- & child=$!; set +m; '
     '{ read -r _ <&3; trap "" TERM; kill -- "-$child"; '

@@ -1,4 +1,4 @@
-"""Which SSH engine leads to a login node: paramiko, or the system's ``ssh`` where only that can."""
+"""Chooses the SSH engine for a login node: paramiko, or the system's ``ssh`` where only that works."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Wanted = Literal["auto", "paramiko", "openssh"]
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What this machine has that decides. ``None`` and ``False``: not there, or nothing to look for.
+    """The facts about this machine that decide. ``None`` and ``False``: not there, or not relevant.
 
-    ``has_ssh``: an ``ssh`` that can share a connection. ``live_master``: the control socket of a master connection that
-    the user has. ``ticket``: Kerberos knows the user. ``hardware_key``: a key file whose key is in a FIDO device.
-    ``only_authority``: known_hosts vouches for the server by a certificate authority, and knows no key of it.
+    ``has_ssh``: an ``ssh`` that supports connection sharing. ``live_master``: the control socket of the user's master
+    connection. ``ticket``: the user has a Kerberos ticket. ``hardware_key``: a key file whose key is in a FIDO device.
+    ``only_authority``: known_hosts has a certificate authority for the server, but no key of it.
     """
 
     has_ssh: bool = True
@@ -36,7 +36,7 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """The engine that was taken, and why, in words for the user."""
+    """The chosen engine, and why, for the user."""
 
     engine: str
     reason: str
@@ -45,7 +45,7 @@ class EngineChoice:
         return f"{self.engine}: {self.reason}"
 
 
-# Settings that only OpenSSH follows. Those of GSSAPI are not among them: Debian and Red Hat switch it on for everybody.
+# Settings that only OpenSSH follows. Not those of GSSAPI: Debian and Red Hat enable it for everybody.
 _ONLY_OPENSSH = {
     "pkcs11provider": "the ssh configuration names a smart card (PKCS11Provider {})",
     "proxyusefdpass": "the ssh configuration says ProxyUseFdpass {}",
@@ -57,10 +57,10 @@ _OFF = ("", "no", "none", "false", "ask")
 
 
 def choose(settings: SshSettings, wanted: Wanted, facts: EngineFacts) -> EngineChoice:
-    """Return the engine for a destination. Raises ``ConnectionFailed`` where the wanted one is not there.
+    """Return the engine for a destination. Raises ``ConnectionFailed`` if the requested one is not available.
 
-    ``auto`` takes paramiko, which is quick and the same on every platform, unless the effective configuration needs
-    what only OpenSSH has.
+    ``auto`` chooses paramiko, which is fast and the same on every platform, unless the effective configuration needs
+    a feature of OpenSSH.
     """
     if not settings.user:
         raise ConnectionFailed(
@@ -111,8 +111,8 @@ def _from_home(path: str) -> str:
 
 
 def gather(settings: SshSettings, wanted: Wanted = "auto", *, windows: bool = sys.platform == "win32") -> EngineFacts:
-    """Look at this machine, only for what can matter."""
-    if windows or not shutil.which("ssh"):  # Windows' ssh has no master connections
+    """Collect the facts about this machine, as far as they matter."""
+    if windows or not shutil.which("ssh"):  # Windows' ssh has no connection sharing
         return EngineFacts(has_ssh=False)
     if wanted != "auto":
         return EngineFacts()
@@ -141,9 +141,9 @@ def _is_in_hardware(key: Path) -> bool:
 
 
 def _only_authority(settings: SshSettings) -> bool:
-    """Whether a ``@cert-authority`` line names the server and no line with a key of its own does.
+    """Whether a ``@cert-authority`` line names the server, and no line has a key of the server.
 
-    ``ssh-keygen`` is asked which lines name it, because it alone reads every way to write that.
+    ``ssh-keygen`` finds the lines, because it alone reads all forms of them.
     """
     files = [file for file in (*settings.user_known_hosts, *settings.system_known_hosts) if file.is_file()]
     if not any(_has_authority(file) for file in files):
@@ -159,7 +159,7 @@ def _has_authority(file: Path) -> bool:
 
 
 def _markers(file: Path, name: str) -> set[str]:
-    """Return the markers of the lines in a known_hosts file that name a server; the empty one for a plain line."""
+    """Return the markers of the known_hosts lines for a server; an empty one for a plain line."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = ["ssh-keygen", "-F", name, "-f", str(file)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=5)
@@ -169,7 +169,7 @@ def _markers(file: Path, name: str) -> set[str]:
 
 
 def open_ssh_host(destination: Destination, prompts: Prompts, wanted: Wanted = "auto") -> tuple[Host, EngineChoice]:
-    """Open a login node by the engine that fits, and tell which that is and why.
+    """Open a login node with the engine that fits, and return the choice as well.
 
     Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
     """

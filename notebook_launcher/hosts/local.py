@@ -1,4 +1,4 @@
-"""This machine as a host: a login node on which the user sits, or any machine with the embedded scheduler."""
+"""This machine as a host: a login node that the user is logged in to, or any machine with the embedded scheduler."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from notebook_launcher.hosts.base import (
     HostRoute,
     LineStream,
     NextHop,
-    Nobody,
+    NoPrompts,
     OnEnd,
     OnLine,
     Prompts,
     Route,
-    on_a_lifeline,
+    bound_to_stdin,
 )
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 class LocalHost(Host):
-    """Commands as child processes. They get a session of their own, so that Ctrl-C reaches only the launcher.
+    """Runs commands as child processes, in a session of their own, so that Ctrl-C reaches only the launcher.
 
-    ``login_shell`` changes nothing here: the user is logged in, with the modules they loaded. ``prompts``: asked where
-    a route to another machine needs a secret.
+    ``login_shell`` has no effect: the user is logged in, with the modules they loaded. ``prompts``: used if a route to
+    another machine needs a secret.
     """
 
     alive = True
@@ -48,7 +48,7 @@ class LocalHost(Host):
     def run(
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> CommandResult:
-        """Run a command as a child process; one that is not there answers 127 as from a shell."""
+        """Run a command as a child process; a missing command gives exit code 127, as from a shell."""
         try:
             child = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -78,13 +78,13 @@ class LocalHost(Host):
         return connection
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
-        """Start a child process on one end of a pair of sockets."""
+        """Start a child process on one end of a socket pair."""
         return ChildBytes(argv)
 
     def terminal(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
-        """Run a child process in a terminal of its own, so that it cannot outlive us."""
+        """Run a child process in a terminal of its own, so that it cannot outlive the launcher."""
         from notebook_launcher.hosts.terminal import run_in_terminal
 
         return run_in_terminal(argv, until)
@@ -92,8 +92,8 @@ class LocalHost(Host):
     def pass_through(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
-        """Run a child process with our output as its own."""
-        child = subprocess.Popen(on_a_lifeline(argv), stdin=subprocess.PIPE, start_new_session=True)
+        """Run a child process that writes to our output."""
+        child = subprocess.Popen(bound_to_stdin(argv), stdin=subprocess.PIPE, start_new_session=True)
         with child:
             try:
                 while not until():
@@ -102,10 +102,10 @@ class LocalHost(Host):
                         return 128 - code if code < 0 else code
                 return -1
             finally:
-                _let_go(child)
+                _end_gently(child)
 
     def open_route(self, hop: NextHop | None = None) -> Route:
-        """Connect to a server from here, by paramiko."""
+        """Connect to a server from here, with paramiko."""
         if hop is None:
             return HostRoute(self)
         from notebook_launcher.hosts.paramiko.host import open_ssh_route
@@ -113,18 +113,18 @@ class LocalHost(Host):
         from notebook_launcher.hosts.ssh_config import Destination, resolve
 
         if self._credentials is None:
-            self._credentials = Credentials(self._prompts or Nobody())
+            self._credentials = Credentials(self._prompts or NoPrompts())
         return open_ssh_route(self, hop, resolve(Destination(hop.name)), self._credentials)
 
     def reconnect(self, timeout: float = 10.0, replace: Callable[[], bool] = lambda: True) -> None:
-        """There is no connection that could be lost."""
+        """Nothing to do: there is no connection that could break."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing to close."""
 
 
 class ChildBytes:
-    """A child process's standard input and output as a ``ByteStream``; what it says as errors is dropped."""
+    """A child process's standard input and output as a ``ByteStream``; its standard error is dropped."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         ours, theirs = socket.socketpair()
@@ -157,8 +157,8 @@ class ChildBytes:
                 _kill(self.child)
 
 
-def _let_go(child: subprocess.Popen[bytes]) -> None:
-    """Close the input of a command on a lifeline, and give it the moment that it has to end what it runs."""
+def _end_gently(child: subprocess.Popen[bytes]) -> None:
+    """Close a command's input, and give it time to end its child processes."""
     if child.stdin:
         child.stdin.close()
     try:
@@ -168,7 +168,7 @@ def _let_go(child: subprocess.Popen[bytes]) -> None:
 
 
 def _kill(child: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    """Kill a child with all that it has started."""
+    """Kill a process with all its children."""
     if hasattr(os, "killpg"):  # not on Windows
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Prompts that count what was asked."""
+"""Prompts that count how often the user was asked."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from notebook_launcher.hosts.base import Prompts
 
 
 class CountedPrompts:
-    """Prompts that know how often somebody was asked for a secret.
+    """Prompts that count how often the user was asked for a secret.
 
-    ``unwanted``: whether a question that comes now is one that nobody needs an answer to any more.
+    ``unwanted``: whether the answer to a new prompt is no longer needed.
     """
 
     def __init__(self, prompts: Prompts) -> None:
@@ -19,7 +19,7 @@ class CountedPrompts:
         self.unwanted: Callable[[], bool] = lambda: False
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
-        """Pass the question on, unless it comes too late."""
+        """Ask, unless the answer is no longer needed."""
         if self.unwanted():
             return None
         self.count += 1
@@ -27,13 +27,13 @@ class CountedPrompts:
 
     @property
     def asks(self) -> bool:
-        """Whether there is somebody to ask."""
+        """Whether there is a terminal to ask on."""
         return self._prompts.asks
 
     def confirm(self, text: str) -> bool | None:
-        """Pass the question on."""
+        """Ask."""
         return self._prompts.confirm(text)
 
     def dismiss(self) -> None:
-        """End the question that stands, if any, without an answer."""
+        """Close an open prompt, if any, without an answer."""
         self._prompts.dismiss()

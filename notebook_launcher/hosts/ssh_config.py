@@ -1,8 +1,8 @@
-"""What the user's ssh configuration says about a destination, as data.
+"""The settings for a destination from the user's ssh configuration, as data.
 
-Where an ``ssh`` exists, ``ssh -G`` is asked, because it alone knows the whole language (``Include``, ``Match``,
-tokens). Elsewhere paramiko's reader stands in, which knows ``Host`` and ``Match``; we follow plain ``Include`` lines
-for it.
+If there is an ``ssh``, ``ssh -G`` prints them, because it alone supports all directives (``Include``, ``Match``,
+tokens). Otherwise paramiko's reader is used, which supports ``Host`` and ``Match``; plain ``Include`` lines are
+resolved before.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from notebook_launcher.core.errors import ConnectionFailed
 
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _USUAL_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
-_DEEPEST = 16  # files that include each other, as many as OpenSSH follows
-# What OpenSSH refuses in names from the command line, because a ProxyCommand hands them to a shell.
+_MOST_INCLUDES = 16  # nested includes, as many as OpenSSH follows
+# What OpenSSH refuses in names from the command line, because a ProxyCommand passes them to a shell.
 _NOT_IN_USERS = frozenset("'`\";&<>|(){}")
 _NOT_IN_HOSTS = _NOT_IN_USERS | frozenset("$\\[]")
 _SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
@@ -43,7 +43,7 @@ class Destination:
     def parse(cls, text: str, **others: str | int | None) -> Destination:
         """Read ``[user@]host[:port]``, with ``ssh://`` before it or an IPv6 address in brackets.
 
-        Raises ``ConnectionFailed`` for what cannot be a host.
+        Raises ``ConnectionFailed`` for an invalid host.
         """
         user, at, rest = text.removeprefix("ssh://").rpartition("@")
         host, port = _host_and_port(rest.removesuffix("/") if text.startswith("ssh://") else rest)
@@ -65,7 +65,7 @@ class Destination:
 
 
 def _host_and_port(text: str) -> tuple[str, str | None]:
-    """Take ``host:port`` apart; an address with colons has a port only behind brackets."""
+    """Split ``host:port``; an IPv6 address has a port only after brackets."""
     bracketed = re.fullmatch(r"\[([^\[\]]*)\](?::(.*))?", text)
     if bracketed:
         return bracketed[1], bracketed[2]
@@ -81,18 +81,18 @@ def _is_name(name: str, forbidden: frozenset[str]) -> bool:
     )
 
 
-#: whose secrets they are: user, machine, port and route (``localhost`` behind a jump is another machine)
+#: whose secrets they are: user, machine, port and route (``localhost`` behind a jump host is another machine)
 Account = tuple[str, ...]
-_METHODS = ("publickey", "keyboard-interactive", "password")  # the order that OpenSSH has
+_METHODS = ("publickey", "keyboard-interactive", "password")  # in OpenSSH's order
 
 
 @dataclass(frozen=True)
 class SshSettings:
-    """The effective settings for one destination. Paths are absolute; of lists, the first comes first.
+    """The effective settings for one destination. Paths are absolute; in lists, the first has priority.
 
-    ``identity_agent``: the agent's socket, ``none`` for no agent, ``None`` for the environment's. ``methods``: the ways
-    to log in that may be tried. ``password_prompts``: how often a secret may be asked for. ``shares_secrets_with``: the
-    account whose secrets are given here as well; a compute node has those of its login node.
+    ``identity_agent``: the agent's socket, ``none`` for no agent, ``None`` for the environment's. ``methods``: the
+    authentication methods to try. ``password_prompts``: how often a secret may be asked for. ``shares_secrets_with``:
+    the account whose secrets also work here; a compute node shares those of its login node.
     """
 
     destination: str
@@ -123,7 +123,7 @@ class SshSettings:
 
     @property
     def account(self) -> Account:
-        """What secrets are kept for, and given to."""
+        """The account that secrets are saved for."""
         jumps = (*self.proxy_jump, self.proxy_command or "")
         return self.shares_secrets_with or (self.user, self.hostname.lower(), str(self.port), *jumps)
 
@@ -134,8 +134,8 @@ class SshSettings:
         return name if self.port == 22 or self.host_key_alias else f"[{name}]:{self.port}"
 
 
-def user_here() -> str | None:
-    """Return the user's name on this machine; ``None`` where it knows only a number, as in some containers."""
+def local_user() -> str | None:
+    """Return the user's name on this machine; ``None`` if there is only a user id, as in some containers."""
     try:
         return getpass.getuser()
     except (
@@ -147,14 +147,14 @@ def user_here() -> str | None:
 
 
 def resolve(destination: Destination) -> SshSettings:
-    """Return the effective settings for a destination. Raises ``ConnectionFailed`` for a broken configuration."""
+    """Return the effective settings for a destination. Raises ``ConnectionFailed`` for an invalid configuration."""
     ssh = shutil.which("ssh")
     # ssh refuses to work for a user without a name
-    options = _ask_ssh(ssh, destination) if ssh and user_here() else _read_config(destination)
+    options = _run_ssh_g(ssh, destination) if ssh and local_user() else _read_config(destination)
     return from_options(destination, options)
 
 
-def _ask_ssh(ssh: str, destination: Destination) -> dict[str, list[str]]:
+def _run_ssh_g(ssh: str, destination: Destination) -> dict[str, list[str]]:
     command = [ssh, "-G"]
     if destination.config_file:
         command += ["-F", str(Path(destination.config_file).expanduser())]
@@ -173,7 +173,7 @@ def _ask_ssh(ssh: str, destination: Destination) -> dict[str, list[str]]:
 
 
 def parse_options(lines: Iterable[str]) -> dict[str, list[str]]:
-    """Read the ``key value`` lines that ``ssh -G`` prints; keys in lower case, each with all of its values."""
+    """Parse the ``key value`` lines that ``ssh -G`` prints; keys in lower case, each with all of its values."""
     options: dict[str, list[str]] = {}
     for line in lines:
         key, _, value = line.strip().partition(" ")
@@ -193,7 +193,7 @@ def _read_config(destination: Destination) -> dict[str, list[str]]:
         found = paramiko.SSHConfig.from_text(text).lookup(destination.host)
     except (paramiko.SSHException, OSError) as error:
         raise ConnectionFailed(f"{path} cannot be read.", why=str(error)) from None
-    except KeyError as error:  # paramiko asks for the user's name on this machine, as for %u
+    except KeyError as error:  # paramiko looks up the user's name on this machine, as for %u
         raise ConnectionFailed(
             f"{path} cannot be read.",
             why=f"You have no name on this machine: {error.args[0]}",
@@ -203,9 +203,9 @@ def _read_config(destination: Destination) -> dict[str, list[str]]:
 
 
 def _with_includes(path: Path, depth: int = 0) -> str:
-    """Return a configuration with the files that it includes, which paramiko's reader leaves out without a word.
+    """Return a configuration with its included files, which paramiko's reader silently ignores.
 
-    Raises ``ConnectionFailed`` for what only OpenSSH can do: an ``Include`` below a ``Host`` or ``Match``.
+    Raises ``ConnectionFailed`` for an ``Include`` below a ``Host`` or ``Match``, which only OpenSSH supports.
     """
     lines: list[str] = []
     below = ""
@@ -215,7 +215,7 @@ def _with_includes(path: Path, depth: int = 0) -> str:
             below = line.strip()
         if key.lower() != "include":
             lines.append(line)
-        elif below or depth == _DEEPEST:
+        elif below or depth == _MOST_INCLUDES:
             raise ConnectionFailed(
                 f"{path} cannot be read without an ssh program.",
                 why=f"“{line.strip()}” stands below “{below}”." if below else "Files include each other.",
@@ -225,27 +225,27 @@ def _with_includes(path: Path, depth: int = 0) -> str:
             for pattern in shlex.split(value.replace("\\", "/")):
                 found = Path("~/.ssh").expanduser() / Path(pattern).expanduser()
                 for file in sorted(glob.glob(str(found))):  # noqa: PTH207  # the pattern is absolute
-                    lines += [_with_includes(Path(file), depth + 1), "Host *"]  # what follows is for every host again
+                    lines += [_with_includes(Path(file), depth + 1), "Host *"]  # for every host again
     return "\n".join(lines)
 
 
 def from_options(destination: Destination, options: dict[str, list[str]]) -> SshSettings:
-    """Make settings of ``key → values``; our command line wins."""
+    """Make settings from ``key → values``; our command line has priority."""
 
     def first(key: str, default: str = "") -> str:
         return options.get(key, [default])[0]
 
     def paths(key: str, usual: Iterable[str]) -> tuple[Path, ...]:
-        # a blank within a path is kept: Windows' folders of users have them, and ``ssh -G`` quotes nothing
+        # a space within a path is kept: Windows' user folders have them, and ``ssh -G`` does not quote
         paths = re.split(r"\s+(?=[/~]|[A-Za-z]:[/\\]|none$)", " ".join(options.get(key, [])).strip())
         paths = [path.strip('"') for path in paths if path] or list(usual)
         return tuple(Path(path).expanduser() for path in paths if path.lower() != "none")
 
     hostname = first("hostname", destination.host)
-    user = destination.user or first("user") or user_here() or ""
+    user = destination.user or first("user") or local_user() or ""
     port = destination.port or _port(first("port", "22"))
     alias = first("hostkeyalias") or None
-    # there are settings in which ``ssh -G`` leaves the tokens as they are
+    # some settings for which ``ssh -G`` does not expand the tokens
     tokens = {
         "%": "%",
         "d": str(Path.home()),
@@ -256,7 +256,7 @@ def from_options(destination: Destination, options: dict[str, list[str]]) -> Ssh
         "n": destination.host,
         "p": str(port),
         "r": user,
-        "u": user_here() or "",
+        "u": local_user() or "",
     }
 
     def expanded(value: str) -> str:
@@ -313,13 +313,13 @@ def _count(text: str, default: int) -> int:
 def _agent(value: str, expanded: Callable[[str], str]) -> str | None:
     if value in ("", "SSH_AUTH_SOCK"):
         return None
-    if value.startswith("$"):  # ``ssh -G`` leaves it; OpenSSH uses no agent where the variable is not set
+    if value.startswith("$"):  # ``ssh -G`` does not expand it; OpenSSH uses no agent if the variable is not set
         return os.environ.get(value[1:].strip("{}")) or "none"
     return value if value.lower() == "none" else str(Path(expanded(value)).expanduser())
 
 
 def _methods(first: Callable[[str, str], str]) -> tuple[str, ...]:
-    """Return the methods that we know, in the user's order, without those that are switched off."""
+    """Return the methods that we support, in the user's order, without those that are disabled."""
     order = first("preferredauthentications", ",".join(_METHODS)).split(",")
     questions = first("kbdinteractiveauthentication", first("challengeresponseauthentication", "yes"))
     switches = (first("pubkeyauthentication", "yes"), questions, first("passwordauthentication", "yes"))

@@ -1,4 +1,4 @@
-"""The user's terminal, lent to a command: raw here, a terminal of the command's own there, and given back as it was."""
+"""Attaches the user's terminal, in raw mode, to a command in a terminal of its own, and restores it afterwards."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from typing import Any, Protocol
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.hosts.base import OUTPUT_BEGINS
 
-LOOK_EVERY = 0.5  # seconds after which it is asked whether to go on
-AT_ONCE = 65536  # bytes that are read, or kept for a command that does not read, at most
+POLL_EVERY = 0.5  # seconds between two calls of ``until``
+AT_ONCE = 65536  # bytes read at once, or buffered for a command that does not read, at most
 _KEYBOARD, _SCREEN = 0, 1
 _BROKEN_PIPE = 128 + 13
 _ENDS_WITHIN = 2.0  # seconds for a command whose terminal was closed
 
-# what a full-screen program switches: cursor keys that send other codes, the other screen, a mouse that sends keys,
-# bracketed paste; and the cursor, which is on by itself
+# modes that a full-screen program sets: application cursor keys, the alternate screen, mouse tracking, bracketed paste;
+# and the cursor, which is on by default
 _SWITCHED = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
-_BEGUN = re.compile(rb"\x1b(\[(\?[0-9;]{0,30})?)?\Z")  # the rest comes with the next piece
+_BEGUN = re.compile(rb"\x1b(\[(\?[0-9;]{0,30})?)?\Z")  # the rest of the sequence comes with the next read
 _MODES = (b"1", b"47", b"1000", b"1002", b"1003", b"1006", b"1047", b"1049", b"2004")
 _CURSOR = b"25"
 
 Until = Callable[[], bool]
 
 
-class Far(Protocol):
+class RemoteTerminal(Protocol):
     """A command's own terminal, from our side."""
 
     def fileno(self) -> int:
-        """Return what ``select`` calls readable when something has come, or the end."""
+        """Return a descriptor that ``select`` reports as readable when there is data, or the end."""
 
     def read(self) -> bytes | None:
-        """Return what has come, nothing at the end; ``None``: nothing just now."""
+        """Return the received data, nothing at the end; ``None``: nothing at the moment."""
 
     def write(self, data: bytes) -> int:
         """Send some of what was typed, without waiting, and return how much. Raises ``OSError`` at the end."""
 
     def resize(self, columns: int, rows: int) -> None:
-        """Tell it the size of the window."""
+        """Set the size of its window."""
 
 
 def check_terminal() -> None:
-    """Raise ``UsageError`` where there is no terminal to lend."""
+    """Raise ``UsageError`` if there is no terminal to attach."""
     try:
         import termios  # noqa: F401
     except ImportError:
@@ -72,26 +72,26 @@ def window_size() -> tuple[int, int]:
     return shutil.get_terminal_size()
 
 
-def lend(far: Far, until: Until) -> bool:
-    """Carry bytes between the user's terminal and a command's until the command's ends; return whether it did.
+def attach_terminal(far: RemoteTerminal, until: Until) -> bool:
+    """Copy bytes between the user's terminal and a command's until the command ends; return whether it did.
 
-    It did not where ``until`` (asked twice a second) said so, or the user's terminal is gone. In every case that one is
-    left as it was.
+    It did not if ``until`` (called twice a second) returned true, or the user's terminal is gone. The user's terminal
+    is always restored.
     """
     screen = _Screen()
     with _raw(), _resizes() as resized:
         try:
             return _carry(far, screen, resized, until)
         finally:
-            screen.calm()
+            screen.reset()
 
 
-def _carry(far: Far, screen: _Screen, resized: int, until: Until) -> bool:
+def _carry(far: RemoteTerminal, screen: _Screen, resized: int, until: Until) -> bool:
     typed = b""
     while not until():
         listening = [far.fileno(), resized, *([_KEYBOARD] if len(typed) < AT_ONCE else [])]
-        # a channel tells by its file only that something has come, not that it takes more
-        ready, _, _ = select.select(listening, [], [], 0.01 if typed else LOOK_EVERY)
+        # a channel's descriptor reports received data, but not whether it accepts more
+        ready, _, _ = select.select(listening, [], [], 0.01 if typed else POLL_EVERY)
         if resized in ready:
             os.read(resized, AT_ONCE)
             far.resize(*window_size())
@@ -109,70 +109,70 @@ def _carry(far: Far, screen: _Screen, resized: int, until: Until) -> bool:
         if typed:
             try:
                 typed = typed[far.write(typed) :]
-            except (OSError, EOFError):  # it has ended (paramiko: or broken): what it said last is still to be read
+            except (OSError, EOFError):  # it has ended (paramiko: or broken): its last output is still to be read
                 typed = b""
     return False
 
 
 def _read_keyboard() -> bytes | None:
-    """Return what was typed, nothing where the terminal is gone; ``None``: nothing just now."""
+    """Return what was typed, nothing if the terminal is gone; ``None``: nothing at the moment."""
     try:
         return os.read(_KEYBOARD, AT_ONCE)
-    except BlockingIOError:  # somebody else has made it so
+    except BlockingIOError:  # another process has made it non-blocking
         return None
     except OSError:
         return b""
 
 
 class _Screen:
-    """Where a command's output goes."""
+    """Writes a command's output to the terminal."""
 
     def __init__(self) -> None:
-        self._left_over: dict[bytes, bytes] = {}  # what undoes each thing that is switched
+        self._resets: dict[bytes, bytes] = {}  # what resets each mode that is set
         self._begun = b""
 
     def write(self, data: bytes) -> bool:
-        """Show output; return whether the terminal is still there."""
+        """Write output; return whether the terminal is still there."""
         seen = self._begun + data
         for switched in _SWITCHED.finditer(seen):
-            self._note(switched[1].split(b";"), on=switched[2] == b"h")
+            self._track_modes(switched[1].split(b";"), on=switched[2] == b"h")
         begun = _BEGUN.search(seen[-40:])
         self._begun = begun[0] if begun else b""
         return write_all(_SCREEN, data)
 
-    def _note(self, modes: Sequence[bytes], *, on: bool) -> None:
+    def _track_modes(self, modes: Sequence[bytes], *, on: bool) -> None:
         for mode in modes:
             if mode == _CURSOR and not on:
-                self._left_over[mode] = b"\x1b[?25h"
+                self._resets[mode] = b"\x1b[?25h"
             elif mode in _MODES and on:
-                self._left_over[mode] = b"\x1b[?%sl" % mode
+                self._resets[mode] = b"\x1b[?%sl" % mode
             else:
-                self._left_over.pop(mode, None)
+                self._resets.pop(mode, None)
 
-    def calm(self) -> None:
-        """Undo what a program that was cut off has done to the terminal."""
-        if self._left_over:
-            write_all(_SCREEN, b"".join(self._left_over.values()) + b"\x1b[m\r\n")
+    def reset(self) -> None:
+        """Reset the modes that a program set before it was cut off."""
+        if self._resets:
+            write_all(_SCREEN, b"".join(self._resets.values()) + b"\x1b[m\r\n")
 
 
 def write_all(descriptor: int, data: bytes) -> bool:
-    """Write to an open file, however little it takes at once; return whether it took all."""
+    """Write all data to an open file, however little it accepts at once; return whether it could."""
     while data:
         try:
             data = data[os.write(descriptor, data) :]
-        except BlockingIOError:  # somebody else has made it so
-            select.select([], [descriptor], [], LOOK_EVERY)
+        except BlockingIOError:  # another process has made it non-blocking
+            select.select([], [descriptor], [], POLL_EVERY)
         except OSError:
             return False
     return True
 
 
-def pass_on(receive: Callable[[int], bytes], until: Until) -> int | None:
-    """Write what comes after the line ``OUTPUT_BEGINS`` to our output until it ends.
+def copy_output(receive: Callable[[int], bytes], until: Until) -> int | None:
+    """Copy the output after the line ``OUTPUT_BEGINS`` to ours until it ends.
 
-    Where it has not ended, return an exit code: -1 where ``until`` is true, and a shell's for a broken pipe where
-    nobody reads our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` at an
-    end that is none.
+    If it has not ended, return an exit code: -1 if ``until`` is true, and a shell's for a broken pipe if nobody reads
+    our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` if the connection
+    broke.
     """
     mark, before, begun = f"{OUTPUT_BEGINS}\n".encode(), b"", False
     while not until():
@@ -194,7 +194,7 @@ def pass_on(receive: Callable[[int], bytes], until: Until) -> int | None:
 
 @contextlib.contextmanager
 def _raw() -> Iterator[None]:
-    """Pass every key on as it is while the block runs, Ctrl-C too."""
+    """Pass on every key as it is while the block runs, Ctrl-C too."""
     import termios
     import tty
 
@@ -209,7 +209,7 @@ def _raw() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _resizes() -> Iterator[int]:
-    """Yield an open file that can be read from when the window has another size."""
+    """Yield a descriptor that becomes readable when the window's size changes."""
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
 
@@ -218,7 +218,7 @@ def _resizes() -> Iterator[int]:
             os.write(writable, b".")
 
     before: Any = None
-    is_main = threading.current_thread() is threading.main_thread()  # only there a signal can be listened for
+    is_main = threading.current_thread() is threading.main_thread()  # only there signal handlers can be set
     if is_main:
         before = signal.signal(signal.SIGWINCH, notify)
     try:
@@ -232,15 +232,15 @@ def _resizes() -> Iterator[int]:
 
 # --- a command on this machine -----------------------------------------------------------------------------------
 
-# Whoever leads a session gets the first terminal that it opens as its own; "$0" is the terminal's name.
+# The leader of a session gets the first terminal that it opens as its controlling one; "$0" is the terminal's name.
 _OWN_TERMINAL = 'exec "$@" 0<>"$0" 1>&0 2>&0'
 
 
 def run_in_terminal(argv: Sequence[str], until: Until) -> int:
-    """Run a command on this machine in a terminal of its own, lend it the user's, and return its exit code.
+    """Run a command on this machine in a terminal of its own, attached to the user's, and return its exit code.
 
-    It ends with us, however we end: its terminal is closed then. Returns -1 where ``until`` is true. Raises
-    ``UsageError`` where there is no terminal.
+    It ends with the launcher, because its terminal is closed then. Returns -1 if ``until`` is true. Raises
+    ``UsageError`` if there is no terminal.
     """
     check_terminal()
     import pty
@@ -259,7 +259,7 @@ def run_in_terminal(argv: Sequence[str], until: Until) -> int:
         os.close(slave)
     far = _Child(master, child)
     try:
-        ended = lend(far, until)
+        ended = attach_terminal(far, until)
     finally:
         far.close()
         code = _end(child)
@@ -279,7 +279,7 @@ class _Child:
             return os.read(self._master, AT_ONCE)
         except BlockingIOError:
             return None
-        except OSError:  # Linux tells so that nobody has the other end open any more
+        except OSError:  # Linux reports so that nobody has the other end open any more
             return b""
 
     def write(self, data: bytes) -> int:
@@ -304,7 +304,7 @@ def _set_size(descriptor: int, columns: int, rows: int) -> None:
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:
-    """Wait for a command whose terminal was closed, and return its exit code as a shell tells it."""
+    """Wait for a command whose terminal was closed, and return its exit code as a shell would."""
     try:
         code = child.wait(_ENDS_WITHIN)
     except subprocess.TimeoutExpired:

@@ -26,7 +26,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.sbatch_options import as_typed
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.status import NoAnswer, query_status
 from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.session.context import Context, job_of
@@ -97,8 +97,8 @@ def cancelled_from(context: Context, session: Session, ended: str | None = None)
         return None
     machine, _, wanted = (data or b"").decode(errors="replace").strip().partition("\n")
     now = context.clock()
-    at = moment(wanted, now)
-    is_old = at is not None and abs((moment(ended, now) or now) - at) > BELIEVED_WITHIN
+    at = parse_iso(wanted, now)
+    is_old = at is not None and abs((parse_iso(ended, now) or now) - at) > BELIEVED_WITHIN
     return None if is_old else machine or None
 
 
@@ -114,14 +114,14 @@ class JobCancellation:
         self._cancelled_at = -self._timing.cancel_again_after
         self._interrupts = 0
         self._began = time.monotonic()
-        self._deadline = self._began + self._timing.gone_within
+        self._deadline = self._began + self._timing.cancel_within
         self._silence_noted = False
         self.problem: LauncherError | None = None
         self.silence = self.refusal = ""
 
     def wait_until_gone(self) -> bool:
         """Wait for the job's end, at most ``Timing.gone_within`` seconds, and tell whether it came."""
-        pause = self._timing.gone_pause
+        pause = self._timing.cancel_check_pause
         while time.monotonic() < self._deadline:
             try:
                 gone, self.problem = self._is_gone(), None
@@ -132,7 +132,7 @@ class JobCancellation:
                     return False
             if self._user_leaves(pause):
                 return False
-            pause = min(pause * 1.6, self._timing.longest_gone_pause)
+            pause = min(pause * 1.6, self._timing.longest_cancel_check_pause)
         return False
 
     def _is_gone(self) -> bool:
@@ -166,7 +166,7 @@ class JobCancellation:
     def _is_silent(self, reason: str) -> None:
         """A scheduler that is being restarted takes no cancel: it gets one when it answers."""
         self.silence, self._cancelled_at = reason, -self._timing.cancel_again_after
-        if not self._silence_noted and time.monotonic() - self._began > self._timing.silence_noted_after:
+        if not self._silence_noted and time.monotonic() - self._began > self._timing.unresponsive_note_after:
             self._silence_noted = True
             self._say(f"The scheduler does not answer ({reason}). The job will be cancelled as soon as it does.")
 

@@ -53,7 +53,7 @@ def final_status(context: Context, session: Session, record: Mapping[str, object
     while (
         time.monotonic() < began + timing.final_status_within and context.interrupts.exit_requests == interrupts_before
     ):
-        if not noted and time.monotonic() > began + timing.silence_noted_after:
+        if not noted and time.monotonic() > began + timing.unresponsive_note_after:
             noted = True
             context.view.show(events.Note("Waiting for the scheduler to report how the job ended."))
         try:

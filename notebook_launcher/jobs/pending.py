@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import JobNeverStarts
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.timestamps import iso, moment
+from notebook_launcher.core.timestamps import iso, parse_iso
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.schedulers.cluster_info import Evidence
@@ -42,7 +42,7 @@ def show_pending(
             summary,
             action,
             evidence.ahead if evidence else None,
-            iso(moment(status.start, context.site.now)),
+            iso(parse_iso(status.start, context.site.now)),
             read_at.astimezone(timezone.utc).isoformat(timespec="seconds"),
         )
     )

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from notebook_launcher.core.errors import SessionNotFound, UsageError
 from notebook_launcher.core.events import SessionEntry
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.timestamps import iso, moment
+from notebook_launcher.core.timestamps import iso, parse_iso
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.jobs.time_left import walltime_end
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
@@ -340,7 +340,7 @@ def _walltime(record: SessionFiles, status: JobStatus | None) -> str | None:
     if status and status.walltime:
         flags["time"] = status.walltime
     with contextlib.suppress(UsageError, OverflowError):
-        return Request(flags).walltime.in_words()
+        return Request(flags).walltime.as_text()
     return None
 
 
@@ -380,7 +380,7 @@ def _text(data: Mapping[str, object] | None, key: str) -> str | None:
 def _time(text: str | None, now: datetime) -> datetime | None:
     """Read a time, and put it on the cluster's clock; ``None`` also for one that no calendar has."""
     with contextlib.suppress(OverflowError, ValueError):
-        at = moment(text, now)
+        at = parse_iso(text, now)
         return at.astimezone(now.tzinfo) if at else None
     return None
 

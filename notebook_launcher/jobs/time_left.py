@@ -7,7 +7,7 @@ from datetime import datetime
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.base import JobStatus
 
@@ -21,9 +21,9 @@ def walltime_end(request: Request, status: JobStatus | None, started: str | None
     """
     started_status = status if status and not status.state.waits else None
     walltime = walltime_of(request, status)
-    if started_status and not walltime.is_unlimited and (ends := moment(started_status.ends, now)):
+    if started_status and not walltime.is_unlimited and (ends := parse_iso(started_status.ends, now)):
         return ends
-    start = moment(started_status.start if started_status else None, now) or moment(started, now)
+    start = parse_iso(started_status.start if started_status else None, now) or parse_iso(started, now)
     return start + walltime if start and not walltime.is_unlimited else None
 
 

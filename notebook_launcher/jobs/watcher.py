@@ -18,7 +18,7 @@ from datetime import datetime, timedelta, timezone
 
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, LauncherError
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.usage_samples import read_samples
 from notebook_launcher.diagnosis.explain import evidence_needed
@@ -262,5 +262,5 @@ def _state_and_reason(status: JobStatus | None) -> tuple[State, str | None] | No
 
 def _seconds_until(start: str | None, now: datetime) -> float | None:
     """Return how long it is until a time on the clock that shows ``now``; ``None`` for what is no time."""
-    at = moment(start, now)
+    at = parse_iso(start, now)
     return (at - now).total_seconds() if at else None

@@ -20,7 +20,7 @@ from notebook_launcher.core.errors import (
     ProfileError,
     UsageError,
 )
-from notebook_launcher.core.https_fetch import WITHIN as WITHIN_EACH
+from notebook_launcher.core.https_fetch import TIMEOUT as FILE_TIMEOUT
 from notebook_launcher.core.https_fetch import check_address, fetch
 from notebook_launcher.core.view import View
 from notebook_launcher.profiles.courses import (
@@ -33,7 +33,7 @@ from notebook_launcher.profiles.layers import Layer, origin, parse_layer
 MAX_COURSE = 256 * 1024  # bytes of a course's file
 MAX_NOTEBOOK = 16 * 1024 * 1024  # bytes of one notebook
 MAX_NOTEBOOKS = 64 * 1024 * 1024  # bytes of all of them
-WITHIN = 180.0  # seconds to fetch a course from an address, with all its files
+TOTAL_TIMEOUT = 180.0  # seconds to fetch a course from an address, with all its files
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _PIN = re.compile(r"sha256=([0-9A-Fa-f]{64})")
 T = TypeVar("T")
@@ -105,15 +105,15 @@ class CourseAddress:
 
     def read(self, file: str | None, at_most: int) -> bytes:
         """Return a file's content. Raises ``FetchFailed``."""
-        self._until = self._until or time.monotonic() + WITHIN
-        within = min(WITHIN_EACH, self._until - time.monotonic())
+        self._until = self._until or time.monotonic() + TOTAL_TIMEOUT
+        within = min(FILE_TIMEOUT, self._until - time.monotonic())
         try:
             fetched = fetch(self.label(file), at_most, plain=self.pin is not None, within=max(within, 0))
         except FetchFailed:
             if time.monotonic() < self._until:
                 raise
             raise FetchFailed(
-                f"{self.name} with all its files did not come within {WITHIN:.0f} s.",
+                f"{self.name} with all its files did not come within {TOTAL_TIMEOUT:.0f} s.",
                 hint="try again, or from another network",
             ) from None
         if file is None:

@@ -442,8 +442,8 @@ def _note_walltime_limit(longest: str | Mapping[str, str] | None, flags: Options
     if walltime > allowed:
         there = f"{place} allows" if place else "the cluster allows"
         notes.append(
-            f"A walltime of {walltime.in_words()} is longer than {there} by its profile, "
-            f"{allowed.in_words()}: {MAY_BE_REFUSED}, or wait for ever."
+            f"A walltime of {walltime.as_text()} is longer than {there} by its profile, "
+            f"{allowed.as_text()}: {MAY_BE_REFUSED}, or wait for ever."
         )
 
 

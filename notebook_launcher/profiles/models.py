@@ -21,7 +21,7 @@ from pydantic import (
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.request import parse_idle
-from notebook_launcher.core.safe_regex import TooSlow, search
+from notebook_launcher.core.safe_regex import RegexTimeout, search
 from notebook_launcher.core.walltime import Walltime
 
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # controls, marks of format such as zero widths, ends of lines
@@ -192,7 +192,7 @@ class AccountRule(_Strict):
         """Whether a name looks like an account of this cluster, in any case of letters, or nobody can tell."""
         try:
             return not self.pattern or search(self.pattern, name, whole=True, any_case=True) is not None
-        except TooSlow:
+        except RegexTimeout:
             return True
 
 

@@ -23,7 +23,7 @@ from notebook_launcher import __version__
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.core.package_data import job_files
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.schedulers.base import JobRef, Submission
@@ -56,7 +56,7 @@ def inspect_host(host: Host) -> Site:
     """Return a host's ``Site``. Raises ``HostCommandFailed`` if its answer makes no sense."""
     answer = host.run(["sh", "-c", _SITE])
     lines = answer.stdout.splitlines()[-4:]  # start-up files may print something before
-    now = moment(lines[-1]) if len(lines) == 4 else None
+    now = parse_iso(lines[-1]) if len(lines) == 4 else None
     if now is None or now.tzinfo is None:
         raise HostCommandFailed(
             f"{host.label} does not run simple commands.", why=(answer.stderr or answer.stdout).strip()[-500:]

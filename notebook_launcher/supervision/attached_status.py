@@ -9,7 +9,7 @@ from datetime import datetime
 
 from notebook_launcher.core import events
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.jobs.cancel import command_to_repeat
 from notebook_launcher.jobs.time_left import walltime_end, walltime_of
@@ -138,7 +138,7 @@ class AttachedStatus:
             self._context.view.show(events.Note("The session is used again."))
             return
         now = self._context.clock()
-        ends = moment(str(report.get("ends") or ""), now)
+        ends = parse_iso(str(report.get("ends") or ""), now)
         at = ends.astimezone(now.tzinfo).isoformat(timespec="seconds") if ends else None
         text = str(report.get("message") or "Nobody uses the session.")
         self._context.view.show(events.Idle(self._session.id, job_of(self._session).id, text, at))

@@ -16,7 +16,7 @@ from notebook_launcher.core.errors import (
     NotebookFailed,
 )
 from notebook_launcher.core.text import printable
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.cancel import (
     cancel_job,
     cancelled_from,
@@ -151,7 +151,7 @@ class _RunSupervisor(Supervisor):
     def _seconds(self, data: Mapping[str, object]) -> float:
         """Return how long it has run; who comes back in the middle of a long cell has only the clock for that."""
         now = self._context.clock()
-        started, updated = (moment(str(data.get(key) or ""), now) for key in ("started", "updated"))
+        started, updated = (parse_iso(str(data.get(key) or ""), now) for key in ("started", "updated"))
         if started is None:
             return 0.0
         by_the_job = (updated - started).total_seconds() if updated else 0.0
@@ -207,7 +207,7 @@ class _RunSupervisor(Supervisor):
 
 def _between(record: Mapping[str, object], run: Mapping[str, object]) -> float:
     """Return the seconds from the job's start to its exit, where its progress was not read to the end."""
-    ended, started = moment(str(record.get("ended") or "")), moment(str(run.get("started") or ""))
+    ended, started = parse_iso(str(record.get("ended") or "")), parse_iso(str(run.get("started") or ""))
     if ended is None or started is None or not (ended.tzinfo and started.tzinfo):
         return 0.0
     return max(0.0, (ended - started).total_seconds())

@@ -274,7 +274,7 @@ class _JupyterSupervisor(Supervisor):
         self._is_reached = True
         self._login.show_restored()
         if local_port:
-            local_state.note_attached(self._session.id, local_port)
+            local_state.record_attached(self._session.id, local_port)
         if self.attached:
             return
         self.attached = True

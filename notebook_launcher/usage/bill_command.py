@@ -12,7 +12,7 @@ from datetime import datetime
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SessionNotFound, UsageError
 from notebook_launcher.core.interrupts import Interrupt, Interrupts
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.usage_samples import COLUMNS, Sample, read_samples
 from notebook_launcher.core.view import Typed, View
 from notebook_launcher.hosts.base import Prompts
@@ -174,7 +174,7 @@ def _tired_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
 
 def _between(started: object, ended: object) -> float | None:
     """Return the seconds between two moments of the job's own clock, in ISO; ``None`` for what are none."""
-    first, last = moment(str(started)), moment(str(ended))
+    first, last = parse_iso(str(started)), parse_iso(str(ended))
     if first is None or last is None or (first.tzinfo is None) != (last.tzinfo is None):
         return None
     return max(0.0, (last - first).total_seconds())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from notebook_launcher.core.quantities import duration, plural
 from notebook_launcher.core.request import GPU_FLAGS, Request, parse_gres
-from notebook_launcher.core.safe_regex import TooSlow, search
+from notebook_launcher.core.safe_regex import RegexTimeout, search
 from notebook_launcher.core.text import printable
 from notebook_launcher.diagnosis.requirements import amount_requested, most_nodes
 from notebook_launcher.profiles.models import Budget, Price, Rates
@@ -237,7 +237,7 @@ def left_of(budget: Budget, account: str | None, output: str) -> float | None:
     for line in printable(output).splitlines()[:_MOST_LINES]:
         try:
             match = search(pattern, line)
-        except TooSlow:
+        except RegexTimeout:
             return None
         if match and (number := read_number(match["left"] or "")) is not None:
             found.append(number)

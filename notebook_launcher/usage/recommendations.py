@@ -238,4 +238,4 @@ def _number(text: str | None) -> int | None:
 
 
 def _walltime_in_words(seconds: int) -> str:
-    return Walltime(seconds=seconds).in_words()
+    return Walltime(seconds=seconds).as_text()

@@ -271,7 +271,7 @@ def test_a_queue_that_tells_nothing_removes_nothing(tmp_path: Path, slurm: Slurm
 @pytest.mark.real_time
 def test_a_queue_that_tells_nothing_is_no_end(tmp_path: Path, slurm: SlurmHost, set_timing: SetTiming) -> None:
     """Nor is a cancel that one of two clusters refused a good one."""
-    set_timing(gone_within=1.0)
+    set_timing(cancel_within=1.0)
     for number, job in enumerate(("7", "8;snowy")):
         plant(tmp_path, name_of(NOW, number), NOW, job=job, started=NOW, listens=True)
     slurm.own = squeue_row("7", "RUNNING") + squeue_row("8", "RUNNING")
@@ -296,7 +296,7 @@ def test_a_queue_that_tells_nothing_is_no_end(tmp_path: Path, slurm: SlurmHost, 
 def test_a_job_on_another_cluster_of_a_federation_is_gone_when_it_has_said_so(
     tmp_path: Path, slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, set_timing: SetTiming, several: bool
 ) -> None:
-    set_timing(gone_within=1.0)
+    set_timing(cancel_within=1.0)
     names = [name_of(NOW, number) for number in range(1 + several)]
     for number, name in enumerate(names):
         plant(tmp_path, name, NOW, job=str(7 + number), started=NOW, listens=True)

@@ -39,7 +39,7 @@ def show_bill(console: Console, bill: events.Bill) -> None:
 def title(bill: events.Bill) -> str:
     """Return which session it is, and how long it was there."""
     where = f" on {bill.node}" if bill.node else ""
-    limit = f" of {Walltime(seconds=bill.walltime).in_words()}" if bill.walltime else ""
+    limit = f" of {Walltime(seconds=bill.walltime).as_text()}" if bill.walltime else ""
     return f"Session {bill.session}{where}: {duration(bill.run_time or 0)}{limit}"
 
 

@@ -8,9 +8,9 @@ from notebook_launcher.core import timestamps
 from notebook_launcher.core.quantities import largest_unit
 
 
-def moment(text: str | None) -> datetime | None:
+def parse_iso(text: str | None) -> datetime | None:
     """Return a time in ISO with its zone; ``None`` for what is no such time."""
-    at = timestamps.moment(text)
+    at = timestamps.parse_iso(text)
     return at if at and at.tzinfo else None
 
 

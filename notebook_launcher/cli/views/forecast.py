@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from notebook_launcher.cli.views.clock import clock, moment
+from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.quantities import counted, duration
@@ -125,13 +125,13 @@ def start_of(start: str | None, seconds: int | None, now: datetime, whose: str =
     """
     if not start or not seconds:
         return "now"
-    at = moment(start)
+    at = parse_iso(start)
     return f"≈ {clock(at, now) if at else printable(start)}{whose} (in {duration(max(seconds, 60))})"
 
 
 def _is_elsewhere(time: str | None, now: datetime) -> bool:
     """Whether the cluster's clock shows another hour than the reader's."""
-    at = moment(time)
+    at = parse_iso(time)
     return at is not None and at.utcoffset() != at.astimezone(now.tzinfo).utcoffset()
 
 
@@ -146,7 +146,7 @@ def _where(event: events.Alternative) -> str:
 
 def _walltime(text: str) -> str:
     try:
-        return Walltime.parse(text).in_words()
+        return Walltime.parse(text).as_text()
     except UsageError:  # in words of the scheduler's own
         return text
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from notebook_launcher.cli.views.clock import ago, clock, moment
+from notebook_launcher.cli.views.clock import ago, clock, parse_iso
 from notebook_launcher.cli.views.errors import elapsed
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import stopwatch
@@ -35,11 +35,11 @@ def pending_parts(event: events.Pending, now: datetime) -> list[str]:
 
 
 def _estimate(event: events.Pending, now: datetime) -> str:
-    at = moment(event.estimate)
+    at = parse_iso(event.estimate)
     if at is None:
         return f"≈ {event.estimate}"
     text = f"≈ {clock(at, now)}" if at > now - _FRESH else f"it was expected to start at {clock(at, now)}"
-    read = moment(event.as_of) or now
+    read = parse_iso(event.as_of) or now
     return f"{text}, as of {ago(read, now)}" if now - read >= _FRESH else text
 
 
@@ -47,7 +47,7 @@ def is_news(event: events.Pending, last: events.Pending | None, now: datetime) -
     """Whether an event says something that the last one did not; an estimate that shifts a little is no news."""
     if last is None or (event.state, event.explanation, event.action) != (last.state, last.explanation, last.action):
         return True
-    at, before = moment(event.estimate), moment(last.estimate)
+    at, before = parse_iso(event.estimate), parse_iso(last.estimate)
     if at is None or before is None:
         return event.estimate != last.estimate
     return abs(at - before) >= max(_MOVED, abs(at - now) / 10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
-from notebook_launcher.cli.views.clock import clock, moment
+from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import minutes_or_clock
 from notebook_launcher.core.text import printable
@@ -100,7 +100,7 @@ def _row(entry: events.SessionEntry, now: datetime) -> tuple[str, ...]:
 
 def state_in_words(entry: events.SessionEntry, now: datetime) -> str:
     """Return what a session does, and why: ``pending: 12 jobs are ahead``, ``ended 14:02: shut down``."""
-    ended = moment(entry.ended)
+    ended = parse_iso(entry.ended)
     at = f" {_past(ended, now)}" if entry.state == "ended" and ended else ""
     if entry.state == "pending" and entry.detail.startswith("waits "):
         return f"waiting {entry.detail.removeprefix('waits ')}"

@@ -12,7 +12,7 @@ from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.cli.views.bench import BenchView
 from notebook_launcher.cli.views.bill import show_bill
 from notebook_launcher.cli.views.checks import checks_text, show_check
-from notebook_launcher.cli.views.clock import clock, moment
+from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.cli.views.clusters import show_clusters
 from notebook_launcher.cli.views.copy_progress import CopyView
 from notebook_launcher.cli.views.courses import CourseEvent, course_text
@@ -28,7 +28,7 @@ from notebook_launcher.cli.views.shell import shell_text
 from notebook_launcher.cli.views.status_line import StatusLine
 from notebook_launcher.cli.views.usage_graphs import UsageView
 from notebook_launcher.core import events
-from notebook_launcher.core.quantities import minutes_in_words
+from notebook_launcher.core.quantities import minutes_text
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class TextView(BaseView):
 
     @_display.register(events.TimeLeft)
     def _(self, event: events.TimeLeft) -> None:
-        ends, left = _at(event.ends), minutes_in_words(event.seconds_left)
+        ends, left = _at(event.ends), minutes_text(event.seconds_left)
         self._say(f"{left} left: job {event.job} ends at {ends}. Save what you need.", style="yellow")
         self._say(f"  start the same again:  {event.relaunch_command}", whole=True)
         self._ring()
@@ -474,7 +474,7 @@ def _now() -> datetime:
 
 
 def _at(ends: str) -> str:
-    at = moment(ends)
+    at = parse_iso(ends)
     return clock(at, _now()) if at else ends
 
 

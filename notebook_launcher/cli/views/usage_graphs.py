@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from notebook_launcher.cli.views.clock import clock, moment
+from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import whole_minutes
 from notebook_launcher.core.text import printable
@@ -187,7 +187,7 @@ class _Picture:
         ]
         what = session.purpose or session.notebook or _PROGRAMS.get(session.program, session.program)
         about += [word for word in (session.environment, what, progress_in_words(session)) if word]
-        created = moment(session.created)
+        created = parse_iso(session.created)
         source = f" from {session.launched_from}" if session.launched_from else ""
         about += [f"launched{source} at {clock(created, now)}"] if created else []
         yield _one(f"  {', '.join(about)}"), ""
@@ -204,7 +204,7 @@ class _Picture:
         if session.node and session.state not in ("ended", "gone"):
             text += f" on {session.node}"
         if session.state in ("running", "starting", "suspended") and session.seconds_left is not None:
-            ends = moment(session.ends)
+            ends = parse_iso(session.ends)
             left = max(0, session.seconds_left - int(time.monotonic() - self._drawn_at))
             text += f"; {whole_minutes(left)} left{f' (until {clock(ends, now)})' if ends else ''}"
         return f"{text}: {session.detail}" if session.detail else text
@@ -254,7 +254,7 @@ class _Picture:
         return "".join(_number(values[name], one.unit).rjust(_NUMBERS) for name in self._columns) + f" {_one(one.unit)}"
 
     def _times(self, columns: int, now: datetime) -> str:
-        since, until = moment(self._event.since), moment(self._event.until)
+        since, until = parse_iso(self._event.since), parse_iso(self._event.until)
         if since is None or until is None:
             return ""
         first, last = clock(since, now), clock(until, now)

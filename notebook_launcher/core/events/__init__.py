@@ -1,4 +1,4 @@
-"""What happens, as data: a terminal shows it in words, ``--json`` prints it as it is. A file for each subject.
+"""Events as data: the terminal shows them as text, ``--json`` prints them as they are. One file per subject.
 
 The names and fields are documented in ``docs/json.md``; a test holds the two together.
 """

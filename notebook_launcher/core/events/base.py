@@ -1,4 +1,4 @@
-"""What happens during a launch, as data: the terminal shows it in words, ``--json`` prints it as it is.
+"""The base class of events, and events of any command.
 
 The names and fields are documented in ``docs/json.md``; a test holds the two together.
 """
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened. ``name`` is its name in ``--json``."""
+    """Something that happened. ``name`` is its name in ``--json``."""
 
     name: ClassVar[str]
 
@@ -27,14 +27,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Note(Event, name="note"):
-    """Something that the user should know, in a sentence."""
+    """A note for the user, in a sentence."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Problem(Event, name="error"):
-    """The launch ended with an error; the fields are those of ``LauncherError``."""
+    """The command ended with an error; the fields are those of ``LauncherError``."""
 
     kind: str
     what: str
@@ -46,6 +46,6 @@ class Problem(Event, name="error"):
 
 @dataclass(frozen=True)
 class Querying(Event, name="querying"):
-    """A query that may take a while, mostly to the scheduler; ``text`` says what."""
+    """A query that may take a while, mostly to the scheduler; ``text`` describes it."""
 
     text: str

@@ -11,9 +11,9 @@ from notebook_launcher.core.events.base import Event
 class Forecast(Event, name="forecast"):
     """When the request would start. ``start``: ISO with zone; ``seconds`` until then, 0: now.
 
-    ``flags``: the request as it is typed. Where it cannot start, ``start`` is ``None``, and ``what``, ``why``, ``hint``
-    and ``exit_code`` are those of a ``LauncherError``. ``delayed_by``: what keeps it waiting for longer than ``start``
-    says, ``note``: what else is to be known; both may be empty.
+    ``flags``: the request as it is typed. If it cannot start, ``start`` is ``None``, and ``what``, ``why``, ``hint``
+    and ``exit_code`` are those of a ``LauncherError``. ``delayed_by``: what may delay it beyond ``start``, ``note``: a
+    further remark; both may be empty.
     """
 
     flags: str
@@ -33,8 +33,8 @@ class Forecast(Event, name="forecast"):
 class Alternative(Event, name="alternative"):
     """When an alternative request would start.
 
-    ``flags``: the change, as it is typed. ``sooner``: than the request itself. ``note``: what else is to be known, may
-    be empty. ``what``: why it cannot start, empty where it can.
+    ``flags``: the change, as it is typed. ``sooner``: than the request itself. ``note``: a remark, may be empty.
+    ``what``: why it cannot start, empty if it can.
     """
 
     flags: str
@@ -49,7 +49,7 @@ class Alternative(Event, name="alternative"):
 
 @dataclass(frozen=True)
 class ForecastDone(Event, name="forecast_done"):
-    """A forecast is complete. ``as_of``: when it was made (ISO with the cluster's zone), ``text``: what it is worth."""
+    """A forecast is complete. ``as_of``: its time (ISO with the cluster's zone), ``text``: how reliable it is."""
 
     as_of: str
     text: str
@@ -57,9 +57,9 @@ class ForecastDone(Event, name="forecast_done"):
 
 @dataclass(frozen=True)
 class ResourceLoad:
-    """How many GPUs of a type (``""`` where none is named), or ``cores``, are free, busy and out of service.
+    """How many GPUs of a type (``""`` if it has no name), or ``cores``, are free, busy and out of service.
 
-    ``free`` and ``busy`` are ``None`` where that is not told.
+    ``free`` and ``busy`` are ``None`` if the scheduler does not report them.
     """
 
     type: str
@@ -70,10 +70,10 @@ class ResourceLoad:
 
 @dataclass(frozen=True)
 class PartitionLoad:
-    """One partition: ``walltime`` is its limit as it is typed, ``None``: not told; ``pending`` and ``yours`` are jobs.
+    """One partition: ``walltime`` is its limit as typed, ``None``: not reported; ``pending`` and ``yours`` are jobs.
 
-    ``cores``: of its nodes without GPUs. ``pending_gpus``: how many GPUs those that wait ask for. These three are
-    ``None`` where that is not told.
+    ``cores``: of its nodes without GPUs. ``pending_gpus``: how many GPUs the pending jobs request. These three are
+    ``None`` if not reported.
     """
 
     name: str
@@ -89,7 +89,7 @@ class PartitionLoad:
 
 @dataclass(frozen=True)
 class Queue(Event, name="queue"):
-    """What is free, and what waits; ``gpus``, ``cores`` and ``pending`` count each node and job once.
+    """What is free, and what is pending; ``gpus``, ``cores`` and ``pending`` count each node and job once.
 
     ``hidden``: whether other people's jobs are not shown to this user; ``None``: not known.
     """

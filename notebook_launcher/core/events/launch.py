@@ -10,14 +10,14 @@ from notebook_launcher.core.usage_samples import GpuSample
 
 @dataclass(frozen=True)
 class Connecting(Event, name="connecting"):
-    """The connection to the login node is being made."""
+    """The launcher is connecting to the login node."""
 
     host: str
 
 
 @dataclass(frozen=True)
 class Connected(Event, name="connected"):
-    """The connection stands. ``engine``: the SSH implementation that makes it, ``why`` it and not the other."""
+    """The connection is open. ``engine``: the SSH implementation in use, and ``why`` this one."""
 
     host: str
     engine: str
@@ -26,7 +26,7 @@ class Connected(Event, name="connected"):
 
 @dataclass(frozen=True)
 class Submitted(Event, name="submitted"):
-    """The job is queued. ``walltime`` in words, ``directory``: the session's, on the cluster."""
+    """The job is queued. ``walltime`` as text, ``directory``: the session's, on the cluster."""
 
     session: str
     job: str
@@ -38,10 +38,10 @@ class Submitted(Event, name="submitted"):
 
 @dataclass(frozen=True)
 class Pending(Event, name="pending"):
-    """The job waits. ``reason`` in the scheduler's word, ``explanation`` in ours, ``action``: what can be done.
+    """The job is pending. ``reason``: the scheduler's, ``explanation``: in plain words, ``action``: what helps.
 
-    ``ahead``: how many jobs go first. ``estimate``: when the scheduler expects to start it (ISO with zone), ``as_of``:
-    when it said so. ``None``: not known.
+    ``ahead``: the number of jobs with a higher priority. ``estimate``: the scheduler's estimate of the start (ISO with
+    zone), ``as_of``: when it made it. ``None``: not known.
     """
 
     job: str
@@ -56,7 +56,7 @@ class Pending(Event, name="pending"):
 
 @dataclass(frozen=True)
 class SchedulerNotResponding(Event, name="scheduler_not_responding"):
-    """The scheduler does not answer, with its own words; the job is not touched by that, and it is asked again."""
+    """The scheduler does not answer; ``message`` is its own. The job is not affected, and the query is repeated."""
 
     job: str
     reason: str
@@ -73,7 +73,7 @@ class Running(Event, name="running"):
 
 @dataclass(frozen=True)
 class Ready(Event, name="ready"):
-    """JupyterLab answered through the tunnel. ``url`` holds the token: it is for the user's eyes."""
+    """JupyterLab answered through the tunnel. ``url`` contains the token, so show it to the user only."""
 
     session: str
     job: str
@@ -84,7 +84,7 @@ class Ready(Event, name="ready"):
 
 @dataclass(frozen=True)
 class TunnelOpened(Event, name="tunnel_opened"):
-    """The tunnel to the node is open. ``route``: the kind of connection that it takes."""
+    """The tunnel to the node is open. ``route``: the kind of connection that it uses."""
 
     node: str
     route: str
@@ -124,7 +124,7 @@ class Stopping(Event, name="stopping"):
 
 @dataclass(frozen=True)
 class Ended(Event, name="ended"):
-    """The session is over and the job is gone. ``by_itself``: not by a word to this command."""
+    """The session is over and the job is gone. ``by_itself``: not at the request of this command."""
 
     session: str
     job: str
@@ -134,9 +134,9 @@ class Ended(Event, name="ended"):
 
 @dataclass(frozen=True)
 class Detached(Event, name="detached"):
-    """This command has detached, the session keeps running. The other fields are commands to type.
+    """This command has detached; the session keeps running. The other fields are commands to type.
 
-    ``results_command``: fetches what a run has made; "" where the session is none.
+    ``results_command``: fetches the results of a run; "" if the session is not a run.
     """
 
     session: str
@@ -148,7 +148,7 @@ class Detached(Event, name="detached"):
 
 @dataclass(frozen=True)
 class DryRun(Event, name="dry_run"):
-    """What would be done (``--dry-run``): the submit command and the content of ``session.env``."""
+    """What a launch would do (``--dry-run``): the submit command and the content of ``session.env``."""
 
     where: str
     command: str
@@ -158,10 +158,10 @@ class DryRun(Event, name="dry_run"):
 
 @dataclass(frozen=True)
 class Attached(Event, name="attached"):
-    """Attached to a session. Comes when its end is known or has changed, and with new samples of what it uses.
+    """Attached to a session. Shown when its end is known or has changed, and with each new sample of its use.
 
-    ``ends``: ISO with zone, ``seconds_left`` until then; ``None``: no limit, or not known yet. ``sampled``: when the
-    sample was taken (UTC), ``None``: there is none yet; the fields behind it are of that sample, ``None``: not told.
+    ``ends``: ISO with zone, ``seconds_left`` until then; ``None``: no limit, or not known yet. ``sampled``: the time
+    of the sample (UTC), ``None``: there is none yet; the fields after it belong to that sample, ``None``: not measured.
     """
 
     session: str
@@ -176,7 +176,7 @@ class Attached(Event, name="attached"):
 
 @dataclass(frozen=True)
 class BrowserOpened(Event, name="browser_opened"):
-    """The browser is led to a session over the tunnel of another command here. ``url`` holds the token."""
+    """The browser shows a session, over the tunnel of another command on this machine. ``url`` contains the token."""
 
     session: str
     job: str
@@ -187,7 +187,7 @@ class BrowserOpened(Event, name="browser_opened"):
 
 @dataclass(frozen=True)
 class TimeLeft(Event, name="time_left"):
-    """The walltime is over soon: 15, 5 and 1 minute before it. ``relaunch_command`` starts the same again."""
+    """The walltime is nearly over: 15, 5 and 1 minute left. ``relaunch_command`` starts the same session again."""
 
     session: str
     job: str
@@ -198,7 +198,7 @@ class TimeLeft(Event, name="time_left"):
 
 @dataclass(frozen=True)
 class Idle(Event, name="idle"):
-    """Nobody uses the session, or its GPU. ``ends``: when it is ended for that (ISO with zone), ``None``: it is not."""
+    """Nobody uses the session, or its GPU. ``ends``: when it will be cancelled for that (ISO with zone) or ``None``."""
 
     session: str
     job: str
@@ -208,10 +208,10 @@ class Idle(Event, name="idle"):
 
 @dataclass(frozen=True)
 class ShellOpening(Event, name="shell_opening"):
-    """A terminal on a node is about to open. ``inside``: in the session's environment, or outside its container.
+    """A shell on a node is about to open. ``inside``: in the session's environment, or outside its container.
 
-    ``ends_job``: whether the job was queued for it alone, and ends with it. ``command``: what is run there in place of
-    a shell, without a terminal.
+    ``ends_job``: whether the job was submitted for this shell alone, and ends with it. ``command``: what runs instead
+    of a shell, without a terminal.
     """
 
     session: str

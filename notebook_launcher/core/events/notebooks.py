@@ -9,7 +9,7 @@ from notebook_launcher.core.events.base import Event
 
 @dataclass(frozen=True)
 class NotebooksCopied(Event, name="notebooks_copied"):
-    """A course's files were put into the user's folder. ``kept``: those that the user has changed, left as they are."""
+    """A course's files were copied to the user's folder. ``kept``: those that the user has changed, not overwritten."""
 
     folder: str
     copied: tuple[str, ...]
@@ -18,7 +18,7 @@ class NotebooksCopied(Event, name="notebooks_copied"):
 
 @dataclass(frozen=True)
 class NotebookPrepared(Event, name="notebook_prepared"):
-    """A notebook goes to the cluster. ``parameters``: those that were put in; ``files``: the files that go with it."""
+    """A notebook is ready to be sent. ``parameters``: those that were set; ``files``: the files sent with it."""
 
     notebook: str
     cells: int
@@ -28,9 +28,9 @@ class NotebookPrepared(Event, name="notebook_prepared"):
 
 @dataclass(frozen=True)
 class NotebookProgress(Event, name="notebook_progress"):
-    """How far a notebook has come: ``done`` of its ``cells`` code cells have ended.
+    """The progress of a notebook: ``done`` of its ``cells`` code cells have finished.
 
-    ``cell``: the one that runs, from 1. ``heading``: the one that it stands under. ``seconds``: since the first cell
+    ``cell``: the running one, counted from 1. ``heading``: the heading above it. ``seconds``: since the first cell
     began, by the job's clock.
     """
 
@@ -45,9 +45,9 @@ class NotebookProgress(Event, name="notebook_progress"):
 
 @dataclass(frozen=True)
 class ResultsFetched(Event, name="results_fetched"):
-    """What a run has made is here. ``complete``: whether the notebook had come to its end by then.
+    """The results of a run were fetched. ``complete``: whether the notebook had finished by then.
 
-    ``files``: paths in ``folder``; ``not_fetched``: what was too large, by its path on the cluster.
+    ``files``: paths in ``folder``; ``not_fetched``: files that were too large, by their path on the cluster.
     """
 
     session: str
@@ -71,14 +71,14 @@ class NotebookFinished(Event, name="notebook_finished"):
 
 @dataclass(frozen=True)
 class BundledNotebooks(Event, name="bundled_notebooks"):
-    """The notebooks that come along: pairs of a name and a sentence."""
+    """The notebooks that are part of the package: pairs of a name and a sentence."""
 
     notebooks: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class BenchProgress(Event, name="bench_progress"):
-    """Where a bench stands, by the names of its combinations. ``what``: what has just happened, in a sentence."""
+    """The state of a bench, by the names of its combinations. ``what``: what has just happened, in a sentence."""
 
     folder: str
     what: str

@@ -11,8 +11,8 @@ from notebook_launcher.core.events.base import Event
 class ClusterEntry:
     """A cluster profile. ``origin``: ``bundled``, ``yours``, or ``yours on bundled``; ``default``: without --cluster.
 
-    ``status``: ``active``, ``retired`` (then there may be a ``successor``), ``unknown``, or ``wrong`` where the file
-    has a mistake; that is told in ``problem``. ``unavailable``: why no session can be launched there.
+    ``status``: ``active``, ``retired`` (then there may be a ``successor``), ``unknown``, or ``wrong`` if the file has a
+    mistake, described in ``problem``. ``unavailable``: why no session can be launched there.
     """
 
     cluster: str
@@ -29,7 +29,7 @@ class ClusterEntry:
 
 @dataclass(frozen=True)
 class ClustersListed(Event, name="clusters"):
-    """The cluster profiles that there are, and the courses that were taken, by name."""
+    """All cluster profiles, and all saved courses, by name."""
 
     clusters: tuple[ClusterEntry, ...]
     courses: tuple[str, ...]
@@ -37,7 +37,7 @@ class ClustersListed(Event, name="clusters"):
 
 @dataclass(frozen=True)
 class ProfileShown(Event, name="profile"):
-    """A profile as it stands, with its comments. ``layers``: the files it is made of, the lowest first."""
+    """A profile as it is written, with its comments. ``layers``: the files it consists of, the lowest first."""
 
     cluster: str
     layers: tuple[str, ...]
@@ -46,7 +46,7 @@ class ProfileShown(Event, name="profile"):
 
 @dataclass(frozen=True)
 class Saved(Event, name="saved"):
-    """Something was written for the next times. ``what``: an answer, a profile, a course, in words."""
+    """Something was saved. ``what``: an answer, a profile or a course, described."""
 
     what: str
     path: str
@@ -56,7 +56,7 @@ class Saved(Event, name="saved"):
 class CheckResult(Event, name="check"):
     """One check of ``doctor``, ``init`` or ``env check``. ``result``: ok, fault, warning, unknown or skipped.
 
-    ``found``: what was found, in words; ``hint``: what to do about a fault, empty without one.
+    ``found``: the finding as text; ``hint``: what to do about a fault, empty without one.
     """
 
     check: str
@@ -67,7 +67,7 @@ class CheckResult(Event, name="check"):
 
 @dataclass(frozen=True)
 class ChecksDone(Event, name="checks_done"):
-    """All checks of ``doctor`` are done: how many found nothing, and the names of the others, by their results."""
+    """All checks of ``doctor`` are done: the number that passed, and the names of the others, by result."""
 
     passed: int
     faults: tuple[str, ...]
@@ -78,7 +78,7 @@ class ChecksDone(Event, name="checks_done"):
 
 @dataclass(frozen=True)
 class CourseUsed(Event, name="course"):
-    """A course is used. ``digest``: the SHA-256 of its file; ``first``: whether it was never taken here before."""
+    """A course is used. ``digest``: the SHA-256 of its file; ``first``: whether it is new on this machine."""
 
     course: str
     source: str
@@ -89,10 +89,10 @@ class CourseUsed(Event, name="course"):
 
 @dataclass(frozen=True)
 class CourseEntry(Event, name="course_entry"):
-    """A course that was taken, of ``course list`` and ``course show``.
+    """A saved course, of ``course list`` and ``course show``.
 
     ``added``: the day; ``default``: whether it is used without --course.
-    ``settings``: what it decides, a line each, of ``course show`` alone.
+    ``settings``: its settings, one per line, for ``course show`` only.
     """
 
     course: str
@@ -107,7 +107,7 @@ class CourseEntry(Event, name="course_entry"):
 
 @dataclass(frozen=True)
 class EnvironmentEntry:
-    """An environment of a profile. ``software``: where it comes from, in words; ``default``: used without ``--``."""
+    """An environment of a profile. ``software``: where it comes from; ``default``: used without ``--``."""
 
     environment: str
     description: str
@@ -117,7 +117,7 @@ class EnvironmentEntry:
 
 @dataclass(frozen=True)
 class EnvironmentsListed(Event, name="environments"):
-    """The environments of a place. ``origin``: the profile, and the course if there is one."""
+    """The environments of a profile. ``origin``: the profile, and the course if there is one."""
 
     origin: str
     environments: tuple[EnvironmentEntry, ...]
@@ -125,9 +125,9 @@ class EnvironmentsListed(Event, name="environments"):
 
 @dataclass(frozen=True)
 class EnvironmentShown(Event, name="environment"):
-    """What an environment comes to. ``layers``: the files that say something of it, the lowest first.
+    """An environment in full. ``layers``: the files that define it, the lowest first.
 
-    ``session_env``: the lines that a job reads. ``notes``: what should be known of it, in sentences.
+    ``session_env``: the lines that a job reads. ``notes``: remarks, in sentences.
     """
 
     environment: str
@@ -142,7 +142,7 @@ class EnvironmentShown(Event, name="environment"):
 
 @dataclass(frozen=True)
 class Building(Event, name="building"):
-    """An image or an environment is being made; ``line``: the last thing that the program said."""
+    """An image or an environment is being built; ``line``: the last line that the program printed."""
 
     what: str
     where: str
@@ -151,7 +151,7 @@ class Building(Event, name="building"):
 
 @dataclass(frozen=True)
 class ImageReady(Event, name="image_ready"):
-    """An image is there. ``digest``: ``sha256:`` and its hexadecimal digits; ``source``: what it was made from."""
+    """An image is ready. ``digest``: ``sha256:`` and its hexadecimal digits; ``source``: what it was built from."""
 
     path: str
     digest: str

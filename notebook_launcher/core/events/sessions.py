@@ -11,13 +11,13 @@ from notebook_launcher.core.events.base import Event
 class SessionEntry(Event, name="session"):
     """One session of a list. ``state``: pending, starting, running, suspended, completing, ended, gone or unknown.
 
-    ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it never said how it ended, and the scheduler
-    has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab, shell or notebook;
-    ``purpose``: the launcher's own command that the job is for, such as ``env check``. ``created``: ISO, with the
-    cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` where it
-    has no limit or does not run. ``walltime``: in words. ``detail``: why it waits, or how it ended, in a few words; may
-    be empty. ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a
-    run, with ``done`` of its ``cells`` code cells, as far as that is known.
+    ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it left no record of how it ended, and the
+    scheduler has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab, shell or notebook;
+    ``purpose``: the launcher's own command that the job belongs to, such as ``env check``. ``created``: ISO, with the
+    cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` if it has
+    no limit or does not run. ``walltime``: as text. ``detail``: why it is pending, or how it ended; may be empty.
+    ``started`` and ``ended``: ISO with zone, ``None``: it did not, or that is not known. ``notebook``: of a run, with
+    ``done`` of its ``cells`` code cells, as far as known.
     """
 
     session: str
@@ -44,10 +44,10 @@ class SessionEntry(Event, name="session"):
 
 @dataclass(frozen=True)
 class ListDone(Event, name="list_done"):
-    """A list is complete. ``where``: the place in words. ``active``: how many have not ended.
+    """A list is complete. ``where``: the cluster or host. ``active``: how many sessions have not ended.
 
-    ``unreadable``: directories whose record could not be made sense of. ``as_of``: ISO with the cluster's zone.
-    ``hidden``: how many ended sessions were left out of the list. ``arguments``: the flags that lead there, as typed.
+    ``unreadable``: directories whose record is invalid. ``as_of``: ISO with the cluster's zone. ``hidden``: how many
+    ended sessions were left out of the list. ``arguments``: the flags that select the cluster, as typed.
     """
 
     where: str
@@ -63,9 +63,9 @@ class ListDone(Event, name="list_done"):
 class Series:
     """One measured quantity over the time of a session, for a graph.
 
-    ``label``: what it is, ``unit``: ``%``, ``GiB``, ``W``, ``cores``; ``values``: evenly spaced in time, the newest
-    last, ``None`` where nothing was told; ``capacity``: how much there is of it, ``None``: not known. ``latest``: in
-    the newest sample. More than four GPUs are one series, of their mean.
+    ``label``: its name, ``unit``: ``%``, ``GiB``, ``W``, ``cores``; ``values``: evenly spaced in time, the newest last,
+    ``None`` where nothing was measured; ``capacity``: how much there is of it, ``None``: not known. ``latest``: in the
+    newest sample. More than four GPUs are shown as one series, of their mean.
     """
 
     label: str
@@ -79,12 +79,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Status(Event, name="status"):
-    """One session in full: what ``session`` tells of it, and what it uses.
+    """One session in full: the fields of ``session``, and its use.
 
-    ``flags``: as it was queued. ``log``: the job's log on the cluster. ``launcher``: the version that launched it.
-    ``idle_stop``: seconds without use after which it ends, 0: never. ``since`` and ``until``: which time the series
-    cover (ISO, UTC), ``None``: there are no samples. ``whole_session``: whether that is all of the session's time
-    (``usage``), or its last hour (``status``). ``notes``: what should be known of its use, in sentences.
+    ``flags``: as submitted. ``log``: the job's log on the cluster. ``launcher``: the version that launched it.
+    ``idle_stop``: seconds of idleness after which it ends, 0: never. ``since`` and ``until``: the time that the series
+    cover (ISO, UTC), ``None``: there are no samples. ``whole_session``: whether that is the session's whole time
+    (``usage``), or its last hour (``status``). ``notes``: remarks on its use, in sentences.
     """
 
     session: SessionEntry
@@ -116,14 +116,14 @@ class FileWritten(Event, name="file_written"):
 
 @dataclass(frozen=True)
 class Bill(Event, name="bill"):
-    """What a session asked for and what it used, once it is over; ``None``: not known.
+    """What a session requested and what it used, once it is over; ``None``: not known.
 
     Times are seconds, memory is MiB, energy is watt-hours. ``run_time``: from its start to its end; ``cpu_used``:
-    seconds in which a core was busy for it, Slurm's TotalCPU or the samples' figure, if that is more;
-    ``cpu_reserved``: run time times cores (Slurm's CPUTime, which says nothing about use). ``gpu_percent``: the mean
-    over its time, of all its GPUs. ``energy_of``: ``GPUs`` or ``node``. ``cost`` in ``unit``. ``measured_by``: where
-    the figures come from, in words. ``recommendations``: what to ask for next time, each a flag as it is typed and
-    why. ``node``: where it ran. ``gpu_type``: of all its GPUs.
+    CPU seconds used, Slurm's TotalCPU or the samples' figure, whichever is larger; ``cpu_reserved``: run time times
+    cores (Slurm's CPUTime, which says nothing about use). ``gpu_percent``: the mean over its time, of all its GPUs.
+    ``energy_of``: ``GPUs`` or ``node``. ``cost`` in ``unit``. ``measured_by``: the source of the figures, as text.
+    ``recommendations``: what to request next time, each a flag as it is typed and why. ``node``: where it ran.
+    ``gpu_type``: of all its GPUs.
     """
 
     session: str
@@ -151,10 +151,10 @@ class Bill(Event, name="bill"):
 
 @dataclass(frozen=True)
 class CostEstimate(Event, name="cost_estimate"):
-    """What a session will cost at most, in ``unit``; ``balance``: of the account, ``None`` where nobody tells.
+    """The most that a session can cost, in ``unit``; ``balance``: of the account, ``None`` if not known.
 
-    ``calculation``: how it comes about, in words: ``2 h × 1 A100``. ``note``: why ``balance`` is not known although it
-    was asked for.
+    ``calculation``: how the cost is calculated: ``2 h × 1 A100``. ``note``: why ``balance`` is not known although it
+    was queried.
     """
 
     cost: float

@@ -9,7 +9,7 @@ from notebook_launcher.core.events.base import Event
 
 @dataclass(frozen=True)
 class Copying(Event, name="copying"):
-    """A copy has come so far: of all files together, bytes that are there already included."""
+    """The progress of a copy: all files together, including bytes that were there already."""
 
     file: str
     files: int
@@ -20,9 +20,9 @@ class Copying(Event, name="copying"):
 
 @dataclass(frozen=True)
 class Copied(Event, name="copied"):
-    """A copy is complete, and every file's checksum (SHA-256) is the same at both ends.
+    """A copy is complete, and the checksum (SHA-256) of every file is the same on both sides.
 
-    ``skipped``: files that were there already, equal. ``resumed``: bytes that an earlier attempt had left.
+    ``skipped``: files that were identical already. ``resumed``: bytes that an earlier attempt had copied.
     """
 
     source: str

@@ -18,10 +18,10 @@ from notebook_launcher.core.errors import (
     WalltimeRefused,
 )
 from notebook_launcher.core.finding import Finding, fault, of_error, ok, unknown, warning
-from notebook_launcher.core.quantities import counted, duration_in_words
+from notebook_launcher.core.quantities import counted, duration_text
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import as_typed
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.partition_fit import too_long
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.doctor.findings import (
@@ -272,7 +272,7 @@ def _start(request: Request, report: SchedulerReport, now: datetime) -> Finding:
         assert never is not None  # noqa: S101  # none of them is
         return fault(f"It could be queued and would never start: {never.summary}.", never.action)
     held_up = [rules.held_up(one, would.partition) for one, would in open_ones]
-    moments = [(at, would) for _, would in open_ones if (at := moment(would.start, now))]
+    moments = [(at, would) for _, would in open_ones if (at := parse_iso(would.start, now))]
     if held_up and all(held_up):
         return warning(held_up[0], "see what would start instead: launch-notebook when")
     if not moments:
@@ -281,7 +281,7 @@ def _start(request: Request, report: SchedulerReport, now: datetime) -> Finding:
     where = f" on {would.nodes}" if would.nodes else ""
     if at - now <= AT_ONCE:
         return ok(f"it would start at once{where}, with {as_typed(request.flags)}")
-    wait = duration_in_words((at - now).total_seconds())
+    wait = duration_text((at - now).total_seconds())
     return ok(f"it would start at {at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, in {wait}{where}")
 
 

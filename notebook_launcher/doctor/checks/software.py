@@ -12,7 +12,7 @@ from notebook_launcher.core.errors import HostCommandFailed, LauncherError
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.diagnosis import exit_causes
-from notebook_launcher.doctor.bounded_command import TooSlow, run_bounded
+from notebook_launcher.doctor.bounded_command import CommandTimeout, run_bounded
 from notebook_launcher.doctor.checks.login import HOME, ROOT
 from notebook_launcher.doctor.findings import judge_for_others, judge_image, read_image
 from notebook_launcher.hosts.base import Host
@@ -134,7 +134,7 @@ def check_environment(
     def inspect() -> Finding:
         try:
             passed, cause, sentence = _run_check(host, root, session_env())
-        except TooSlow:
+        except CommandTimeout:
             what = f"{name} was not ready within {ENTER_WITHIN:.0f} s on the login node; it was ended."
             return warning(
                 what,

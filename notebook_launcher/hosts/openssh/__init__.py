@@ -1,4 +1,4 @@
-"""A login node over SSH by the system's ``ssh``: its master process, questions and control socket.
+"""A login node over SSH with the system's ``ssh``: its master process, prompts and control socket.
 
-The same by paramiko is in ``hosts.paramiko``.
+The same with paramiko is in ``hosts.paramiko``.
 """

@@ -1,8 +1,8 @@
-"""A login node over SSH by the system's ``ssh``: one master process, whose control socket carries everything.
+"""A login node over SSH with the system's ``ssh``: one master process, whose control socket carries everything.
 
-For logins that only OpenSSH knows (Kerberos, security keys, smart cards, a connection that stands already). A master
-logs in once; every command and connection is a request on its control socket. There is none on Windows: nothing here
-may be needed to import this file there.
+For logins that only OpenSSH supports (Kerberos, security keys, smart cards, an existing master connection). A master
+logs in once; every command and connection is a request on its control socket. Windows has none: this module must be
+importable there all the same.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from notebook_launcher.hosts.base import (
     HostRoute,
     LineStream,
     NextHop,
-    Nobody,
+    NoPrompts,
     OnEnd,
     OnLine,
     Prompts,
     RemoteHost,
     Route,
+    bound_to_stdin,
     command_line,
-    on_a_lifeline,
     relay_command,
 )
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
-from notebook_launcher.hosts.terminal import LOOK_EVERY, pass_on, run_in_terminal
+from notebook_launcher.hosts.terminal import POLL_EVERY, copy_output, run_in_terminal
 
 SSH_FAILED = 255  # the exit code of an ssh whose connection broke, and of some programs
 
 
 def live_master(settings: SshSettings) -> str | None:
-    """Return the control socket of a master that the user has, where one answers on it."""
+    """Return the control socket of the user's own master, if one answers on it."""
     path = settings.options.get("controlpath", ("none",))[0]
     if path == "none" or not hasattr(socket, "AF_UNIX"):
         return None
@@ -59,7 +59,7 @@ def live_master(settings: SshSettings) -> str | None:
 
 
 def _users_master(settings: SshSettings) -> Master | None:
-    """Return the user's own master where it leads somewhere: one whose network has died still answers here."""
+    """Return the user's own master if its connection works: a master with a dead network still answers locally."""
     path = live_master(settings)
     with contextlib.suppress(OSError):
         if path:
@@ -80,7 +80,7 @@ def _open_master(destination: Destination, settings: SshSettings, prompts: Promp
     options += ["-l", destination.user] if destination.user else []
     options += ["-p", str(destination.port)] if destination.port else []
     values = {"ConnectTimeout": str(max(1, round(settings.connect_timeout)))}
-    if settings.strict == "no":  # an unknown key is taken; a changed one is refused, here as everywhere
+    if settings.strict == "no":  # an unknown key is accepted; a changed one is refused, as always
         values["StrictHostKeyChecking"] = "accept-new"
     if settings.options.get("forkafterauthentication") == ("yes",):
         values["ForkAfterAuthentication"] = "no"
@@ -88,7 +88,7 @@ def _open_master(destination: Destination, settings: SshSettings, prompts: Promp
 
 
 class OpenSshHost(RemoteHost):
-    """A login node. Made connected by ``open``; everything runs over one master, the user's own where one lives."""
+    """A login node. ``open`` connects; everything runs over one master, the user's own if there is one."""
 
     def __init__(
         self,
@@ -104,11 +104,11 @@ class OpenSshHost(RemoteHost):
         self._master = master
         self._destination = destination
         self._prompts = prompts
-        self._memory = memory  # the secrets that opened a door, for the next time
+        self._memory = memory  # the secrets that worked, for the next login
 
     @classmethod
     def open(cls, destination: Destination, credentials: Credentials) -> OpenSshHost:
-        """Connect and log in, or take the user's own master.
+        """Connect and log in, or use the user's own master.
 
         Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
         """
@@ -120,7 +120,7 @@ class OpenSshHost(RemoteHost):
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> CommandResult:
         """Run a command in a session of its own."""
-        deadline, master = time.monotonic() + timeout, self._master  # there may be another one afterwards
+        deadline, master = time.monotonic() + timeout, self._master  # it may be replaced meanwhile
         errors, masters_errors = socket.socketpair()
         with errors:
             with masters_errors:
@@ -152,7 +152,7 @@ class OpenSshHost(RemoteHost):
     def terminal(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
-        """Lend the user's terminal to an ``ssh`` that runs over the master."""
+        """Attach the user's terminal to an ``ssh`` that runs over the master."""
         master = self._master
         if not master.answers():
             raise self._lost()
@@ -166,12 +166,12 @@ class OpenSshHost(RemoteHost):
     def pass_through(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
-        """Run a command in a session of its own, and pass on what it says."""
+        """Run a command in a session of its own, and copy its output."""
         master = self._master
-        channel = self._execute(on_a_lifeline(argv), login_shell=login_shell, errors=2)
+        channel = self._execute(bound_to_stdin(argv), login_shell=login_shell, errors=2)
         with contextlib.closing(channel):
-            channel.settimeout(LOOK_EVERY)
-            cut_off = pass_on(channel.recv, until)
+            channel.settimeout(POLL_EVERY)
+            cut_off = copy_output(channel.recv, until)
             if cut_off is not None:
                 return cut_off
             code = channel.exit_code(5.0)
@@ -186,7 +186,7 @@ class OpenSshHost(RemoteHost):
         return self._execute(argv, login_shell=login_shell)
 
     def open_route(self, hop: NextHop | None = None) -> Route:
-        """Make a second master through this one, or lend this one."""
+        """Start a second master through this one, or share this one."""
         if hop is None:
             return HostRoute(self)
         try:
@@ -203,19 +203,19 @@ class OpenSshHost(RemoteHost):
 
     def _log_in_behind(self, hop: NextHop) -> OwnMaster:
         folder, options, settings = _login_options(self._master, self.settings, hop, self.label)
-        prompts = self._prompts if hop.key is None else Nobody()
-        here = self.settings.host_key_alias or self.settings.hostname  # as ssh names it in its questions
+        prompts = self._prompts if hop.key is None else NoPrompts()
+        here = self.settings.host_key_alias or self.settings.hostname  # as ssh names it in its prompts
         return start_master(
             folder, options, settings, prompts, self._memory, asking=hop.asking, like=self.label, like_host=here
         )
 
     @property
     def alive(self) -> bool:
-        """Whether the master is there; it leaves when its connection breaks."""
+        """Whether the master process exists; it ends when its connection breaks."""
         return self._master.answers()
 
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
-        """Start one more master, and end the old one where it is ours."""
+        """Start one more master, and end the old one if it is ours."""
         self.settings = resolve(self._destination)
         settings = dataclasses.replace(self.settings, connect_timeout=min(timeout, self.settings.connect_timeout))
         new = _open_master(self._destination, settings, self._prompts, self._memory)
@@ -227,7 +227,7 @@ class OpenSshHost(RemoteHost):
         return True
 
     def close(self) -> None:
-        """End the master where it is ours, and with it all that runs over it."""
+        """End the master if it is ours, and with it everything that runs over it."""
         self._master.close()
 
 
@@ -246,7 +246,7 @@ class _SessionStream(LineStream):
                     return
                 if begun:
                     on_line(line)
-                begun = begun or line.endswith(OUTPUT_BEGINS)  # before it: what the shell's start-up files say
+                begun = begun or line.endswith(OUTPUT_BEGINS)  # before it: output of the shell's start-up files
             self._channel.check_end()
         except OSError as error:
             reason = str(error)
@@ -260,7 +260,7 @@ class _SessionStream(LineStream):
 
 # --- servers behind the login node --------------------------------------------------------------------------------
 
-# What holds behind the login node as well; ssh -G names them all.
+# Settings that apply behind the login node as well; ssh -G prints them all.
 _SAME_BEHIND = (
     "certificatefile",
     "identityagent",
@@ -272,7 +272,7 @@ _SAME_BEHIND = (
     "hostbasedauthentication",
 )
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
-# `read` takes byte for byte from a pipe, so that nothing of what follows is lost
+# `read` reads a pipe byte by byte, so that nothing after the line is lost
 _FROM_THE_MARK: Final = f"""\
 {{
 LC_ALL=C
@@ -286,7 +286,7 @@ exit 1
 def _login_options(
     through: Master, settings: SshSettings, hop: NextHop, label: str
 ) -> tuple[SocketFolder, list[str], SshSettings]:
-    """Return with what to log in at a server behind the one that a master leads to. Raises ``ConnectionFailed``."""
+    """Return the options to log in to a server behind the one of a master. Raises ``ConnectionFailed``."""
     if not _PLAIN_NAME.fullmatch(hop.name):
         raise ConnectionFailed(f"“{hop.name}” does not name a server.")
     settings = dataclasses.replace(
@@ -301,7 +301,7 @@ def _login_options(
         raise ConnectionFailed(f"{label} makes no connection to {hop.name}.", why="the connection to it is lost")
     folder = SocketFolder()
     command = shlex.join(_proxy_command(through, hop))
-    # a command's output begins with what shells say, which an ssh client takes for a server that talks nonsense
+    # start-up files may print before the command's output, which an ssh client would take for an SSH server's banner
     text = f"exec {command}" if hop.address is not None else f"{command} | {_FROM_THE_MARK}"
     proxy = folder.write("proxy", f"#!/bin/sh\n{text}\n", 0o700)
     options = [
@@ -322,8 +322,8 @@ def _login_options(
 
 
 def _client(master: Master, *flags: str) -> list[str]:
-    """Return the words of an ``ssh`` that asks a master."""
-    # without its master ssh would make a connection of its own: the command that fails is in its place
+    """Return the arguments of an ``ssh`` that uses a master."""
+    # without its master ssh would open a connection of its own: a proxy command that fails prevents that
     control = as_options(
         {
             "ControlPath": master.path.replace("%", "%%"),
@@ -345,7 +345,7 @@ def _proxy_command(through: Master, hop: NextHop) -> list[str]:
 
 
 def _trusted(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> list[str]:
-    """Return options that say which host keys the server may show."""
+    """Return options with the host keys that the server may have."""
     if hop.host_keys:
         lines = "".join(f"{hop.name} {' '.join(key.split()[:2])}\n" for key in hop.host_keys)
         known_hosts = folder.write("known_hosts", lines)
@@ -375,7 +375,7 @@ def _literally(path: Path) -> str:
 
 
 def _identities(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> list[str]:
-    """Return options that say with what we get in: the key for this server, or all that opened the login node."""
+    """Return options with the keys to offer: the key for this server, or all that worked at the login node."""
     if hop.key is not None:
         text = hop.key if hop.key.endswith("\n") else f"{hop.key}\n"
         return as_options(

@@ -1,4 +1,4 @@
-"""An ``ssh`` that we start to be a master: it logs in, asks what it has to, and ends with us, however we end."""
+"""An ``ssh`` process that we start as a master: it logs in, passes on its prompts, and ends with the launcher."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from notebook_launcher.hosts.openssh.mux import Master
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 ALIVE_EVERY, ALIVE_TRIES = 5, 3  # seconds, times: a dead network is noticed after 15 s
-PATIENCE_FOR_ANSWERS = 130.0  # seconds without a sign while logging in; servers themselves give up after 120
+LOGIN_TIMEOUT = 130.0  # seconds without a message while logging in; servers time out after 120
 
 _PREFIX = "nl-ssh-"
-_STALE = 60.0  # seconds after which a folder that nobody holds is one that was left behind
-_LONGEST = 60  # characters; a socket's path may have about 100, and ssh adds 17 to it for a moment
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9._/+-]+")  # nothing that ssh or a shell would read as more than a name
+_STALE = 60.0  # seconds after which a folder without a lock counts as left behind
+_LONGEST = 60  # characters; a socket's path may have about 100, and ssh temporarily adds 17
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._/+-]+")  # nothing that ssh or a shell would interpret
 
 
 class SocketFolder:
-    """A folder of ours alone (0700) for sockets. Whoever holds the lock in it lives; the others' are swept away."""
+    """A folder for sockets (0700). Its owner holds a lock in it; folders without one are removed."""
 
     def __init__(self) -> None:
         import fcntl
@@ -54,15 +54,15 @@ class SocketFolder:
         return path
 
     def remove(self) -> None:
-        """Remove it with all that is in it; may be called twice."""
+        """Remove the folder with its contents; may be called twice."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
 
 
 def _base_for_sockets() -> Path:
-    """Return a folder whose name is short and plain, and from which programs may be run. Raises ``ConnectionFailed``.
+    """Return a folder with a short plain name, from which programs may be run. Raises ``ConnectionFailed``.
 
-    The one for temporary files, where it is such a folder.
+    The folder for temporary files, if it qualifies.
     """
     for folder in (tempfile.gettempdir(), "/tmp", os.environ.get("XDG_RUNTIME_DIR", ""), "/var/tmp"):  # noqa: S108
         with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ def _base_for_sockets() -> Path:
 
 
 def _sweep(base: Path) -> None:
-    """Remove the folders of launchers that were killed together with what cleans up after them."""
+    """Remove the folders of launchers that were killed together with their guard."""
     import fcntl
 
     for folder in base.glob(f"{_PREFIX}*"):
@@ -84,13 +84,13 @@ def _sweep(base: Path) -> None:
             if about.st_uid != os.getuid() or folder.is_symlink() or time.time() - about.st_mtime < _STALE:
                 continue
             with (folder / "lock").open("r+") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where somebody holds it
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if somebody holds it
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-# A master must end with us, also when we are killed. Its parent is this script, whose standard input is a pipe from us:
-# it ends when we do, whatever way. Then everything in its process group is ended, and the folder removed. What the
-# shell itself would say goes nowhere: nobody is left to read it, and that would end it before it is done.
+# A master must end with the launcher, even if that is killed. Its parent is this script, whose standard input is a pipe
+# from us: it ends when we do. Then everything in its process group is ended, and the folder removed. The shell's own
+# messages go nowhere: nobody is left to read them, and a broken pipe would end it too early.
 _GUARD: Final = """\
 folder=$1; shift
 exec 3<&0
@@ -105,29 +105,29 @@ exit "$code"
 
 
 class OwnMaster(Master):
-    """A master that we have started, and that ends with us."""
+    """A master that we started, and that ends with the launcher."""
 
     def __init__(self, login: _MasterLogin) -> None:
         self._login = login
         super().__init__(login.socket_path)
 
     def last_refusal(self) -> str:
-        """Return its last message about a connection that was refused, and forget it."""
-        return self._login.take(NOT_OPENED)
+        """Return (once) its last message about a refused connection."""
+        return self._login.pop_match(NOT_OPENED)
 
     def close(self) -> None:
-        """End it, and all that runs over it; may be called twice."""
+        """End it, and everything that runs over it; may be called twice."""
         super().close()
         self._login.end()
 
 
 class _MasterLogin:
-    """An ``ssh`` that logs in, to be a master: the process with its folder, and what it says."""
+    """An ``ssh`` that logs in, to become a master: the process with its folder, and its messages."""
 
     def __init__(self, folder: SocketFolder, options: Sequence[str], host: str) -> None:
         self.folder = folder
         self.socket_path = str(folder.path / "ctl")
-        # debug1: that alone tells which keys were tried, and the host key that was shown
+        # debug1: only that shows which keys were tried, and the host key
         ours = {
             "LogLevel": "DEBUG1",
             "ControlMaster": "yes",
@@ -152,10 +152,10 @@ class _MasterLogin:
             **os.environ,
             "SSH_ASKPASS": str(askpass_program),
             "SSH_ASKPASS_REQUIRE": "force",
-            # before OpenSSH 8.4 it was the display, and no terminal, that made ssh use it
+            # before OpenSSH 8.4 ssh used it only with a display and without a terminal
             "DISPLAY": os.environ.get("DISPLAY") or ":0",
         }
-        # a session of its own: Ctrl-C in our terminal must not cut the connection that ends the job
+        # a session of its own: Ctrl-C in our terminal must not cut the connection that cancels the job
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "launch-notebook", str(folder.path), *command],
             stdin=subprocess.PIPE,
@@ -185,13 +185,13 @@ class _MasterLogin:
                     self._around.append(text)
 
     def around(self) -> list[str]:
-        """Return (once) the server's messages that came with its present question."""
+        """Return (once) the server's messages that came with its present prompt."""
         around, self._around = self._around, []
         return around
 
-    def take(self, pattern: re.Pattern[str]) -> str:
+    def pop_match(self, pattern: re.Pattern[str]) -> str:
         """Return (once) the last match in the messages."""
-        time.sleep(0.02)  # it answers us before it says why
+        time.sleep(0.02)  # it answers us before it prints why
         for line in reversed(list(self.messages)):
             found = pattern.search(line)
             if found:
@@ -200,13 +200,13 @@ class _MasterLogin:
                 return found[1]
         return ""
 
-    def wait(self, asker: askpass.Asker, connect_timeout: float) -> bool:
-        """Wait until the master listens; return whether it does. A network that is silent is not waited for long."""
+    def wait(self, asker: askpass.AskpassServer, connect_timeout: float) -> bool:
+        """Wait until the master listens; return whether it does. A silent network is not waited for long."""
         while not Path(self.socket_path).exists():
             if self._guard.poll() is not None or asker.declined:
-                self._listening.join(1)  # a second: a jump's own master may keep the other end open
+                self._listening.join(1)  # a second: a jump host's own master may keep the other end open
                 return False
-            patience = PATIENCE_FOR_ANSWERS if self.authenticating else 2 * connect_timeout
+            patience = LOGIN_TIMEOUT if self.authenticating else 2 * connect_timeout
             if not asker.busy and time.monotonic() - max(self.last, asker.last) > patience:
                 self.messages.append("it does not answer")
                 return False
@@ -214,13 +214,13 @@ class _MasterLogin:
         return True
 
     def interrupt(self) -> None:
-        """End the process at once; the rest is ``end``'s."""
+        """End the process at once; ``end`` does the rest."""
         if self._guard.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._guard.pid, signal.SIGTERM)
 
     def end(self) -> None:
-        """End the process with all that it has started, and remove the folder; may be called twice."""
+        """End the process with its children, and remove the folder; may be called twice."""
         with contextlib.suppress(OSError):
             self._guard.stdin.close()  # type: ignore[union-attr]
         try:
@@ -233,7 +233,7 @@ class _MasterLogin:
 
 
 def ssh_program() -> str:
-    """Return the path of the system's ``ssh``. Raises ``ConnectionFailed`` where there is none."""
+    """Return the path of the system's ``ssh``. Raises ``ConnectionFailed`` if there is none."""
     found = shutil.which("ssh")
     if not found:
         raise ConnectionFailed(
@@ -258,10 +258,10 @@ def start_master(
     like: str = "",
     like_host: str = "",
 ) -> OwnMaster:
-    """Start a master and return it once it stands. Raises what opening a host raises; nothing is then left."""
+    """Start a master and return it once it listens. Raises what opening a host raises, and then leaves nothing."""
     login = asker = None
     try:
-        asker = askpass.Asker(
+        asker = askpass.AskpassServer(
             str(folder.path / "ask"),
             prompts,
             memory,

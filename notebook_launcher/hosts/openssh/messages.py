@@ -1,4 +1,4 @@
-"""What ``ssh`` says when a login fails, and what it means."""
+"""What the messages of a failed ``ssh`` mean."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 DEBUG = re.compile(r"debug\d: ")
-_SHOWN_KEY = re.compile(r"debug1: Server host key: (\S+ \S+)")
+_SERVER_KEY = re.compile(r"debug1: Server host key: (\S+ \S+)")
 _OFFERED = re.compile(r"debug1: (?:Offering public key|Trying private key): (.+?)(?: [A-Z0-9-]+ SHA256:.*)?$")
 _METHOD = re.compile(r"debug1: Next authentication method: (\S+)")
 _METHODS = {"keyboard-interactive": "questions", "password": "password", "gssapi-with-mic": "Kerberos"}
 _OFFENDING = re.compile(r"Offending (\S+) key in (.+):(\d+)")
 _NO_NAME = re.compile(r"Could not resolve hostname (\S+): (.+)")
-_NO_WAY = re.compile(r"connect to (?:host|address) (\S+) port (\d+): (.+)")
-# what ssh says when what leads to the server has ended; why it did was said before
+_PROXY_ENDED = re.compile(r"connect to (?:host|address) (\S+) port (\d+): (.+)")
+# ssh's message when the proxy command has ended; the reason is in an earlier line
 _CONSEQUENCE = re.compile(
     r"kex_exchange_identification|banner exchange|stdio forwarding failed|Connection closed by UNK"
 )
@@ -32,7 +32,7 @@ _DENIED_TO = re.compile(r"(?:(\S+)@(\S+): )?Permission denied \(")
 
 
 def explained(settings: SshSettings, messages: Sequence[str], declined: str = "") -> LauncherError:
-    """Return what a login that failed means, from all messages of ssh."""
+    """Return the error for a failed login, from all messages of ssh."""
     lines = [line for line in messages if line and not DEBUG.match(line)]
     text = "\n".join(lines)
     if "IDENTIFICATION HAS CHANGED" in text or "REVOKED HOST KEY" in text or "marked as revoked" in text:
@@ -40,7 +40,7 @@ def explained(settings: SshSettings, messages: Sequence[str], declined: str = ""
     if "Host key verification failed" in text:
         return HostKeyUnknown(
             f"The host key of {settings.known_as} is not known.",
-            why=f"It shows {_shown_key(messages)}.",
+            why=f"It shows {_server_key(messages)}.",
             hint=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
         )
     denied = next((found for line in lines if (found := _DENIED_TO.match(line))), None)
@@ -49,9 +49,9 @@ def explained(settings: SshSettings, messages: Sequence[str], declined: str = ""
     return _not_reached(settings, lines)
 
 
-def _shown_key(messages: Sequence[str]) -> str:
+def _server_key(messages: Sequence[str]) -> str:
     return next(
-        (found[1] for line in reversed(messages) if (found := _SHOWN_KEY.match(line))), "one that ssh does not tell"
+        (found[1] for line in reversed(messages) if (found := _SERVER_KEY.match(line))), "one that ssh does not tell"
     )
 
 
@@ -59,13 +59,13 @@ def _key_changed(settings: SshSettings, messages: Sequence[str]) -> HostKeyChang
     offending = next((found for line in messages if (found := _OFFENDING.match(line))), None)
     if offending is None:
         return HostKeyChanged(
-            f"The host key of {settings.known_as} is revoked.", why=f"It shows {_shown_key(messages)}."
+            f"The host key of {settings.known_as} is revoked.", why=f"It shows {_server_key(messages)}."
         )
     kind, file, line = offending.groups()
     return HostKeyChanged(
         f"The host key of {settings.known_as} is not the one that is known: somebody may be listening in. "
         "Nothing was sent.",
-        why=f"{file}, line {line} has another {kind} key for it. It shows {_shown_key(messages)}.",
+        why=f"{file}, line {line} has another {kind} key for it. It shows {_server_key(messages)}.",
         hint=f"If the server was really set up anew, remove that line: ssh-keygen -R '{settings.known_as}'",
     )
 
@@ -98,7 +98,7 @@ def _not_reached(settings: SshSettings, lines: Sequence[str]) -> ConnectionFaile
             why=unknown[2],
             hint="check its spelling, and the network (does it need a VPN?)",
         )
-    if closed := _NO_WAY.search(text):
+    if closed := _PROXY_ENDED.search(text):
         return ConnectionFailed(
             f"{closed[1]} port {closed[2]} cannot be reached.",
             why=closed[3],

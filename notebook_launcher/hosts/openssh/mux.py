@@ -1,7 +1,7 @@
 """The control socket of an ``ssh`` master, in the protocol that OpenSSH documents as ``PROTOCOL.mux``.
 
-Every command and connection is a request on it. So a command costs no process here, shows in no list of processes, and
-a connection that is refused says so.
+Every command and connection is a request on it. So a command needs no local process, does not appear in process
+lists, and a refused connection is reported as such.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-LOCAL_ANSWER = 10.0  # seconds; a master answers from memory within milliseconds
-#: what ssh says where a server allows no forwarding
+LOCAL_TIMEOUT = 10.0  # seconds; a master answers from memory within milliseconds
+#: ssh's message if a server forbids forwarding
 PROHIBITED = "administratively prohibited"
 
 _HELLO, _VERSION = 0x00000001, 4
@@ -36,13 +36,13 @@ def _text(value: str) -> bytes:
 
 
 class Refused(OSError):
-    """The master says no, or the far end does."""
+    """The master or the far end refuses the request."""
 
 
 class _Control:
-    """One connection to a master's control socket. Raises ``OSError`` where the master is not there or refuses."""
+    """One connection to a master's control socket. Raises ``OSError`` if the master is gone or refuses."""
 
-    def __init__(self, path: str, timeout: float = LOCAL_ANSWER) -> None:
+    def __init__(self, path: str, timeout: float = LOCAL_TIMEOUT) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.settimeout(timeout)
@@ -55,7 +55,7 @@ class _Control:
             raise
 
     def request(self, kind: int, body: bytes = b"", descriptors: Sequence[int] = ()) -> int:
-        """Ask for something, hand over open files, and return the kind of the answer."""
+        """Send a request, pass open files, and return the kind of the reply."""
         self._send(_number(kind) + _number(0) + body)
         for descriptor in descriptors:
             socket.send_fds(self._socket, [b"\0"], [descriptor])
@@ -65,7 +65,7 @@ class _Control:
         return answer
 
     def exit_code(self, timeout: float) -> int | None:
-        """Wait for the exit code of the session; ``None`` where the session has ended without one."""
+        """Wait for the exit code of the session; ``None`` if the session ended without one."""
         self._socket.settimeout(max(timeout, 0.001))
         try:
             while True:
@@ -96,7 +96,7 @@ class _Control:
 
 
 class Master:
-    """A master that answers on its control socket. Raises ``OSError`` where none does."""
+    """A master that answers on its control socket. Raises ``OSError`` if none does."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -107,15 +107,15 @@ class Master:
             raise ConnectionRefusedError("the ssh master does not answer")
 
     def answers(self) -> bool:
-        """Ask whether it lives, without the far end; one that is about to end does not answer."""
+        """Whether it answers, without asking the far end; one that is about to exit does not."""
         with self._lock, contextlib.suppress(OSError):
             return self._control.request(_ALIVE_CHECK) == _ALIVE
         return False
 
     def connect(self, address: tuple[str, int], timeout: float) -> Channel:
-        """Have a TCP connection made from the far end.
+        """Open a TCP connection from the far end.
 
-        Raises ``PermissionError`` where that allows none, else another ``OSError``, with the reason where it is known.
+        Raises ``PermissionError`` if forwarding is forbidden, else another ``OSError``, with the reason if known.
         """
         try:
             return Channel(self, _CONNECT, _text("") + _text(address[0]) + _number(address[1]), timeout)
@@ -124,11 +124,11 @@ class Master:
             raise (PermissionError if PROHIBITED in reason else ConnectionRefusedError)(reason) from None
 
     def last_refusal(self) -> str:
-        """Return why the far end made no connection, where the master tells us."""
+        """Return why the far end refused a connection, if the master reports that."""
         return ""
 
     def session(self, command: str, timeout: float, errors: int | None = None) -> Channel:
-        """Have a command run at the far end; ``errors``: an open file for its standard error."""
+        """Run a command at the far end; ``errors``: an open file for its standard error."""
         no_terminal_x11_agent_subsystem = 4 * _number(0)
         request = (
             _text("") + no_terminal_x11_agent_subsystem + _number(_NO_ESCAPE_CHARACTER) + _text("dumb") + _text(command)
@@ -139,14 +139,14 @@ class Master:
             return Channel(self, _NEW_SESSION, request, timeout, (nowhere.fileno(),))
 
     def close(self) -> None:
-        """Leave it; what runs over it stays."""
+        """Disconnect from it; sessions over it stay."""
         self._control.close()
 
 
 class Channel:
     """A command's standard input and output, or a connection, as a ``ByteStream``.
 
-    Two pairs of sockets, one for each direction: of a single one the master could not close half.
+    Two socket pairs, one for each direction: with a single one the master could not close one direction.
     """
 
     def __init__(
@@ -167,27 +167,27 @@ class Channel:
             raise
 
     def recv(self, count: int) -> bytes:
-        """Return what has come. Raises ``ConnectionResetError`` where the SSH connection broke."""
+        """Return the received data. Raises ``ConnectionResetError`` if the SSH connection broke."""
         data = self._output.recv(count)
         if not data:
             self.check_end()
         return data
 
     def check_end(self) -> None:
-        """Raise ``ConnectionResetError`` where the output has ended because the SSH connection did."""
+        """Raise ``ConnectionResetError`` if the output ended because the SSH connection did."""
         if not self._master.answers():
             raise ConnectionResetError("the SSH connection broke")
 
     def exit_code(self, timeout: float) -> int | None:
-        """Return the exit code of a command that has ended; ``None`` where it ended without one, or none comes."""
+        """Return the exit code of a command that has ended; ``None`` if it ended without one, or none arrives."""
         with contextlib.suppress(TimeoutError):
             return self._control.exit_code(timeout)
         return None
 
     def communicate(self, data: bytes, errors: socket.socket, deadline: float) -> tuple[bytes, bytes, int | None]:
-        """Give a command its input, and return its outputs and exit code (``None``: it ended without one).
+        """Send a command its input, and return its outputs and exit code (``None``: it ended without one).
 
-        All at once: a command may fill either output before it has read its input. Raises ``TimeoutError``.
+        Concurrently, since a command may fill either output before it has read its input. Raises ``TimeoutError``.
         """
         collected: dict[socket.socket, bytearray] = {self._output: bytearray(), errors: bytearray()}
         rest = memoryview(data)
@@ -225,13 +225,13 @@ class Channel:
         return rest
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the output, without their ends."""
+        """Yield the lines of the output, without their newlines."""
         with self._output.makefile("rb") as output:
             for line in output:
                 yield line.decode(errors="replace").rstrip("\n")
 
     def shutdown(self, how: int) -> None:
-        """End one direction, or both."""
+        """Shut down one direction, or both."""
         with contextlib.suppress(OSError):  # it has ended already
             if how != socket.SHUT_RD:
                 self._input.shutdown(socket.SHUT_WR)
@@ -239,7 +239,7 @@ class Channel:
                 self._output.shutdown(socket.SHUT_RD)
 
     def settimeout(self, seconds: float | None) -> None:
-        """Bound each call in time."""
+        """Set the timeout of each call."""
         self._input.settimeout(seconds)
         self._output.settimeout(seconds)
 

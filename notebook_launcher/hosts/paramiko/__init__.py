@@ -1,4 +1,4 @@
-"""A login node over SSH by paramiko: host keys, logging in, and one transport for everything.
+"""A login node over SSH with paramiko: host keys, logging in, and one transport for everything.
 
-The same by the system's ``ssh`` is in ``hosts.openssh``.
+The same with the system's ``ssh`` is in ``hosts.openssh``.
 """

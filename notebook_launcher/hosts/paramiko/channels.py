@@ -1,4 +1,4 @@
-"""Channels of a transport: as a socket, as lines, as a terminal's far end, read and written to their end."""
+"""Channels of a transport: as a socket, as lines, as a remote terminal; read and written to the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROHIBITED = 1  # RFC 4254, 5.1: SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
 def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeout: float) -> ByteStream:
     """Open a TCP connection from the far end.
 
-    Raises ``ConnectionRefusedError`` or ``PermissionError`` where the far end says no, else another ``OSError``."""
+    Raises ``ConnectionRefusedError`` or ``PermissionError`` if the far end refuses, else another ``OSError``."""
     try:
         channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
     except paramiko.ChannelException as error:
@@ -40,7 +40,7 @@ def open_channel(transport: paramiko.Transport, address: tuple[str, int], timeou
 
 
 class ChannelBytes:
-    """A channel as a socket: one that breaks says so, where paramiko's looks as if the far end had finished."""
+    """A channel as a socket that reports a broken connection; paramiko's looks as if the far end had finished."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -48,7 +48,7 @@ class ChannelBytes:
         self.settimeout, self.shutdown, self.close = channel.settimeout, channel.shutdown, channel.close
 
     def recv(self, count: int) -> bytes:
-        """Return what has come. Raises ``ConnectionResetError`` where the transport broke."""
+        """Return the received data. Raises ``ConnectionResetError`` if the transport broke."""
         data = self._channel.recv(count)
         if not data and not self._channel.eof_received:
             raise ConnectionResetError("the SSH connection broke")
@@ -56,7 +56,7 @@ class ChannelBytes:
 
 
 class ChannelTerminal:
-    """A channel with a terminal at its far end, as ``lend`` wants it."""
+    """A channel with a terminal at its far end, for ``attach_terminal``."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
         self._channel = channel
@@ -64,7 +64,7 @@ class ChannelTerminal:
         channel.settimeout(0.0)
 
     def read(self) -> bytes | None:
-        """Return what has come; ``None`` where nothing has."""
+        """Return the received data; ``None`` if there is none at the moment."""
         try:
             return self._channel.recv(AT_ONCE)
         except TimeoutError:
@@ -74,35 +74,35 @@ class ChannelTerminal:
         """Send some of the data, and return how much."""
         try:
             return self._channel.send(data)
-        except TimeoutError:  # it does not read
+        except TimeoutError:  # it does not read at the moment
             return 0
 
     def resize(self, columns: int, rows: int) -> None:
-        """Give the terminal there another size."""
+        """Set the size of the remote terminal."""
         with contextlib.suppress(paramiko.SSHException, EOFError, OSError):  # it has ended
             self._channel.resize_pty(columns, rows)
 
 
-def pass_on_errors(channel: paramiko.Channel) -> None:
-    """Write what the command says as errors to our own standard error, until it ends."""
+def copy_errors(channel: paramiko.Channel) -> None:
+    """Copy the command's standard error to our own, until it ends."""
     data: bytes | None = None
     with contextlib.suppress(OSError):
         while data is None or (data and write_all(2, data)):
             try:
                 data = channel.recv_stderr(AT_ONCE)
-            except TimeoutError:  # silent for as long as the other output may be
+            except TimeoutError:  # it may be as silent as the other output
                 data = None
 
 
 def send(channel: paramiko.Channel, data: bytes) -> None:
-    """Send all of the input, and that it has ended."""
+    """Send all of the input, and its end."""
     with contextlib.suppress(OSError):  # a command that ends without reading its input
         channel.sendall(data)
         channel.shutdown_write()
 
 
 def drain_until(deadline: float, channel: paramiko.Channel, into: list[bytes]) -> None:
-    """Read to the end. Raises ``TimeoutError`` at the deadline, however much still comes."""
+    """Read to the end. Raises ``TimeoutError`` at the deadline, even if data still arrive."""
     data = b"more"
     while data:
         channel.settimeout(max(0.0, deadline - time.monotonic()))
@@ -111,7 +111,7 @@ def drain_until(deadline: float, channel: paramiko.Channel, into: list[bytes]) -
 
 
 def drain_quietly(receive: Callable[[int], bytes], into: list[bytes]) -> None:
-    """Read to the end, or until it breaks."""
+    """Read to the end, or until the connection breaks."""
     with contextlib.suppress(OSError):
         while data := receive(65536):
             into.append(data)
@@ -135,7 +135,7 @@ class ChannelLines(LineStream):
         try:
             lines = (bytes(line).decode(errors="replace").rstrip("\n") for line in self._channel.makefile("rb"))
             for _ in itertools.takewhile(lambda line: not line.endswith(OUTPUT_BEGINS), lines):
-                pass  # what the shell's start-up files say
+                pass  # output of the shell's start-up files
             for line in lines:
                 if self._closed:
                     return

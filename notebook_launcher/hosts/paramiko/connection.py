@@ -1,4 +1,4 @@
-"""An authenticated transport to a server: over TCP, a proxy command or jump hosts, its host key checked."""
+"""An authenticated transport to a server: over TCP, a proxy command or jump hosts, with its host key checked."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 
 DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
 
-MOST_JUMPS = 10  # one behind the other, each found in the configuration of the next
+MOST_JUMPS = 10  # in a chain, each found in the configuration of the next
 
 KEEPALIVE = 15  # seconds; below the idle limits of firewalls and NAT boxes
 
-# What goes wrong is told by our errors; paramiko's own log lines would land on the user's terminal.
+# Our errors report what goes wrong; paramiko's own log lines would appear on the user's terminal.
 for _noisy in ("paramiko", "sshtunnel"):
     logging.getLogger(_noisy).addHandler(logging.NullHandler())
     logging.getLogger(_noisy).propagate = False
@@ -39,16 +39,16 @@ def open_transport(
 ) -> paramiko.Transport:
     """Return an authenticated transport to a server whose host key was checked.
 
-    ``over``: an open byte stream to it, else one is opened as the settings say. ``expected``: see ``check_host_key``.
+    ``over``: an open byte stream to it; else one is opened by the settings. ``expected``: see ``check_host_key``.
     Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
     """
     while True:
-        asked = credentials.asked
+        prompt_count = credentials.prompt_count
         try:
             return _open_once(settings, credentials, over or _open_connection(settings, credentials), expected)
         except ServerTimedOut as error:
-            # who looks for a telephone takes longer than a server waits; what was typed by then is not asked for again
-            if over is not None or credentials.asked == asked:
+            # a user may take longer than the server waits; what they typed by then is used again
+            if over is not None or credentials.prompt_count == prompt_count:
                 raise refusal(settings, error.tried, (), str(error)) from None
         except ServerHungUp as error:
             raise refusal(settings, error.tried, (), str(error)) from None
@@ -57,7 +57,7 @@ def open_transport(
 def _open_once(
     settings: SshSettings, credentials: Credentials, stream: ByteStream, expected: Iterable[str] = ()
 ) -> paramiko.Transport:
-    """Do what ``open_transport`` does, once, over a stream that is closed if it fails. Raises also ``ServerHungUp``."""
+    """Do what ``open_transport`` does, once, over a stream that is closed on failure. Also raises ``ServerHungUp``."""
     transport = None
     try:
         transport = paramiko.Transport(cast(socket.socket, stream if hasattr(stream, "_closed") else _AsSocket(stream)))
@@ -70,33 +70,33 @@ def _open_once(
         authenticate(transport, settings, credentials)
         transport.set_keepalive(KEEPALIVE)
     except BaseException as error:
-        last_word = stream.last_word() if isinstance(stream, ProxyCommand) else None
+        last_message = stream.last_message() if isinstance(stream, ProxyCommand) else None
         if transport is not None:
             transport.close()
         stream.close()
         if not isinstance(error, paramiko.SSHException | EOFError | OSError):
             raise
-        if last_word is not None:
+        if last_message is not None:
             what = f"The ProxyCommand that leads to {settings.destination} has ended."
-            raise ConnectionFailed(what, why=last_word) from None
+            raise ConnectionFailed(what, why=last_message) from None
         raise ConnectionFailed(f"{settings.destination} does not speak SSH.", why=str(error)) from None
     return transport
 
 
 class _AsSocket:
-    """A byte stream as paramiko wants its socket: it knows whether it was closed, and its errors have numbers."""
+    """A byte stream in the form that paramiko needs: it knows whether it was closed, and its errors have numbers."""
 
     def __init__(self, stream: ByteStream) -> None:
         self.send, self.sendall, self._recv = stream.send, stream.sendall, stream.recv
         self.settimeout, self._close, self._closed = stream.settimeout, stream.close, False
 
     def recv(self, count: int) -> bytes:
-        """Return what has come. Raises ``OSError``."""
+        """Return the received data. Raises ``OSError``."""
         try:
             return self._recv(count)
         except TimeoutError:
             raise
-        except OSError as error:  # of one without a number paramiko's thread dies, and all who wait for it wait on
+        except OSError as error:  # paramiko's thread would die of one without a number
             raise ConnectionResetError(errno.ECONNRESET, str(error)) from None
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class _AsSocket:
 
 
 def _open_connection(settings: SshSettings, credentials: Credentials, jumps: int = 0) -> ByteStream:
-    """Open a byte stream to a server as the settings tell. ``jumps``: how many lie behind us."""
+    """Open a byte stream to a server according to the settings. ``jumps``: the number of jumps so far."""
     if settings.proxy_jump:
         return _through_jumps(settings, credentials, jumps)
     if settings.proxy_command:
@@ -121,7 +121,7 @@ def _tcp_connection(settings: SshSettings) -> socket.socket:
         try:
             connection = _try_addresses(settings)
             break
-        except (socket.gaierror, UnicodeError) as error:  # UnicodeError: "a..b" is no name at all
+        except (socket.gaierror, UnicodeError) as error:  # UnicodeError: "a..b" is not a valid name
             raise ConnectionFailed(
                 f"The name {settings.hostname} is not known.",
                 why=str(error),
@@ -135,9 +135,9 @@ def _tcp_connection(settings: SshSettings) -> socket.socket:
             why=problem,
             hint="check the port, and the network (does it need a VPN?)",
         )
-    # Nagle's algorithm against delayed acknowledgements cost 40 ms on every small request through the tunnel
+    # Nagle's algorithm with delayed acknowledgements would cost 40 ms on every small request through the tunnel
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: a cut network ends every call, and not after a quarter of an hour
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: a cut network ends every call within this time
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * DEAD_AFTER)
     return connection
 
@@ -157,7 +157,7 @@ def _try_addresses(settings: SshSettings) -> socket.socket:
 
 
 def _through_jumps(settings: SshSettings, credentials: Credentials, jumps: int) -> ByteStream:
-    """Jump from host to host. The first one is reached as its own settings tell, perhaps by a jump as well."""
+    """Connect through the jump hosts. The first is reached by its own settings, which may name another jump host."""
     if jumps > MOST_JUMPS:
         raise ConnectionFailed(
             f"The jump hosts of {settings.destination} form a circle.",
@@ -168,7 +168,7 @@ def _through_jumps(settings: SshSettings, credentials: Credentials, jumps: int) 
     hops = [dataclasses.replace(hop, connect_timeout=min(hop.connect_timeout, patience)) for hop in hops]
     stream: ByteStream | None = None
     for number, (hop, behind) in enumerate(zip(hops, [*hops[1:], settings], strict=True)):
-        if stream is not None:  # what leads to the jump is the stream so far
+        if stream is not None:  # what leads to the jump host is the stream so far
             hop = dataclasses.replace(hop, proxy_jump=settings.proxy_jump[:number], proxy_command=None)
         transport = _open_once(hop, credentials, stream or _open_connection(hop, credentials, jumps + 1))
         stream = _jump(transport, (behind.hostname, behind.port), patience, hop.destination)
@@ -176,7 +176,7 @@ def _through_jumps(settings: SshSettings, credentials: Credentials, jumps: int) 
 
 
 def _jump(transport: paramiko.Transport, address: tuple[str, int], timeout: float, label: str) -> ByteStream:
-    """Open a connection through a jump host; when it is closed, the one to the jump host is as well."""
+    """Open a connection through a jump host; closing it also closes the one to the jump host."""
     try:
         channel = transport.open_channel("direct-tcpip", address, ("127.0.0.1", 0), timeout=timeout)
     except (paramiko.SSHException, EOFError) as error:

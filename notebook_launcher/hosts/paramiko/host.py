@@ -1,4 +1,4 @@
-"""A login node over SSH by paramiko: one authenticated transport for every command, stream and tunnel."""
+"""A login node over SSH with paramiko: one authenticated transport for every command, stream and tunnel."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from notebook_launcher.hosts.base import (
     OnLine,
     RemoteHost,
     Route,
+    bound_to_stdin,
     command_line,
-    on_a_lifeline,
 )
 from notebook_launcher.hosts.paramiko.channels import (
     ChannelBytes,
     ChannelLines,
     ChannelTerminal,
+    copy_errors,
     drain_quietly,
     drain_until,
     open_channel,
-    pass_on_errors,
     send,
     text_of,
 )
@@ -41,19 +41,19 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 from notebook_launcher.hosts.terminal import (
-    LOOK_EVERY,
+    POLL_EVERY,
+    attach_terminal,
     check_terminal,
-    lend,
-    pass_on,
+    copy_output,
     window_size,
 )
 
 
 def open_ssh_route(host: Host, hop: NextHop, settings: SshSettings, credentials: Credentials) -> Route:
-    """Return a route to a server behind a host, entered as ``settings`` and ``credentials`` say.
+    """Return a route to a server behind a host, logging in with ``settings`` and ``credentials``.
 
-    ``settings`` are those that led to the host: the name that the host has for the server is not one that our own
-    ssh configuration knows. It is given the same secrets: a compute node has the accounts of its login node.
+    ``settings`` are those of the host: our own ssh configuration does not know the host's name for the server. The
+    same secrets are used: a compute node has the accounts of its login node.
     Raises what ``open_transport`` raises.
     """
     settings = dataclasses.replace(
@@ -99,7 +99,7 @@ class _ParamikoRoute(Route):
 
 
 class ParamikoHost(RemoteHost):
-    """A login node. Made connected by ``open``; every channel runs on its one transport."""
+    """A login node. ``open`` connects; every channel runs over its one transport."""
 
     def __init__(
         self, transport: paramiko.Transport, destination: Destination, settings: SshSettings, credentials: Credentials
@@ -126,7 +126,7 @@ class ParamikoHost(RemoteHost):
         channel = self._execute(argv, login_shell=login_shell, timeout=timeout)
         output: list[bytes] = []
         errors: list[bytes] = []
-        # three at once: a command may fill either output before it has read its input
+        # three threads: a command may fill either output before it has read its input
         sender = threading.Thread(target=send, args=(channel, stdin), daemon=True)
         reader = threading.Thread(target=drain_quietly, args=(channel.recv_stderr, errors), daemon=True)
         try:
@@ -154,11 +154,11 @@ class ParamikoHost(RemoteHost):
         timeout: float = RUN_TIMEOUT,
         window: tuple[int, int] | None = None,
     ) -> paramiko.Channel:
-        """Start a command; ``window``: in a terminal with so many columns and rows, its output not marked."""
+        """Start a command; ``window``: in a terminal of so many columns and rows, its output not marked."""
         timeout = min(timeout, self.settings.connect_timeout)
         try:
             channel = self.transport.open_session(timeout=timeout)
-            watchdog = threading.Timer(timeout, channel.close)  # paramiko waits without end for the answer
+            watchdog = threading.Timer(timeout, channel.close)  # paramiko has no timeout for the answer
             watchdog.daemon = True
             watchdog.start()
             try:
@@ -180,34 +180,34 @@ class ParamikoHost(RemoteHost):
     def terminal(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
-        """Lend the user's terminal to a command in a channel of its own."""
+        """Attach the user's terminal to a command in a channel of its own."""
         check_terminal()
         channel = self._execute(argv, login_shell=login_shell, window=window_size())
         try:
-            return self._exit_code(channel) if lend(ChannelTerminal(channel), until) else -1
+            return self._exit_code(channel) if attach_terminal(ChannelTerminal(channel), until) else -1
         finally:
             channel.close()
 
     def pass_through(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
-        """Run a command in a channel of its own, and pass on what it says."""
-        channel = self._execute(on_a_lifeline(argv), login_shell=login_shell)
-        errors = threading.Thread(target=pass_on_errors, args=(channel,), daemon=True)
+        """Run a command in a channel of its own, and copy its output."""
+        channel = self._execute(bound_to_stdin(argv), login_shell=login_shell)
+        errors = threading.Thread(target=copy_errors, args=(channel,), daemon=True)
         try:
             errors.start()
-            channel.settimeout(LOOK_EVERY)
-            cut_off = pass_on(channel.recv, until)
+            channel.settimeout(POLL_EVERY)
+            cut_off = copy_output(channel.recv, until)
             while cut_off is None and (errors.is_alive() or not channel.status_event.is_set()):
-                cut_off = -1 if until() else None  # its errors may be read slowly
-                channel.status_event.wait(LOOK_EVERY)
-                errors.join(LOOK_EVERY)
+                cut_off = -1 if until() else None  # its standard error may be read slowly
+                channel.status_event.wait(POLL_EVERY)
+                errors.join(POLL_EVERY)
             return self._exit_code(channel) if cut_off is None else cut_off
         finally:
             channel.close()
 
     def _exit_code(self, channel: paramiko.Channel) -> int:
-        """Return what a command that has ended has ended with. Raises ``ConnectionLost``."""
+        """Return the exit code of a command that has ended. Raises ``ConnectionLost``."""
         channel.status_event.wait(5)
         if channel.exit_status == -1 and not channel.get_transport().is_active():
             raise self._lost()
@@ -220,14 +220,14 @@ class ParamikoHost(RemoteHost):
         return ChannelBytes(self._execute(argv, login_shell=login_shell))
 
     def open_route(self, hop: NextHop | None = None) -> Route:
-        """Make a second transport through this one, or lend this one."""
+        """Open a second transport through this one, or share this one."""
         if hop is None:
             return HostRoute(self)
         return open_ssh_route(self, hop, self.settings, self.credentials)
 
     @property
     def alive(self) -> bool:
-        """Whether the transport is."""
+        """Whether the transport is active."""
         return self.transport.is_active()
 
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:

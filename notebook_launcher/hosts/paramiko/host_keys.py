@@ -1,4 +1,4 @@
-"""Host keys as OpenSSH treats them: known, unknown (asked for) or changed (refused, naming the file and line)."""
+"""Host keys as OpenSSH treats them: known, unknown (confirmed by the user) or changed (refused, with file and line)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from notebook_launcher.hosts.ssh_config import SshSettings
 if TYPE_CHECKING:
     import paramiko
 
-# The kinds of host keys that we can check.
+# The types of host keys that we can check.
 _KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
-# The signature algorithms that they are offered with where that is not the kind's own name, the strongest first.
+# Their signature algorithms, where these differ from the type's name, the strongest first.
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
 @dataclass(frozen=True)
 class KnownKey:
-    """One line of a known_hosts file that speaks of a server. ``encoded``: the key in base64.
+    """One line of a known_hosts file for a server. ``encoded``: the key in base64.
 
-    ``bare``: it does so without the port that the server has. Then its key is believed, and another key is no change.
+    ``bare``: it names the server without its port. Then its key is accepted, but another key does not count as changed.
     """
 
     file: Path
@@ -38,9 +38,9 @@ class KnownKey:
 
 
 def known_keys(settings: SshSettings) -> list[KnownKey]:
-    """Return every known key of a server, from the user's files and then the system's; unreadable files have none.
+    """Return all known keys of a server, from the user's files and then the system's; unreadable files are skipped.
 
-    Where there is none for ``[host]:port``, those of the bare name are returned, as OpenSSH looks for them.
+    If there are none for ``[host]:port``, those of the bare name are returned, as OpenSSH does.
     """
     files = (*settings.user_known_hosts, *settings.system_known_hosts)
     found = [key for file in files for key in _keys_in(file, settings.known_as)]
@@ -51,7 +51,7 @@ def known_keys(settings: SshSettings) -> list[KnownKey]:
 
 
 def expected_keys(lines: Iterable[str]) -> list[KnownKey]:
-    """Return the keys of ``type base64`` lines; damaged ones have none."""
+    """Return the keys of ``type base64`` lines; damaged lines are skipped."""
     pairs = [line.split()[:2] for line in lines if len(line.split()) >= 2]
     return [KnownKey(Path(), 0, "", kind, encoded) for kind, encoded in pairs]
 
@@ -64,7 +64,7 @@ def _keys_in(file: Path, name: str) -> Iterator[KnownKey]:
     for number, line in enumerate(lines, start=1):
         fields = line.split()
         marker = fields.pop(0) if fields and fields[0].startswith("@") else ""
-        # a host certificate's authority is no host key; paramiko cannot check such certificates
+        # a certificate authority is not a host key; paramiko cannot check host certificates
         if (
             len(fields) >= 3
             and not fields[0].startswith("#")
@@ -75,17 +75,17 @@ def _keys_in(file: Path, name: str) -> Iterator[KnownKey]:
 
 
 def _names(patterns: str, name: str) -> bool:
-    """Tell whether a known_hosts host field (plain, patterns, negations or hashed) names this server."""
+    """Whether a known_hosts host field (plain, patterns, negations or hashed) matches this server."""
     if patterns.startswith("|1|"):
         import paramiko
 
         try:
             return paramiko.HostKeys.hash_host(name.lower(), patterns) == patterns
-        except Exception:  # a damaged line is no match; paramiko raises binascii and assertion errors alike
+        except Exception:  # a damaged line does not match; paramiko raises binascii and assertion errors alike
             return False
     matched = False
     for pattern in patterns.lower().split(","):
-        # brackets are literal in known_hosts ("[host]:port"), and a class of characters in fnmatch
+        # brackets are literal in known_hosts ("[host]:port"), but a character class in fnmatch
         if fnmatch.fnmatchcase(name.lower(), pattern.lstrip("!").replace("[", "[[]")):
             if pattern.startswith("!"):
                 return False
@@ -94,17 +94,17 @@ def _names(patterns: str, name: str) -> bool:
 
 
 def preferred_algorithms(known: Iterable[KnownKey], offered: Iterable[str]) -> tuple[str, ...]:
-    """Order the host key algorithms so that the server shows a key that we know, as OpenSSH does."""
+    """Order the host key algorithms so that the server presents a key that we know, as OpenSSH does."""
     kinds = {a for key in known if not key.marker for a in _ALGORITHMS.get(key.kind, (key.kind,))}
     return tuple(sorted(offered, key=lambda algorithm: algorithm not in kinds))
 
 
 def restrict(options: paramiko.transport.SecurityOptions, settings: SshSettings, known: Iterable[KnownKey]) -> None:
-    """Use the algorithms that the configuration names, in its order, as far as there are any that we know."""
+    """Use the algorithms that the configuration names, in its order, as far as we support any of them."""
 
     def named(option: str, ours: Sequence[str]) -> tuple[str, ...]:
         names = settings.options.get(option, ("",))[0]
-        # "+name" and the like, which ``ssh -G`` has worked out, change a list that is not ours
+        # "+name" and the like, which ``ssh -G`` has resolved, modify a list that is not ours
         chosen = [] if names[:1] in ("+", "-", "^") else [name for name in names.split(",") if name in ours]
         return tuple(dict.fromkeys(chosen)) or tuple(ours)
 
@@ -118,12 +118,12 @@ Confirm = Callable[[str], bool | None]
 
 
 def check_host_key(settings: SshSettings, key: paramiko.PKey, confirm: Confirm, expected: Iterable[str] = ()) -> None:
-    """Accept the key that a server shows, or raise. ``confirm``: asks the user yes or no.
+    """Accept the key that a server presents, or raise. ``confirm``: asks the user yes or no.
 
-    ``expected``: keys (``type base64``) that somebody trusted says the server has; for a compute node that is the
-    job itself, over the checked connection to the login node. It counts more than a known_hosts file, where another
-    cluster's ``node1`` may stand. Raises ``HostKeyChanged`` where another key is known, ``HostKeyUnknown`` where none
-    is and the user did not agree.
+    ``expected``: keys (``type base64``) that the server has according to a trusted source; for a compute node that is
+    the job itself, over the checked connection to the login node. It overrides known_hosts files, which may contain
+    another cluster's ``node1``. Raises ``HostKeyChanged`` if another key is known, ``HostKeyUnknown`` if none is known
+    and the user did not agree.
     """
     encoded = key.get_base64()
     known = known_keys(settings)
@@ -137,11 +137,11 @@ def check_host_key(settings: SshSettings, key: paramiko.PKey, confirm: Confirm, 
         _check_expected(settings, key, accepted)
     elif not any(entry.encoded == encoded for entry in known):
         _check_not_changed(settings, key, known)
-        _ask(settings, key, confirm)
+        _confirm_unknown(settings, key, confirm)
 
 
 def _check_expected(settings: SshSettings, key: paramiko.PKey, accepted: Iterable[KnownKey]) -> None:
-    # of another kind as well: who may choose the kind could otherwise choose one that nobody vouches for
+    # also keys of another type: an attacker who can choose the type could otherwise choose one without an expected key
     if all((one.kind, one.encoded) != (key.get_name(), key.get_base64()) for one in accepted):
         raise _changed(
             settings,
@@ -152,7 +152,7 @@ def _check_expected(settings: SshSettings, key: paramiko.PKey, accepted: Iterabl
 
 
 def _check_not_changed(settings: SshSettings, key: paramiko.PKey, known: Iterable[KnownKey]) -> None:
-    # a key of another kind as well: the server was asked for the kind that is known, and does not have it any more
+    # also keys of another type: the server was asked for the known type, and no longer has it
     others = [entry for entry in known if entry.kind in _KINDS and not entry.marker and not entry.bare]
     other = next((entry for entry in others if entry.kind == key.get_name()), others[0] if others else None)
     if other is not None:
@@ -175,7 +175,7 @@ def _changed(settings: SshSettings, key: paramiko.PKey, why: str, hint: str) -> 
     )
 
 
-def _ask(settings: SshSettings, key: paramiko.PKey, confirm: Confirm) -> None:
+def _confirm_unknown(settings: SshSettings, key: paramiko.PKey, confirm: Confirm) -> None:
     shown = f"{key.get_name()} {fingerprint(key)}"
     accepts = settings.strict in ("no", "accept-new")
     may_ask = settings.strict == "ask" and not settings.batch
@@ -193,9 +193,9 @@ def _ask(settings: SshSettings, key: paramiko.PKey, confirm: Confirm) -> None:
 
 def _remember(settings: SshSettings, key: paramiko.PKey) -> None:
     if not settings.user_known_hosts or set("@?*#|'\"\\") & set(settings.known_as):
-        return  # a name that known_hosts would read as something else
+        return  # a name that known_hosts would interpret as something else
     file = settings.user_known_hosts[0]
-    with contextlib.suppress(OSError):  # then it is asked again next time, as OpenSSH does
+    with contextlib.suppress(OSError):  # the user will be asked again next time, as with OpenSSH
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         ends_open = file.exists() and file.stat().st_size > 0 and not file.read_bytes().endswith(b"\n")
         line = f"{_written(settings)} {key.get_name()} {key.get_base64()}\n"

@@ -1,4 +1,4 @@
-"""Keys to offer: the agent's, those in files, certificates; in OpenSSH's order, and unlocked only when it must be."""
+"""The keys to offer: from the agent, files and certificates; in OpenSSH's order, unlocked only when necessary."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 Sign = Callable[[bytes, str], bytes]
 
-_CERTIFICATE = "-cert-v01@"  # stands between the kind of key and whose invention it is
-# how many fields of a certificate make up the key that it certifies (PROTOCOL.certkeys)
+_CERTIFICATE = "-cert-v01@"  # between the key type and the domain
+# the number of fields of a certificate that make up its key (PROTOCOL.certkeys)
 _KEY_FIELDS = {"ssh-ed25519": 1, "ssh-rsa": 2, "ecdsa-sha2": 2, "sk-ssh-ed25519": 2, "sk-ecdsa-sha2": 3}
 _MAGIC = b"openssh-key-v1\0"
-_AGENT_PATIENCE = 10.0  # seconds for its list; a forwarded agent may be dead
-_SIGNING_PATIENCE = 120.0  # seconds for a signature: somebody may have to touch a device
+_LIST_TIMEOUT = 10.0  # seconds for its list; a forwarded agent may be dead
+_SIGN_TIMEOUT = 120.0  # seconds for a signature: somebody may have to touch a device
 
 
 @dataclass(frozen=True)
 class Signer:
-    """A public half (or a certificate) as it is sent, and what signs for it."""
+    """A public key (or a certificate) as it is sent, and the function that signs for it."""
 
     blob: bytes
     sign: Sign
@@ -38,15 +38,15 @@ class Signer:
 
 @dataclass(frozen=True)
 class Offer:
-    """A key that may be offered. ``blob`` is ``None`` where only unlocking tells it.
+    """A key that may be offered. ``blob`` is ``None`` if it is known only after unlocking.
 
-    ``dear``: using it may ask the user for something, so the server is asked first. ``unlock`` returns ``None`` where
-    the key cannot be had.
+    ``needs_user``: using it may ask the user for something, so the server is queried first. ``unlock`` returns
+    ``None`` if the key cannot be used.
     """
 
     source: str
     blob: bytes | None
-    dear: bool
+    needs_user: bool
     unlock: Callable[[], Signer | None]
 
 
@@ -55,7 +55,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class KeyFile:
-    """An identity file as it lies there: ``content`` is empty where only the public half is there."""
+    """An identity file as stored: ``content`` is empty if there is only the public key."""
 
     path: Path
     content: bytes
@@ -65,21 +65,21 @@ class KeyFile:
 
 
 def read_key_file(path: Path) -> KeyFile | None:
-    """Read an identity file and what lies beside it, without unlocking it; ``None`` where there is nothing."""
-    content = _bytes_of(path)
+    """Read an identity file and the files beside it, without unlocking it; ``None`` if there is none."""
+    content = _read_bytes(path)
     public, locked = _header(content)
     if public is None:
-        public = _public_line(content) or _public_line(_bytes_of(_beside(path, ".pub")))
+        public = _public_line(content) or _public_line(_read_bytes(_beside(path, ".pub")))
     if not content and public is None:
         return None
-    return KeyFile(path, content, public, locked, _public_line(_bytes_of(_beside(path, "-cert.pub"))))
+    return KeyFile(path, content, public, locked, _public_line(_read_bytes(_beside(path, "-cert.pub"))))
 
 
 def _beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
 
 
-def _bytes_of(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     with contextlib.suppress(OSError, ValueError):
         return path.read_bytes()
     return b""
@@ -96,12 +96,12 @@ def _public_line(content: bytes) -> bytes | None:
 
 
 def _header(content: bytes) -> tuple[bytes | None, bool]:
-    """Return the public half, which OpenSSH's format keeps in the open, and whether the private half is encrypted."""
+    """Return the public key, which OpenSSH's format does not encrypt, and whether the private key is encrypted."""
     lines = content.split()
     if b"-----BEGIN OPENSSH PRIVATE KEY-----" not in content:
         return None, b"ENCRYPTED" in content
     with contextlib.suppress(ValueError, IndexError):
-        packed = base64.b64decode(b"".join(lines[4:-4]))  # the words of the BEGIN and END lines around it
+        packed = base64.b64decode(b"".join(lines[4:-4]))  # without the BEGIN and END lines
         if packed.startswith(_MAGIC):
             cipher, _kdf, options = _strings(packed[len(_MAGIC) :], 3)
             begin = len(_MAGIC) + 12 + len(cipher) + len(_kdf) + len(options) + 4  # after the number of keys
@@ -110,7 +110,7 @@ def _header(content: bytes) -> tuple[bytes | None, bool]:
 
 
 def _strings(packed: bytes, count: int) -> list[bytes]:
-    """Return the first fields of a packed structure. Raises ``ValueError`` where it is too short."""
+    """Return the first fields of a packed structure. Raises ``ValueError`` if it is too short."""
     found = []
     for _ in range(count):
         if len(packed) < 4 or len(packed) < 4 + (length := struct.unpack(">I", packed[:4])[0]):
@@ -121,7 +121,7 @@ def _strings(packed: bytes, count: int) -> list[bytes]:
 
 
 def certified(certificate: bytes) -> bytes:
-    """Return the public key that a certificate is for. Raises ``ValueError`` for what is none."""
+    """Return the public key in a certificate. Raises ``ValueError`` for an invalid one."""
     kind = _strings(certificate, 1)[0].decode(errors="replace")
     plain, mark, inventor = kind.partition(_CERTIFICATE)
     count = next((number for name, number in _KEY_FIELDS.items() if kind.startswith(name)), None)
@@ -136,7 +136,7 @@ def certified(certificate: bytes) -> bytes:
 def load(content: bytes, passphrase: bytes | None) -> paramiko.PKey:
     """Return the key in a file's content, in any format that OpenSSH reads. Raises ``ValueError``.
 
-    paramiko's own reader knows neither PKCS#8 nor the newer ciphers, so the key goes through ``cryptography``.
+    paramiko's own reader supports neither PKCS#8 nor the newer ciphers, so the key is read with ``cryptography``.
     """
     import io
 
@@ -157,7 +157,7 @@ def load(content: bytes, passphrase: bytes | None) -> paramiko.PKey:
 
 
 def signer_of(key: paramiko.PKey, blob: bytes | None = None) -> Signer:
-    """Return a key in memory as a signer, for its own public half or for a certificate."""
+    """Return a signer for a key in memory, for its own public key or for a certificate."""
 
     def sign(data: bytes, algorithm: str) -> bytes:
         signature = key.sign_ssh_data(data, algorithm)
@@ -170,27 +170,27 @@ def signer_of(key: paramiko.PKey, blob: bytes | None = None) -> Signer:
 
 
 class Agent:
-    """A running agent; every method raises ``OSError`` where it does not do its part."""
+    """A running agent; every method raises ``OSError`` if it fails."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
 
     @classmethod
     def of(cls, settings: SshSettings) -> Agent | None:
-        """Connect to the agent that the settings name, or that the environment does."""
+        """Connect to the agent that the settings or the environment name."""
         if settings.identity_agent == "none":
             return None
         if sys.platform == "win32":
             from paramiko.agent import get_agent_connection
 
-            with contextlib.suppress(Exception):  # whatever goes wrong inside Pageant
+            with contextlib.suppress(Exception):  # any error inside Pageant
                 connection = get_agent_connection()
                 return cls(connection) if connection else None
             return None
         path = settings.identity_agent or os.environ.get("SSH_AUTH_SOCK")
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.settimeout(_AGENT_PATIENCE)
+            connection.settimeout(_LIST_TIMEOUT)
             connection.connect(path or "")
         except OSError:
             connection.close()
@@ -202,7 +202,7 @@ class Agent:
         self._connection.close()
 
     def identities(self) -> list[tuple[bytes, str]]:
-        """Return the keys and certificates that it has, each with its comment."""
+        """Return its keys and certificates, each with its comment."""
         answer = self._ask(b"\x0b", 12)
         count = struct.unpack(">I", answer[:4])[0] if len(answer) >= 4 else 0
         try:
@@ -216,7 +216,7 @@ class Agent:
         """Return a signature."""
         flags = {"rsa-sha2-256": 2, "rsa-sha2-512": 4}.get(algorithm, 0)
         if hasattr(self._connection, "settimeout"):
-            self._connection.settimeout(_SIGNING_PATIENCE)
+            self._connection.settimeout(_SIGN_TIMEOUT)
         query = b"\x0d" + b"".join(struct.pack(">I", len(part)) + part for part in (blob, data))
         try:
             return _strings(self._ask(query + struct.pack(">I", flags), 14), 1)[0]
@@ -248,10 +248,10 @@ Unlock = Callable[[KeyFile], "paramiko.PKey | None"]
 
 
 def offers(settings: SshSettings, agent: Agent | None, unlock: Unlock) -> Iterator[Offer]:
-    """Yield what to offer, in OpenSSH's order.
+    """Yield the keys to offer, in OpenSSH's order.
 
-    First certificates that the configuration names, then the agent's keys (those that the configuration names before
-    the others), then the keys in files, each with the certificate beside it.
+    First certificates that the configuration names, then the agent's keys (those that the configuration names
+    first), then the keys in files, each with the certificate beside it.
     """
     loaded: list[tuple[bytes, str]] = []
     if agent:
@@ -275,7 +275,7 @@ def _in_order(
 ) -> Iterator[Offer]:
     comments = dict(loaded)
     for path in settings.certificate_files:
-        certificate = _public_line(_bytes_of(path))
+        certificate = _public_line(_read_bytes(path))
         if certificate is not None and (offer := _certificate(str(path), certificate, agent, comments, files, unlock)):
             yield offer
     named = [blob for file in files for blob in (file.public, file.certificate) if blob in comments]
@@ -293,7 +293,7 @@ def _in_order(
 
 
 def _of_agent(agent: Agent, blob: bytes, private: bytes, source: str) -> Offer:
-    # an agent may ask its user too, or want a device touched
+    # an agent may ask its user too, or require a touch of a device
     return Offer(source, blob, True, lambda: Signer(blob, lambda data, algorithm: agent.sign(private, data, algorithm)))
 
 
@@ -313,7 +313,7 @@ def _certificate(
     files: Sequence[KeyFile],
     unlock: Unlock,
 ) -> Offer | None:
-    """Return a certificate as an offer, where its private key is at hand."""
+    """Return a certificate as an offer, if its private key is available."""
     try:
         plain = certified(certificate)
     except ValueError:

@@ -1,7 +1,7 @@
-"""paramiko, imported without a part that we do not use and that takes half of its import time.
+"""paramiko, imported without a dependency that we do not use and that takes half of its import time.
 
-Its reader of ssh configurations imports ``invoke`` for ``Match exec`` and does without where it is not installed. We
-ask ``ssh -G``, and use that reader only on machines that have no ssh.
+Its reader of ssh configurations imports ``invoke`` for ``Match exec``, if it is installed. We use ``ssh -G``, and that
+reader only on machines without ssh.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Logging in: keys, questions and passwords, each secret asked for once however many connections need it."""
+"""Logging in: keys, prompts and passwords, each secret asked for once however many connections need it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 from notebook_launcher.core.errors import AuthenticationFailed
 from notebook_launcher.core.text import printable
-from notebook_launcher.hosts.base import Nobody, Prompts
+from notebook_launcher.hosts.base import NoPrompts, Prompts
 from notebook_launcher.hosts.paramiko.identities import Agent, KeyFile, Offer, load, offers, signer_of
 from notebook_launcher.hosts.ssh_config import Account, SshSettings
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from notebook_launcher.hosts.paramiko.userauth import Dialogue, InfoRequest, Verdict
 
-UNUSED_FOR = 60.0  # seconds that an answer which no server took is kept; longer than a one-time code is good
-_ROUNDS = 20  # methods one after the other, and rounds of questions within one; a server that wants more plays games
-_PASSWORD = "password"  # noqa: S105  # the kind of question
+UNUSED_FOR = 60.0  # seconds that an unused answer is kept; longer than a one-time code is valid
+_ROUNDS = 20  # methods in a row, and rounds of prompts within one; a server that wants more is misbehaving
+_PASSWORD = "password"  # noqa: S105  # the kind of prompt
 
 _ABOUT_PASSWORDS = re.compile(r"pass\s?wor[dt]|mot de passe|contraseñ|kennwort|wachtwoord|lösenord|salasana", re.I)
 _ONLY_ONCE = re.compile(
@@ -35,15 +35,15 @@ _TO_BE_CHANGED = re.compile(r"\b(new|retype|re-?enter|again|repeat|confirm|neues
 
 @dataclass
 class Credentials:
-    """What opened a door, kept in memory and given to the same account again; and who can be asked for the rest.
+    """Secrets that worked, kept in memory and used for the same account again; and the prompts for others.
 
-    A secret is given only to the account (``SshSettings.account``) that it was typed for.
+    A secret is used only for the account (``SshSettings.account``) that it was typed for.
     """
 
     prompts: Prompts
     only: paramiko.PKey | None = field(default=None, repr=False)  # no other key is tried
-    asked: int = 0  # how often the user was asked for anything
-    entered_by: str = ""  # how the last login succeeded: a key, questions, a password, or several of these
+    prompt_count: int = 0  # how often the user was asked for anything
+    entered_by: str = ""  # how the last login succeeded: a key, prompts, a password, or several of these
     _passwords: dict[Account, str] = field(default_factory=dict, repr=False)
     _not_again: set[Account] = field(default_factory=set)
     _unused: dict[tuple[Account, str], tuple[str, float]] = field(default_factory=dict, repr=False)
@@ -51,41 +51,41 @@ class Credentials:
 
     @classmethod
     def of_key(cls, private_key: str) -> Credentials:
-        """Return credentials that are one key (in OpenSSH's format) and nothing else. Raises ``ValueError``."""
-        return cls(Nobody(), only=load(private_key.encode(), None))
+        """Return credentials of one key (in OpenSSH's format) and nothing else. Raises ``ValueError``."""
+        return cls(NoPrompts(), only=load(private_key.encode(), None))
 
-    # --- asking
+    # --- prompts
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Ask the user for a secret."""
-        self.asked += 1
+        self.prompt_count += 1
         return self.prompts.secret(text, echo=True) if echo else self.prompts.secret(text)
 
     def confirm(self, text: str) -> bool | None:
         """Ask the user for yes or no."""
-        self.asked += 1
+        self.prompt_count += 1
         return self.prompts.confirm(text)
 
     # --- passwords
 
     def password(self, account: Account) -> str | None:
-        """Return the password that opened this account's door before."""
+        """Return the password that worked for this account before."""
         return self._passwords.get(account)
 
     def accepted(self, account: Account, password: str) -> None:
-        """Keep a password that opened a door, unless it has turned out to be good for one time only."""
+        """Save a password that worked, unless it has proved to be a one-time password."""
         if account not in self._not_again:
             self._passwords[account] = password
 
     def refused(self, account: Account, *, alone: bool = True) -> None:
-        """Forget a password that is good no more. ``alone``: nothing else was asked, so it was this that was refused:
-        what is called a password there is good for one time, and is not kept again.
+        """Forget a refused password. ``alone``: nothing else was asked, so it is the password that was refused: this
+        account's passwords are one-time passwords, and are not saved again.
         """
         if self._passwords.pop(account, None) is not None and alone:
             self._not_again.add(account)
 
     def keep_unused(self, account: Account, question: str, answer: str, typed_at: float) -> None:
-        """Keep an answer that the server did not wait for. ``typed_at``: as ``time.monotonic`` tells."""
+        """Save an answer that the server did not wait for. ``typed_at``: from ``time.monotonic``."""
         self._unused[account, question] = (answer, typed_at)
 
     def take_unused(self, account: Account, question: str) -> str | None:
@@ -96,7 +96,7 @@ class Credentials:
     # --- keys
 
     def unlock(self, file: KeyFile, settings: SshSettings) -> paramiko.PKey | None:
-        """Return the private key in a file, asking for the passphrase where there is one, and once only."""
+        """Return the private key in a file; ask for its passphrase, if any, only once."""
         if not file.locked:
             with contextlib.suppress(ValueError):
                 return load(file.content, None)
@@ -119,8 +119,8 @@ def authenticate(transport: paramiko.Transport, settings: SshSettings, credentia
     """Log in on a transport whose host key has been checked.
 
     Servers may ask for several methods in turn (a key, then a second factor), and for the same one twice. Raises
-    ``AuthenticationFailed`` or ``ServerHungUp``; of these, ``ServerTimedOut`` where the server did not wait for the
-    user: what was typed meanwhile is kept, and the next attempt uses it.
+    ``AuthenticationFailed``, ``ServerHungUp``, or its subclass ``ServerTimedOut`` if the server did not wait for the
+    user: what was typed meanwhile is saved, and the next attempt uses it.
     """
     from notebook_launcher.hosts.paramiko.userauth import Dialogue
 
@@ -129,13 +129,13 @@ def authenticate(transport: paramiko.Transport, settings: SshSettings, credentia
 
 @dataclass
 class _Attempt:
-    """One run of keyboard-interactive: what was answered, and who answered."""
+    """One run of keyboard-interactive: the answers, and where they came from."""
 
-    asked: bool = False
+    prompted: bool = False
     replayed: bool = False
     password: str | None = None
     changes_password: bool = False
-    typed: list[tuple[str, str, float]] = field(default_factory=list)  # question, answer, when; not yet sent
+    typed: list[tuple[str, str, float]] = field(default_factory=list)  # prompt, answer, time; not yet sent
 
 
 class _Login:
@@ -148,9 +148,9 @@ class _Login:
         self._account = settings.account
         self._tried: list[str] = []
         self._used_keys: set[bytes] = set()
-        self._replayed = False  # the known password is given once in a login: a server locks who guesses
-        self._nobody = settings.batch  # whether the user has not answered, and is not asked any more
-        self._messages: list[str] = []  # by the server, without a question to show it with
+        self._replayed = False  # the saved password is used once per login: servers lock out who guesses
+        self._unanswered = settings.batch  # whether the user did not answer, and is not asked any more
+        self._messages: list[str] = []  # from the server, without a prompt to show them with
 
     def run(self) -> None:
         """Try the methods in the user's order. Raises ``AuthenticationFailed`` or ``ServerHungUp``."""
@@ -165,7 +165,7 @@ class _Login:
     def _run(self) -> None:
         methods: dict[str, Callable[[], Verdict | None]] = {
             "publickey": self._with_keys,
-            "keyboard-interactive": self._with_questions,
+            "keyboard-interactive": self._with_prompts,
             "password": self._with_password,
         }
         verdict = self._dialogue.begin()
@@ -208,32 +208,32 @@ class _Login:
         return [Offer("made for this", None, False, lambda: signer_of(only))]
 
     def _offer(self, offer: Offer) -> Verdict | None:
-        """Offer a key; ``None`` where it could not be used. A dear one is first asked about."""
+        """Offer a key; ``None`` if it could not be used. The server is queried first if the key needs the user."""
         from notebook_launcher.hosts.paramiko.userauth import ServerTimedOut, Verdict
 
-        if offer.dear and offer.blob is not None:
+        if offer.needs_user and offer.blob is not None:
             self._tried.append(f"key {offer.source}")
-            heard = self._dialogue.ask_for_key(offer.blob)
+            heard = self._dialogue.query_key(offer.blob)
             if isinstance(heard, Verdict):
                 return heard
         signer = offer.unlock()
-        if offer.dear and not self._dialogue.alive:
+        if offer.needs_user and not self._dialogue.alive:
             raise ServerTimedOut("it did not wait for the key to be unlocked")
         if signer is None:
             return None
         self._tried.append(f"key {offer.source}")
         try:
             heard = self._dialogue.sign_in(signer.blob, signer.sign)
-        except (OSError, ValueError):  # an agent's user said no, or its device is gone
+        except (OSError, ValueError):  # the agent's user declined, or its device is gone
             return None
         if isinstance(heard, Verdict) and (heard.success or heard.partial):
             self._used_keys.add(signer.blob)
         return heard if isinstance(heard, Verdict) else None
 
-    # --- questions
+    # --- prompts
 
-    def _with_questions(self) -> Verdict | None:
-        """Answer the server's rounds of questions, again as often as the user may try."""
+    def _with_prompts(self) -> Verdict | None:
+        """Answer the server's rounds of prompts, as often as the user may try."""
         from notebook_launcher.hosts.paramiko.userauth import Verdict
 
         verdict, times = None, 0
@@ -248,17 +248,17 @@ class _Login:
                 if answers is None:
                     return verdict
                 heard = self._dialogue.answer(answers)
-            if not isinstance(heard, Verdict):  # there was no end to the questions
+            if not isinstance(heard, Verdict):  # there was no end to the prompts
                 return verdict
             verdict = heard
             if verdict.success or verdict.partial:
                 self._keep(attempt)
                 return verdict
             if attempt.replayed:
-                self._credentials.refused(self._account, alone=not attempt.asked)
-            if "keyboard-interactive" not in verdict.left or not (attempt.asked or attempt.replayed):
+                self._credentials.refused(self._account, alone=not attempt.prompted)
+            if "keyboard-interactive" not in verdict.left or not (attempt.prompted or attempt.replayed):
                 return verdict
-            times += attempt.asked or not attempt.replayed
+            times += attempt.prompted or not attempt.replayed
         return verdict
 
     def _keep(self, attempt: _Attempt) -> None:
@@ -268,7 +268,7 @@ class _Login:
             self._credentials.accepted(self._account, attempt.password)
 
     def _answers(self, round_: InfoRequest, attempt: _Attempt) -> list[str] | None:
-        """Return the answers to one round, none to no questions; ``None`` where nobody answers."""
+        """Return the answers to one round, none to no prompts; ``None`` if the user does not answer."""
         self._messages += [line for line in (round_.title.rstrip(), round_.instructions.rstrip()) if line]
         about = " ".join((round_.title, round_.instructions))
         answers = []
@@ -279,7 +279,7 @@ class _Login:
             answers.append(answer)
         if not self._dialogue.alive:
             self._keep_unused(attempt.typed)
-        # what is sent is not kept, but a password: it was asked for before the server asked for more
+        # sent answers are not kept, except a password: it was asked for before the server asked for more
         attempt.typed = [one for one in attempt.typed if one[0] == _PASSWORD]
         return answers
 
@@ -295,7 +295,7 @@ class _Login:
         if answer is None:
             answer = self._ask(f"({self._settings.destination}) {question}", shown=shown)
         if answer is not None:
-            attempt.asked = True
+            attempt.prompted = True
             attempt.typed.append((kind, answer, time.monotonic()))
             if kind == _PASSWORD and attempt.password is None:
                 attempt.password = answer
@@ -330,7 +330,7 @@ class _Login:
         return verdict
 
     def _password(self) -> tuple[str | None, bool]:
-        """Return a password, and whether it is the known one."""
+        """Return a password, and whether it is the saved one."""
         known = self._credentials.password(self._account)
         if known is not None and not self._replayed:
             self._replayed = True
@@ -345,13 +345,13 @@ class _Login:
     # --- asking
 
     def _ask(self, text: str, *, shown: bool) -> str | None:
-        """Ask the user, showing the server's messages; ``None`` where nobody answers, from then on."""
-        if self._nobody:
+        """Ask the user, showing the server's messages; ``None`` once the user does not answer."""
+        if self._unanswered:
             return None
         text = "\n".join([*self._messages, text])
         self._messages.clear()
         answer = self._credentials.secret(printable(text), echo=shown)
-        self._nobody = answer is None
+        self._unanswered = answer is None
         return answer
 
     def _keep_unused(self, typed: Iterable[tuple[str, str, float]]) -> NoReturn:
@@ -363,10 +363,10 @@ class _Login:
 
 
 def _kind(question: str, shown: bool, about: str) -> str:
-    """Return what a question asks for: ``password``, ``new password``, or, for anything else, the question itself.
+    """Return what a prompt asks for: ``password``, ``new password``, or, for anything else, the prompt itself.
 
-    Only a password may be given again. Where a server calls a one-time code a password as well, its words around the
-    question may tell.
+    Only a password may be used again. If a server calls a one-time code a password, the text around the prompt may
+    show that.
     """
     if shown or not _ABOUT_PASSWORDS.search(question) or _ONLY_ONCE.search(f"{question} {about}"):
         return question
@@ -376,7 +376,7 @@ def _kind(question: str, shown: bool, about: str) -> str:
 def refusal(
     settings: SshSettings, tried: Iterable[str], left: Iterable[str], message: str = ""
 ) -> AuthenticationFailed:
-    """Return the error that says what was tried, what would be left, and the server's last word."""
+    """Return the error that says what was tried, what remains, and the server's last message."""
     tried = list(dict.fromkeys(tried))
     why = f"Tried: {', '.join(tried) or 'nothing that it takes'}."
     if left and not tried:

@@ -16,10 +16,10 @@ from notebook_launcher.hosts.ssh_config import SshSettings
 
 
 class ProxyCommand:
-    """A proxy command as a ``ByteStream``: its standard input and output at one end of a pair of sockets.
+    """A proxy command as a ``ByteStream``: its standard input and output at one end of a socket pair.
 
-    paramiko's own never notices that the command has ended, and does not run on Windows. In a session of its own:
-    Ctrl-C in our terminal must not cut the connection that ends the job.
+    paramiko's own never notices that the command has ended, and does not run on Windows. In a session of its own, so
+    that Ctrl-C in our terminal does not cut the connection that cancels the job.
     """
 
     def __init__(self, command: str, leads_to: str) -> None:
@@ -38,7 +38,7 @@ class ProxyCommand:
             raise ConnectionFailed(
                 f"The ProxyCommand that leads to {leads_to} cannot be run.", why=str(error)
             ) from None
-        if windows:  # where a socket is no file
+        if windows:  # where a socket has no file descriptor
             for carry in (_carry_in, _carry_out):
                 threading.Thread(target=carry, args=(self._child, theirs), daemon=True).start()
         else:
@@ -55,22 +55,22 @@ class ProxyCommand:
             for line in self._child.stderr or ():
                 self._last_error = line.strip() or self._last_error
 
-    def last_word(self) -> str | None:
+    def last_message(self) -> str | None:
         """Return the last line of the command's standard error; ``None`` while it runs."""
         try:
-            code = self._child.wait(0.5)  # its output ends a moment before it does
+            code = self._child.wait(0.5)  # its output ends shortly before it does
         except subprocess.TimeoutExpired:
             return None
-        self._listener.join(0.5)  # what it has started may hold its standard error open
+        self._listener.join(0.5)  # its child processes may hold its standard error open
         return printable(self._last_error.decode(errors="replace")) or f"exit code {code}"
 
     def close(self) -> None:
-        """Close the stream and end the command with all that it has started; it may have ended already."""
+        """Close the stream and end the command with its children; it may have ended already."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(0.2)  # its input has ended, and so has it, mostly
+            self._child.wait(0.2)  # usually it ends with its input
         with contextlib.suppress(OSError):
             if hasattr(os, "killpg"):  # not on Windows
                 os.killpg(self._child.pid, signal.SIGTERM)
@@ -81,7 +81,7 @@ class ProxyCommand:
 
 
 def _shell() -> str:
-    """Return the user's shell, which OpenSSH runs proxy commands with."""
+    """Return the user's shell, with which OpenSSH runs proxy commands."""
     shell = os.environ.get("SHELL", "")
     return shell if os.access(shell, os.X_OK) else "/bin/sh"
 

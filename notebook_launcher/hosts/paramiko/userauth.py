@@ -1,8 +1,8 @@
-"""The client's half of SSH's authentication protocol (RFC 4252, RFC 4256): one request, one reply.
+"""The client side of SSH's authentication protocol (RFC 4252, RFC 4256): one request, one reply.
 
-paramiko has its own, which does not do here: it asks the user on the thread that reads the connection, so that a server
-that hangs up meanwhile goes unnoticed and Ctrl-C leaves the question standing; it always signs, so that a key has to be
-unlocked that the server then refuses; and it asks for the service again with each request, which is a round trip.
+paramiko's own does not suffice: it asks the user on the thread that reads the connection, so that a server's hang-up
+goes unnoticed and Ctrl-C leaves the prompt open; it always signs, so that a key must be unlocked that the server then
+refuses; and it requests the service again with each request, which costs a round trip.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from notebook_launcher.hosts.paramiko.library import paramiko
 _SERVICE_REQUEST, _SERVICE_ACCEPT = 5, 6
 _REQUEST, _FAILURE, _SUCCESS, _BANNER = 50, 51, 52, 53
 _METHOD_SPECIFIC, _INFO_RESPONSE = 60, 61
-_CERTIFICATE = "-cert-v01@"  # stands between the kind of key and whose invention it is
+_CERTIFICATE = "-cert-v01@"  # between the key type and the domain
 _RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
-_LONGEST = 600.0  # seconds without a reply; a push to a telephone may wait that long
+_LONGEST = 600.0  # seconds without a reply; a push to a telephone may take that long
 
 Sign = Callable[[bytes, str], bytes]
 
 
 class ServerHungUp(Exception):
-    """The server (or the network) ended the connection before it had let us in; the text is the server's last word.
+    """The server (or the network) closed the connection before the login was complete; the text is its last message.
 
-    ``tried``: what had been tried by then.
+    ``tried``: the methods tried by then.
     """
 
     tried: tuple[str, ...] = ()
 
 
 class ServerTimedOut(ServerHungUp):
-    """It did so while the user was being asked for something."""
+    """The same, while the user was being asked for something."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``success``; or what may be tried next, ``partial`` if the last method did its part."""
+    """``success``; or the methods that may be tried next, ``partial`` if the last one succeeded."""
 
     success: bool = False
     partial: bool = False
@@ -48,7 +48,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class InfoRequest:
-    """A round of keyboard-interactive; each question with whether its answer may be seen while it is typed."""
+    """A round of keyboard-interactive; each prompt with whether its answer may be shown while it is typed."""
 
     title: str
     instructions: str
@@ -57,23 +57,23 @@ class InfoRequest:
 
 @dataclass(frozen=True)
 class Expired:
-    """The password was right, and must be changed first."""
+    """The password was right, but must be changed first."""
 
 
 @dataclass(frozen=True)
 class Acceptable:
-    """The server would let us in with a signature of this key."""
+    """The server would accept a signature of this key."""
 
 
 class Dialogue(paramiko.auth_handler.AuthHandler):
-    """Takes the place of a transport's own authentication. Every method raises ``ServerHungUp``."""
+    """Replaces a transport's own authentication. Every method raises ``ServerHungUp``."""
 
     def __init__(self, transport: paramiko.Transport, user: str) -> None:
         super().__init__(transport)
         self.username = user
-        self._heard: queue.SimpleQueue[tuple[int, paramiko.Message] | None] = queue.SimpleQueue()
-        self._last_word = ""
-        transport._parse_disconnect = self._parted  # type: ignore[attr-defined]
+        self._received: queue.SimpleQueue[tuple[int, paramiko.Message] | None] = queue.SimpleQueue()
+        self._last_message = ""
+        transport._parse_disconnect = self._on_disconnect  # type: ignore[attr-defined]
         transport.auth_handler = self
 
     # --- called on the thread that reads the connection
@@ -81,23 +81,23 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
     @property
     def _handler_table(self) -> dict[int, Callable[[paramiko.Message], None]]:
         heard = (_SERVICE_ACCEPT, _FAILURE, _METHOD_SPECIFIC)
-        table = {number: lambda message, number=number: self._heard.put((number, message)) for number in heard}
-        return {**table, _SUCCESS: self._let_in, _BANNER: lambda _: None}
+        table = {number: lambda message, number=number: self._received.put((number, message)) for number in heard}
+        return {**table, _SUCCESS: self._on_success, _BANNER: lambda _: None}
 
-    def _let_in(self, message: paramiko.Message) -> None:
+    def _on_success(self, message: paramiko.Message) -> None:
         self.auth_method = self.auth_method or "none"
-        super()._parse_userauth_success(message)  # type: ignore[misc]  # the channels may open before we are told
-        self._heard.put((_SUCCESS, message))
+        super()._parse_userauth_success(message)  # type: ignore[misc]  # the channels may open before the reply is read
+        self._received.put((_SUCCESS, message))
 
-    def _parted(self, message: paramiko.Message) -> None:
+    def _on_disconnect(self, message: paramiko.Message) -> None:
         message.get_int()
-        self._last_word = _text(message)
+        self._last_message = _text(message)
 
     def abort(self) -> None:
-        """Wake who waits: the connection has ended."""
-        self._heard.put(None)
+        """Wake the waiting thread: the connection has ended."""
+        self._received.put(None)
 
-    # --- called by who logs in
+    # --- called by the thread that logs in
 
     @property
     def alive(self) -> bool:
@@ -105,29 +105,29 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         return self.transport.is_active()
 
     def begin(self) -> Verdict:
-        """Ask for the service and for the methods that there are."""
+        """Request the service and the list of methods."""
         self._send(_SERVICE_REQUEST, "ssh-userauth")
-        self._hear()
+        self._receive()
         reply = self.request("none")
         return reply if isinstance(reply, Verdict) else Verdict()
 
     def request(self, method: str, *fields: str | bytes | bool) -> Verdict | InfoRequest | Expired | Acceptable:
-        """Ask to be let in by a method."""
+        """Request authentication by a method."""
         self.auth_method = method
         self._send(_REQUEST, self.username or "", "ssh-connection", method, *fields)
         return self._reply()
 
     def answer(self, answers: list[str]) -> Verdict | InfoRequest | Expired | Acceptable:
-        """CommandResult a round of questions."""
+        """Answer a round of prompts."""
         self._send(_INFO_RESPONSE, len(answers), *answers)
         return self._reply()
 
-    def ask_for_key(self, blob: bytes) -> Verdict | InfoRequest | Expired | Acceptable:
-        """Ask whether a signature of this key would do; a key that is locked need not be unlocked for that."""
+    def query_key(self, blob: bytes) -> Verdict | InfoRequest | Expired | Acceptable:
+        """Ask whether a signature of this key would be accepted; a locked key need not be unlocked for that."""
         return self.request("publickey", False, self._algorithm(blob), blob)
 
     def sign_in(self, blob: bytes, sign: Sign) -> Verdict | InfoRequest | Expired | Acceptable:
-        """Ask to be let in with a signature. Raises also what signing raises."""
+        """Authenticate with a signature. Raises also what signing raises."""
         algorithm = self._algorithm(blob)
         fields = (self.username or "", "ssh-connection", "publickey", True, algorithm, blob)
         signed = _message(_REQUEST, *fields)
@@ -137,50 +137,50 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
         return self.request("publickey", True, algorithm, blob, signature)
 
     def _algorithm(self, blob: bytes) -> str:
-        """Return the signature algorithm for a key: with RSA there are several, and the server says which it takes."""
+        """Return the signature algorithm for a key: RSA has several, and the server lists those that it accepts."""
         kind = _text(paramiko.Message(blob))
         if not kind.startswith("ssh-rsa"):
             return kind
         extensions: dict[str, bytes] = self.transport.server_extensions  # type: ignore[attr-defined]
-        taken = extensions.get("server-sig-algs", b"").decode(errors="replace").split(",")
-        chosen = next((name for name in _RSA_SIGNATURES if name in taken), _RSA_SIGNATURES[0])
-        return chosen + kind.removeprefix("ssh-rsa")  # of a certificate the rest stays
+        accepted = extensions.get("server-sig-algs", b"").decode(errors="replace").split(",")
+        chosen = next((name for name in _RSA_SIGNATURES if name in accepted), _RSA_SIGNATURES[0])
+        return chosen + kind.removeprefix("ssh-rsa")  # a certificate's suffix stays
 
     def _send(self, number: int, *fields: str | bytes | bool | int) -> None:
         try:
             with self.transport.lock:
                 self.transport._send_message(_message(number, *fields))  # type: ignore[attr-defined]
         except (EOFError, OSError, paramiko.SSHException) as error:
-            raise ServerHungUp(self._last_word or str(error)) from None
+            raise ServerHungUp(self._last_message or str(error)) from None
 
-    def _hear(self) -> tuple[int, paramiko.Message]:
+    def _receive(self) -> tuple[int, paramiko.Message]:
         deadline = time.monotonic() + _LONGEST
         while time.monotonic() < deadline:
             try:
-                heard = self._heard.get(timeout=0.5)  # in pieces: on Windows a wait without end ignores Ctrl-C
+                heard = self._received.get(timeout=0.5)  # in pieces: on Windows an endless wait ignores Ctrl-C
             except queue.Empty:
                 if self.alive:
                     continue
                 heard = None
             if heard is None:
                 error = self.transport.get_exception()
-                raise ServerHungUp(self._last_word or str(error or "it closed the connection"))
+                raise ServerHungUp(self._last_message or str(error or "it closed the connection"))
             return heard
         raise ServerHungUp(f"no reply came within {_LONGEST:.0f} s")
 
     def _reply(self) -> Verdict | InfoRequest | Expired | Acceptable:
-        number, message = self._hear()
+        number, message = self._receive()
         if number == _SUCCESS:
             return Verdict(success=True)
         if number == _METHOD_SPECIFIC:
             if self.auth_method == "publickey":
                 return Acceptable()
-            return Expired() if self.auth_method == "password" else _questions(message)
+            return Expired() if self.auth_method == "password" else _info_request(message)
         left = tuple(name for name in _text(message).split(",") if name)
         return Verdict(partial=message.get_boolean(), left=left)
 
 
-def _questions(message: paramiko.Message) -> InfoRequest:
+def _info_request(message: paramiko.Message) -> InfoRequest:
     title, instructions, _language = _text(message), _text(message), _text(message)
     count = min(message.get_int(), 100)  # what does not fit into a message is read as empty, and nobody answers more
     return InfoRequest(title, instructions, tuple((_text(message), message.get_boolean()) for _ in range(count)))

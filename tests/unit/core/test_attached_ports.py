@@ -16,7 +16,7 @@ SESSION = "20261121-120000-k3f9"
 
 def test_who_holds_a_session_here_is_found(tmp_path: Path) -> None:
     assert local_state.attached_ports(SESSION) == [] and local_state.last_port(SESSION) == 0
-    local_state.note_attached(SESSION, 50001)
+    local_state.record_attached(SESSION, 50001)
     assert local_state.attached_ports(SESSION) == [50001] and local_state.last_port(SESSION) == 50001
     assert local_state.attached_ports("20261121-120000-abcd") == []
     kept = list(local_state.state_folder().glob("attached-*"))
@@ -31,7 +31,7 @@ def test_what_a_dead_launcher_left_is_removed(monkeypatch: pytest.MonkeyPatch) -
     dead = subprocess.Popen(["true"])
     dead.wait()
     monkeypatch.setattr(os, "getpid", lambda: dead.pid)
-    local_state.note_attached(SESSION, 50001)
+    local_state.record_attached(SESSION, 50001)
     assert local_state.attached_ports(SESSION) == []
     assert list(local_state.state_folder().glob("attached-*")) == []
 
@@ -44,11 +44,11 @@ def test_a_port_that_is_another_user_s_by_now_is_not_ours(address: str) -> None:
     with socket.socket(family) as listener:
         listener.bind((address, 0))
         port = listener.getsockname()[1]
-        local_state.note_attached(SESSION, port)
+        local_state.record_attached(SESSION, port)
         os.fchown(listener.fileno(), 65534, 65534)
         listener.listen()
         assert local_state.attached_ports(SESSION) == []
-        local_state.note_attached(SESSION, port)
+        local_state.record_attached(SESSION, port)
         os.fchown(listener.fileno(), os.getuid(), os.getgid())
         assert local_state.attached_ports(SESSION) == [port]
 
@@ -56,7 +56,7 @@ def test_a_port_that_is_another_user_s_by_now_is_not_ours(address: str) -> None:
 def test_another_login_node_s_launcher_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """They share a home folder, and so may share this one."""
     monkeypatch.setattr("socket.gethostname", lambda: "login2")
-    local_state.note_attached(SESSION, 50001)
+    local_state.record_attached(SESSION, 50001)
     monkeypatch.setattr("socket.gethostname", lambda: "login1")
     assert local_state.attached_ports(SESSION) == []
     local_state.forget_port(SESSION, 50001)
@@ -67,5 +67,5 @@ def test_ports_of_old_sessions_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(local_state, "_PORTS", 3)
     names = [f"2026112{day}-120000-abcd" for day in range(5)]
     for number, name in enumerate(names):
-        local_state.note_attached(name, 50000 + number)
+        local_state.record_attached(name, 50000 + number)
     assert [local_state.last_port(name) for name in names] == [0, 0, 50002, 50003, 50004]

@@ -9,13 +9,13 @@ from notebook_launcher.core.quantities import (
     counted,
     disk_size,
     duration,
-    duration_in_words,
+    duration_text,
     file_size,
     gigabytes,
     measured_wait,
     memory_as_typed,
-    minutes_in_words,
     minutes_or_clock,
+    minutes_text,
     stopwatch,
     three_digits,
     whole_minutes,
@@ -78,11 +78,11 @@ def test_a_wait_that_was_measured() -> None:
     [(1, "1 second"), (59, "59 seconds"), (3599, "1 hour"), (5400, "90 minutes"), (172800, "2 days"), (0, "0 seconds")],
 )
 def test_a_duration_in_the_unit_that_tells_it_well(seconds: int, text: str) -> None:
-    assert duration_in_words(seconds) == text
+    assert duration_text(seconds) == text
 
 
 def test_minutes_in_words() -> None:
-    shown = [minutes_in_words(seconds) for seconds in (900, 300, 61, 60, 50, 40)]
+    shown = [minutes_text(seconds) for seconds in (900, 300, 61, 60, 50, 40)]
     assert shown == ["15 minutes", "5 minutes", "1 minute", "1 minute", "1 minute", "40 seconds"]
 
 

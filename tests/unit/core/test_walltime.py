@@ -67,7 +67,7 @@ def test_a_walltime_is_read_or_refused_and_nothing_else(text: str) -> None:
     ],
 )
 def test_walltime_in_words(walltime: Walltime, words: str) -> None:
-    assert walltime.in_words() == words
+    assert walltime.as_text() == words
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from notebook_launcher.core.errors import ConnectionFailed
 from notebook_launcher.hosts import engine_choice
-from notebook_launcher.hosts.base import Nobody
+from notebook_launcher.hosts.base import NoPrompts
 from notebook_launcher.hosts.engine_choice import EngineFacts, Wanted, choose, gather, open_ssh_host
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, from_options, resolve
 
@@ -227,7 +227,7 @@ def test_a_host_is_opened_by_the_engine(
 
     monkeypatch.setattr(engine_choice, "_opener", opener)
     destination = Destination("login.example.org", config_file=str(tmp_path / "config"))
-    host, choice = open_ssh_host(destination, Nobody(), wanted)
+    host, choice = open_ssh_host(destination, NoPrompts(), wanted)
     assert (host, choice.engine, opened) == (destination, engine, [engine])
 
 

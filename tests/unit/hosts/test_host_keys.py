@@ -31,7 +31,7 @@ def public(key: paramiko.PKey) -> str:
     return f"{key.get_name()} {key.get_base64()}"
 
 
-class Nobody:
+class NoPrompts:
     """Nobody is there to be asked."""
 
     def secret(self, _text: str) -> str | None:
@@ -41,7 +41,7 @@ class Nobody:
         return False
 
 
-class Somebody(Nobody):
+class Somebody(NoPrompts):
     """Gives an answer, and remembers the questions."""
 
     def __init__(self, answer: bool) -> None:
@@ -74,7 +74,7 @@ def settings(known_hosts: Path) -> Settings:
 def accepted(settings: SshSettings, expected: tuple[str, ...] = ()) -> bool:
     """Whether our key is taken without a question."""
     try:
-        check_host_key(settings, KEY, Nobody().confirm, expected)
+        check_host_key(settings, KEY, NoPrompts().confirm, expected)
     except HostKeyUnknown:
         return False
     return True
@@ -261,7 +261,7 @@ def test_yes_is_remembered(settings: Settings, known_hosts: Path) -> None:
     assert fingerprint(KEY) in somebody.asked[0]
     assert "login.uni.example" in somebody.asked[0]
     assert known_hosts.read_text() == f"login.uni.example {public(KEY)}\n"
-    check_host_key(settings(), KEY, Nobody().confirm)
+    check_host_key(settings(), KEY, NoPrompts().confirm)
 
 
 def test_a_new_line_goes_below_the_others(settings: Settings, known_hosts: Path) -> None:
@@ -334,7 +334,7 @@ def test_what_the_configuration_says_about_asking(
 
 def test_where_nobody_can_be_asked_it_is_refused(settings: Settings) -> None:
     with pytest.raises(HostKeyUnknown):
-        check_host_key(settings(), KEY, Nobody().confirm)
+        check_host_key(settings(), KEY, NoPrompts().confirm)
 
 
 # --- fingerprints and algorithms -----------------------------------------------------------------------------

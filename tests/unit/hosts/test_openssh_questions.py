@@ -14,7 +14,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from notebook_launcher.hosts.openssh import askpass, master
-from notebook_launcher.hosts.openssh.askpass import Asker
+from notebook_launcher.hosts.openssh.askpass import AskpassServer
 from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination
@@ -52,9 +52,9 @@ class Login:
         self.declined = 0
         self.count = 0
 
-    def new(self, place: str = "login", *, like: str = "", asking: bool = True) -> Asker:
+    def new(self, place: str = "login", *, like: str = "", asking: bool = True) -> AskpassServer:
         self.count += 1
-        asker = Asker(
+        asker = AskpassServer(
             str(self.folder / f"ask{self.count}"),
             self.user,
             self.memory,
@@ -186,7 +186,7 @@ def test_a_yes_or_no_and_a_notice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answer", ["secret", "sécret with 'quotes' and $(x)", "", None])
 def test_the_program_brings_the_question_and_the_answer(tmp_path: Path, answer: str | None) -> None:
     user = Somebody(answer)
-    asker = Asker(str(tmp_path / "ask"), user, {}, "login", asking=True, on_declined=lambda: None)
+    asker = AskpassServer(str(tmp_path / "ask"), user, {}, "login", asking=True, on_declined=lambda: None)
     question = "Ünusual question\nin two lines: "
     command = [sys.executable, "-I", "-S", askpass.__file__, str(tmp_path / "ask"), question]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
@@ -220,7 +220,7 @@ def test_a_code_is_asked_for_at_each_login(asking: Destination) -> None:
 
 @pytest.mark.parametrize("asking", ["password"], indirect=True)
 def test_whoever_takes_their_time_is_waited_for(asking: Destination, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(master, "PATIENCE_FOR_ANSWERS", 1.0)
+    monkeypatch.setattr(master, "LOGIN_TIMEOUT", 1.0)
 
     class Slow(Somebody):
         def secret(self, text: str, *, echo: bool = False) -> str | None:

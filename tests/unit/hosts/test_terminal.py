@@ -90,14 +90,14 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def lend(kind: str, server: Server) -> Iterator[Lend]:
+def attach_terminal(kind: str, server: Server) -> Iterator[Lend]:
     lenders: list[Lender] = []
 
-    def lend(*command: str, **size: int) -> Lender:
+    def attach_terminal(*command: str, **size: int) -> Lender:
         lenders.append(Lender(kind, server.config, *command, **size))
         return lenders[-1]
 
-    yield lend
+    yield attach_terminal
     for lender in lenders:
         lender.child.close(force=True)
 
@@ -115,8 +115,8 @@ def running(mark: str) -> list[psutil.Process]:
 # --- the user's terminal, lent -----------------------------------------------------------------------------------
 
 
-def test_a_terminal_elsewhere_is_like_one_here(lend: Lend) -> None:
-    lender = lend("bash", "--norc", "-i")
+def test_a_terminal_elsewhere_is_like_one_here(attach_terminal: Lend) -> None:
+    lender = attach_terminal("bash", "--norc", "-i")
     lender.child.send(b"stty size; echo $TERM; stty -a | grep -c -- -isig\n")
     lender.see(r"30 111\r\nvt220\r\n0\r\n")
     lender.child.setwinsize(40, 90)
@@ -131,18 +131,18 @@ def test_a_terminal_elsewhere_is_like_one_here(lend: Lend) -> None:
     assert lender.report() == "CODE 43 HEARD [] SAME True"
 
 
-def test_a_command_that_is_not_there(lend: Lend) -> None:
-    assert lend("no-such-command").report() == "CODE 127 HEARD [] SAME True"
+def test_a_command_that_is_not_there(attach_terminal: Lend) -> None:
+    assert attach_terminal("no-such-command").report() == "CODE 127 HEARD [] SAME True"
 
 
-def test_every_byte_passes_both_ways_however_many(lend: Lend) -> None:
+def test_every_byte_passes_both_ways_however_many(attach_terminal: Lend) -> None:
     everything = bytes(range(256)) * 1000
     program = (
         "import hashlib, os, sys, tty; tty.setraw(0); os.write(1, b'GO'); got = b''\n"
         "while len(got) < 256000: got += os.read(0, 65536)\n"
         "os.write(1, hashlib.sha256(got).hexdigest().encode() + bytes(range(256)) + b'END')"
     )
-    lender = lend(sys.executable, "-c", program)
+    lender = attach_terminal(sys.executable, "-c", program)
     lender.see("GO")
     for start in range(0, len(everything), 2000):
         lender.child.send(everything[start : start + 2000])
@@ -150,17 +150,17 @@ def test_every_byte_passes_both_ways_however_many(lend: Lend) -> None:
     assert lender.report() == "CODE 0 HEARD [] SAME True"
 
 
-def test_much_comes_out_while_nothing_is_read(lend: Lend) -> None:
+def test_much_comes_out_while_nothing_is_read(attach_terminal: Lend) -> None:
     """A command that prints without end and reads nothing can still be interrupted."""
-    lender = lend("sh", "-c", "trap : INT; yes 123456789; exit 5")
+    lender = attach_terminal("sh", "-c", "trap : INT; yes 123456789; exit 5")
     lender.child.send(b"typed ahead " * 1000)
     lender.see("123456789\r\n123456789")
     lender.child.send(b"\x03")
     assert lender.report() == "CODE 5 HEARD [] SAME True"
 
 
-def test_a_word_from_outside_ends_it(lend: Lend, mark: str) -> None:
-    lender = lend("sh", "-c", f"echo here; exec sleep {mark}")
+def test_a_word_from_outside_ends_it(attach_terminal: Lend, mark: str) -> None:
+    lender = attach_terminal("sh", "-c", f"echo here; exec sleep {mark}")
     lender.see("here")
     began = time.monotonic()
     os.kill(lender.child.pid, 15)
@@ -169,8 +169,8 @@ def test_a_word_from_outside_ends_it(lend: Lend, mark: str) -> None:
     assert time.monotonic() - began < 4
 
 
-def test_when_we_are_killed_the_command_ends_as_well(lend: Lend, mark: str) -> None:
-    lender = lend("sh", "-c", f"echo here; exec sleep {mark}")
+def test_when_we_are_killed_the_command_ends_as_well(attach_terminal: Lend, mark: str) -> None:
+    lender = attach_terminal("sh", "-c", f"echo here; exec sleep {mark}")
     lender.see("here")
     began = time.monotonic()
     os.kill(lender.child.pid, 9)
@@ -179,9 +179,11 @@ def test_when_we_are_killed_the_command_ends_as_well(lend: Lend, mark: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["paramiko", "openssh"], indirect=True)
-def test_a_connection_that_breaks(lend: Lend, server: Server) -> None:
+def test_a_connection_that_breaks(attach_terminal: Lend, server: Server) -> None:
     """Also out of an editor: the terminal shows the usual screen and the cursor again."""
-    lender = lend("sh", "-c", r"printf '\033[?10'; sleep 0.2; printf '49h\033[?25l'; echo here; exec sleep 4712")
+    lender = attach_terminal(
+        "sh", "-c", r"printf '\033[?10'; sleep 0.2; printf '49h\033[?25l'; echo here; exec sleep 4712"
+    )
     lender.see("here")
     began = time.monotonic()
     end_connections(server, set())

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from notebook_launcher.core.request import Request
-from notebook_launcher.core.timestamps import moment
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.jobs.time_left import walltime_end
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 
@@ -30,7 +30,7 @@ def runs(**told: str) -> JobStatus:
     ],
 )
 def test_a_moment_has_its_own_zone_or_that_of_the_cluster(text: str, utc: str) -> None:
-    at = moment(text, NOW)
+    at = parse_iso(text, NOW)
     assert at is not None
     assert f"{at.astimezone(timezone.utc):%H:%M}" == utc
 
@@ -39,7 +39,7 @@ def test_a_moment_has_its_own_zone_or_that_of_the_cluster(text: str, utc: str) -
     "text", [None, "", "N/A", "Unknown", "12:00", "2026-11-21T25:00:00", "2026-11-21T12:00:00+9999"]
 )
 def test_what_is_no_moment(text: str | None) -> None:
-    assert moment(text, NOW) is None
+    assert parse_iso(text, NOW) is None
 
 
 def test_the_schedulers_end_counts_before_start_and_walltime() -> None:

@@ -218,7 +218,7 @@ def test_a_session_is_attached_here_for_as_long_as_it_is(launcher: Launcher) -> 
 
 
 def test_the_port_of_last_time_is_asked_for_again(launcher: Launcher) -> None:
-    state.note_attached(SESSION_ID, 43817)
+    state.record_attached(SESSION_ID, 43817)
     state.forget_attached(SESSION_ID)
     launcher.connect()
     assert launcher.attach().local_port == 43817

@@ -84,7 +84,7 @@ def test_the_job_is_cancelled_as_soon_as_the_network_is_back(launcher: Launcher,
 
 @pytest.mark.parametrize(("when", "how"), HOW)
 def test_a_network_that_does_not_come_back_in_time(launcher: Launcher, when: str, how: str) -> None:
-    launcher.set_timing(gone_within=0.1)
+    launcher.set_timing(cancel_within=0.1)
     launcher.launched(when)
     launcher.host.drops(reachable=False)
     launcher.shown(events.Disconnected)

@@ -232,7 +232,7 @@ def test_a_scheduler_without_a_final_word(launcher: Launcher) -> None:
 @pytest.mark.real_time
 def test_ctrl_c_ends_the_wait_for_the_final_word(launcher: Launcher) -> None:
     launcher.set_timing(final_status_within=60.0)
-    launcher.set_timing(silence_noted_after=0.0)
+    launcher.set_timing(unresponsive_note_after=0.0)
     launcher.launch()
     launcher.attach()
     launcher.host.answers["squeue"] = lambda: CommandResult(

@@ -91,7 +91,7 @@ def test_a_terminal_closed_while_ending_does_not_stop_that(launcher: Launcher) -
 
 def test_a_cancel_that_does_nothing_is_repeated(launcher: Launcher) -> None:
     launcher.set_timing(cancel_again_after=0.1)
-    launcher.set_timing(gone_within=0.4)
+    launcher.set_timing(cancel_within=0.4)
     launcher.host.scancel_works = False
     launcher.launch()
     launcher.attach()
@@ -119,8 +119,8 @@ def test_a_repeated_cancel_may_work(launcher: Launcher) -> None:
 
 
 def test_a_scheduler_that_says_nothing_has_not_said_that_the_job_is_gone(launcher: Launcher) -> None:
-    launcher.set_timing(gone_within=0.15)
-    launcher.set_timing(silence_noted_after=0.0)
+    launcher.set_timing(cancel_within=0.15)
+    launcher.set_timing(unresponsive_note_after=0.0)
     launcher.launch()
     launcher.attach()
     launcher.host.answers["squeue"] = lambda: CommandResult(
@@ -167,7 +167,7 @@ def test_a_job_that_is_completing_is_not_gone_yet(launcher: Launcher) -> None:
     ids=["connection", "too slow"],
 )
 def test_a_cancel_that_can_never_be_sent(launcher: Launcher, error: LauncherError) -> None:
-    launcher.set_timing(gone_within=0.1)
+    launcher.set_timing(cancel_within=0.1)
     launcher.launch()
     launcher.attach()
     launcher.host.answers["scancel"] = failing(error)
@@ -179,7 +179,7 @@ def test_a_cancel_that_can_never_be_sent(launcher: Launcher, error: LauncherErro
 
 
 def test_a_failed_launch_whose_job_cannot_be_cancelled_tells_both(launcher: Launcher) -> None:
-    launcher.set_timing(gone_within=0.1)
+    launcher.set_timing(cancel_within=0.1)
     launcher.host.reason = "PartitionTimeLimit"
     launcher.host.answers["scancel"] = failing(ConnectionLost("The connection to login is lost."))
     launcher.launch()
@@ -189,7 +189,7 @@ def test_a_failed_launch_whose_job_cannot_be_cancelled_tells_both(launcher: Laun
 
 
 def test_a_bug_of_ours_whose_job_cannot_be_cancelled_tells_both(launcher: Launcher) -> None:
-    launcher.set_timing(gone_within=0.1)
+    launcher.set_timing(cancel_within=0.1)
     launcher.hooks.at("pending", failing(KeyError("a bug")))
     launcher.host.answers["scancel"] = failing(ConnectionLost("The connection to login is lost."))
     launcher.launch()
@@ -206,7 +206,7 @@ def test_a_bug_of_ours_leaves_no_job(launcher: Launcher) -> None:
 
 
 def test_a_job_on_another_cluster_is_named_and_cancelled_there(launcher: Launcher) -> None:
-    launcher.set_timing(gone_within=0.1)
+    launcher.set_timing(cancel_within=0.1)
     launcher.host.answers["sbatch"] = lambda: CommandResult(0, "7;snowy\n")
     launcher.launch(replace(PLAN, request=Request({"clusters": "snowy"})))
     launcher.attach()

@@ -229,7 +229,7 @@ def test_what_comes_is_bounded_in_size_and_in_time(web: Server) -> None:
 
 
 def test_a_course_with_all_its_files_is_bounded_in_time(web: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course_source, "WITHIN", 1.0)
+    monkeypatch.setattr(course_source, "TOTAL_TIMEOUT", 1.0)
 
     def slow(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.3)
