@@ -23,7 +23,7 @@ class CheckRunner:
     ) -> bool:
         """Run a check and report its finding; return whether checks that depend on it can run.
 
-        ``inspect`` returns ``None`` if there is nothing to report. An error that it raises is a fault, but not a timeout.
+        ``inspect`` returns ``None`` if there is nothing to report. Errors that it raises are faults, except a timeout.
         ``doing``: the activity to show meanwhile. A check that was not run blocks no other.
         """
         if self.skip_unless_passed(name, needs):

@@ -63,7 +63,7 @@ class ClusterUnavailable(LauncherError):
 
 
 class AnswerMissing(LauncherError):
-    """A required value, such as the account, is missing, and there is no terminal to ask on; the message names a flag."""
+    """A required value, such as the account, is missing, and there is no terminal to ask on; the message names it."""
 
     exit_code = 6
 

@@ -12,10 +12,10 @@ class Timing:
     # following a session
     tick: float = 1.0  # one turn of the loop if nothing arrives
     script_starts_within: float = 180.0  # from the job's start to its script's first line; prologs and mounts are slow
-    #: watch.sh gives a sign of life every 2 s; after so long without one the user is told, and a new connection begun
+    #: watch.sh prints a line every 2 s; after this long without one the user is told, and a new connection is opened
     silent_after: float = 5.0
-    #: after so long the old connection is given up. A network that was away for 5 s comes back by itself until then,
-    #: with all that was on its way: TCP sends again after 0.2, 0.4, ... 3.2 s, 8.2 s after the first loss at the latest
+    #: after this long the old connection is closed. Until then, a network that was down for 5 s recovers by itself,
+    #: with all data in flight: TCP retransmits after 0.2, 0.4, ... 3.2 s, 8.2 s after the first loss at the latest
     lost_after: float = 11.0
 
     # reconnecting

@@ -7,7 +7,7 @@ import contextlib
 import threading
 
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
-from notebook_launcher.hosts.base import Host, on_a_lifeline
+from notebook_launcher.hosts.base import Host, bound_to_stdin
 
 _MARK = "--launch-notebook--"  # what stands before it is a start-up file's
 _MARKED = f'echo; echo {_MARK}; "$@" 2>&1; printf "\\n{_MARK} %d\\n" "$?"'
@@ -19,14 +19,14 @@ class CommandTimeout(HostCommandFailed):
 
 
 def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:
-    """Run a command by a login shell; return its exit code, and what it printed, errors included, by lines.
+    """Run a command by a login shell; return its exit code, and the lines of its output, errors included.
 
-    ``within``: seconds. Raises ``CommandTimeout``, or ``ConnectionLost``. On every way out, by Ctrl-C too, the command has
-    been ended with all that it has started.
+    ``within``: seconds. Raises ``CommandTimeout``, or ``ConnectionLost``. When it returns, by Ctrl-C too, the command and
+    its child processes have ended.
     """
     lines: collections.deque[str] = collections.deque(maxlen=_MOST)
     over = threading.Event()
-    command = on_a_lifeline(["bash", "-lc", _MARKED, "bash", *argv])
+    command = bound_to_stdin(["bash", "-lc", _MARKED, "bash", *argv])
     with contextlib.closing(host.stream(command, lines.append, lambda _reason: over.set())):
         if not over.wait(within):
             raise CommandTimeout(f"{argv[0]} was not done within {within:.0f} s on {host.label}.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from notebook_launcher.core.errors import ConnectionLost, Interrupted, LauncherError
 from notebook_launcher.core.interrupts import HungUp, Interrupt
-from notebook_launcher.hosts.base import on_a_lifeline
+from notebook_launcher.hosts.base import bound_to_stdin
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Plan
@@ -79,7 +79,7 @@ class _Finished:
 
 def _follow(context: Context, argv: Sequence[str], where: str, on_line: OnLine, stop: str) -> str:
     inbox = context.interrupts.inbox
-    command = on_a_lifeline(["bash", "-lc", 'exec "$@" 2>&1', "bash", *argv])
+    command = bound_to_stdin(["bash", "-lc", 'exec "$@" 2>&1', "bash", *argv])
     stream = context.host.stream(command, lambda line: inbox.put(_Line(line)), lambda why: inbox.put(_Finished(why)))
     deadline = time.monotonic() + LONGEST
     with contextlib.closing(stream):

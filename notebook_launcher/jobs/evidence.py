@@ -11,14 +11,16 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, UsageError
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
-from notebook_launcher.hosts.base import Host, Runs
+from notebook_launcher.hosts.base import CommandRunner, Host
 from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Evidence
 
 SLOW = 20.0  # seconds; a scheduler that takes longer has other things to do
 
 
-def gather_evidence(host: Runs, cluster_info: ClusterInfo, status: JobStatus, request: Request, user: str) -> Evidence:
+def gather_evidence(
+    host: CommandRunner, cluster_info: ClusterInfo, status: JobStatus, request: Request, user: str
+) -> Evidence:
     """Read what is needed to explain why a job waits, one command for each part.
 
     ``user``: the user's name there. A part whose command fails or is slow stays ``None``, and so do the limits where it
@@ -52,7 +54,7 @@ def as_queued(request: Request, status: JobStatus) -> Request:
         return Request({**flags, "time": request.flags.get("time")})
 
 
-def run_query(host: Runs, command: Sequence[str]) -> CommandResult:
+def run_query(host: CommandRunner, command: Sequence[str]) -> CommandResult:
     """Run one command that may fail; one that is slow has failed. Raises ``ConnectionLost``."""
     try:
         return host.run(command, login_shell=True, timeout=SLOW)

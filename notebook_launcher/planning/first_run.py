@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
 from notebook_launcher.core.view import View
-from notebook_launcher.hosts.ssh_config import Destination, resolve, user_here
+from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
 from notebook_launcher.planning.plan import (
     THIS_MACHINE,
     LaunchOptions,
@@ -152,7 +152,7 @@ def _missing(target: LaunchTarget, options: LaunchOptions, here: LocalMachine) -
 
 def _user_is_known(destination: Destination) -> bool:
     """Whether the profile has a user name, or the ssh configuration has one that differs from the local one."""
-    return bool(destination.user) or resolve(destination).user not in ("", user_here())
+    return bool(destination.user) or resolve(destination).user not in ("", local_user())
 
 
 def _is_set(flag: str, profile: ClusterProfile, flags: Mapping[str, Any]) -> bool:
@@ -211,7 +211,7 @@ def _ask(what: str, target: LaunchTarget, view: View, questions: LinePrompts, ot
             otherwise,
         )
     if what == "user":
-        usual = user_here() or ""
+        usual = local_user() or ""
         return _answer(
             f"Your user name on {login.host if login else 'it'}{f' [{usual}]' if usual else ''}: ",
             lambda word: _user(word or usual, profile),

@@ -13,7 +13,7 @@ from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.discovery import init
 from notebook_launcher.discovery.cluster_survey import read_parts, read_survey
 from notebook_launcher.discovery.findings import findings
-from notebook_launcher.hosts.base import Nobody
+from notebook_launcher.hosts.base import NoPrompts
 from tests.unit.discovery.surveys import DAY, draft_of, profile_of, recorded, sinfo
 
 HOSTILE = [
@@ -87,7 +87,7 @@ def test_a_cluster_with_lsf_is_called_so_and_gets_no_job_of_slurms() -> None:
     profile = profile_of(draft)
     assert profile.scheduler == "lsf"
     assert "(LSF)" in profile.description
-    assert init._probing(init.InitRequest("login", probe="gpu"), draft, Nobody()) is None
+    assert init._probing(init.InitRequest("login", probe="gpu"), draft, NoPrompts()) is None
 
 
 def test_the_full_name_of_the_login_node_is_taken() -> None:

@@ -12,7 +12,7 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timing import DEFAULT_TIMING as USUAL
 from notebook_launcher.core.timing import Timing
-from notebook_launcher.hosts.base import Runs
+from notebook_launcher.hosts.base import CommandRunner
 from notebook_launcher.jobs import watcher
 from notebook_launcher.jobs.messages import StatusChanged
 from notebook_launcher.jobs.polling import QUESTION
@@ -49,7 +49,7 @@ class Gathered:
         self.answers: list[CommandResult] = []
 
     def __call__(
-        self, host: Runs, cluster_info: ClusterInfo, status: JobStatus, request: Request, user: str
+        self, host: CommandRunner, cluster_info: ClusterInfo, status: JobStatus, request: Request, user: str
     ) -> Evidence:
         self.reasons.append(status.reason)
         self.answers.append(host.run(["squeue", "--partition=core"], login_shell=True))

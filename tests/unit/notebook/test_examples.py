@@ -14,7 +14,7 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostCommandFailed, NotebookInvalid, UsageError
-from notebook_launcher.hosts.base import Nobody
+from notebook_launcher.hosts.base import NoPrompts
 from notebook_launcher.notebook import prepare
 from notebook_launcher.notebook.examples import FOLDER, copy_notebooks, files_of
 from notebook_launcher.notebook.prepare import bundled
@@ -54,7 +54,7 @@ def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def copy(*names: str, to: str = FOLDER) -> tuple[events.NotebooksCopied, str]:
     """What is told of a copy, and what is noted of it."""
     view = RecordingView()
-    copy_notebooks(HERE, names, to, view, Nobody())
+    copy_notebooks(HERE, names, to, view, NoPrompts())
     (copied,) = [event for event in view.events if isinstance(event, events.NotebooksCopied)]
     return copied, "".join(event.text for event in view.events if isinstance(event, events.Note))
 
