@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
 
-CUT_AFTER = 100  # MiB of 512
+CUT_AFTER = 30  # MiB of 320
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_a_large_file_that_is_cut_arrives(
     cluster: PracticeCluster, start: Callable[..., Session], engine: str, up: bool
 ) -> None:
     source, destination = ("laptop", "login") if up else ("login", "laptop")
-    cluster.run(source, "alice", ["sh", "-c", "head -c 512M /dev/urandom >big"], check=True)
+    cluster.run(source, "alice", ["sh", "-c", "head -c 320M /dev/urandom >big"], check=True)
     words = ["big", "login:back"] if up else ["login:big", "back"]
     session = start("copy", "--engine", engine, *words)
     session.read_along()
@@ -58,11 +58,11 @@ def test_a_large_file_that_is_cut_arrives(
 @pytest.mark.parametrize("up", [True, False])
 def test_ctrl_c_and_the_same_command_again(cluster: PracticeCluster, start: Callable[..., Session], up: bool) -> None:
     source, destination = ("laptop", "login") if up else ("login", "laptop")
-    cluster.run(source, "alice", ["sh", "-c", "head -c 300M /dev/urandom >big"], check=True)
+    cluster.run(source, "alice", ["sh", "-c", "head -c 200M /dev/urandom >big"], check=True)
     words = ["big", "login:back"] if up else ["login:big", "back"]
     session = start("copy", *words)
     session.read_along()
-    wait_for_part(cluster, destination, ".back.part-*", 50)
+    wait_for_part(cluster, destination, ".back.part-*", CUT_AFTER)
     session.send("\x03")
     assert session.end(10) == 130
     assert "type the same command to continue from there" in session.printed
