@@ -310,7 +310,7 @@ class _Forecaster:
             raise would.refusal
         at = parse_iso(would.start, self._context.site.now)
         if at is None and would.refusal is None:
-            raise SchedulerSilent("The scheduler did not say when this would start.", why=would.said)
+            raise SchedulerSilent("The scheduler did not say when this would start.", why=would.message)
         return _Start(request, at, would.partition, would.nodes, would.refusal, preempts=bool(would.preempts))
 
     # --- showing ---

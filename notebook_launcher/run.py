@@ -24,7 +24,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Prompts
 from notebook_launcher.jobs.cancel import cancel_job, report_detached
 from notebook_launcher.jobs.lookup import choose_on_host, read_session_index, select_session
-from notebook_launcher.jobs.session_index import Entry
+from notebook_launcher.jobs.session_index import IndexedSession
 from notebook_launcher.launch import Payload, dry_run, notes_before, queue_payload, submitted
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.notebook.results import SENT, fetch_results, results_folder
@@ -170,7 +170,7 @@ def results(
         return made
 
 
-def _the_run(context: Context, prefix: str) -> Entry:
+def _the_run(context: Context, prefix: str) -> IndexedSession:
     index = read_session_index(context)
     if not prefix:
         runs = tuple(entry for entry in index.entries if entry.session.record.program == "notebook")
@@ -189,9 +189,9 @@ def _the_run(context: Context, prefix: str) -> Entry:
     return entry
 
 
-def _why_not_whole(entry: Entry) -> str:
+def _why_not_whole(entry: IndexedSession) -> str:
     """Return in a sentence why there is no more."""
-    seen = entry.seen
+    seen = entry.summary
     if entry.live:
         far = f" (cell {seen.done} of {seen.cells} is done)" if seen.done is not None and seen.cells else ""
         return "Its job is still pending." if seen.state == "pending" else f"The notebook has not finished yet{far}."

@@ -28,12 +28,12 @@ from notebook_launcher.jobs.lookup import (
 )
 from notebook_launcher.jobs.session_index import (
     LONGEST_WAIT,
-    Entry,
+    IndexedSession,
     SessionIndex,
     choose_session,
-    list_in_words,
+    describe_sessions,
+    describe_state,
     short_name,
-    state_in_words,
 )
 from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.store import user_profiles
@@ -63,7 +63,7 @@ def list_sessions(
         live, ended = index.live, index.ended
         recent = [entry for entry in ended if every or _is_recent(entry, index)]
         for entry in (*live, *recent):
-            view.show(entry.seen)
+            view.show(entry.summary)
         hidden = len(ended) - len(recent)
         now = index.now.isoformat(timespec="seconds")
         if index.foreign:
@@ -80,7 +80,7 @@ def list_sessions(
                     f"{_clusters(names)} To list the sessions there:\n  launch-notebook list --cluster {names[0]}"
                 )
             )
-        replace_known_sessions({entry.session.id: state_in_words(entry, index.now) for entry in (*live, *recent)})
+        replace_known_sessions({entry.session.id: describe_state(entry, index.now) for entry in (*live, *recent)})
         tidy_up(context, index)
 
 
@@ -102,7 +102,7 @@ def connect(
         reattach(context, session)
 
 
-def _find(context: Context, prefix: str, programs: Sequence[Program]) -> tuple[Session, Entry]:
+def _find(context: Context, prefix: str, programs: Sequence[Program]) -> tuple[Session, IndexedSession]:
     """Return the session that the user means; without a name it is one of these programs where there is such a one.
 
     Raises ``SessionNotFound``, and ``UsageError`` for one of another program.
@@ -196,10 +196,10 @@ def stop(
         )
     with open_context(target, view, prompts, interrupts) as context:
         meant = _meant_to_end(context, names, every=every)
-        live = [entry for entry in meant if entry.seen.state != "ended"]
+        live = [entry for entry in meant if entry.summary.state != "ended"]
         known = [entry for entry in live if entry.session.job]
         for entry in meant:
-            if entry.seen.state == "ended":
+            if entry.summary.state == "ended":
                 view.show(events.Note(f"Session {entry.session.id} has ended already."))
         if len(known) > 1 and not sure and not _is_wanted(context, known):
             view.show(events.Note("Nothing was ended."))
@@ -219,7 +219,7 @@ def stop(
             )
 
 
-def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> list[Entry]:
+def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> list[IndexedSession]:
     index, where = read_session_index(context), context.host.label
     if every:
         live = index.live + [entry for entry in with_jobs(context, _not_noted(index)) if entry.session.job]
@@ -231,15 +231,15 @@ def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> lis
     return with_jobs(context, list({entry.session.id: entry for entry in meant}.values()))
 
 
-def _not_noted(index: SessionIndex) -> list[Entry]:
+def _not_noted(index: SessionIndex) -> list[IndexedSession]:
     """Return the sessions of the last days whose job was never noted: the connection broke while it was queued."""
-    gone = [entry for entry in index.ended if entry.seen.state == "gone" and entry.session.job is None]
+    gone = [entry for entry in index.ended if entry.summary.state == "gone" and entry.session.job is None]
     return [entry for entry in gone if index.now - entry.session.record.created < LONGEST_WAIT]
 
 
-def _is_wanted(context: Context, entries: Sequence[Entry]) -> bool:
+def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
     """Ask, where there is somebody to ask."""
-    question = f"{list_in_words(entries, context.clock())}\nEnd these {len(entries)} sessions?"
+    question = f"{describe_sessions(entries, context.clock())}\nEnd these {len(entries)} sessions?"
     return not context.prompts.asks or bool(context.prompts.confirm(question))
 
 
@@ -247,7 +247,7 @@ def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts
     """Open a session in the browser: over the tunnel that this machine has to it already, else as ``connect``."""
     with open_context(target, view, prompts, interrupts) as context:
         session, entry = _find(context, prefix, ("jupyterlab",))
-        if not _is_open_here(context, session, entry.seen.node or "its node"):
+        if not _is_open_here(context, session, entry.summary.node or "its node"):
             reattach(context, session)
 
 
@@ -266,7 +266,7 @@ def _is_open_here(context: Context, session: Session, node: str) -> bool:
     return False
 
 
-def _is_recent(entry: Entry, index: SessionIndex) -> bool:
+def _is_recent(entry: IndexedSession, index: SessionIndex) -> bool:
     return entry.ended is None or index.now - entry.ended < RECENTLY
 
 
@@ -284,7 +284,7 @@ def offer_existing_session(plan: Plan, context: Context) -> bool:
     if not there:
         return False
     entry = there[0]
-    text = f"Session {entry.session.id} {state_in_words(entry, context.clock())}{_left(entry)}"
+    text = f"Session {entry.session.id} {describe_state(entry, context.clock())}{_left(entry)}"
     text += f" ({len(there) - 1} more: launch-notebook list)" if len(there) > 1 else ""
     if plan.always_new or not context.prompts.asks:
         come_back_with = launcher_command(context, entry.session, "connect", short_name(entry, live))
@@ -303,7 +303,7 @@ def offer_existing_session(plan: Plan, context: Context) -> bool:
     return True
 
 
-def _live(context: Context) -> list[Entry]:
+def _live(context: Context) -> list[IndexedSession]:
     """Return the live sessions; none where nobody tells in time."""
     try:
         return read_session_index(context, sure=False, timeout=LOOKUP_TIMEOUT).live
@@ -311,16 +311,16 @@ def _live(context: Context) -> list[Entry]:
         return []
 
 
-def _there_already(live: Sequence[Entry]) -> list[Entry]:
+def _there_already(live: Sequence[IndexedSession]) -> list[IndexedSession]:
     """Return those with JupyterLab that run, start or wait, in this order, with the most time left first.
 
     Those that are about to end are no longer worth coming back to.
     """
     order = ("running", "starting", "pending")
-    found = [entry for entry in live if entry.seen.state in order and entry.seen.program == "jupyterlab"]
-    found = [entry for entry in found if entry.seen.seconds_left is None or entry.seen.seconds_left >= WORTH_IT]
-    return sorted(found, key=lambda entry: (order.index(entry.seen.state), -(entry.seen.seconds_left or 0)))
+    found = [entry for entry in live if entry.summary.state in order and entry.summary.program == "jupyterlab"]
+    found = [entry for entry in found if entry.summary.seconds_left is None or entry.summary.seconds_left >= WORTH_IT]
+    return sorted(found, key=lambda entry: (order.index(entry.summary.state), -(entry.summary.seconds_left or 0)))
 
 
-def _left(entry: Entry) -> str:
-    return "" if entry.seen.seconds_left is None else f", {duration(entry.seen.seconds_left)} left"
+def _left(entry: IndexedSession) -> str:
+    return "" if entry.summary.seconds_left is None else f", {duration(entry.summary.seconds_left)} left"

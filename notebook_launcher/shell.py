@@ -39,7 +39,7 @@ def shell_in_session(
     """
     with open_context(target, view, prompts, interrupts) as context:
         session, entry = find_session(context, prefix)
-        if not entry.seen.node:
+        if not entry.summary.node:
             raise SessionNotFound(
                 f"Session {session.id} has no compute node yet.",
                 why="Its job is still pending.",
@@ -54,7 +54,7 @@ def shell_in_session(
         interrupts.defer()
         interrupted = _Interrupted(interrupts)
         try:
-            code = _shell(context, session, entry.seen.node, request, interrupted, ends_job=False)
+            code = _shell(context, session, entry.summary.node, request, interrupted, ends_job=False)
         except ConnectionLost as error:
             error.why = f"{error.why} The session goes on: job {job_of(session)}.".strip()
             error.hint = f"open another one with: {launcher_command(context, session, 'shell')}"

@@ -28,8 +28,8 @@ from notebook_launcher.diagnosis import explain
 from notebook_launcher.hosts.base import LineStream
 from notebook_launcher.jobs.lookup import read_session_index
 from notebook_launcher.jobs.outcome import exit_error, exit_record, final_status
-from notebook_launcher.jobs.polling import QUESTION, Polling
-from notebook_launcher.jobs.session_index import Entry, SessionIndex
+from notebook_launcher.jobs.polling import QUERY_RPCS, Polling
+from notebook_launcher.jobs.session_index import IndexedSession, SessionIndex
 from notebook_launcher.run import fetch_results
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, json_object
@@ -80,7 +80,7 @@ class Follower:
         """Follow the job of a combination from now on."""
         self.active[session.id] = job = ActiveJob(name, session)
         self._open_stream(job)
-        self._polling.news()
+        self._polling.note_change()
         self.lookup_at = time.monotonic() + self._polling.pause_after_answer()
 
     def show(self, text: str) -> None:
@@ -139,20 +139,20 @@ class Follower:
             if job.session.id in self.active:
                 self._update_one(job, found.get(job.session.id))
         self._show_why_they_wait(found)
-        states = [found[session].seen.state for session in self.active if session in found]
+        states = [found[session].summary.state for session in self.active if session in found]
         is_silent = bool(states) and all(state == "unknown" for state in states)
         if is_silent and not self._silence_shown:
             self.note("The scheduler does not answer; it is asked again, and the jobs go on.")
         self._silence_shown = is_silent
         if states and not is_silent:
-            self._polling.spend(QUESTION)
+            self._polling.spend(QUERY_RPCS)
         self.lookup_at = time.monotonic() + (
-            self._polling.pause_after_silence() if is_silent else self._polling.pause_after_answer()
+            self._polling.pause_without_answer() if is_silent else self._polling.pause_after_answer()
         )
         for job in self.active.values():
             self._open_stream(job)
 
-    def _update_one(self, job: ActiveJob, entry: Entry | None) -> None:
+    def _update_one(self, job: ActiveJob, entry: IndexedSession | None) -> None:
         if entry is None:
             job.missed += 1
             if job.missed > 1:  # a file server may be behind once
@@ -169,14 +169,14 @@ class Follower:
         else:
             job.missed = 0
 
-    def _show_why_they_wait(self, found: Mapping[str, Entry]) -> None:
+    def _show_why_they_wait(self, found: Mapping[str, IndexedSession]) -> None:
         """Show why jobs wait, those of one reason together: once, and again when it is another one."""
         new: dict[str, list[str]] = {}
         for job in self.active.values():
             entry = found.get(job.session.id)
-            if entry is None or entry.seen.state != "pending" or entry.reason in (None, "", "None"):
+            if entry is None or entry.summary.state != "pending" or entry.reason in (None, "", "None"):
                 continue
-            reason = explain.pending(entry.reason, job=str(entry.seen.job))
+            reason = explain.pending(entry.reason, job=str(entry.summary.job))
             if reason.summary == job.waits:
                 continue
             job.waits = reason.summary
@@ -202,7 +202,7 @@ class Follower:
         queued = parse_iso(self._folder[job.name].queued, now) or at
         waited = max(0.0, round((at - queued).total_seconds(), 1))
         self._folder.change(job.name, started=started, in_queue=waited)
-        self._polling.news()
+        self._polling.note_change()
         self.show(f"{job.name} runs on {data.get('node') or 'its node'}, after {waited:.0f} s in the queue.")
 
     def has_exited(self, job: ActiveJob, record: Mapping[str, object]) -> None:
@@ -267,5 +267,5 @@ class Follower:
     def _end(self, job: ActiveJob, state: str, why: str = "", kind: str = "") -> None:
         self.drop(job)
         self._folder.change(job.name, state=state, why=why, kind=kind)
-        self._polling.news()
+        self._polling.note_change()
         self.show(f"{job.name} is done." if state == "done" else f"{job.name} failed: {why}")

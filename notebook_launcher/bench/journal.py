@@ -29,7 +29,7 @@ LARGEST = 64 * 1024 * 1024  # bytes of a file of results that are read
 State = Literal["planned", "queued", "done", "failed"]
 
 
-class Entry(BaseModel):
+class JournalEntry(BaseModel):
     """One combination. ``session``: the one that runs it, or ran it; noted before its job is queued.
 
     ``queued`` and ``started``: when its job was. ``earlier``: sessions of runs that count no more. ``why`` and
@@ -74,7 +74,7 @@ class Journal(BaseModel):
     created: datetime
     matrix: str = ""
     command: str = ""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[JournalEntry, ...] = ()
 
 
 class BenchFolder:
@@ -84,14 +84,14 @@ class BenchFolder:
         self.folder = folder
         self.journal = journal
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> JournalEntry:
         return next(entry for entry in self.journal.entries if entry.name == name)
 
     def names(self, *states: State) -> list[str]:
         """Return the combinations in these states, in their order."""
         return [entry.name for entry in self.journal.entries if entry.state in states]
 
-    def change(self, name: str, **what: object) -> Entry:
+    def change(self, name: str, **what: object) -> JournalEntry:
         """Change an entry, and keep that."""
         changed = self[name].model_copy(update=what)
         entries = tuple(changed if entry.name == name else entry for entry in self.journal.entries)
@@ -101,7 +101,7 @@ class BenchFolder:
     def take(self, combinations: Sequence[Combination], *, matrix: str, command: str) -> None:
         """Add the combinations that are new, and keep what was typed."""
         known = {entry.name for entry in self.journal.entries}
-        new = [Entry(name=one.name, values=one.values, folder=one.folder) for one in combinations]
+        new = [JournalEntry(name=one.name, values=one.values, folder=one.folder) for one in combinations]
         entries = (*self.journal.entries, *(entry for entry in new if entry.name not in known))
         self._keep(entries=entries, matrix=matrix, command=command)
 
@@ -146,7 +146,7 @@ class BenchFolder:
         number = self._number(entry)
         return self.folder / RUNS / (entry.folder if number == 1 else f"{entry.folder}-{number}")
 
-    def _number(self, entry: Entry) -> int:
+    def _number(self, entry: JournalEntry) -> int:
         return entry.number or len(entry.earlier) + 1
 
     def ran(self) -> list[Ran]:
@@ -166,7 +166,7 @@ class BenchFolder:
             for entry in self.journal.entries
         ]
 
-    def _recording(self, entry: Entry) -> Recording:
+    def _recording(self, entry: JournalEntry) -> Recording:
         if entry.state not in ("done", "failed"):
             return Recording()
         with contextlib.suppress(OSError), (self.runs_folder(entry.name) / RESULTS).open("rb") as file:
@@ -178,7 +178,7 @@ class BenchFolder:
         write_whole(self.folder / FILE, (self.journal.model_dump_json(indent=1) + "\n").encode())
 
 
-def _shown_state(entry: Entry) -> str:
+def _shown_state(entry: JournalEntry) -> str:
     if entry.state == "queued":
         return "not fetched" if entry.why else "running" if entry.started else "waiting"
     return "waiting" if entry.state == "planned" else entry.state

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection
 
 from notebook_launcher.bench.follow import Follower
-from notebook_launcher.bench.journal import BenchFolder, Entry
+from notebook_launcher.bench.journal import BenchFolder, JournalEntry
 from notebook_launcher.bench.messages import CONTINUE, detached
 from notebook_launcher.bench.request import BenchTiming
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, LauncherError, SchedulerSilent
@@ -113,7 +113,7 @@ class Recovery:
             )
             raise SchedulerSilent(f"It is not known whether session {session} was queued.", why=why, hint=CONTINUE)
 
-    def _with_job(self, session: Session, noted: Entry) -> Session | None:
+    def _with_job(self, session: Session, noted: JournalEntry) -> Session | None:
         """Return a session with its job, ``None`` where there is none for certain; then its directory is gone, too.
 
         Whoever queued it may have been killed while ``sbatch`` was at it, which goes on without us: it gets its time.
@@ -146,7 +146,7 @@ class Recovery:
             return scheduler.read_find(session, answer)
         return None
 
-    def _is_settled(self, session: Session, noted: Entry) -> bool:
+    def _is_settled(self, session: Session, noted: JournalEntry) -> bool:
         """Whether nobody can be queueing a session any more: it is some time ago, and ``sbatch`` is not at it."""
         at = parse_iso(noted.queued)
         if at is None or (self._context.clock() - at).total_seconds() < self._timing.appears_within:

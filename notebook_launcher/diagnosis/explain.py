@@ -19,7 +19,7 @@ from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
 from notebook_launcher.schedulers.slurm import limit_reasons, pending_reasons
 from notebook_launcher.schedulers.slurm.limit_reasons import RESOURCES, LimitReason
-from notebook_launcher.schedulers.slurm.pending_reasons import Meaning, Topic
+from notebook_launcher.schedulers.slurm.pending_reasons import ReasonMeaning, Topic
 
 #: what is worth reading of what does not concern one's own job alone
 Worth = Literal["partitions", "limits", "ahead"]
@@ -85,7 +85,7 @@ def pending(reason: str | None, evidence: Evidence | None = None, *, job: str = 
     return Explanation(explanation.summary, explanation.action.replace("JOB", job), explanation.never)
 
 
-def _meaning(reason: str | None) -> Meaning | None:
+def _meaning(reason: str | None) -> ReasonMeaning | None:
     return pending_reasons.parse_reason(reason if reason and reason.strip() else "None")
 
 
@@ -108,7 +108,7 @@ def never_starts(request: Request, evidence: Evidence) -> Explanation | None:
 # --- the queue
 
 
-def _queue(meaning: Meaning, known: Evidence, *, asked_for_more: bool) -> str:
+def _queue(meaning: ReasonMeaning, known: Evidence, *, asked_for_more: bool) -> str:
     """Say how many are ahead, where that was told."""
     named = partition_fit.partition_names(known) if known.partition else ()
     where = f" in partition{'s' if len(named) > 1 else ''} {' and '.join(named)}" if named else ""
@@ -125,7 +125,7 @@ def _queue(meaning: Meaning, known: Evidence, *, asked_for_more: bool) -> str:
 # --- partitions
 
 
-def _partition(meaning: Meaning, known: Evidence) -> Explanation:
+def _partition(meaning: ReasonMeaning, known: Evidence) -> Explanation:
     """Name the partition and what it allows, where that was read."""
     if obstacles := _obstacles(known, _CHECKS.get(meaning.word, ())):
         return _blocked(obstacles, known)
@@ -188,7 +188,7 @@ def _with_others(action: str, known: Evidence) -> str:
 # --- limits
 
 
-def _limit(meaning: Meaning, reason: LimitReason, known: Evidence) -> Explanation:
+def _limit(meaning: ReasonMeaning, reason: LimitReason, known: Evidence) -> Explanation:
     """Name the limit and how much of it is in use, where that was read."""
     several = len(partition_fit.partition_names(known)) > 1
     never = meaning.never and not several

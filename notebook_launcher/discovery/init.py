@@ -280,7 +280,7 @@ def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
     word = cluster_info.read_start_estimate(run_query(context.host, cluster_info.estimate_start(Request(flags))))
     if word.refusal is not None:
         return word.refusal.what, not isinstance(word.refusal, SchedulerAway)
-    return ("", False) if word.start else (word.said or "no answer", False)
+    return ("", False) if word.start else (word.message or "no answer", False)
 
 
 # --- with a job --------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ class CommandTimeout(HostCommandFailed):
 def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:
     """Run a command by a login shell; return its exit code, and the lines of its output, errors included.
 
-    ``within``: seconds. Raises ``CommandTimeout``, or ``ConnectionLost``. When it returns, by Ctrl-C too, the command and
-    its child processes have ended.
+    ``within``: seconds. Raises ``CommandTimeout``, or ``ConnectionLost``. Even after Ctrl-C, the command and its child
+    processes have ended when it returns.
     """
     lines: collections.deque[str] = collections.deque(maxlen=_MOST)
     over = threading.Event()

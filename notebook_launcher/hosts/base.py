@@ -165,7 +165,7 @@ class Host(ABC):
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command on this host and return its standard input and output as one stream of bytes.
 
-        The stream begins with the command's own output. The command ends when the stream is closed or the launcher ends.
+        The stream begins with the command's own output. The command ends with the stream, or with the launcher.
         """
 
     def terminal(
@@ -184,8 +184,8 @@ class Host(ABC):
     ) -> int:
         """Run a command without a terminal or input, copy its output to ours, and return its exit code.
 
-        It ends when the connection breaks, the launcher dies or ``until`` (called twice a second) returns true; that last
-        case returns -1. Raises ``ConnectionLost``.
+        It ends when the connection breaks, the launcher dies or ``until`` (called twice a second) returns true; that
+        last case returns -1. Raises ``ConnectionLost``.
         """
         raise UsageError(f"Nothing can be run with its output here on {self.label}.")
 

@@ -1,5 +1,5 @@
-"""What the scheduler knows of jobs: submit, watch, explain, cancel, list; asked politely.
+"""Jobs: submit, watch, explain, cancel and list them, with as few queries to the scheduler as possible.
 
-The commands themselves are text in ``schedulers``; a session seen through is in ``supervision``.
+``schedulers`` has the commands as text; ``supervision`` follows a session to its end.
 May import: core, diagnosis, hosts, planning, profiles, schedulers, session, tunnel.
 """

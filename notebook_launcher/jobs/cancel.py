@@ -1,4 +1,4 @@
-"""Cancelling a session's job for certain, and detaching from one so that the user can come back."""
+"""Cancelling a session's job reliably, and detaching from one so that the user can reconnect."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
-# an end that is further than this from the word that was left for it has another cause
+# if the job ended much later than it was cancelled, it ended for another reason
 BELIEVED_WITHIN = timedelta(minutes=10)
 
 
 def cancel_job(context: Context, session: Session, text: str = "") -> None:
-    """Cancel a session's job, wait until the scheduler says that it is gone, and say so.
+    """Cancel a session's job, wait until the scheduler reports its end, and show that.
 
-    A connection that is broken, or breaks now, is made anew for it. Raises ``CancelFailed``, which tells the job and
-    the command, where it stays, cannot be asked for, or where the user does not want to wait (the second Ctrl-C; the
-    first is answered with a word).
+    A broken connection is re-established for it. Raises ``CancelFailed``, with the job and the command, if the job
+    remains, its state cannot be queried, or the user does not want to wait (the second Ctrl-C; the first only shows a
+    note).
     """
     job = job_of(session)
     context.view.show(events.Stopping(str(job)))
@@ -49,7 +49,7 @@ def cancel_job(context: Context, session: Session, text: str = "") -> None:
         record_cancel_request(context, [session])
     ending = JobCancellation(context, session)
     command = shlex.join(context.scheduler.cancel_typed(job))
-    if not ending.wait_until_gone() and ending.problem is None:
+    if not ending.wait_until_ended() and ending.problem is None:
         if ending.silence:
             raise CancelFailed(
                 f"Job {job} may still be there.",
@@ -69,27 +69,28 @@ def cancel_job(context: Context, session: Session, text: str = "") -> None:
 
 
 def record_cancel_request(context: Context, sessions: Sequence[Session]) -> None:
-    """Note in the sessions' directories, for other launchers attached to them, from where and when they were cancelled.
+    """Record in the sessions' directories, for other attached launchers, from where and when they were cancelled.
 
-    On a thread: neither a slow file server nor a broken connection may hold up the end.
+    On a thread: neither a slow file server nor a broken connection may delay the exit.
     """
 
-    def note() -> None:
+    def write() -> None:
         with contextlib.suppress(Exception):
             word = f"{socket.gethostname()}\n{context.clock().isoformat(timespec='seconds')}\n"
             folders = [session.directory for session in sessions]
             context.host.run(["sh", "-c", _NOTE, "ended-from", *folders], stdin=word.encode())
 
-    threading.Thread(target=note, daemon=True).start()
+    threading.Thread(target=write, daemon=True).start()
 
 
 _NOTE = 'umask 077; word=$(cat); for folder do printf "%s\\n" "$word" >"$folder/ended-from"; done'
 
 
 def cancelled_from(context: Context, session: Session, ended: str | None = None) -> str | None:
-    """Return the machine on which a launcher was told to end the session; ``None`` where none was, or it is unknown.
+    """Return the machine from which a launcher cancelled the session; ``None`` if none did, or it is not known.
 
-    Nor is it told where that was long before the end (``ended``, as the job noted it; else now): it had failed then.
+    A record much older than the end (``ended``, as the job recorded it; else now) does not count: that cancel had
+    failed.
     """
     try:
         data = context.host.read_file(f"{session.directory}/ended-from")
@@ -103,10 +104,10 @@ def cancelled_from(context: Context, session: Session, ended: str | None = None)
 
 
 class JobCancellation:
-    """Cancels a job until it is gone.
+    """Cancels a job and waits for its end.
 
-    ``problem``: why the cluster could not be asked, in the end. ``refusal``: why it could not be cancelled.
-    ``silence``: what the scheduler's command said where the scheduler itself gave no answer.
+    ``problem``: why the cluster could not be queried. ``refusal``: why the job could not be cancelled. ``silence``: the
+    message of the scheduler's command if the scheduler itself did not answer.
     """
 
     def __init__(self, context: Context, session: Session) -> None:
@@ -119,23 +120,23 @@ class JobCancellation:
         self.problem: LauncherError | None = None
         self.silence = self.refusal = ""
 
-    def wait_until_gone(self) -> bool:
-        """Wait for the job's end, at most ``Timing.gone_within`` seconds, and tell whether it came."""
+    def wait_until_ended(self) -> bool:
+        """Wait for the job's end, at most ``Timing.cancel_within`` seconds, and return whether it came."""
         pause = self._timing.cancel_check_pause
         while time.monotonic() < self._deadline:
             try:
-                gone, self.problem = self._is_gone(), None
+                gone, self.problem = self._check_ended(), None
                 if gone:
                     return True
             except (ConnectionLost, HostCommandFailed) as error:
                 if not self._reconnect(error):
                     return False
-            if self._user_leaves(pause):
+            if self._user_gives_up(pause):
                 return False
             pause = min(pause * 1.6, self._timing.longest_cancel_check_pause)
         return False
 
-    def _is_gone(self) -> bool:
+    def _check_ended(self) -> bool:
         host, scheduler = self._context.host, self._context.scheduler
         if time.monotonic() - self._cancelled_at >= self._timing.cancel_again_after:
             answer = host.run(
@@ -149,34 +150,32 @@ class JobCancellation:
         try:
             gone = self._has_ended(scheduler, self._session)
         except NoAnswer as error:
-            self._is_silent(error.reason)
+            self._on_no_answer(error.reason)
             return False
         self.silence = ""
         return gone
 
     def _has_ended(self, scheduler: Scheduler, session: Session) -> bool:
-        """Ask for a session's job by itself. Raises ``NoAnswer``."""
+        """Query a session's job by itself. Raises ``NoAnswer``."""
         status = query_status(self._context.host, scheduler, job_of(session), self._timing.answer_within)
-        if (
-            status is not None and status.state is State.REVOKED
-        ):  # whatever it does on the other cluster, and ever after
+        if status is not None and status.state is State.REVOKED:  # it belongs to the other cluster from then on
             return self._context.host.read_file(f"{session.directory}/exit.json") is not None
         return status is None or status.state.ended
 
-    def _is_silent(self, reason: str) -> None:
-        """A scheduler that is being restarted takes no cancel: it gets one when it answers."""
+    def _on_no_answer(self, reason: str) -> None:
+        """A scheduler that is restarting accepts no cancel; repeat it once it answers."""
         self.silence, self._cancelled_at = reason, -self._timing.cancel_again_after
         if not self._silence_noted and time.monotonic() - self._began > self._timing.unresponsive_note_after:
             self._silence_noted = True
-            self._say(f"The scheduler does not answer ({reason}). The job will be cancelled as soon as it does.")
+            self._note_once(f"The scheduler does not answer ({reason}). The job will be cancelled as soon as it does.")
 
     def _reconnect(self, error: LauncherError) -> bool:
-        """Connect anew; tell whether, if that fails, another attempt could be of use."""
+        """Reconnect; if that fails, return whether another attempt is worthwhile."""
         if self.problem is None:
-            self._say(f"{error.what} The job will be cancelled as soon as the cluster is reached again.")
+            self._note_once(f"{error.what} The job will be cancelled as soon as the cluster is reached again.")
         self.problem, self._cancelled_at = error, -self._timing.cancel_again_after
         prompts_before = self._context.prompts.count
-        # a question that nobody answers must not hold up the end
+        # an unanswered prompt must not delay the exit
         patience = threading.Timer(max(0.0, self._deadline - time.monotonic()), self._context.prompts.dismiss)
         patience.daemon = True
         patience.start()
@@ -194,19 +193,19 @@ class JobCancellation:
             patience.cancel()
         return True
 
-    def _user_leaves(self, seconds: float) -> bool:
+    def _user_gives_up(self, seconds: float) -> bool:
         if _interrupted_within(self._context.interrupts.inbox, seconds):
             self._interrupts += 1
             if self._interrupts == 1:
-                self._say("The job is being cancelled. Press Ctrl-C again to leave without waiting for it.")
+                self._note_once("The job is being cancelled. Press Ctrl-C again to leave without waiting for it.")
         return self._interrupts > 1
 
-    def _say(self, text: str) -> None:
+    def _note_once(self, text: str) -> None:
         self._context.view.show(events.Note(text))
 
 
 def _interrupted_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
-    """Wait that long, or until the user presses Ctrl-C; what else happens is of no interest now."""
+    """Wait that long, or until the user presses Ctrl-C; other events are ignored."""
     deadline = time.monotonic() + seconds
     with contextlib.suppress(queue.Empty):
         while True:
@@ -217,11 +216,11 @@ def _interrupted_within(inbox: queue.SimpleQueue[object], seconds: float) -> boo
 
 
 def cancel_after_failure(context: Context, session: Session, error: Exception) -> None:
-    """End the job of a launch that failed; where even that fails, the error tells both."""
+    """Cancel the job of a launch that failed; if even that fails, the error reports both."""
     try:
         cancel_job(context, session)
     except CancelFailed as failed:
-        if not isinstance(error, LauncherError):  # one of ours, with no place for this
+        if not isinstance(error, LauncherError):  # a bug, without a field for this
             context.view.show(events.Note(f"{failed.what} {failed.hint}"))
         else:
             error.why = f"{error.why} {failed.what} {failed.why}".strip()
@@ -237,10 +236,10 @@ def cancelled_on_failure(
     is_attached: Callable[[], bool] = lambda: False,
     expected: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Leave no job behind that is of no use to anybody: where what follows fails, also by a bug, it is cancelled.
+    """Cancel the job if the block fails, also because of a bug, so that no useless job is left behind.
 
-    ``ours``: only where we have just queued it. ``is_attached``: the session is of use by then, and keeps running.
-    ``expected``: exceptions that are no failure here.
+    ``ours``: only if this launch submitted it. ``is_attached``: whether the session is usable by now, so that it keeps
+    running. ``expected``: exceptions that do not count as failures.
     """
     try:
         yield
@@ -255,42 +254,42 @@ def cancelled_on_failure(
 
 
 def report_interrupted_start(context: Context, session: Session, *, ours: bool) -> None:
-    """Tell what an interrupt did to a session that was not of use yet: ended its job, as was shown, or left it."""
+    """Show what an interrupt did to a session that was not usable yet: cancelled its job, or detached from it."""
     if ours:
         raise Interrupted("Interrupted before JupyterLab was ready.")
     report_detached(context, session)
 
 
 def report_detached(context: Context, session: Session) -> None:
-    """Say that the session goes on, how to come back to it, and how to end it."""
+    """Show that the session keeps running, how to reconnect to it, and how to cancel it."""
     connect, stop = (launcher_command(context, session, command) for command in ("connect", "stop"))
     results = launcher_command(context, session, "results") if session.record.program == "notebook" else ""
     context.view.show(events.Detached(session.id, job_of(session).id, connect, stop, results))
 
 
 def launcher_command(context: Context, session: Session, command: str, name: str = "") -> str:
-    """Return a command of ours on this session, as the user can type it. ``name``: a shorter one of the session."""
+    """Return a launcher command for this session, as the user types it. ``name``: a shorter name of the session."""
     return " ".join(filter(None, [_program(), command, shlex.join(context.target.arguments()), name or session.id]))
 
 
 def command_to_repeat(context: Context, session: Session) -> str:
-    """Return the command that starts a session like this one, as the user can type it.
+    """Return the command that starts a session like this one, as the user types it.
 
-    Another machine's names its profiles, which may not be known here: it comes with that machine's name before it.
+    A command from another machine uses that machine's profiles, so it is shown with the machine's name.
     """
     record = session.record
     if record.command is not None and record.launched_from in (None, socket.gethostname()):
         return f"{_program()} {record.command}".strip()
     if record.command is not None:
         return f"on {record.launched_from}: launch-notebook {record.command}".strip()
-    flags = {name: value for name, value in record.flags.items() if name != "begin"}  # an older launcher's session
+    flags = {name: value for name, value in record.flags.items() if name != "begin"}  # a session of an older launcher
     words = [shlex.join(context.target.arguments()), as_typed(flags)]
     words += [shlex.join(["--", record.environment])] if record.environment else []
     return " ".join(filter(None, [_program(), *words]))
 
 
 def still_running(context: Context, session: Session, error: LauncherError) -> LauncherError:
-    """Return the error with the way back to the session, which it did not end."""
+    """Return the error with the command that reconnects to the session, which is still running."""
     return type(error)(
         error.what,
         why=f"{error.why} The session goes on: job {job_of(session)}.".strip(),
@@ -299,7 +298,7 @@ def still_running(context: Context, session: Session, error: LauncherError) -> L
 
 
 def _program() -> str:
-    """The command as this user can type it: from a virtual environment that is not active, with its path."""
+    """Return the program as this user types it: with its path, if its virtual environment is not active."""
     if shutil.which("launch-notebook"):
         return "launch-notebook"
     return "python -m notebook_launcher" if sys.argv[0].endswith("__main__.py") else shlex.quote(sys.argv[0])

@@ -1,4 +1,4 @@
-"""Cancelling several sessions side by side: one command for all that are in one queue, and one query a round."""
+"""Cancelling several sessions at once: one command for all in one queue, and one query per round."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import CancelFailed
 from notebook_launcher.jobs.cancel import JobCancellation, record_cancel_request
-from notebook_launcher.jobs.lookup import states_of
-from notebook_launcher.jobs.session_index import Queue
+from notebook_launcher.jobs.lookup import query_states
+from notebook_launcher.jobs.session_index import JobQueue
 from notebook_launcher.jobs.status import NoAnswer
 from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.session.connect import make_scheduler
@@ -21,16 +21,16 @@ AT_ONCE = 200  # jobs in one command
 
 
 def cancel_jobs(context: Context, sessions: Sequence[Session]) -> None:
-    """Cancel the jobs of several sessions, wait until the schedulers say that they are gone, and say so of each.
+    """Cancel the jobs of several sessions, wait until the schedulers report their end, and show that for each.
 
-    A connection that is broken, or breaks now, is made anew for it. Raises ``CancelFailed``, which names those that may
-    be left and the command that ends them.
+    A broken connection is re-established for it. Raises ``CancelFailed`` with the names of those that may remain and
+    the command that cancels them.
     """
     for session in sessions:
         context.view.show(events.Stopping(str(job_of(session))))
     record_cancel_request(context, sessions)
     ending = _CancellationOfMany(context, sessions)
-    if ending.wait_until_gone():
+    if ending.wait_until_ended():
         return
     left = list(ending.left.values())
     problem = ending.problem
@@ -47,13 +47,13 @@ def cancel_jobs(context: Context, sessions: Sequence[Session]) -> None:
 
 
 class _CancellationOfMany(JobCancellation):
-    """Cancels several jobs until they are gone. ``left``: the sessions of those that are not, by name."""
+    """Cancels several jobs and waits for their end. ``left``: the sessions of those that remain, by name."""
 
     def __init__(self, context: Context, sessions: Sequence[Session]) -> None:
         super().__init__(context, sessions[0])
         self.left = {session.id: session for session in sessions}
 
-    def _is_gone(self) -> bool:
+    def _check_ended(self) -> bool:
         queues = _by_queue(list(self.left.values()))
         if time.monotonic() - self._cancelled_at >= self._timing.cancel_again_after:
             self._cancelled_at, self.refusal = time.monotonic(), ""
@@ -64,12 +64,12 @@ class _CancellationOfMany(JobCancellation):
             silence = self._query(queue, sessions) or silence
         self.silence = ""
         if silence:
-            self._is_silent(silence)
+            self._on_no_answer(silence)
         return not self.left
 
-    def _query(self, queue: Queue, sessions: Sequence[Session]) -> str:
-        """Ask once for all, and for each by itself that this does not tell of; return why there is no answer."""
-        states = states_of(self._context, queue, [job_of(session) for session in sessions])
+    def _query(self, queue: JobQueue, sessions: Sequence[Session]) -> str:
+        """Query all at once, and each one that is missing in the answer by itself; return why there is no answer."""
+        states = query_states(self._context, queue, [job_of(session) for session in sessions])
         if states is None:
             return "it did not answer a query for several jobs"
         silence = ""
@@ -86,8 +86,8 @@ class _CancellationOfMany(JobCancellation):
                 silence = error.reason
         return silence
 
-    def _cancel(self, queue: Queue, sessions: Sequence[Session]) -> None:
-        """Cancel them. Those that have just ended are refused, and that is no matter."""
+    def _cancel(self, queue: JobQueue, sessions: Sequence[Session]) -> None:
+        """Cancel them. Jobs that have just ended are refused, which does not matter."""
         scheduler = _scheduler(self._context, queue)
         for first in range(0, len(sessions), AT_ONCE):
             command = scheduler.cancel_all([job_of(session) for session in sessions[first : first + AT_ONCE]])
@@ -102,12 +102,12 @@ class _CancellationOfMany(JobCancellation):
         self._context.view.show(events.Ended(session.id, job.id, f"Session {session.id}: job {job} is gone."))
 
 
-def _scheduler(context: Context, queue: Queue) -> Scheduler:
+def _scheduler(context: Context, queue: JobQueue) -> Scheduler:
     return make_scheduler(queue.scheduler, context.root)
 
 
-def _by_queue(sessions: Sequence[Session]) -> dict[Queue, list[Session]]:
-    found: dict[Queue, list[Session]] = {}
+def _by_queue(sessions: Sequence[Session]) -> dict[JobQueue, list[Session]]:
+    found: dict[JobQueue, list[Session]] = {}
     for session in sessions:
-        found.setdefault(Queue(session.record.scheduler, job_of(session).cluster), []).append(session)
+        found.setdefault(JobQueue(session.record.scheduler, job_of(session).cluster), []).append(session)
     return found

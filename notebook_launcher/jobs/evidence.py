@@ -1,4 +1,4 @@
-"""Reading what explains why a job waits: as little as its reason calls for, and nothing that can fail a session."""
+"""Reads what explains why a job is pending: as little as its reason requires, and never failing the session."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from notebook_launcher.hosts.base import CommandRunner, Host
 from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Evidence
 
-SLOW = 20.0  # seconds; a scheduler that takes longer has other things to do
+SLOW = 20.0  # seconds; a scheduler that takes longer is busy
 
 
 def gather_evidence(
     host: CommandRunner, cluster_info: ClusterInfo, status: JobStatus, request: Request, user: str
 ) -> Evidence:
-    """Read what is needed to explain why a job waits, one command for each part.
+    """Read what is needed to explain why a job is pending, one command for each part.
 
-    ``user``: the user's name there. A part whose command fails or is slow stays ``None``, and so do the limits where it
-    was not told which account and QOS the job has. Raises ``ConnectionLost``.
+    ``user``: the user's name there. A part whose command fails or is slow stays ``None``, and so do the limits if the
+    job's account and QOS are not known. Raises ``ConnectionLost``.
     """
     needed = explain.evidence_needed(status.reason)
     cluster = status.job.cluster
@@ -41,21 +41,21 @@ def gather_evidence(
 
 
 def as_queued(request: Request, status: JobStatus) -> Request:
-    """Return a request as the scheduler has taken it: its account, QOS, partition and walltime are the job's.
+    """Return the request with the account, QOS, partition and walltime that the scheduler reports for the job.
 
-    An account or QOS that was not told is left out. A walltime or partition that was not told stays as asked for.
+    An unreported account or QOS is left out. An unreported walltime or partition stays as requested.
     """
     flags = {name: value for name, value in request.flags.items() if name not in ("account", "qos")}
     reported = {"account": status.account, "qos": status.qos, "partition": status.partition, "time": status.walltime}
     flags |= {name: value for name, value in reported.items() if value}
     try:
         return Request(flags)
-    except UsageError:  # a walltime in words that we do not know
+    except UsageError:  # an unknown form of walltime
         return Request({**flags, "time": request.flags.get("time")})
 
 
 def run_query(host: CommandRunner, command: Sequence[str]) -> CommandResult:
-    """Run one command that may fail; one that is slow has failed. Raises ``ConnectionLost``."""
+    """Run one command that may fail; a slow one counts as failed. Raises ``ConnectionLost``."""
     try:
         return host.run(command, login_shell=True, timeout=SLOW)
     except HostCommandFailed as error:
@@ -63,9 +63,9 @@ def run_query(host: CommandRunner, command: Sequence[str]) -> CommandResult:
 
 
 def run_queries(host: Host, commands: Sequence[Sequence[str]]) -> list[CommandResult]:
-    """Run several commands one after the other, by one login: a login shell may take longer than all of them.
+    """Run several commands in sequence, with one login: a login shell may take longer than all of them.
 
-    One for which there is no answer has failed. Raises ``ConnectionLost`` or ``HostCommandFailed``.
+    A command without an answer counts as failed. Raises ``ConnectionLost`` or ``HostCommandFailed``.
     """
     output = host.run(["sh", "-c", _TOGETHER, "ask", *map(shlex.join, commands)], login_shell=True)
     *outputs, _ = re.split(rf"\n{_MARK} (\d+)\n", f"{output.stdout}\n")
@@ -76,7 +76,7 @@ def run_queries(host: Host, commands: Sequence[Sequence[str]]) -> list[CommandRe
 
 
 _MARK = "--answered--"
-# On one line: a csh, as a login shell, cannot quote more.
+# On one line: csh, as a login shell, cannot quote a newline.
 _TOGETHER = (
     f'for command do sh -c "$command" </dev/null; code=$?; echo; echo "{_MARK} $code"; echo >&2; echo {_MARK} >&2; done'
 )

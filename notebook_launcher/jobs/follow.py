@@ -1,6 +1,6 @@
-"""Following a session from outside: files on the cluster that grow, and its state, until it ends or the user goes.
+"""Follows a session from outside: growing files on the cluster, and its state, until it ends or the user interrupts.
 
-Everything comes over one connection, which is made anew where it breaks; what was read is not read again.
+All of it uses one connection, which is re-established if it breaks; nothing is read twice.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from notebook_launcher.session.record import Session
 from notebook_launcher.tunnel.reconnect import ReconnectFailed, Reconnection, ReconnectSucceeded
 
 TICK = 1.0  # seconds
-PATIENCE = 3600.0  # seconds for which a lost connection is tried again
-AGAIN_AFTER = 5.0  # seconds until a stream that broke by itself is begun anew: some login nodes end what runs for long
-QUIET = 1.5  # seconds after the session's end in which the last lines come: another machine wrote them
-WORD_WITHIN = 20.0  # seconds after the job's own last word in which the scheduler says whether it waits again
+RECONNECT_FOR = 3600.0  # seconds for which reconnecting is attempted
+RESTART_AFTER = 5.0  # seconds until a stream that broke is started again: some login nodes kill long-running processes
+LAST_LINES_WITHIN = 1.5  # seconds after the session's end for the last lines to arrive: another machine wrote them
+FINAL_STATUS_WITHIN = 20.0  # seconds after the job's end for the scheduler to report whether it is requeued
 
 
 @dataclass(frozen=True)
 class FileLine:
-    """One line of a file, without its end."""
+    """One line of a file, without its newline."""
 
     path: str
     text: str
@@ -40,7 +40,7 @@ class FileLine:
 
 @dataclass(frozen=True)
 class ReadEnded:
-    """No more lines will come of a file, with a reason."""
+    """No more lines will come from a file, and why."""
 
     of: GrowingFile
     reason: str
@@ -49,9 +49,9 @@ class ReadEnded:
 class GrowingFile:
     """A file on the cluster, line by line into an inbox.
 
-    ``first``: the number of the line to begin with; negative: so many lines before the end, where lines do not count
-    that match ``noise``, for ``grep -E`` and Python. ``follow``: go on with what is written later, also where the file
-    is not there yet.
+    ``first``: the number of the first line; negative: so many lines before the end, not counting lines that match
+    ``noise``, for ``grep -E`` and Python. ``follow``: continue with lines that are written later, even if the file does
+    not exist yet.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class GrowingFile:
         self._stream: LineStream | None = None
 
     def start(self, host: Host) -> None:
-        """Begin, or go on where it was left. Raises ``ConnectionLost``."""
+        """Start, or continue from the last line. Raises ``ConnectionLost``."""
         self.close()
         self._numbered = False
         words = [self.path, str(self._first), "follow" if self._follow else "", self._noise]
@@ -85,10 +85,10 @@ class GrowingFile:
         self._inbox.put(ReadEnded(self, reason))
 
 
-# First the number of the line that comes first, so that a reading that breaks goes on at the right place. Where lines
-# are gone that were read, as in the log of a requeued job, that is the first one; the last may not have an end and so
-# not be counted. It ends with its standard input, so a lost connection leaves no tail behind. On one line: csh, as a
-# login shell, cannot quote more.
+# First the number of the first line, so that a broken stream is continued at the right place. If lines that were read
+# are gone, as in the log of a requeued job, that is the first line of the file; the last line may be unterminated and
+# so not counted. The command ends with its standard input, so a lost connection leaves no tail behind. On one line:
+# csh, as a login shell, cannot quote a newline.
 _READ_LINES = (
     '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; from=$2; '
     'if [ $from -lt 0 ] && [ -n "$4" ]; then '
@@ -101,7 +101,7 @@ _READ_LINES = (
 
 
 def read_lines(context: Context, paths: Sequence[str], first: int, noise: str = "") -> Iterator[FileLine]:
-    """Yield the lines of files as they are now, one file after the other, until the user interrupts.
+    """Yield the lines that files have now, one file after the other, until the user interrupts.
 
     ``first``, ``noise``: see ``GrowingFile``.
     """
@@ -129,9 +129,9 @@ def _handle_interrupt(interrupt: Interrupt) -> None:
 
 
 class SessionFollower:
-    """Files of a session as they grow, and what becomes of it.
+    """Follows files of a session as they grow, and its state.
 
-    ``files``: paths, each with the number of the line to begin with; ``noise``: see ``GrowingFile``.
+    ``files``: paths, each with the number of its first line; ``noise``: see ``GrowingFile``.
     """
 
     def __init__(self, context: Context, session: Session, files: Sequence[tuple[str, int]], noise: str = "") -> None:
@@ -141,14 +141,14 @@ class SessionFollower:
         self._watcher = self._new_watcher()
         self._reconnection: Reconnection | None = None
         self._lost_at: float | None = None
-        self._begin_at: float | None = 0.0  # when all streams are to be begun (anew)
+        self._begin_at: float | None = 0.0  # when to (re)start all streams
         self._over_at: float | None = None
         self.ended = False
 
     def items(self) -> Iterator[FileLine | FileAppeared | StatusChanged | None]:
-        """Yield lines and news as they come, ``None`` about once a second, until the session's end or an interrupt.
+        """Yield lines and events as they come, ``None`` about once a second, until the session's end or an interrupt.
 
-        Raises ``ConnectionLost`` where the connection could not be made anew.
+        Raises ``ConnectionLost`` if reconnecting failed.
         """
         try:
             while self._over_at is None or time.monotonic() < self._over_at:
@@ -157,7 +157,7 @@ class SessionFollower:
                 if isinstance(item, Interrupt):
                     _handle_interrupt(item)
                     return
-                self._take(item)
+                self._handle(item)
                 if item is None or isinstance(item, FileLine | FileAppeared | StatusChanged):
                     yield item
             self.ended = True
@@ -169,14 +169,14 @@ class SessionFollower:
             return self._inbox.get(timeout=TICK / 4 if self._over_at else TICK)
         return None
 
-    def _take(self, item: object) -> None:
+    def _handle(self, item: object) -> None:
         if isinstance(item, FileAppeared):
             self._file_appeared(item)
         elif isinstance(item, StatusChanged):
             self._status_changed(item)
         elif isinstance(item, FileLine):
             if self._over_at:
-                self._over_at = max(self._over_at, time.monotonic() + QUIET / 3)
+                self._over_at = max(self._over_at, time.monotonic() + LAST_LINES_WITHIN / 3)
         elif isinstance(item, WatcherStopped | ReadEnded):
             self._broke(item)
         elif isinstance(item, ReconnectSucceeded):
@@ -191,14 +191,14 @@ class SessionFollower:
     def _file_appeared(self, item: FileAppeared) -> None:
         if item.name == "exit":
             self._watcher.poll_now()
-            may_go_on = item.data.get("cause") == "stopped"  # also said by a job that is put back into the queue
-            self._over_at = time.monotonic() + (WORD_WITHIN if may_go_on else QUIET)
+            may_go_on = item.data.get("cause") == "stopped"  # also recorded by a job that is requeued
+            self._over_at = time.monotonic() + (FINAL_STATUS_WITHIN if may_go_on else LAST_LINES_WITHIN)
         elif item.name == "started":
             self._over_at = None
 
     def _status_changed(self, item: StatusChanged) -> None:
         if item.status is None or item.status.state.ended:
-            self._over_at = time.monotonic() + QUIET
+            self._over_at = time.monotonic() + LAST_LINES_WITHIN
         elif item.status.state.waits:
             if self._over_at is not None:
                 self._context.view.show(events.Note(f"Job {self._job} was put back into the queue."))
@@ -241,14 +241,14 @@ class SessionFollower:
         if not is_ours or self._reconnection is not None or self._begin_at is not None or self._over_at is not None:
             return
         if self._context.host.alive and not (isinstance(item, WatcherStopped) and item.connection):
-            self._begin_at = time.monotonic() + AGAIN_AFTER
+            self._begin_at = time.monotonic() + RESTART_AFTER
         else:
             self._lost(item.reason)
 
     def _lost(self, reason: str) -> None:
         self._lost_at = time.monotonic()
         self._context.view.show(events.Disconnected(self._job.id, reason))
-        self._reconnection = Reconnection.of_context(self._context, deadline=time.monotonic() + PATIENCE)
+        self._reconnection = Reconnection.of_context(self._context, deadline=time.monotonic() + RECONNECT_FOR)
 
     def _close(self) -> None:
         if self._reconnection:

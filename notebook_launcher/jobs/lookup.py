@@ -1,4 +1,4 @@
-"""Looking up sessions: one command for the directories, and one query for each scheduler that has their jobs."""
+"""Looking up sessions: one command for the directories, and one query for each scheduler that has jobs of theirs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.jobs.session_index import (
     MAY_COME_BACK,
-    Entry,
-    Queue,
+    IndexedSession,
+    JobQueue,
     SessionIndex,
     StatusesByQueue,
     build_index,
@@ -29,20 +29,20 @@ from notebook_launcher.session.connect import make_scheduler
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
-SLOW = 20.0  # seconds; a scheduler that takes longer tells nothing
-TIDIED_WITHIN = 10.0  # seconds; what is not tidied up today is another time
-MOST_FORGOTTEN = 20  # records removed at once of those that never said how they ended
-MOST_ASKED = 5  # jobs asked for at once, each by itself, of which no list tells any more
-NOTED_BY = timedelta(days=1)  # by which a job is noted, if there is one
+SLOW = 20.0  # seconds; a scheduler that takes longer counts as unresponsive
+TIDY_TIMEOUT = 10.0  # seconds; the rest is cleaned up another time
+MOST_FORGOTTEN = 20  # records removed at once of sessions that left no record of their end
+MOST_QUERIED = 5  # jobs queried at once, each by itself, that are in no list any more
+RECORDED_WITHIN = timedelta(days=1)  # a job is recorded within this time, if there is one
 
 
 def read_session_index(
     context: Context, *, sure: bool = True, tidy: bool = False, timeout: float = RUN_TIMEOUT
 ) -> SessionIndex:
-    """Return the sessions of the place: a command for the directories, and one or two for each scheduler that has any.
+    """Return the sessions of a cluster: one command for the directories, and one or two for each scheduler.
 
-    ``sure``: whether the scheduler is asked about those as well that say themselves that they have ended. ``tidy``:
-    remove old records on the way. Raises ``HostCommandFailed`` where the directories cannot be inspected.
+    ``sure``: also query the scheduler about sessions that recorded their end. ``tidy``: remove old records. Raises
+    ``HostCommandFailed`` if the directories cannot be inspected.
     """
     until = [_iso(context.clock() - timedelta(days=context.target.profile.keep_days))] if tidy else []
     answer = _script(context, "list", *until, timeout=timeout)
@@ -54,26 +54,26 @@ def read_session_index(
         raise HostCommandFailed(f"The sessions on {context.host.label} could not be listed.", why=answer.stderr.strip())
     jobs_by_queue, in_doubt = listing.jobs_to_query(now, sure=sure), listing.in_doubt(now)
     statuses: StatusesByQueue = {
-        queue: states_of(context, queue, jobs, in_doubt) for queue, jobs in jobs_by_queue.items()
+        queue: query_states(context, queue, jobs, in_doubt) for queue, jobs in jobs_by_queue.items()
     }
     return build_index(listing, statuses, now)
 
 
-def find_session(context: Context, prefix: str, *, ended_too: bool = False) -> tuple[Session, Entry]:
-    """Return the session that the user means, and use the scheduler that it was submitted to from here on.
+def find_session(context: Context, prefix: str, *, ended_too: bool = False) -> tuple[Session, IndexedSession]:
+    """Return the session that the user named, and use the scheduler that it was submitted to from here on.
 
-    It is named by its name, the beginning or the end of it, or its job's id; by nothing where one alone lives.
-    ``ended_too``: for a command that makes sense on one that has ended; without a name it is the last one then, where
-    none lives. Raises ``SessionNotFound``.
+    It can be named by its name, the beginning or the end of it, or its job id; the name may be omitted if only one
+    session is live. ``ended_too``: for commands that make sense on an ended session; without a name and a live session,
+    the last one. Raises ``SessionNotFound``.
     """
     entry = choose_on_host(context, read_session_index(context), prefix, ended_too=ended_too)
     return select_session(context, entry), entry
 
 
-def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_too: bool = False) -> Entry:
-    """Return the session that is meant, as ``index.choose_session`` does.
+def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_too: bool = False) -> IndexedSession:
+    """Return the session that the user named, as ``session_index.choose_session`` does.
 
-    Where this machine has none at all it is said that the user has profiles: the cluster was forgotten, perhaps.
+    If this machine has no session at all, the error lists the user's profiles: perhaps --cluster was forgotten.
     """
     try:
         return choose_session(index, prefix, context.host.label, ended_too=ended_too)
@@ -85,40 +85,40 @@ def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_
         raise
 
 
-def select_session(context: Context, entry: Entry) -> Session:
-    """Return the session of an entry, and use its scheduler from here on. Raises ``SchedulerMissing``."""
+def select_session(context: Context, entry: IndexedSession) -> Session:
+    """Return the session of an index entry, and use its scheduler from here on. Raises ``SchedulerMissing``."""
     context.scheduler = make_scheduler(entry.session.record.scheduler, context.root)
     return with_jobs(context, [entry])[0].session
 
 
-def with_jobs(context: Context, entries: Sequence[Entry]) -> list[Entry]:
-    """Return the same, each with its job where none was noted and the scheduler's queue has one."""
+def with_jobs(context: Context, entries: Sequence[IndexedSession]) -> list[IndexedSession]:
+    """Return the same, adding jobs found in the scheduler's queue where none was recorded."""
     found = _find_jobs(context, [entry.session for entry in entries if entry.session.job is None])
     return [_with_job(entry, found.get(entry.session.id)) for entry in entries]
 
 
-def _with_job(entry: Entry, job: JobRef | None) -> Entry:
+def _with_job(entry: IndexedSession, job: JobRef | None) -> IndexedSession:
     if job is None:
         return entry
     session = dataclasses.replace(entry.session, job=job)
-    seen = dataclasses.replace(entry.seen, state="unknown", job=job.id, cluster=job.cluster)
-    return dataclasses.replace(entry, record=dataclasses.replace(entry.record, session=session), seen=seen)
+    summary = dataclasses.replace(entry.summary, state="unknown", job=job.id, cluster=job.cluster)
+    return dataclasses.replace(entry, record=dataclasses.replace(entry.record, session=session), summary=summary)
 
 
-def states_of(
-    context: Context, queue: Queue, jobs: Sequence[JobRef], in_doubt: Collection[JobRef] = ()
+def query_states(
+    context: Context, queue: JobQueue, jobs: Sequence[JobRef], in_doubt: Collection[JobRef] = ()
 ) -> Mapping[str, JobStatus] | None:
-    """Ask the scheduler once for all these jobs, which are of one queue; ``None``: no answer.
+    """Query all these jobs, which are in one queue, at once; ``None``: no answer.
 
-    All jobs of the user are asked for where that is less work for the scheduler. Such a list may be shorter than all
-    that is known, and of a federation it is of one cluster only: those ``in_doubt`` that it does not tell of are asked
-    for once more, by their ids. Raises ``ConnectionLost``.
+    All of the user's jobs are queried if that is less work for the scheduler. Such a list may be incomplete, and for a
+    federation it covers one cluster only: those of ``in_doubt`` that are missing in it are queried again by job id.
+    Raises ``ConnectionLost``.
     """
     with contextlib.suppress(SchedulerMissing, HostCommandFailed):
         scheduler = make_scheduler(queue.scheduler, context.root)
         own = scheduler.query_own(queue.cluster)
         states = scheduler.read_query(jobs, _run(context, own or scheduler.query(jobs)))
-        again = [job for job in jobs if states is not None and job in in_doubt and not _is_told(states.get(job.id))]
+        again = [job for job in jobs if states is not None and job in in_doubt and not _is_certain(states.get(job.id))]
         if not own or not again:
             return states
         unknown = {job.id: JobStatus(job, State.UNKNOWN) for job in again}
@@ -127,7 +127,7 @@ def states_of(
     return None
 
 
-def _is_told(status: JobStatus | None) -> bool:
+def _is_certain(status: JobStatus | None) -> bool:
     return status is not None and status.state is not State.REVOKED
 
 
@@ -136,10 +136,10 @@ def _run(context: Context, command: list[str]) -> CommandResult:
 
 
 def _find_jobs(context: Context, sessions: Sequence[Session]) -> dict[str, JobRef | None]:
-    """Look in the scheduler's queue for jobs of sessions that have none noted; ``None``: there is none.
+    """Look in the scheduler's queue for jobs of sessions without a recorded one; ``None``: there is none.
 
-    So it is where the connection broke while the job was queued. Those for which nobody answers are left out. Where one
-    command tells of all of them it is run once.
+    That happens if the connection broke during the submission. Sessions whose scheduler does not answer are left out.
+    If one command covers all of them it is run once.
     """
     answers: dict[tuple[str, ...], CommandResult | None] = {}
     found: dict[str, JobRef | None] = {}
@@ -158,45 +158,45 @@ def _find_jobs(context: Context, sessions: Sequence[Session]) -> dict[str, JobRe
 
 
 def tidy_up(context: Context, index: SessionIndex) -> None:
-    """Remove the secrets of sessions that are over, and old records that the scheduler knows nothing of.
+    """Remove the secrets of ended sessions, and old records that the scheduler knows nothing about.
 
-    Where that cannot be done it is done another time: nothing is raised.
+    Raises nothing: what fails is done another time.
     """
     until = index.now - timedelta(days=context.target.profile.keep_days)
     _tidy(context, [entry for entry in index.ended if entry.over])
     with contextlib.suppress(LauncherError):
         jobless = _without_job(context, index, until)
-        _tidy(context, jobless, [entry for entry in jobless if _is_long_gone(entry, until)])
+        _tidy(context, jobless, [entry for entry in jobless if _is_old(entry, until)])
     with contextlib.suppress(LauncherError):
-        _tidy(context, _surely_gone(context, index))
-    for queue, entries in _long_gone(index, until).items():
+        _tidy(context, _confirmed_gone(context, index))
+    for queue, entries in _ended_long_ago(index, until).items():
         with contextlib.suppress(LauncherError):
             _tidy(context, [], _forgotten(context, queue, entries))
 
 
-def _tidy(context: Context, over: Sequence[Entry], forgotten: Sequence[Entry] = ()) -> None:
+def _tidy(context: Context, over: Sequence[IndexedSession], forgotten: Sequence[IndexedSession] = ()) -> None:
     with contextlib.suppress(LauncherError):
         names = [entry.session.id for entry in over if entry.record.has_secrets]
         if names or forgotten:
             records = (entry.session.id for entry in forgotten)
-            _script(context, "tidy", *names, "--remove", *records, timeout=TIDIED_WITHIN)
+            _script(context, "tidy", *names, "--remove", *records, timeout=TIDY_TIMEOUT)
 
 
-def _without_job(context: Context, index: SessionIndex, until: datetime) -> list[Entry]:
-    """Return sessions that never noted a job, the oldest, for which the scheduler's queue has none either."""
-    created_by = index.now - NOTED_BY
+def _without_job(context: Context, index: SessionIndex, until: datetime) -> list[IndexedSession]:
+    """Return the oldest sessions that never recorded a job and have none in the scheduler's queue."""
+    created_by = index.now - RECORDED_WITHIN
     unnoted = [entry for entry in index.ended if entry.session.job is None]
     unnoted = [entry for entry in unnoted if entry.session.record.created < created_by]
-    unnoted = [entry for entry in unnoted if entry.record.has_secrets or _is_long_gone(entry, until)][-MOST_FORGOTTEN:]
+    unnoted = [entry for entry in unnoted if entry.record.has_secrets or _is_old(entry, until)][-MOST_FORGOTTEN:]
     found = _find_jobs(context, [entry.session for entry in unnoted])
     return [entry for entry in unnoted if found.get(entry.session.id, ...) is None]
 
 
-def _surely_gone(context: Context, index: SessionIndex) -> list[Entry]:
-    """Return sessions without a last word, some at a time, of which the scheduler says how they ended, or forgot it."""
-    gone = [entry for entry in index.ended if entry.seen.state == "gone" and entry.record.has_secrets]
+def _confirmed_gone(context: Context, index: SessionIndex) -> list[IndexedSession]:
+    """Return some sessions without a record of their end which, by the scheduler, have ended or are forgotten."""
+    gone = [entry for entry in index.ended if entry.summary.state == "gone" and entry.record.has_secrets]
     found = []
-    for entry in [entry for entry in gone if entry.session.job][:MOST_ASKED]:
+    for entry in [entry for entry in gone if entry.session.job][:MOST_QUERIED]:
         with contextlib.suppress(SchedulerMissing, NoAnswer):
             scheduler = make_scheduler(entry.session.record.scheduler, context.root)
             status = query_status(context.host, scheduler, job_of(entry.session), SLOW)
@@ -205,21 +205,21 @@ def _surely_gone(context: Context, index: SessionIndex) -> list[Entry]:
     return found
 
 
-def _long_gone(index: SessionIndex, until: datetime) -> dict[Queue, list[Entry]]:
-    """Return sessions that never said how they ended, and had ended by then; of each queue the oldest ones."""
-    by_queue: dict[Queue, list[Entry]] = {}
+def _ended_long_ago(index: SessionIndex, until: datetime) -> dict[JobQueue, list[IndexedSession]]:
+    """Return sessions without a record of their end that had ended by then; of each queue the oldest ones."""
+    by_queue: dict[JobQueue, list[IndexedSession]] = {}
     for entry in index.ended:
-        if entry.record.queue and _is_long_gone(entry, until):
+        if entry.record.queue and _is_old(entry, until):
             by_queue.setdefault(entry.record.queue, []).append(entry)
     return {queue: entries[-MOST_FORGOTTEN:] for queue, entries in by_queue.items()}
 
 
-def _is_long_gone(entry: Entry, until: datetime) -> bool:
-    return entry.seen.state == "gone" and entry.ended is not None and entry.ended < until
+def _is_old(entry: IndexedSession, until: datetime) -> bool:
+    return entry.summary.state == "gone" and entry.ended is not None and entry.ended < until
 
 
-def _forgotten(context: Context, queue: Queue, entries: Sequence[Entry]) -> list[Entry]:
-    """Return those whose jobs the scheduler does not know by their ids either."""
+def _forgotten(context: Context, queue: JobQueue, entries: Sequence[IndexedSession]) -> list[IndexedSession]:
+    """Return those whose jobs the scheduler does not know by id either."""
     scheduler = make_scheduler(queue.scheduler, context.root)
     jobs = [job_of(entry.session) for entry in entries]
     states = scheduler.read_query(jobs, _run(context, scheduler.query(jobs)))
@@ -227,7 +227,7 @@ def _forgotten(context: Context, queue: Queue, entries: Sequence[Entry]) -> list
 
 
 def _script(context: Context, *words: str, timeout: float) -> CommandResult:
-    """Run ``sessions.sh``, which is sent along: a place may have no session yet."""
+    """Run ``sessions.sh``, which is sent along, since there may be no session yet."""
     script = job_script("sessions.sh").read_bytes()
     return context.host.run(["bash", "-s", "--", context.root, *words], stdin=script, timeout=timeout)
 

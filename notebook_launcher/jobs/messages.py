@@ -13,7 +13,7 @@ from notebook_launcher.schedulers.cluster_info import Evidence
 
 @dataclass(frozen=True)
 class FileAppeared:
-    """``started``, ``endpoint`` or ``exit`` was written or changed by the job."""
+    """The job wrote or changed ``started``, ``endpoint`` or ``exit``."""
 
     name: str
     data: Mapping[str, object]
@@ -21,9 +21,9 @@ class FileAppeared:
 
 @dataclass(frozen=True)
 class StatusChanged:
-    """The scheduler's word on the job; ``None``: it has forgotten the job.
+    """The job's status by the scheduler; ``None``: it has forgotten the job.
 
-    ``evidence``: what else was read to explain why it waits. ``read_at``: when the scheduler said so, in UTC.
+    ``evidence``: what else was read to explain why it is pending. ``read_at``: the time of the query, in UTC.
     """
 
     status: JobStatus | None
@@ -33,14 +33,14 @@ class StatusChanged:
 
 @dataclass(frozen=True)
 class SchedulerUnresponsive:
-    """The scheduler has stopped answering, with what its command said. The next ``StatusChanged`` ends that."""
+    """The scheduler has stopped answering; the message is its command's. The next ``StatusChanged`` ends that."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class DirectoryRemoved:
-    """The session's directory was removed: from now on only the scheduler tells."""
+    """The session's directory was removed: from now on only the scheduler can be queried."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ class UsageSampled:
 
 @dataclass(frozen=True)
 class IdleReported:
-    """The job's word on nobody using it, ``idle.json`` (see ``docs/job-script.md``); ``None``: it is used again."""
+    """The job reports that nobody uses it, in ``idle.json`` (see ``docs/job-script.md``); ``None``: it is in use."""
 
     data: Mapping[str, object] | None
 
 
 @dataclass(frozen=True)
 class ProgressReported:
-    """The job's word on how far a notebook has come, ``progress.json`` (see ``docs/job-script.md``)."""
+    """The job reports the progress of a notebook, in ``progress.json`` (see ``docs/job-script.md``)."""
 
     data: Mapping[str, object]

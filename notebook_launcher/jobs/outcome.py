@@ -1,4 +1,4 @@
-"""Finding out how a job ended: by its own record, the scheduler and its log, as an error in one sentence."""
+"""Finds out how a job ended, from its own record, the scheduler and its log, as an error."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _REQUEUED = {
     State.NODE_FAIL: ", because its node failed",
     State.BOOT_FAIL: ", because its node could not be made ready",
 }
-_QUICK = 10.0  # seconds for an answer that would only be nice to have
-# lines of our own in the log that tell nothing of why a job ended
+_QUICK = 10.0  # seconds for a query that is not essential
+# lines of our own in the log that do not explain why a job ended
 _ROUTINE = re.compile(r"\d\d:\d\d:\d\d notebook-launcher: (usage\.csv has |an SSH server into this session listens )")
 
 
 def exit_record(context: Context, session: Session) -> Mapping[str, object]:
-    """Return what the job wrote when it ended; nothing where it did not come to that, or it cannot be read."""
+    """Return what the job recorded when it ended; empty if it did not, or it cannot be read."""
     try:
         return json_object(context.host.read_file(f"{session.directory}/exit.json") or b"")
     except HostCommandFailed:
@@ -35,17 +35,17 @@ def exit_record(context: Context, session: Session) -> Mapping[str, object]:
 
 
 def idle_message(record: Mapping[str, object]) -> str:
-    """Return the job's sentence where it has ended itself because nobody used it, as was asked; nothing elsewhere."""
+    """Return the job's message if it ended itself because nobody used it, as configured; otherwise nothing."""
     if record.get("cause") != exit_causes.IDLE:
         return ""
     return str(record.get("message") or "Nobody used the session, so it was ended.")
 
 
 def final_status(context: Context, session: Session, record: Mapping[str, object]) -> JobStatus | None:
-    """Ask until the scheduler says that the job has ended, or waits again: it does a moment after the job does.
+    """Query until the scheduler reports that the job has ended or was requeued, shortly after the job's own end.
 
-    ``None``: it knows no more than the job's own word. Raises ``SchedulerSilent`` where nobody says how it ended: it
-    may have been put back into the queue, and must not be called gone.
+    ``None``: it knows no more than the job's record. Raises ``SchedulerSilent`` if there is no report: the job may have
+    been requeued, so it must not be called ended.
     """
     timing, began, answered, silence, noted = context.timing, time.monotonic(), False, "", False
     pause = timing.final_status_pause
@@ -72,7 +72,7 @@ def final_status(context: Context, session: Session, record: Mapping[str, object
 
 
 def why_requeued(context: Context, session: Session) -> str:
-    """Return in a sentence that the job is back in the queue and, where the scheduler tells, why."""
+    """Return a sentence that the job was requeued and, if the scheduler reports it, why."""
     job = job_of(session)
     earlier = None
     with contextlib.suppress(ConnectionLost, HostCommandFailed):
@@ -104,9 +104,9 @@ def exit_error(
 
 
 def _with_details(context: Context, job: JobRef, status: JobStatus) -> JobStatus:
-    """Return the status with what only the history tells: by whom it was cancelled, with which code it failed.
+    """Return the status with details from the history: who cancelled it, its exit code.
 
-    The history may be a moment behind; where there is none, nothing is waited for.
+    The history may lag behind; if there is none, this does not wait.
     """
     command, deadline = context.scheduler.history(job), time.monotonic() + context.timing.history_within
     with contextlib.suppress(LauncherError):
@@ -122,7 +122,7 @@ def _with_details(context: Context, job: JobRef, status: JobStatus) -> JobStatus
 
 
 def _name_of(context: Context, status: JobStatus | None) -> str | None:
-    """Return the name of who cancelled the job: Slurm tells a number."""
+    """Return the name of the user who cancelled the job: Slurm reports a user id."""
     if status is None or status.by is None or not status.by.isdecimal():
         return status.by if status else None
     with contextlib.suppress(LauncherError):
@@ -133,7 +133,7 @@ def _name_of(context: Context, status: JobStatus | None) -> str | None:
 
 
 def _log_tail(context: Context, session: Session, job: JobRef, node: str | None) -> list[str]:
-    """Return the end of what the job printed: of its errors' file where it has one, else of its output's."""
+    """Return the last lines that the job printed: of its error file if it has one, else of its output file."""
     record = session.record
     flags = {**record.flags, "output": record.log, "job-name": record.flags.get("job-name") or session.id}
     for path in context.scheduler.log_files(flags, job, user=context.site.user, node=node):

@@ -1,4 +1,4 @@
-"""What is shown of a job that waits: why, and how old that word is; a job that can never start is not waited for."""
+"""Shows why a job is pending, and how old that information is; detects jobs that can never start."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from notebook_launcher.session.record import Session
 def show_pending(
     context: Context, session: Session, status: JobStatus, evidence: Evidence | None, read_at: datetime
 ) -> None:
-    """Show why the job waits. Raises ``JobNeverStarts`` where the scheduler says that it can never start.
+    """Show why the job is pending. Raises ``JobNeverStarts`` if the scheduler reports that it can never start.
 
-    Where only the limits that were read say so, that is shown and nothing is ended: a site may have rules of its own.
+    If only the limits suggest that, it is shown but the job is not cancelled: a site may have rules of its own.
     """
     explanation = explain.pending(status.reason, evidence, job=status.job.id)
     if explanation.never:
@@ -49,6 +49,6 @@ def show_pending(
 
 
 def show_suspended(context: Context, status: JobStatus) -> None:
-    """Show that a running job was stopped for a while."""
+    """Show that a running job is suspended."""
     text = "the scheduler has stopped it for a while"
     context.view.show(events.Pending(status.job.id, State.SUSPENDED.name, status.reason, text))

@@ -1,6 +1,6 @@
-"""The sessions of a place: what ``sessions.sh`` tells of their directories, joined with the scheduler's word.
+"""The sessions of a cluster: the output of ``sessions.sh`` on their directories, joined with the scheduler's status.
 
-Pure: a text in, data out. Nothing that lies in a directory is trusted; one record that is damaged never hides others.
+Pure: text in, data out. No file in a directory is trusted; one damaged record never hides others.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from notebook_launcher.jobs.time_left import walltime_end
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.record import SESSION_ID, Session, SessionRecord, job_in, json_object
 
-#: the states of sessions that have not ended, as far as is known
+#: the states of sessions that have not ended, as far as known
 LIVE = frozenset({"pending", "starting", "running", "suspended", "completing", "unknown"})
-LONGEST_WAIT = timedelta(
-    days=7
-)  # a session that is silent for so long after its walltime is not looked for at a launch
-SHORTEST_PART = 3  # characters of a name that may stand for it
-#: after these the scheduler may put a job back into the queue, or another cluster has it
+#: a session without a sign of life for this long after its walltime is not queried at a launch
+LONGEST_WAIT = timedelta(days=7)
+SHORTEST_PART = 3  # characters of a name that are enough to identify it
+#: after these the scheduler may requeue a job, or another cluster has it
 MAY_COME_BACK = (State.NODE_FAIL, State.PREEMPTED, State.BOOT_FAIL, State.REVOKED)
-DATE = 8  # digits; a word of fewer is the number of a job
+DATE = 8  # digits; a shorter number is a job id
 
 _SLACK = timedelta(seconds=20)
 _FILES = ("session", "started", "endpoint", "exit", "idle", "progress")
 _FIRST_LINE = "sessions 1"
-# of a federation, one cluster alone knows what the job does, and another one may be asked
-_UNTOLD = (State.UNKNOWN, State.REVOKED)
+# of a federation, only one cluster knows the job's state, and the query may go to another one
+_INCONCLUSIVE = (State.UNKNOWN, State.REVOKED)
+# by the cause in exit.json; the other causes need no explanation
 _ENDS = {
     "finished": "shut down",
     "stopped": "stopped",
     "idle": "nobody used it",
-}  # by the cause in exit.json; the others speak for themselves
+}
 _END_STATES = {
     State.CANCELLED: "cancelled",
     State.TIMEOUT: "reached its walltime",
@@ -54,20 +54,20 @@ _END_STATES = {
 
 
 @dataclass(frozen=True)
-class Queue:
-    """Where jobs are asked for: the kind of scheduler, and the other cluster that they went to with ``-M``."""
+class JobQueue:
+    """Where jobs are queried: the kind of scheduler, and the other cluster that they were submitted to with ``-M``."""
 
     scheduler: str
     cluster: str | None = None
 
 
-#: what the schedulers said: states by job id, without those that are not shown; ``None``: no answer
-StatusesByQueue = Mapping[Queue, Mapping[str, JobStatus] | None]
+#: the schedulers' answers: states by job id, without those that are not listed; ``None``: no answer
+StatusesByQueue = Mapping[JobQueue, Mapping[str, JobStatus] | None]
 
 
 @dataclass(frozen=True)
 class SessionFiles:
-    """One session as its directory tells it. The mappings are its files; empty: damaged, ``None``: not there."""
+    """One session as stored in its directory. The mappings are its files; empty: damaged, ``None``: missing."""
 
     session: Session
     started: Mapping[str, object] | None = None
@@ -78,18 +78,18 @@ class SessionFiles:
     has_secrets: bool = False
 
     @property
-    def queue(self) -> Queue | None:
-        """Where to ask for its job; ``None`` where none is known."""
+    def queue(self) -> JobQueue | None:
+        """Where to query its job; ``None`` if none is known."""
         job = self.session.job
-        return Queue(self.session.record.scheduler, job.cluster) if job else None
+        return JobQueue(self.session.record.scheduler, job.cluster) if job else None
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The directories, the oldest first. ``damaged``: names of those that could not be made sense of.
+    """The directories, the oldest first. ``damaged``: the names of invalid ones.
 
-    ``whole``: whether the answer is complete; ``unreadable``: the folder itself may not be read. ``foreign``: whether
-    those that are damaged are so because the file server says that all there is somebody else's.
+    ``whole``: whether the answer is complete; ``unreadable``: the folder itself is not readable. ``foreign``: whether
+    the invalid ones are so because everything belongs to somebody else, according to the file server.
     """
 
     records: tuple[SessionFiles, ...] = ()
@@ -98,13 +98,13 @@ class Listing:
     unreadable: bool = False
     foreign: bool = False
 
-    def jobs_to_query(self, now: datetime, *, sure: bool) -> dict[Queue, list[JobRef]]:
-        """Return the jobs that the scheduler has to be asked for, by queue, the newest first.
+    def jobs_to_query(self, now: datetime, *, sure: bool) -> dict[JobQueue, list[JobRef]]:
+        """Return the jobs to query, by queue, the newest first.
 
-        Those that have not said how they ended. ``sure``: also those that have, and were not tidied since, because a
-        job that waits to run again has said so as well; and those that should have ended long ago.
+        They are those without a record of their end. ``sure``: also those with one that were not cleaned up since,
+        because a requeued job has one as well; and those that should have ended long ago.
         """
-        found: dict[Queue, list[JobRef]] = {}
+        found: dict[JobQueue, list[JobRef]] = {}
         for record in reversed(self.records):
             is_asked = record.exited is None or record.has_secrets if sure else _may_live(record, now)
             if record.queue and record.session.job and is_asked:
@@ -112,21 +112,21 @@ class Listing:
         return found
 
     def in_doubt(self, now: datetime) -> set[JobRef]:
-        """Return the jobs that a list without them says too little about: they may live, or would be tidied up."""
+        """Return the jobs for which a list that omits them is not conclusive: they may be live, or be cleaned up."""
         some = (record for record in self.records if record.has_secrets or _may_live(record, now))
         return {record.session.job for record in some if record.session.job}
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One session of the index: its record, and what is seen of it. ``ended``: when it did, at the latest.
+class IndexedSession:
+    """One session of the index: its record and its state. ``ended``: when it ended, at the latest.
 
-    ``over``: whether the scheduler, too, says that it will do nothing any more. ``reason``: why its job waits, in the
-    scheduler's own word.
+    ``over``: whether the scheduler confirms that it has ended. ``reason``: why its job is pending, as the scheduler
+    spells it.
     """
 
     record: SessionFiles
-    seen: SessionEntry
+    summary: SessionEntry
     ended: datetime | None = None
     over: bool = False
     reason: str | None = None
@@ -138,36 +138,36 @@ class Entry:
 
     @property
     def live(self) -> bool:
-        """Whether it has a job that has not ended, as far as is known."""
-        return self.seen.state in LIVE and self.session.job is not None
+        """Whether it has a job that has not ended, as far as known."""
+        return self.summary.state in LIVE and self.session.job is not None
 
 
 @dataclass(frozen=True)
 class SessionIndex:
-    """All sessions of a place, the oldest first. ``now``: the cluster's clock. ``foreign``: as in ``Listing``."""
+    """All sessions of a cluster, the oldest first. ``now``: the cluster's clock. ``foreign``: as in ``Listing``."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[IndexedSession, ...]
     damaged: tuple[str, ...]
     now: datetime
     foreign: bool = False
 
     @property
-    def live(self) -> list[Entry]:
+    def live(self) -> list[IndexedSession]:
         """Those that have not ended, the newest first."""
         return [entry for entry in reversed(self.entries) if entry.live]
 
     @property
-    def ended(self) -> list[Entry]:
+    def ended(self) -> list[IndexedSession]:
         """Those that have ended, the newest first."""
         return [entry for entry in reversed(self.entries) if not entry.live]
 
 
-# --- reading what sessions.sh told ---------------------------------------------------------------------------
+# --- parsing the output of sessions.sh -----------------------------------------------------------------------
 
 
 def parse_listing(text: str, root: str, now: datetime) -> Listing:
-    """Read the answer of ``sessions.sh ROOT list``. ``now``: the cluster's clock, for a time without a zone."""
-    lines = text.split("\n")  # other characters that end a line, for Python, may stand in a file
+    """Parse the output of ``sessions.sh ROOT list``. ``now``: the cluster's clock, for times without a zone."""
+    lines = text.split("\n")  # files may contain other characters that end a line for Python
     if _FIRST_LINE not in lines:
         return Listing()
     fields: dict[str, dict[str, str]] = {}
@@ -205,7 +205,7 @@ def _record(session_id: str, directory: str, fields: Mapping[str, str], now: dat
         created = created.astimezone(now.tzinfo)  # not all of the years 1 and 9999 are in every zone
     except (ValidationError, ValueError, OverflowError):
         return None
-    if session_record.id != session_id:  # a copy, of which the job knows nothing
+    if session_record.id != session_id:  # a copy, which the job knows nothing of
         return None
     files = [json_object(fields[key]) if key in fields else None for key in _FILES[1:]]
     session = Session(
@@ -214,28 +214,28 @@ def _record(session_id: str, directory: str, fields: Mapping[str, str], now: dat
     return SessionFiles(session, files[0], files[1], files[2], files[3], files[4], "secrets" in fields)
 
 
-# --- joining it with the scheduler's word --------------------------------------------------------------------
+# --- joining it with the scheduler's status ------------------------------------------------------------------
 
 
 def build_index(listing: Listing, statuses: StatusesByQueue, now: datetime) -> SessionIndex:
-    """Return what is known of each session. A queue that is missing in ``statuses`` was not asked."""
-    entries = tuple(_entry(record, statuses, now) for record in listing.records)
+    """Return the state of each session. A queue that is missing in ``statuses`` was not queried."""
+    entries = tuple(_index_session(record, statuses, now) for record in listing.records)
     return SessionIndex(entries, listing.damaged, now, listing.foreign)
 
 
-def _entry(record: SessionFiles, statuses: StatusesByQueue, now: datetime) -> Entry:
+def _index_session(record: SessionFiles, statuses: StatusesByQueue, now: datetime) -> IndexedSession:
     session, session_record, job = record.session, record.session.record, record.session.job
-    was_asked = record.queue in statuses
+    was_queried = record.queue in statuses
     answers = statuses.get(record.queue) if record.queue else None
-    # what was tidied up is over for certain: a job of that number is another one
+    # a session that was cleaned up is over: a job with its job id is another one
     is_settled = record.exited is not None and not record.has_secrets
     status = answers.get(job.id) if answers and job and not is_settled else None
-    state = _state(record, status, was_asked=was_asked, has_answer=answers is not None)
+    state = _state(record, status, was_queried=was_queried, has_answer=answers is not None)
     runs = state in ("starting", "running", "suspended", "completing")
     ends = _end(record, status, now) if runs else None
     started = _started(record, status, now)
     ended = None if state in LIVE else _ended(record, now)
-    seen = SessionEntry(
+    summary = SessionEntry(
         session.id,
         state,
         job.id if job else None,
@@ -249,7 +249,7 @@ def _entry(record: SessionFiles, statuses: StatusesByQueue, now: datetime) -> En
         _walltime(record, status),
         session_record.launched_from,
         session.directory,
-        _about(record, status, state),
+        _detail(record, status, state),
         iso(started),
         iso(ended),
         session_record.purpose,
@@ -257,18 +257,18 @@ def _entry(record: SessionFiles, statuses: StatusesByQueue, now: datetime) -> En
         *_cells_done(record),
     )
     is_over = status.state.ended and status.state not in MAY_COME_BACK if status else record.exited is not None
-    ended_by, over = ended or _ended_by(record, started), was_asked and answers is not None and is_over
-    return Entry(record, seen, ended_by, over, status.reason if status and state == "pending" else None)
+    ended_by, over = ended or _ended_by(record, started), was_queried and answers is not None and is_over
+    return IndexedSession(record, summary, ended_by, over, status.reason if status and state == "pending" else None)
 
 
 def _cells_done(record: SessionFiles) -> tuple[int | None, int | None]:
-    """Return how many code cells of a run have ended, and how many there are."""
+    """Return how many code cells of a run have finished, and how many there are."""
     done, cells = ((record.progress or {}).get(key) for key in ("done", "cells"))
     return (done, cells) if type(done) is int and type(cells) is int and 0 <= done <= cells else (None, None)
 
 
 def _image(session_record: SessionRecord) -> str | None:
-    """Return the file name of an image that was named without an environment: ``-- /path/image.sif``."""
+    """Return the file name of an image that was given without an environment: ``-- /path/image.sif``."""
     with contextlib.suppress(ValueError):
         words = shlex.split(session_record.command or "")
         if "--" in words[:-1]:
@@ -276,14 +276,14 @@ def _image(session_record: SessionRecord) -> str | None:
     return None
 
 
-def _state(record: SessionFiles, status: JobStatus | None, *, was_asked: bool, has_answer: bool) -> str:
-    """Return the word for what a session does; see ``SessionEntry``."""
+def _state(record: SessionFiles, status: JobStatus | None, *, was_queried: bool, has_answer: bool) -> str:
+    """Return the state of a session; see ``SessionEntry``."""
     if record.session.job is None:
         return "gone" if record.exited is None else "ended"
-    if status is None or status.state in _UNTOLD:
+    if status is None or status.state in _INCONCLUSIVE:
         if record.exited is not None:
             return "ended"
-        return "gone" if was_asked and has_answer and status is None else "unknown"
+        return "gone" if was_queried and has_answer and status is None else "unknown"
     if status.state.ended:
         return "ended"
     if status.state.waits:
@@ -296,8 +296,8 @@ def _state(record: SessionFiles, status: JobStatus | None, *, was_asked: bool, h
     return "starting" if serves is None else "running"
 
 
-def _about(record: SessionFiles, status: JobStatus | None, state: str) -> str:
-    """Return why it waits, or how it ended, in a few words."""
+def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
+    """Return why it is pending, or how it ended, in a few words."""
     if state == "pending" and status is not None:
         return explain.pending(status.reason).summary
     if state == "ended":
@@ -306,7 +306,7 @@ def _about(record: SessionFiles, status: JobStatus | None, state: str) -> str:
         if cause == "stopped" and (status is None or status.state is State.CANCELLED):
             word = _END_STATES[State.TIMEOUT] if _used_its_time(record) else ""
         if cause == "finished" and record.session.record.program != "jupyterlab":
-            return ""  # there is no JupyterLab that somebody shut down
+            return ""  # there is no JupyterLab that somebody could shut down
         return word or _ENDS.get(cause, cause.replace("-", " "))
     if state == "gone":
         if record.session.job is None:
@@ -320,7 +320,7 @@ def _about(record: SessionFiles, status: JobStatus | None, state: str) -> str:
 
 
 def _used_its_time(record: SessionFiles) -> bool:
-    """Whether it ran until its walltime was over; a scheduler counts from a moment before the script's first word."""
+    """Whether it ran until the end of its walltime, which the scheduler counts from before the script's start."""
     created = record.session.record.created
     started, ended = _started(record, None, created), _ended(record, created)
     with contextlib.suppress(UsageError, OverflowError):
@@ -360,7 +360,7 @@ def _ended(record: SessionFiles, now: datetime) -> datetime | None:
 
 
 def _ended_by(record: SessionFiles, started: datetime | None) -> datetime:
-    """Return when a session that did not say so had ended at the latest: with its walltime."""
+    """Return when a session without a record of its end had ended at the latest: with its walltime."""
     began = started or record.session.record.created
     with contextlib.suppress(UsageError, OverflowError):
         walltime = Request(record.session.record.flags).walltime
@@ -378,22 +378,22 @@ def _text(data: Mapping[str, object] | None, key: str) -> str | None:
 
 
 def _time(text: str | None, now: datetime) -> datetime | None:
-    """Read a time, and put it on the cluster's clock; ``None`` also for one that no calendar has."""
+    """Parse a time, and convert it to the cluster's zone; ``None`` also for one that does not exist there."""
     with contextlib.suppress(OverflowError, ValueError):
         at = parse_iso(text, now)
         return at.astimezone(now.tzinfo) if at else None
     return None
 
 
-# --- the one that is meant -----------------------------------------------------------------------------------
+# --- choosing a session --------------------------------------------------------------------------------------
 
 
-def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: bool = False) -> Entry:
-    """Return the session that a word means: its name, else its job's id, else the beginning or the end of its name.
+def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: bool = False) -> IndexedSession:
+    """Return the session that is named by its name, else its job id, else the beginning or the end of its name.
 
-    Without a word it is the one live session. ``ended_too``: where no live one is meant so, one that has ended may be;
-    without a word, the last one. A whole name always counts. Raises ``SessionNotFound``, telling those apart that could
-    be meant.
+    Without a name it is the only live session. ``ended_too``: if no live session matches, an ended one may; without a
+    name, the last one. A complete name always matches. Raises ``SessionNotFound``, listing the candidates if there are
+    several.
     """
     live, ended = index.live, index.ended
     if name:
@@ -406,7 +406,7 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
     if found:
         raise SessionNotFound(
             f"{len(found)} sessions match “{name}”." if name else f"There are {len(found)} sessions.",
-            why=list_in_words(found, index.now),
+            why=describe_sessions(found, index.now),
             hint=f"name one of them, for example: {short_name(found[0], found)}",
         )
     ended = [] if ended_too or not name else _matching([], ended, name)
@@ -416,46 +416,47 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
         raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
     raise SessionNotFound(
         f"There is no session “{name}” on {where}." if name else f"There is no session on {where}.",
-        why=f"Live sessions there:\n{list_in_words(live, index.now)}" if live else "Live sessions there: none.",
+        why=f"Live sessions there:\n{describe_sessions(live, index.now)}" if live else "Live sessions there: none.",
         hint="start one: launch-notebook"
         if not live
         else f"name one of them, for example: {short_name(live[0], live)}",
     )
 
 
-def _matching(live: Sequence[Entry], ended: Sequence[Entry], name: str) -> list[Entry]:
-    """Return those whose job has this id, or else this part of a name; those that live come first in either."""
-    ways = ((_has_job, live), (_has_job, ended), (_has_part, live), (_has_part, ended))
+def _matching(live: Sequence[IndexedSession], ended: Sequence[IndexedSession], name: str) -> list[IndexedSession]:
+    """Return those with this job id, or else with this part of a name; live sessions take precedence in both cases."""
+    ways = ((_has_job, live), (_has_job, ended), (_matches_part, live), (_matches_part, ended))
     return next((found for is_meant, some in ways if (found := [entry for entry in some if is_meant(entry, name)])), [])
 
 
-def _has_job(entry: Entry, name: str) -> bool:
+def _has_job(entry: IndexedSession, name: str) -> bool:
     return entry.session.job is not None and entry.session.job.id == name
 
 
-def _has_part(entry: Entry, name: str) -> bool:
-    """Whether a name begins or ends so; what may be the number of a job is no part of one."""
+def _matches_part(entry: IndexedSession, name: str) -> bool:
+    """Whether a name begins or ends so; what may be a job id does not count as part of one."""
     shortest = DATE if name.isdecimal() else SHORTEST_PART
     return len(name) >= shortest and (entry.session.id.startswith(name) or entry.session.id.endswith(name))
 
 
-def _has_ended(entry: Entry, index: SessionIndex) -> SessionNotFound:
-    about = f" ({entry.seen.detail})" if entry.seen.detail else ""
+def _has_ended(entry: IndexedSession, index: SessionIndex) -> SessionNotFound:
+    about = f" ({entry.summary.detail})" if entry.summary.detail else ""
     name = short_name(entry, index.entries)
+    command = "results" if entry.summary.notebook else "logs"
     return SessionNotFound(
-        f"Session {entry.session.id} {_end_in_words(entry, index.now)}{about}.",
-        why=f"Live sessions there:\n{list_in_words(index.live, index.now)}" if index.live else "",
-        hint=f"see: launch-notebook {'results' if entry.seen.notebook else 'logs'} {name}, launch-notebook bill {name}",
+        f"Session {entry.session.id} {_describe_end(entry, index.now)}{about}.",
+        why=f"Live sessions there:\n{describe_sessions(index.live, index.now)}" if index.live else "",
+        hint=f"see: launch-notebook {command} {name}, launch-notebook bill {name}",
     )
 
 
-def list_in_words(entries: Sequence[Entry], now: datetime) -> str:
-    """Return a line for each session with what tells it from the others."""
-    return "\n".join(f"{short_name(entry, entries)} {state_in_words(entry, now)}" for entry in entries)
+def describe_sessions(entries: Sequence[IndexedSession], now: datetime) -> str:
+    """Return a line for each session that tells it from the others."""
+    return "\n".join(f"{short_name(entry, entries)} {describe_state(entry, now)}" for entry in entries)
 
 
-def short_name(entry: Entry, others: Iterable[Entry]) -> str:
-    """Return the end of its name, where that is enough to name it."""
+def short_name(entry: IndexedSession, others: Iterable[IndexedSession]) -> str:
+    """Return the end of its name, if that identifies it."""
     end = entry.session.id[-4:]
     is_enough = not end.isdecimal() and not any(
         other is not entry and other.session.id.endswith(end) for other in others
@@ -463,33 +464,33 @@ def short_name(entry: Entry, others: Iterable[Entry]) -> str:
     return end if is_enough else entry.session.id
 
 
-def state_in_words(entry: Entry, now: datetime) -> str:
-    """Return what a session does, without its name: ``runs on gpu1 since 14:02 (tf-gpu)``."""
-    seen = entry.seen
-    where = f" on {seen.node}" if seen.node else ""
+def describe_state(entry: IndexedSession, now: datetime) -> str:
+    """Return a session's state as a phrase: ``runs on gpu1 since 14:02 (tf-gpu)``."""
+    summary = entry.summary
+    where = f" on {summary.node}" if summary.node else ""
     words = {
-        "running": f"runs{where}{_since(seen.started, now)}",
-        "starting": f"starts{where}{_since(seen.started, now)}",
+        "running": f"runs{where}{_since(summary.started, now)}",
+        "starting": f"starts{where}{_since(summary.started, now)}",
         "suspended": f"is suspended{where}",
         "completing": f"is ending{where}",
-        "pending": f"waits{_since(seen.created, now)}",
-        "unknown": f"may run{where}{_since(seen.started or seen.created, now)}",
+        "pending": f"waits{_since(summary.created, now)}",
+        "unknown": f"may run{where}{_since(summary.started or summary.created, now)}",
     }
-    what = ", ".join(filter(None, [seen.notebook, progress_in_words(seen), seen.environment]))
-    return words.get(seen.state, _end_in_words(entry, now)) + (f" ({what})" if what else "")
+    what = ", ".join(filter(None, [summary.notebook, describe_progress(summary), summary.environment]))
+    return words.get(summary.state, _describe_end(entry, now)) + (f" ({what})" if what else "")
 
 
-def progress_in_words(seen: SessionEntry) -> str:
-    """Return how far a run is: ``3 of 9 cells``; nothing where that is not known."""
-    return f"{seen.done} of {seen.cells} cells" if seen.done is not None and seen.cells else ""
+def describe_progress(summary: SessionEntry) -> str:
+    """Return a run's progress: ``3 of 9 cells``; empty if not known."""
+    return f"{summary.done} of {summary.cells} cells" if summary.done is not None and summary.cells else ""
 
 
-def _end_in_words(entry: Entry, now: datetime) -> str:
-    return f"has ended{_since(entry.seen.ended, now, 'at')}" if entry.seen.state == "ended" else "is gone"
+def _describe_end(entry: IndexedSession, now: datetime) -> str:
+    return f"has ended{_since(entry.summary.ended, now, 'at')}" if entry.summary.state == "ended" else "is gone"
 
 
 def _since(at: str | None, now: datetime, word: str = "since") -> str:
-    """Return ``since 14:02``, on the cluster's clock, with the date where it is not today's."""
+    """Return ``since 14:02``, on the cluster's clock, with the date unless it is today."""
     there = _time(at, now)
     if there is None:
         return ""

@@ -9,7 +9,7 @@ from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler
 
 
 class NoAnswer(Exception):
-    """The scheduler did not answer; nothing is known, which is not the same as "no such job"."""
+    """The scheduler did not answer; the status is unknown, which is not the same as "no such job"."""
 
     def __init__(self, reason: str = "it printed nothing") -> None:
         super().__init__(reason)
@@ -17,9 +17,9 @@ class NoAnswer(Exception):
 
 
 def query_status(host: Host, scheduler: Scheduler, job: JobRef, timeout: float = RUN_TIMEOUT) -> JobStatus | None:
-    """Ask once for a job: the queue, then the history. ``None``: forgotten by both.
+    """Query a job once: the queue, then the history. ``None``: both have forgotten it.
 
-    Raises ``NoAnswer``, also where the queue does not show the job and does not say that there is none. ``timeout``:
+    Raises ``NoAnswer``, also if the queue does not list the job and does not report that there is none. ``timeout``:
     seconds for each of the two.
     """
     try:
@@ -43,6 +43,6 @@ def _run(host: Host, argv: list[str], timeout: float) -> CommandResult:
 
 
 def last_line(answer: CommandResult) -> str:
-    """Return the last words of a command that failed; what start-up files say comes before them."""
+    """Return the last line of a failed command; start-up files may print before it."""
     lines = [line.strip() for line in (answer.stderr or answer.stdout).splitlines() if line.strip()]
     return lines[-1] if lines else f"exit code {answer.exit_code}"

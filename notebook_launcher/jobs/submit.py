@@ -1,4 +1,4 @@
-"""Submitting a session's job for certain: whatever happens meanwhile, there is a job that we know, or none."""
+"""Submits a session's job reliably: whatever happens meanwhile, there is a job whose id is known, or none."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from notebook_launcher.session.record import Session, read_job
 
 
 def queue_job(context: Context, session: Session) -> JobRef:
-    """Queue the job, unless the user has changed their mind while its files were written.
+    """Submit the job, unless the user cancels while its files are written.
 
-    An interrupt meanwhile is answered with a word and kept for later: the job is there then, and can be ended. Raises
+    An interrupt meanwhile shows a note and is handled later: then the job exists, and can be cancelled. Raises
     ``SubmitRefused``, ``SubmitUncertain`` or ``Interrupted``.
     """
     if not context.interrupts.inbox.empty():
@@ -54,16 +54,16 @@ def queue_job(context: Context, session: Session) -> JobRef:
     try:
         return context.scheduler.read_submit(_run_submit(context, command))
     except (ConnectionLost, HostCommandFailed) as error:
-        return _look_for_job(context, session, error, patience=context.timing.submitted_appears_within)
+        return _find_queued_job(context, session, error, patience=context.timing.submitted_appears_within)
     except SubmitUncertain as error:
-        return _look_for_job(context, session, error)
+        return _find_queued_job(context, session, error)
     except SchedulerAway as error:
         if not error.may_have_heard:
             raise
-        return _look_for_job(context, session, error, patience=context.timing.submitted_appears_within)
+        return _find_queued_job(context, session, error, patience=context.timing.submitted_appears_within)
 
 
-#: what a refusal is about, by the flags that say it
+#: what a refusal is about, by the flags concerned
 _ABOUT: dict[type[SubmitRefused], frozenset[str]] = {
     AccountRefused: frozenset({"account"}),
     PartitionRefused: frozenset({"partition"}),
@@ -78,12 +78,12 @@ _ABOUT: dict[type[SubmitRefused], frozenset[str]] = {
 
 @contextlib.contextmanager
 def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
-    """Let a refusal say where the profile, and not the user, asked for what was refused."""
+    """Add to a refusal that the refused flag comes from the profile, if it does."""
     try:
         yield
     except SubmitRefused as error:
         flags = plan.request.flags
-        # the launcher's own walltime is not among them; GPUs are the user's in whatever words
+        # not the launcher's own walltime; GPUs are the user's in whatever form
         tables = (table for place, table in flag_tables(plan.target.profile) if "when" not in place)
         profile_flags = {name.replace("_", "-") for table in tables for name in table} & flags.keys()
         typed_flags = plan.user_flags | (GPU_FLAGS if plan.user_flags & GPU_FLAGS else frozenset())
@@ -94,7 +94,7 @@ def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
             by_course = course is not None and flags_of(course) >= set(theirs)
             whose = f"course “{course.name}”" if course and by_course else f"profile “{plan.target.cluster}”"
             error.why = joined(error.why, f"The {whose} asks for it: {named}.")
-            kept = "" if by_course else _kept_by_the_user(plan.target.cluster, theirs)
+            kept = "" if by_course else _edit_hint(plan.target.cluster, theirs)
             error.hint = (
                 f"keep another: {kept}   or for this launch alone, {error.hint}"
                 if kept
@@ -103,8 +103,8 @@ def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
         raise
 
 
-def _kept_by_the_user(cluster: str, flags: Sequence[str]) -> str:
-    """Return the command that changes flags which stand in the user's own file of a profile; "" where they do not."""
+def _edit_hint(cluster: str, flags: Sequence[str]) -> str:
+    """Return the command that changes flags of the user's own profile file; "" if they are not in it."""
     top = profile_layers(cluster)[-1].data.get("defaults", {}) if cluster in user_profiles() else {}
     if not {name.replace("_", "-") for name in top}.issuperset(flags):
         return ""
@@ -118,7 +118,7 @@ class _SubmitDone:
 
 
 def _run_submit(context: Context, command: list[str]) -> CommandResult:
-    """Run the submit command on a thread, and say something where it takes long or the user is impatient."""
+    """Run the submit command on a thread, and show a note if it is slow or the user presses Ctrl-C."""
 
     def run() -> None:
         try:
@@ -128,7 +128,7 @@ def _run_submit(context: Context, command: list[str]) -> CommandResult:
 
     inbox = context.interrupts.inbox
     threading.Thread(target=run, name="submit", daemon=True).start()
-    with _kept(inbox) as later:
+    with _preserved_inbox(inbox) as later:
         slow_at = time.monotonic() + context.timing.submit_slow_after
         while True:
             try:
@@ -140,7 +140,7 @@ def _run_submit(context: Context, command: list[str]) -> CommandResult:
             if isinstance(item, _SubmitDone):
                 break
             if item in later:
-                continue  # an impatient second Ctrl-C would later leave without waiting for the job's end
+                continue  # otherwise an impatient second Ctrl-C would later skip waiting for the job's end
             if isinstance(item, Interrupt) and item.kind == "end":
                 context.view.show(
                     events.Note("The job is being submitted; it will be cancelled as soon as that is done.")
@@ -152,8 +152,8 @@ def _run_submit(context: Context, command: list[str]) -> CommandResult:
 
 
 @contextlib.contextmanager
-def _kept(inbox: queue.SimpleQueue[object]) -> Iterator[list[object]]:
-    """Put what came meanwhile back into the inbox, in its order."""
+def _preserved_inbox(inbox: queue.SimpleQueue[object]) -> Iterator[list[object]]:
+    """Put events that arrived during the block back into the inbox, in order."""
     later: list[object] = []
     try:
         yield later
@@ -162,11 +162,11 @@ def _kept(inbox: queue.SimpleQueue[object]) -> Iterator[list[object]]:
             inbox.put(item)
 
 
-def _look_for_job(context: Context, session: Session, error: LauncherError, patience: float = 0.0) -> JobRef:
-    """Look for a job that may have been queued although its number was not read.
+def _find_queued_job(context: Context, session: Session, error: LauncherError, patience: float = 0.0) -> JobRef:
+    """Look for a job that may have been queued although its id was not received.
 
-    ``patience``: seconds in which it may still show. Raises ``error`` itself where the scheduler says for certain that
-    there is none, ``SubmitUncertain`` where nobody says.
+    ``patience``: seconds for it to appear. Raises ``error`` itself if the scheduler reports that there is none,
+    ``SubmitUncertain`` if it does not answer.
     """
     find = context.scheduler.find(session.id, Request(session.record.flags))
     deadline, pause = time.monotonic() + patience, context.timing.lookup_pause

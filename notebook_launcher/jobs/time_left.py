@@ -1,4 +1,4 @@
-"""How long a session still has: from what the scheduler or the job said, on the cluster's clock."""
+"""The time that a session has left, from the scheduler or the job's record, on the cluster's clock."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from notebook_launcher.schedulers.base import JobStatus
 
 
 def walltime_end(request: Request, status: JobStatus | None, started: str | None, now: datetime) -> datetime | None:
-    """Return when a running job's walltime is over, with a zone; ``None``: it has no limit, or does not run yet.
+    """Return when a running job's walltime ends, with a zone; ``None``: it has no limit, or does not run yet.
 
-    ``status``: the scheduler's word, which counts first: a walltime may have been changed since, and the time in which
-    a job was suspended is not of it. ``started``: what the job noted in ``started.json``, for a scheduler that is
-    silent. ``now``: the cluster's clock, for its zone.
+    ``status``: the scheduler's, which takes precedence: a walltime may have been changed since, and excludes the time
+    for which the job was suspended. ``started``: from the job's ``started.json``, for a scheduler that does not answer.
+    ``now``: the cluster's clock, for its zone.
     """
     started_status = status if status and not status.state.waits else None
     walltime = walltime_of(request, status)
@@ -28,7 +28,7 @@ def walltime_end(request: Request, status: JobStatus | None, started: str | None
 
 
 def walltime_of(request: Request, status: JobStatus | None) -> Walltime:
-    """Return how long a job may run: what the scheduler reports counts before what was requested."""
-    with contextlib.suppress(UsageError):  # a word of the scheduler's that is no walltime says nothing
+    """Return a job's walltime: the scheduler's value takes precedence over the requested one."""
+    with contextlib.suppress(UsageError):  # ignore a value that is not a walltime
         return Walltime.parse(status.walltime or "") if status else request.walltime
     return request.walltime

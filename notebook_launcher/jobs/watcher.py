@@ -1,7 +1,7 @@
-"""Waiting for a session: its files through one stream, its job through a gentle poll, both into one queue.
+"""Watches a session: its files through one stream, its job by polling gently, both into one inbox.
 
-The files tell first (the job writes when it starts, when Jupyter listens and when it ends); the scheduler is asked
-because a job that never started or was killed outright writes nothing.
+The files come first (the job writes when it starts, when Jupyter listens and when it ends); the scheduler is queried
+because a job that never started or was killed writes nothing.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from notebook_launcher.jobs.messages import (
     StatusChanged,
     UsageSampled,
 )
-from notebook_launcher.jobs.polling import QUESTION, Polling
+from notebook_launcher.jobs.polling import QUERY_RPCS, Polling
 from notebook_launcher.jobs.shared_queries import SharedQueries, SharingHost
 from notebook_launcher.jobs.status import NoAnswer, last_line, query_status
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.cluster_info import Evidence
 
-#: RPCs at Slurm's controller (measured, see docs/politeness.md): for the question about this job while nobody else
-#: asks; for the one that is not shared; for each part of the evidence on why it waits, at most, and for all of it
-ALONE, OWN, PART, EVIDENCE = 1, 3, 2, 4
+#: RPCs at Slurm's controller (measured, see docs/politeness.md): for the query of this job while no other launcher
+#: queries; for the one that is not shared; for each part of the evidence on why it is pending; for all of it
+ALONE, OWN_QUERY_RPCS, EVIDENCE_PART_RPCS, EVIDENCE = 1, 3, 2, 4
 
 
 @dataclass(frozen=True)
 class WatcherStopped:
-    """The stream of ``watch`` ended or its host went away; what is known of the cause."""
+    """The stream of ``watch`` ended or its host went away; why, as far as known."""
 
     watcher: JobWatcher
     reason: str
-    connection: bool = False  # whether it is known to be the connection that broke
+    connection: bool = False  # whether the connection is known to be broken
 
 
 class JobWatcher:
-    """Follows one session into ``inbox``, from ``start`` until it is closed.
+    """Watches one session, sending events to ``inbox``, from ``start`` until it is closed.
 
-    ``request`` and ``user``: for the evidence on why the job waits; without a request none is read. ``submitted_ago``:
-    seconds since the job was queued, ``None``: long ago. ``polling``: that of an earlier watch of the same session, so
-    that a connection that breaks often does not begin anew with many questions.
+    ``request`` and ``user``: for the evidence on why the job is pending; without a request none is read.
+    ``submitted_ago``: seconds since the submission, ``None``: long ago. ``polling``: that of an earlier watcher of the
+    same session, so that a connection that breaks often does not restart with frequent queries.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class JobWatcher:
         self._closed = False
         self._heard = time.monotonic()
         self._directory_gone = False
-        # moments before which an answer is not to be believed: it may miss the job, or call it waiting
+        # times before which an answer is not trusted: it may miss the job, or call it pending
         self._queued_at = -math.inf if submitted_ago is None else time.monotonic() - submitted_ago
         self._started_at = -math.inf
-        self._together = SharedQueries(host, directory)
+        self._shared = SharedQueries(host, directory)
         self._reported: StatusChanged | None = None  # last
         self._unresponsive = False
         self._evidence: dict[str | None, tuple[float, Evidence]] = {}  # and when it was read, by reason
@@ -100,7 +100,7 @@ class JobWatcher:
         threading.Thread(target=self._poll, name="poll", daemon=True).start()
 
     def poll_now(self) -> None:
-        """Ask the scheduler at once: something has happened that it may know more about."""
+        """Query the scheduler at once: something has happened that it may know more about."""
         self._wake.set()
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class JobWatcher:
 
     @property
     def silent_for(self) -> float:
-        """Seconds since the last sign of life over the stream; none where it has nothing to watch any more."""
+        """Seconds since the last sign of life of the stream; 0 if there is nothing to watch any more."""
         return 0.0 if self._directory_gone else time.monotonic() - self._heard
 
     # --- the job's files
@@ -148,14 +148,14 @@ class JobWatcher:
         max_age = self._timing.longest_poll_pause
         try:
             while not self._closed:
-                max_age = min(self._timing.longest_poll_pause, self._wait(self._ask(max_age)))
-        except Exception as error:  # a thread that dies must not die in silence
+                max_age = min(self._timing.longest_poll_pause, self._wait(self._query_once(max_age)))
+        except Exception as error:  # a thread must not die silently
             if not self._closed:
                 reason = error.what if isinstance(error, LauncherError) else repr(error)
                 self._inbox.put(WatcherStopped(self, reason, isinstance(error, ConnectionLost)))
 
     def _wait(self, pause: float) -> float:
-        """Wait, until somebody urges at most, and return the age in seconds up to which an answer is news then."""
+        """Wait, at most until woken, and return the age in seconds up to which an answer is recent enough then."""
         began = time.monotonic()
         until, urged = began + pause, False
         while not self._closed and (left := until - time.monotonic()) > 0:
@@ -164,26 +164,26 @@ class JobWatcher:
                 urged, until = True, min(until, time.monotonic() + self.polling.pause_when_urgent())
         return 0.0 if urged else time.monotonic() - began
 
-    def _ask(self, max_age: float) -> float:
-        """Ask once, tell what is new, and return the pause in seconds."""
+    def _query_once(self, max_age: float) -> float:
+        """Query once, report what is new, and return the pause in seconds."""
         try:
             reply = self._shared_query(max_age)
         except ConnectionLost:
             raise
         except Exception as error:
-            # what cannot be made sense of is no answer either: a session is not given up for that
+            # an unintelligible answer counts as none: it must not end a session
             silence = error if isinstance(error, NoAnswer) else NoAnswer(repr(error))
             if not self._unresponsive and not self._closed:
                 self._unresponsive = True
                 self._inbox.put(SchedulerUnresponsive(silence.reason))
-            return self.polling.pause_after_silence()
-        if reply.asked_at < self._started_at and reply.status and reply.status.state.waits:
-            return self.polling.pause_after_answer()  # the job has started since: an old answer, no requeue
+            return self.polling.pause_without_answer()
+        if reply.queried_at < self._started_at and reply.status and reply.status.state.waits:
+            return self.polling.pause_after_answer()  # the job has started since: an outdated answer, not a requeue
         self._report(reply)
         return self.polling.pause_after_answer(reply.start_in)
 
     def _shared_query(self, max_age: float) -> _QueryReply:
-        """Ask together with the other launchers, where that is of use. Raises ``NoAnswer``."""
+        """Query together with the other launchers, if that is useful. Raises ``NoAnswer``."""
         began, began_utc = time.monotonic(), datetime.now(timezone.utc)
         own = self._scheduler.query_own(self._job.cluster)
         shared = None
@@ -191,35 +191,35 @@ class JobWatcher:
             max_age = min(max_age, began - self._queued_at, began - self._started_at)
             alone = self._scheduler.query_alone(self._job)
             try:
-                shared = self._together.ask(own, max_age, alone=alone)
+                shared = self._shared.query(own, max_age, alone=alone)
             except HostCommandFailed as error:  # it took too long
                 raise NoAnswer(error.what) from None
         if shared is None:
-            return self._own_query()
+            return self._query_alone()
         answers = self._scheduler.read_query([self._job], shared.answer)
         if answers is None:
             raise NoAnswer(last_line(shared.answer))
         if shared.age == 0:
-            self.polling.spend(ALONE if shared.alone else QUESTION)
+            self.polling.spend(ALONE if shared.alone else QUERY_RPCS)
         status = answers.get(self._job.id)
         if status is None or status.state is State.REVOKED:
-            # one's own list may be shorter than all that is known; and of a federation, it is of one cluster only
-            return self._own_query()
+            # a list of one's own jobs may be incomplete; and for a federation, it covers one cluster only
+            return self._query_alone()
         age = timedelta(seconds=shared.age)
         return _QueryReply(status, began - shared.age, began_utc - age, _seconds_until(status.start, shared.clock))
 
-    def _own_query(self) -> _QueryReply:
-        """Ask for this job by itself, and in the history. Raises ``NoAnswer``."""
+    def _query_alone(self) -> _QueryReply:
+        """Query this job by itself, and the history. Raises ``NoAnswer``."""
         began, began_utc = time.monotonic(), datetime.now(timezone.utc)
         status = query_status(self._host, self._scheduler, self._job)
-        if self._scheduler.query_own(self._job.cluster) is not None:  # else it costs nobody
-            self.polling.spend(OWN)
+        if self._scheduler.query_own(self._job.cluster) is not None:  # else it costs nobody anything
+            self.polling.spend(OWN_QUERY_RPCS)
         return _QueryReply(status, began, began_utc)
 
     def _report(self, reply: _QueryReply) -> None:
         before, status = self._reported, reply.status
         if self._unresponsive or before is None or _state_and_reason(before.status) != _state_and_reason(status):
-            self.polling.news()
+            self.polling.note_change()
         evidence = self._evidence_on(status) if status and status.state.waits else None
         is_new = self._unresponsive or before is None or (before.status, before.evidence) != (status, evidence)
         if is_new and not self._closed:
@@ -227,7 +227,7 @@ class JobWatcher:
             self._inbox.put(self._reported)
 
     def _evidence_on(self, status: JobStatus) -> Evidence | None:
-        """Return what else is known of why the job waits, read for each new reason, and again from time to time."""
+        """Return what else is known about why the job is pending, read for each new reason, and again now and then."""
         now, cluster_info = time.monotonic(), self._scheduler.cluster_info
         read_at, evidence = self._evidence.get(status.reason, (-math.inf, None))
         is_due = now - read_at >= self._timing.evidence_every and self.polling.left >= EVIDENCE
@@ -235,23 +235,23 @@ class JobWatcher:
             is_due = False
         if cluster_info is None or self._request is None or not is_due or self._closed:
             return evidence
-        host = SharingHost(self._host, self._together, min(self._timing.evidence_shared_for, now - self._queued_at))
+        host = SharingHost(self._host, self._shared, min(self._timing.evidence_shared_for, now - self._queued_at))
         evidence = gather_evidence(host, cluster_info, status, self._request, self._user)
-        self.polling.spend(PART * host.queries_run)
+        self.polling.spend(EVIDENCE_PART_RPCS * host.queries_run)
         self._evidence[status.reason] = now, evidence
         return evidence
 
 
 @dataclass(frozen=True)
 class _QueryReply:
-    """One answer, ``None`` where the job is forgotten.
+    """One answer, ``None`` if the job is forgotten.
 
-    ``asked_at``: when it was asked, at the earliest (monotonic); ``read_at``: the same in UTC. ``start_in``: seconds
+    ``queried_at``: the earliest time of the query (monotonic); ``read_at``: the same in UTC. ``start_in``: seconds
     until the scheduler expects the job to start.
     """
 
     status: JobStatus | None
-    asked_at: float
+    queried_at: float
     read_at: datetime
     start_in: float | None = None
 
@@ -261,6 +261,6 @@ def _state_and_reason(status: JobStatus | None) -> tuple[State, str | None] | No
 
 
 def _seconds_until(start: str | None, now: datetime) -> float | None:
-    """Return how long it is until a time on the clock that shows ``now``; ``None`` for what is no time."""
+    """Return the seconds until a time on the clock that shows ``now``; ``None`` for an invalid time."""
     at = parse_iso(start, now)
     return (at - now).total_seconds() if at else None

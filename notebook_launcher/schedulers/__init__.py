@@ -1,5 +1,5 @@
-"""Schedulers as pure text: a request in, a command out; what a command printed in, data out.
+"""Schedulers as pure text: a request in, a command out; a command's output in, data out.
 
-Nothing is run here: commands run on a host (``hosts``), and jobs are waited for in ``jobs``.
+Nothing is run here: ``hosts`` runs commands, and ``jobs`` waits for jobs.
 May import: core.
 """

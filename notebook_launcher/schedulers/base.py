@@ -1,6 +1,6 @@
-"""What every scheduler package offers: pairs of a command to run and a reading of what it answered.
+"""The interface of a scheduler: pairs of a function that makes a command and one that parses its output.
 
-Nothing here runs a command. ``CommandResult`` is what some host got from running one.
+Nothing here runs a command. A ``CommandResult`` comes from a host that did.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from notebook_launcher.schedulers.cluster_info import ClusterInfo
 
 @dataclass(frozen=True)
 class JobRef:
-    """A job as the scheduler names it. ``cluster``: the other cluster it went to with ``-M``, else ``None``."""
+    """A job as the scheduler names it. ``cluster``: the other cluster it was submitted to (``-M``), else ``None``."""
 
     id: str
     cluster: str | None = None
@@ -29,7 +29,7 @@ class JobRef:
 
 
 class State(enum.Enum):
-    """What a job is doing, each member with every spelling of it; see ``State.read``."""
+    """A job's state; each member has all of its spellings, see ``State.read``."""
 
     PENDING = (
         "PENDING",
@@ -65,30 +65,29 @@ class State(enum.Enum):
 
     @classmethod
     def read(cls, word: str) -> State:
-        """Return the state that a scheduler spells so; ``UNKNOWN`` for a word that is not known."""
+        """Return the state with this spelling; ``UNKNOWN`` for an unknown word."""
         first = word.split()[0].rstrip("+").upper() if word.split() else ""  # sacct: "CANCELLED by 2001", "CANCELLED+"
         return next((state for state in cls if first in state.value), cls.UNKNOWN)
 
     @property
     def waits(self) -> bool:
-        """Not started yet, may still start."""
+        """Not started yet, but may still start."""
         return self is State.PENDING
 
     @property
     def ended(self) -> bool:
-        """Will do nothing any more."""
+        """Will not run any more."""
         return self not in (State.PENDING, State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN)
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """One job at one moment. What was not told is ``None``, never a guess.
+    """A job's status at one time. ``None``: not reported; nothing is guessed.
 
-    ``start``: when it started or, while it waits, the scheduler's estimate; ``ends``: when its walltime is over,
-    or it was (ISO; where that has no zone, on the cluster's clock).
-    ``by``: who cancelled it, as the scheduler names them (Slurm: the user's number). ``partition``: where it waits or
-    runs. ``account``, ``qos``, ``walltime``: the job's own, whatever was asked for, in the scheduler's words (a
-    walltime as ``2:00:00`` or ``UNLIMITED``).
+    ``start``: when it started or, while it is pending, the scheduler's estimate; ``ends``: when it ended, or its
+    walltime does (ISO; without a zone, on the cluster's clock). ``by``: who cancelled it, as the scheduler names them
+    (Slurm: a user id). ``partition``: where it is pending or runs. ``account``, ``qos``, ``walltime``: the job's own,
+    which may differ from the request, as the scheduler writes them (a walltime as ``2:00:00`` or ``UNLIMITED``).
     """
 
     job: JobRef
@@ -108,9 +107,9 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Submission:
-    """What a scheduler needs besides the request: where the job script, its log and its session directory are.
+    """What a scheduler needs besides the request: the paths of the job script, its log and its session directory.
 
-    ``now``: what the cluster's clock shows, with its zone.
+    ``now``: the time on the cluster's clock, with its zone.
     """
 
     session_id: str
@@ -122,12 +121,12 @@ class Submission:
 
 @dataclass(frozen=True)
 class AccountingRecord:
-    """What the scheduler's accounting tells of a job that is over; ``None``: not told.
+    """The accounting of a job that is over; ``None``: not reported.
 
-    Seconds, MiB, joules. ``cpu_used``: in which its processes kept a core busy; ``cpu_reserved``: in which it had one.
-    ``memory_peak``: the largest of any of its steps. ``gpus`` and ``cores``: what it was given. ``earlier``: seconds of
-    the runs after which it was put back into the queue; all else is of its last one. ``complete``: whether all figures
-    are in; the last ones come some seconds after its end.
+    Seconds, MiB, joules. ``cpu_used``: CPU seconds used; ``cpu_reserved``: CPU seconds allocated. ``memory_peak``: the
+    largest of any of its steps. ``gpus`` and ``cores``: those allocated. ``earlier``: seconds of the runs before it was
+    requeued; all other values are of its last run. ``complete``: whether all values are final; the last ones arrive
+    some seconds after its end.
     """
 
     job: JobRef
@@ -149,115 +148,115 @@ class AccountingRecord:
 
 
 class Scheduler(ABC):
-    """One kind of scheduler. Commands are argument lists; readings never raise on odd text, except where said."""
+    """One kind of scheduler. Commands are argument lists; parsers never raise on unexpected text, unless documented."""
 
     name: str
-    #: whether the launcher and the job share one machine, so that nothing needs to be tunnelled to a node
+    #: whether the launcher and the job share one machine, so that no tunnel is needed
     same_machine: bool = False
-    #: the commands that it is asked by: first the one that queues, which tells its version with ``--version``
+    #: its commands: first the one that submits, which prints its version with ``--version``
     programs: tuple[str, ...] = ()
-    #: what it tells beyond one's own job; ``None``: nothing
+    #: its information beyond one's own job; ``None``: there is none
     cluster_info: ClusterInfo | None = None
 
     @abstractmethod
     def submit(self, request: Request, submission: Submission) -> list[str]:
-        """Return the command that queues the job."""
+        """Return the command that submits the job."""
 
     @abstractmethod
     def read_submit(self, answer: CommandResult) -> JobRef:
-        """Return the queued job. Raises ``SubmitRefused`` or ``SchedulerMissing`` with the scheduler's reason."""
+        """Return the submitted job. Raises ``SubmitRefused`` or ``SchedulerMissing`` with the scheduler's reason."""
 
     @abstractmethod
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
-        """Return the command that tells the states of jobs (all on the same cluster)."""
+        """Return the command that prints the states of jobs (all on the same cluster)."""
 
     def query_own(self, cluster: str | None) -> list[str] | None:
-        """Return the command that tells the states of all of this user's jobs there, for several launchers to share.
+        """Return the command that prints the states of all of this user's jobs, to be shared by several launchers.
 
-        Its answer is read by ``read_query`` as well. ``None``: each job is asked for by itself, which costs nobody.
+        ``read_query`` parses its output as well. ``None``: query each job by itself, which costs nobody anything.
         """
         return None
 
     def query_alone(self, job: JobRef) -> list[str]:
-        """Return the command that tells the state of one job with the least work for the scheduler.
+        """Return the command that prints the state of one job with the least load on the scheduler.
 
-        Its answer, too, is read by ``read_query``.
+        ``read_query`` parses its output as well.
         """
         return self.query([job])
 
     @abstractmethod
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
-        """Return states by job id, without those that the scheduler does not show; ``None``: it could not answer."""
+        """Return states by job id, without jobs that are not listed; ``None``: the scheduler did not answer."""
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
-        """Whether an answer that does not show a job says that there is none; ``answer``: to a question about it."""
+        """Whether the answer to a query for a job that is not listed says that there is no such job."""
         return True
 
     @abstractmethod
     def history(self, job: JobRef) -> list[str] | None:
-        """Return the command that tells how a job ended that has left the queue, ``None`` where there is none."""
+        """Return the command that prints how a job ended that has left the queue, ``None`` if there is none."""
 
     @abstractmethod
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Return how the job ended, ``None`` where nothing is known of it."""
+        """Return how the job ended, ``None`` if that is not known."""
 
     def runs(self, job: JobRef) -> list[str] | None:
-        """Return the command that tells of every run of a job that was put back into the queue."""
+        """Return the command that prints every run of a requeued job."""
         return None
 
     def read_earlier_run(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Return how the last run ended that is over, ``None`` where nothing is known of one."""
+        """Return how the last finished run ended, ``None`` if that is not known."""
         return None
 
     @abstractmethod
     def cancel(self, job: JobRef) -> list[str]:
-        """Return the command that ends a job, queued or running."""
+        """Return the command that cancels a job, pending or running."""
 
     def cancel_all(self, jobs: Sequence[JobRef]) -> list[str]:
-        """Return the command that ends several jobs (all on the same cluster): that for one takes more ids."""
+        """Return the command that cancels several jobs (all on the same cluster); that for one accepts more ids."""
         return [*self.cancel(jobs[0]), *(job.id for job in jobs[1:])]
 
     def cancel_typed(self, job: JobRef) -> list[str]:
-        """Return the same as a user would type it."""
+        """Return the same command as a user would type it."""
         return self.cancel(job)
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
         """Return the command that runs another one inside a running job, on its first node, with stdin and stdout.
 
-        Both must pass any byte at once. ``None``: the scheduler has no such thing.
+        Both must pass on any byte at once. ``None``: the scheduler has no such command.
         """
         return None
 
     def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str] | None:
         """Return the command that runs another one inside a running job with a terminal of its own.
 
-        ``None``: the scheduler has no such thing.
+        ``None``: the scheduler has no such command.
         """
         return None
 
     def accounting(self, job: JobRef) -> list[str] | None:
-        """Return the command that tells what a job used that is over, ``None`` where there is none."""
+        """Return the command that prints what a finished job used, ``None`` if there is none."""
         return None
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
-        """Return what the job was given and used, ``None`` where nothing is known."""
+        """Return what the job was allocated and used, ``None`` if not known."""
         return None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
-        """Return where a job's errors and its output are, the likeliest first, from the flags it was queued with.
+        """Return the paths of a job's error and output files, the likeliest first, from the flags of its submission.
 
-        ``node``: where it ran, ``None`` where it did not come to that. A name that cannot be told whole is left out.
+        ``node``: where it ran, ``None`` if it did not start. A name that cannot be resolved completely is left out.
         """
         return [path for path in (flags.get("output"),) if path]
 
     @abstractmethod
     def find(self, session_id: str, request: Request) -> list[str]:
-        """Return the command that looks for the job of a session whose id was never read."""
+        """Return the command that looks for the job of a session whose job id is not known."""
 
     @abstractmethod
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
-        """Return the session's jobs that are queued or running (normally none or one); ``None``: no answer."""
+        """Return the session's jobs that are pending or running (normally none or one); ``None``: no answer."""
 
     @abstractmethod
     def explain_refusal(self, answer: CommandResult) -> LauncherError:
-        """Return the error that tells why a submission was refused."""
+        """Return the error that says why a submission was refused."""

@@ -1,6 +1,6 @@
-"""What a scheduler reports beyond one's own job: partitions, limits, nodes, who waits, and when something would start.
+"""What a scheduler reports beyond one's own job: partitions, limits, nodes, pending jobs, and start estimates.
 
-Not every scheduler tells all of it, and not every site lets everybody read it. What was not told is ``None``, which is
+Not every scheduler reports all of it, and not every site lets everybody read it. ``None`` means not reported, which is
 not the same as none.
 """
 
@@ -18,16 +18,15 @@ from notebook_launcher.core.walltime import Walltime
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition and what it allows. ``accounts`` and the like: those allowed, ``None``: all, or not told.
+    """One partition and what it allows. ``accounts`` and the like: those allowed, ``None``: all, or not reported.
 
-    ``whole_nodes``: a job gets whole nodes there, whatever it asks for. ``preemptible``: it may have to make room for
-    jobs that go first.
+    ``whole_nodes``: jobs are allocated whole nodes there. ``preemptible``: jobs may be preempted by others.
     """
 
     name: str
     is_default: bool = False
     is_up: bool | None = None
-    walltime: Walltime | None = None  # the longest; ``None``: not told
+    walltime: Walltime | None = None  # the maximum; ``None``: not reported
     min_nodes: int | None = None
     max_nodes: int | None = None
     nodes: int | None = None
@@ -42,14 +41,14 @@ class Partition:
 
 @dataclass(frozen=True)
 class Limit:
-    """One limit that concerns the user.
+    """One limit that applies to the user.
 
-    ``of``: who set it, as people say it (``account proj1``, ``QOS short``, ``partition gpu (QOS courses)``). ``on``:
-    what is limited, in Slurm's words for trackable resources (``gres/gpu``, ``cpu``, ``mem``, ``node``), or ``jobs``,
-    ``submitted jobs``, ``walltime``; with `` minutes`` behind a resource what jobs may use up in all, with ``running ``
-    before that what those that run at one time may still use up. ``per``: ``job``, ``node`` (of a job), ``user``,
-    ``account`` or ``group`` (all who share it). ``value``: the limit as sbatch takes it (``2``, ``100G``,
-    ``1-00:00:00``); ``used``: how much of it is in use now, written likewise, ``None`` where that was not told.
+    ``of``: what sets it (``account proj1``, ``QOS short``, ``partition gpu (QOS courses)``). ``on``: the limited
+    resource, by Slurm's name for trackable resources (``gres/gpu``, ``cpu``, ``mem``, ``node``), or ``jobs``,
+    ``submitted jobs``, ``walltime``; with `` minutes`` after a resource the total that jobs may use up, with ``running
+    `` before it the total that running jobs may still use up. ``per``: ``job``, ``node`` (of a job), ``user``,
+    ``account`` or ``group`` (all who share it). ``value``: the limit as sbatch accepts it (``2``, ``100G``,
+    ``1-00:00:00``); ``used``: how much of it is in use now, in the same form, ``None`` if not reported.
     """
 
     of: str
@@ -61,9 +60,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Node:
-    """One node in one partition: what it has and what of it is in use. GPUs by type; type ``""`` where none is named.
+    """One node in one partition: its resources and those in use. GPUs by type; type ``""`` if it has no name.
 
-    ``available``: whether jobs can start there; ``state`` in the scheduler's word, ``reason`` why it is not.
+    ``available``: whether jobs can start there; ``state`` as the scheduler spells it, ``reason`` why it is not
+    available.
     """
 
     name: str
@@ -79,9 +79,9 @@ class Node:
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """Somebody's job that waits, or ``tasks`` of them in one array. ``gpus``, ``cores``: how many each asks for.
+    """Somebody's pending job, or ``tasks`` of them in one array. ``gpus``, ``cores``: how many each requests.
 
-    ``None``: not told.
+    ``None``: not reported.
     """
 
     id: str
@@ -96,9 +96,9 @@ class QueuedJob:
 
 @dataclass(frozen=True)
 class ReservationInfo:
-    """A reservation: from when to when (ISO; without a zone on the cluster's clock), on which nodes, for whom.
+    """A reservation: its start and end (ISO; without a zone on the cluster's clock), its nodes, and who may use it.
 
-    ``nodes`` in the scheduler's short form; ``users`` and ``accounts`` with commas, empty: not limited by these.
+    ``nodes`` in the scheduler's short form; ``users`` and ``accounts`` separated by commas, empty: no restriction.
     """
 
     name: str
@@ -111,28 +111,28 @@ class ReservationInfo:
 
 @dataclass(frozen=True)
 class StartEstimate:
-    """What the scheduler says to a request without queueing it: ``start`` (the cluster's clock, ISO without zone),
-    or ``refusal``; both ``None`` where it said something that is not understood (``said``). ``preempts``: the jobs that
-    would have to make room for it."""
+    """The scheduler's answer to a request that is not submitted: ``start`` (the cluster's clock, ISO without zone),
+    or ``refusal``; both ``None`` if its ``message`` was not understood. ``preempts``: the jobs that would be
+    preempted."""
 
     start: str | None = None
     partition: str | None = None
     nodes: str | None = None
     refusal: LauncherError | None = None
-    said: str = ""
+    message: str = ""
     preempts: tuple[str, ...] = ()
 
 
 class ClusterInfo(ABC):
-    """Pairs of a command and a reading, as in ``Scheduler``. Readings give ``None`` where nothing was told."""
+    """Pairs of a command and a parser, as in ``Scheduler``. Parsers return ``None`` if nothing was reported."""
 
     @abstractmethod
     def ahead(self, partition: str, cluster: str | None) -> list[str]:
-        """Return the command that lists who waits in a partition, with what decides who goes first."""
+        """Return the command that lists the pending jobs of a partition, with their priorities."""
 
     @abstractmethod
     def read_ahead(self, job_id: str, answer: CommandResult) -> int | None:
-        """Return how many jobs go before this one; ``None``: not known (a site may hide other people's jobs)."""
+        """Return how many jobs have priority over this one; ``None``: not known (a site may hide other users' jobs)."""
 
     @abstractmethod
     def partitions(self, cluster: str | None) -> list[str]:
@@ -144,7 +144,7 @@ class ClusterInfo(ABC):
 
     @abstractmethod
     def limits(self, user: str, cluster: str | None) -> list[str]:
-        """Return the command that tells the limits on a user's accounts and QOS."""
+        """Return the command that prints the limits on a user's accounts and QOS."""
 
     @abstractmethod
     def read_limits(self, request: Request, answer: CommandResult) -> tuple[Limit, ...] | None:
@@ -152,10 +152,10 @@ class ClusterInfo(ABC):
 
     @abstractmethod
     def read_defaults(self, request: Request, answer: CommandResult) -> tuple[str | None, str | None]:
-        """Return the account and the QOS that this request counts on, from what ``limits`` told; ``None``: not told."""
+        """Return the account and the QOS of this request, from the output of ``limits``; ``None``: not reported."""
 
     def accounts(self, user: str, cluster: str | None) -> list[str] | None:
-        """Return the command that lists the accounts of a user; ``None``: there is none."""
+        """Return the command that lists a user's accounts; ``None``: there is none."""
         return None
 
     def read_accounts(self, answer: CommandResult) -> tuple[str, ...] | None:
@@ -167,7 +167,7 @@ class ClusterInfo(ABC):
         return None
 
     def read_reservations(self, answer: CommandResult) -> tuple[ReservationInfo, ...] | None:
-        """Return the reservations; an empty tuple where there are none."""
+        """Return the reservations; an empty tuple if there are none."""
         return None
 
     @abstractmethod
@@ -180,36 +180,36 @@ class ClusterInfo(ABC):
 
     @abstractmethod
     def pending_jobs(self, cluster: str | None) -> list[str]:
-        """Return the command that lists all jobs that wait."""
+        """Return the command that lists all pending jobs."""
 
     @abstractmethod
     def read_pending_jobs(self, answer: CommandResult) -> tuple[QueuedJob, ...] | None:
-        """Return the jobs that wait, as far as this user may see them."""
+        """Return the pending jobs, as far as this user may see them."""
 
     @abstractmethod
     def private_data(self, cluster: str | None) -> list[str]:
-        """Return the command that tells whether users see each other's jobs."""
+        """Return the command that prints whether users see each other's jobs."""
 
     @abstractmethod
     def read_private_data(self, answer: CommandResult) -> bool | None:
-        """Return whether other people's jobs are hidden; ``None``: not told."""
+        """Return whether other users' jobs are hidden; ``None``: not reported."""
 
     @abstractmethod
     def estimate_start(self, request: Request) -> list[str]:
-        """Return the command that asks when a request would start, and queues nothing."""
+        """Return the command that estimates when a request would start, without submitting it."""
 
     @abstractmethod
     def read_start_estimate(self, answer: CommandResult) -> StartEstimate:
-        """Return what it answered."""
+        """Return the estimate."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known besides a job's own status, when it is to be explained. ``None``: not read; never a guess.
+    """What is known besides a job's own status, to explain it. ``None``: not read; nothing is guessed.
 
-    ``partition``: where the job waits. ``request``: what was asked for, with the account, QOS, partition and walltime
-    that the job has by the scheduler's word (without an account or QOS that was not told): the user's settings and a
-    site's plug-ins change them. ``ahead``: how many jobs go before it.
+    ``partition``: where the job is pending. ``request``: what was requested, but with the account, QOS, partition and
+    walltime that the scheduler reports for the job (without an account or QOS that it does not report): the user's
+    settings and a site's plug-ins change them. ``ahead``: the number of jobs with priority over it.
     """
 
     request: Request | None = None

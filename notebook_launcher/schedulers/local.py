@@ -1,7 +1,7 @@
-"""The embedded default for a machine without a scheduler: ``jobscripts/login/local.sh`` as a scheduler of one machine.
+"""The embedded scheduler for a machine without one: ``jobscripts/login/local.sh`` on this machine.
 
 It runs the same job script in the background, with the same session directory, states and cancelling. Of the request it
-honours the walltime, the begin time and the job's name; there is nobody to share GPUs or cores with.
+honours the walltime, the begin time and the job's name; there are no other users to share GPUs or cores with.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HONOURED = frozenset({"time", "begin", "job-name", "output"})
 
 
 class Local(Scheduler):
-    """Jobs as background processes; a job's id is the id of its session."""
+    """Jobs as background processes; a job's id is its session's."""
 
     name = "local"
     same_machine = True
@@ -52,14 +52,14 @@ class Local(Scheduler):
         return [*words, "--", submission.script, submission.directory]
 
     def read_submit(self, answer: CommandResult) -> JobRef:
-        """Read the id that ``local.sh submit`` prints."""
+        """Parse the id that ``local.sh submit`` prints."""
         lines = answer.stdout.split()
         if answer.exit_code != 0 or not lines:
             raise self.explain_refusal(answer)
         return JobRef(lines[-1])
 
     def explain_refusal(self, answer: CommandResult) -> LauncherError:
-        """Return ``SubmitRefused`` with what the shell said."""
+        """Return ``SubmitRefused`` with the shell's message."""
         return SubmitRefused(
             "The job could not be started on this machine.",
             why=answer.stderr.strip() or f"exit code {answer.exit_code}",
@@ -70,7 +70,7 @@ class Local(Scheduler):
         return ["bash", self._script(jobs[0].id), "queue", "--root", self.root, *(job.id for job in jobs)]
 
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
-        """Read rows of ``ID|STATE|REASON|NODE|START|END|EXIT``; exit code 1 says that one of the jobs is not known."""
+        """Parse rows of ``ID|STATE|REASON|NODE|START|END|EXIT``; exit code 1 means that one of the jobs is unknown."""
         if answer.exit_code not in (0, 1):
             return None
         found = {}
@@ -88,11 +88,11 @@ class Local(Scheduler):
         return found
 
     def history(self, job: JobRef) -> list[str] | None:
-        """There is no history beside the state files."""
+        """Return ``None``: the state files are all there is."""
         return None
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """There is no history beside the state files."""
+        """Return ``None``: the state files are all there is."""
         return None
 
     def cancel(self, job: JobRef) -> list[str]:
@@ -127,7 +127,7 @@ def _epoch(begin: str) -> int:
 
 
 def _clock(seconds: str | None) -> str | None:
-    """Return seconds since 1970 as ``JobStatus.start`` is told: ISO, on the clock of this machine."""
+    """Return seconds since 1970 in the form of ``JobStatus.start``: ISO, on the clock of this machine."""
     try:
         return datetime.fromtimestamp(int(seconds)).isoformat() if seconds else None
     except (ValueError, OverflowError, OSError):

@@ -18,7 +18,7 @@ from notebook_launcher.core.view import Typed, View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.lookup import read_session_index, select_session
-from notebook_launcher.jobs.session_index import Entry, choose_session
+from notebook_launcher.jobs.session_index import IndexedSession, choose_session
 from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.connect import open_context
@@ -65,11 +65,11 @@ def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interr
 # --- which session -------------------------------------------------------------------------------------------
 
 
-def _ended_entry(context: Context, name: str) -> Entry:
+def _ended_entry(context: Context, name: str) -> IndexedSession:
     index = read_session_index(context)
-    ran = [entry for entry in index.ended if _ran(entry) and (entry.seen.ended or entry.seen.started)]
+    ran = [entry for entry in index.ended if _ran(entry) and (entry.summary.ended or entry.summary.started)]
     if not name and ran:
-        return max(ran, key=lambda entry: datetime.fromisoformat(entry.seen.ended or entry.seen.started or ""))
+        return max(ran, key=lambda entry: datetime.fromisoformat(entry.summary.ended or entry.summary.started or ""))
     entry = choose_session(index, name, context.host.label, ended_too=True)
     if entry.live:
         raise UsageError(
@@ -80,7 +80,7 @@ def _ended_entry(context: Context, name: str) -> Entry:
     return entry
 
 
-def _ran(entry: Entry) -> bool:
+def _ran(entry: IndexedSession) -> bool:
     """Whether its script began; a scheduler tells a start also of what was cancelled while it waited."""
     return entry.record.started is not None
 

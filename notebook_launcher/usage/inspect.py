@@ -22,7 +22,7 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.follow import FileLine, SessionFollower, read_lines
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
-from notebook_launcher.jobs.session_index import Entry, Listing, build_index
+from notebook_launcher.jobs.session_index import IndexedSession, Listing, build_index
 from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
@@ -110,7 +110,7 @@ def logs(
     with open_context(target, view, prompts, interrupts) as context:
         session, entry = find_session(context, prefix, ended_too=True)
         interrupts.defer()
-        paths = _log_files(context, session, entry.seen.node)
+        paths = _log_files(context, session, entry.summary.node)
         noise = "" if everything else _NOISE
         shown = _ShownLines(view, several=len(paths) > 1, noise=noise)
         first = -lines if lines > 0 else 1
@@ -129,7 +129,7 @@ def logs(
 class _Inspection:
     """One session: what is known of it, and its samples."""
 
-    def __init__(self, context: Context, session: Session, entry: Entry) -> None:
+    def __init__(self, context: Context, session: Session, entry: IndexedSession) -> None:
         self.session = session
         self._context, self._entry = context, entry
         self._status: StatusChanged | None = None
@@ -144,7 +144,7 @@ class _Inspection:
     @property
     def where(self) -> str:
         """Where it runs or ran, as words to be added."""
-        return f" on {self._entry.seen.node}" if self._entry.seen.node else ""
+        return f" on {self._entry.summary.node}" if self._entry.summary.node else ""
 
     @property
     def _file(self) -> str:
@@ -163,7 +163,7 @@ class _Inspection:
         record, shown = self.session.record, self.used(None if whole else SHOWN_TIME)
         self._context.view.show(
             events.Status(
-                self._entry.seen,
+                self._entry.summary,
                 _as_typed(record.flags),
                 record.log,
                 record.launcher,
@@ -182,7 +182,7 @@ class _Inspection:
 
     def why_nothing(self) -> str:
         """Return why there are no samples."""
-        state = self._entry.seen.state
+        state = self._entry.summary.state
         if state == "pending":
             return "Its job has not begun."
         if state in ("starting", "running"):
@@ -206,7 +206,7 @@ class _Inspection:
 
     def _learn(self, item: object) -> bool:
         """Take what the job or the scheduler says, and tell whether that is news."""
-        before, record = self._entry.seen, self._entry.record
+        before, record = self._entry.summary, self._entry.record
         if isinstance(item, StatusChanged):
             self._status = item
         elif isinstance(item, FileAppeared) and item.name == "started":  # it may be another run
@@ -223,7 +223,7 @@ class _Inspection:
         status = self._status.status
         statuses = {record.queue: {status.job.id: status} if status else {}}
         self._entry = build_index(Listing((record,)), statuses, self._context.clock()).entries[0]
-        return self._entry.seen != before
+        return self._entry.summary != before
 
 
 # The count first, and no line that comes meanwhile. On one line: csh, as a login shell, cannot quote more.
@@ -315,14 +315,14 @@ class _ShownLines:
 
 
 def _follow(
-    context: Context, session: Session, entry: Entry, paths: Sequence[str], first: int, shown: _ShownLines
+    context: Context, session: Session, entry: IndexedSession, paths: Sequence[str], first: int, shown: _ShownLines
 ) -> None:
     job = session.job
-    if entry.seen.state == "pending":
-        why = f" ({entry.seen.detail})" if entry.seen.detail else ""
+    if entry.summary.state == "pending":
+        why = f" ({entry.summary.detail})" if entry.summary.detail else ""
         context.view.show(events.Note(f"Job {job} has not begun{why}: its log is shown as it comes. Ctrl-C ends that."))
     following = SessionFollower(context, session, [(path, first) for path in paths], shown.noise)
-    is_noted = entry.seen.state == "pending"
+    is_noted = entry.summary.state == "pending"
     for item in _with_advice(following, f"logs -f {session.id}"):
         if isinstance(item, FileLine):
             shown.show(item)
@@ -333,8 +333,8 @@ def _follow(
         context.view.show(events.Note(f"The session has ended: job {job} is over."))
 
 
-def _why_no_log(entry: Entry, paths: Sequence[str]) -> str:
-    if entry.seen.state == "pending":
+def _why_no_log(entry: IndexedSession, paths: Sequence[str]) -> str:
+    if entry.summary.state == "pending":
         return f"Job {entry.session.job} has not begun, so there is no log yet."
     where = " and ".join(paths) if paths else entry.session.record.log
     return f"Nothing was printed to {where}."

@@ -9,7 +9,7 @@ import pytest
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.jobs import watcher
-from notebook_launcher.jobs.polling import QUESTION
+from notebook_launcher.jobs.polling import QUERY_RPCS
 from notebook_launcher.schedulers.base import JobRef, State
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.conftest import Session
@@ -30,8 +30,8 @@ def test_what_the_questions_cost(cluster: PracticeCluster) -> None:
     job = cluster.run("login", "alice", ["sbatch", "--parsable", "--hold", "--wrap", "true"], check=True).stdout.strip()
     for command, cost in [
         (scheduler.query_alone(JobRef(job)), watcher.ALONE),
-        (scheduler.query_own(None), QUESTION),
-        (scheduler.query([JobRef(job)]), watcher.OWN),
+        (scheduler.query_own(None), QUERY_RPCS),
+        (scheduler.query([JobRef(job)]), watcher.OWN_QUERY_RPCS),
     ]:
         before = rpcs(cluster)
         answer = cluster.run("login", "alice", command, check=True).stdout

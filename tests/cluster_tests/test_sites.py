@@ -24,7 +24,7 @@ Start = Callable[..., Session]
 
 MEMORY = "~/.local/state/notebook-launcher"
 IMAGE = ("--", "/sw/images/jupyterlab.sif")
-QUESTION = r"(?i)(?:password|code): "
+QUERY_RPCS = r"(?i)(?:password|code): "
 SSH_CONFIG = "~/sites_ssh_config"
 ANOTHER = ".config/notebook-launcher/clusters/another.toml"
 
@@ -77,7 +77,7 @@ def answer_questions(session: Session, user: str) -> list[str]:
     """CommandResult whatever is asked until the address comes; the words before each colon."""
     asked = []
     while True:
-        question = session.expect(rf"{QUESTION}|http://127\.0\.0\.1:\d+/lab\?token=[\w-]+|launch-notebook: ").group(0)
+        question = session.expect(rf"{QUERY_RPCS}|http://127\.0\.0\.1:\d+/lab\?token=[\w-]+|launch-notebook: ").group(0)
         if question.startswith("http"):
             session.url = question
             session.expect("ENTER ends")
@@ -119,7 +119,7 @@ def test_every_site_is_reached(cluster: PracticeCluster, start: Start, site: Sit
     assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
     assert fetch(cluster, "laptop", session.api)[0] == 403
     leave(session)
-    assert len(re.findall(QUESTION, session.printed)) == site.questions
+    assert len(re.findall(QUERY_RPCS, session.printed)) == site.questions
     assert_no_noise(session)
     assert_nothing_left(cluster)
 

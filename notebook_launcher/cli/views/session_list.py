@@ -9,7 +9,7 @@ from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import minutes_or_clock
 from notebook_launcher.core.text import printable
-from notebook_launcher.jobs.session_index import progress_in_words
+from notebook_launcher.jobs.session_index import describe_progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,7 +85,7 @@ class SessionListView:
 def _row(entry: events.SessionEntry, now: datetime) -> tuple[str, ...]:
     where = f" on {entry.cluster}" if entry.cluster else ""
     job = "" if entry.job is None or entry.job == entry.session else f"{entry.job}{where}"
-    environment = ", ".join(filter(None, [entry.notebook, progress_in_words(entry), entry.environment]))
+    environment = ", ".join(filter(None, [entry.notebook, describe_progress(entry), entry.environment]))
     if purpose := entry.purpose or ("shell" if entry.program == "shell" else ""):
         environment = f"{purpose} ({environment})" if environment else purpose
     return (

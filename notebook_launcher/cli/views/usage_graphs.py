@@ -13,7 +13,7 @@ from notebook_launcher.cli.views.clock import clock, parse_iso
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import whole_minutes
 from notebook_launcher.core.text import printable
-from notebook_launcher.jobs.session_index import progress_in_words
+from notebook_launcher.jobs.session_index import describe_progress
 from notebook_launcher.usage.series import shrunk
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class _Picture:
             else "no job is recorded"
         ]
         what = session.purpose or session.notebook or _PROGRAMS.get(session.program, session.program)
-        about += [word for word in (session.environment, what, progress_in_words(session)) if word]
+        about += [word for word in (session.environment, what, describe_progress(session)) if word]
         created = parse_iso(session.created)
         source = f" from {session.launched_from}" if session.launched_from else ""
         about += [f"launched{source} at {clock(created, now)}"] if created else []

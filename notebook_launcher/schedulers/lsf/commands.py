@@ -1,8 +1,8 @@
 """IBM Spectrum LSF, 10.1 and newer: ``bsub``, ``bjobs``, ``bhist`` and ``bkill`` as text.
 
-Written from recordings of LSF's and openlava's commands; it has never been tried on a cluster that runs LSF.
+Written from recordings of LSF's and openlava's commands; never tested on a cluster that runs LSF.
 
-A request keeps the words of ``sbatch`` on LSF, too, in a profile as on the command line. These are understood:
+A request has ``sbatch``'s flags on LSF, too, in a profile as on the command line. These are supported:
 
 ===========================================  ===================================================================
 ``partition = "gpuv100"``                    ``-q gpuv100``; a list ``a,b`` is ``-q "a b"``
@@ -25,7 +25,7 @@ A request keeps the words of ``sbatch`` on LSF, too, in a profile as on the comm
 ``mail-user``, ``mail-type``                 ``-u``, ``-B`` for BEGIN, ``-N`` for END, both for ALL; no others
 ===========================================  ===================================================================
 
-Any other flag is refused by its name, before anything is queued.
+Any other flag is refused by name, before anything is submitted.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
 from notebook_launcher.schedulers.lsf import submit_errors
 
-# the reason last: it is free text, and may go on in lines of its own
+# the reason last: it is free text, and may continue on further lines
 _FIELDS = (
     *("jobid", "stat", "queue", "exec_host", "start_time", "finish_time", "proj_name", "runtimelimit"),
     *("exit_code", "exit_reason", "pend_reason"),
@@ -59,7 +59,7 @@ _NO_JOBS = re.compile(r"No (?:unfinished )?job found", re.I)
 _GONE = re.compile(r"Job <\d+> is not found", re.I)
 _WAITS = re.compile(r"Please wait \.\.\.|still trying", re.I)
 
-# by the manual of bjobs, JOB STATUS. UNKWN: the node is not heard of; it may come back. ZOMBI: it will not.
+# from the manual of bjobs, JOB STATUS. UNKWN: the node is not reachable; it may come back. ZOMBI: it will not.
 _STATES = {
     "PEND": State.PENDING,
     "PSUSP": State.PENDING,
@@ -73,7 +73,7 @@ _STATES = {
     "ZOMBI": State.NODE_FAIL,
     "UNKWN": State.UNKNOWN,
 }
-# why LSF ended a job, by the manual of bhist, TERM_*; the first that is found
+# why LSF ended a job, from the manual of bhist, TERM_*; the first match counts
 _TERMINATED = (
     ("TERM_RUNLIMIT", State.TIMEOUT),
     ("TERM_MEMLIMIT", State.OUT_OF_MEMORY),
@@ -89,7 +89,7 @@ _TERMINATED = (
 _KILLED, _TIME_OVER = 130, 140
 
 # of bhist's account
-_END = re.compile(
+_END_LIMIT = re.compile(
     r"Done successfully|Exited(?: with exit code (?P<code>\d{1,3})| by signal (?P<signal>\d{1,3}))?", re.A
 )
 
@@ -100,24 +100,24 @@ _MOMENT = re.compile(r"([A-Z][a-z]{2}) +(\d{1,2}) (\d\d):(\d\d)(?::(\d\d))?(?: (
 
 
 class Lsf(Scheduler):
-    """The commands of LSF, and what their answers mean; without steps within a job, and without accounting."""
+    """LSF's commands, and parsers of their output; without steps within a job, and without accounting."""
 
     name = "lsf"
     programs = ("bsub", "bjobs", "bkill")
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
-        """Return the ``bsub`` command. Raises ``UsageError`` for a flag that has no counterpart.
+        """Return the ``bsub`` command. Raises ``UsageError`` for a flag without a counterpart.
 
-        The job script and its argument are one word, which LSF gives to a shell on the node. A login shell runs it:
-        modules are there as on the login node.
+        The job script and its argument are one word, which LSF passes to a shell on the node. A login shell runs it, so
+        that modules work as on the login node.
         """
-        words = _Words(request, submission).words()
+        words = _Translation(request, submission).arguments()
         return ["bsub", *words, shlex.join(["bash", "-l", submission.script, submission.directory])]
 
     def read_submit(self, answer: CommandResult) -> JobRef:
-        """Read ``Job <7> is submitted to queue <normal>.``, around which LSF may ask for patience.
+        """Parse ``Job <7> is submitted to queue <normal>.``, around which LSF may ask for patience.
 
-        Raises ``SubmitUncertain`` as well: success without a number.
+        Also raises ``SubmitUncertain``: success without a job id.
         """
         if answer.exit_code != 0:
             raise self.explain_refusal(answer)
@@ -130,40 +130,40 @@ class Lsf(Scheduler):
         )
 
     def explain_refusal(self, answer: CommandResult) -> LauncherError:
-        """Return the error for what bsub answered, in its words and in ours."""
+        """Return the error for bsub's message, in its words and in plain ones."""
         return submit_errors.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
-        """Return ``bjobs`` for these jobs; those that ended within the last hour (CLEAN_PERIOD) are among them."""
+        """Return ``bjobs`` for these jobs; it includes those that ended within the last hour (CLEAN_PERIOD)."""
         return ["bjobs", "-noheader", "-o", _FORMAT, *(job.id for job in jobs)]
 
     def query_own(self, cluster: str | None) -> list[str]:
-        """Return ``bjobs`` for all of one's own jobs, those that ended within the last hour included."""
+        """Return ``bjobs`` for all of the user's jobs, including those that ended within the last hour."""
         return ["bjobs", "-a", "-noheader", "-o", _FORMAT]
 
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
-        """Read what bjobs tells of these jobs.
+        """Parse the output of bjobs.
 
-        It fails as soon as it does not know one of them, and tells of the others all the same. Busy, it may leave out a
-        job that runs, or all of them, and succeed.
+        bjobs fails if one of the jobs is unknown, but still lists the others. When busy, it may leave out a running
+        job, or all of them, and succeed.
         """
         wanted = {job.id for job in jobs}
         found = {row["jobid"]: _status(row) for row in _rows(answer.stdout) if row["jobid"] in wanted}
-        said = f"{answer.stderr}\n{answer.stdout}"
-        if found or answer.exit_code == 0 or _GONE.search(said) or _NO_JOBS.search(said):
+        message = f"{answer.stderr}\n{answer.stdout}"
+        if found or answer.exit_code == 0 or _GONE.search(message) or _NO_JOBS.search(message):
             return found
         return None
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
-        """Whether bjobs said that there is no such job; a list without it says no such thing."""
+        """Whether bjobs says that there is no such job; its absence from a list does not mean that."""
         return f"Job <{job.id}> is not found" in answer.stderr
 
     def history(self, job: JobRef) -> list[str]:
-        """Return ``bhist`` for one job, which reads LSF's newest log of events."""
+        """Return ``bhist`` for one job, which reads LSF's newest event log."""
         return ["bhist", "-l", job.id]
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Read how it ended from the last word on it; ``None`` where it has not ended, or is not known."""
+        """Parse how it ended from its last event; ``None`` if it has not ended, or is not known."""
         return _past(job, _unfolded(answer.stdout)) if answer.exit_code == 0 else None
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
@@ -176,11 +176,11 @@ class Lsf(Scheduler):
         return ["bkill", job.id]
 
     def find(self, session_id: str, request: Request) -> list[str]:
-        """Return a ``bjobs`` of one's own jobs; the command tells the session where the user chose the name."""
+        """Return a ``bjobs`` of the user's jobs; the command identifies the session if the user chose the job name."""
         return ["bjobs", "-noheader", "-o", _TO_FIND]
 
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
-        """Return those whose name is the session's id, or whose script lies in its directory."""
+        """Return the jobs whose name is the session's id, or whose script is in its directory."""
         if answer.exit_code != 0:
             return [] if _NO_JOBS.search(f"{answer.stderr}\n{answer.stdout}") else None
         found = []
@@ -192,19 +192,25 @@ class Lsf(Scheduler):
         return found
 
 
-# --- asking --------------------------------------------------------------------------------------------------------
+# --- making commands -----------------------------------------------------------------------------------------------
 
 
-class _Words:
-    """The flags of one request in bsub's words; each one that is read is crossed off."""
+class _Translation:
+    """Translates the flags of one request to bsub's; each flag that is read is removed from those left."""
 
     def __init__(self, request: Request, submission: Submission) -> None:
         self._request, self._submission = request, submission
         self._flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
 
-    def words(self) -> list[str]:
-        """Return them in a fixed order. Raises ``UsageError``."""
-        words = [*self._name_and_log(), *self._where(), *self._how_long(), *self._how_much(), *self._whom_to_tell()]
+    def arguments(self) -> list[str]:
+        """Return bsub's arguments in a fixed order. Raises ``UsageError``."""
+        arguments = [
+            *self._name_and_log(),
+            *self._queue_and_nodes(),
+            *self._walltime(),
+            *self._resources(),
+            *self._mail(),
+        ]
         if self._flags:
             named = ", ".join(f"--{name}" for name in sorted(self._flags))
             raise UsageError(
@@ -212,13 +218,13 @@ class _Words:
                 why="The flags are those of sbatch; these have no counterpart among those of bsub.",
                 hint="leave it away, or take it out of the profile with: FLAG = false",
             )
-        return words
+        return arguments
 
     def _take(self, name: str) -> str | None:
         return self._flags.pop(name, None)
 
     def _has(self, name: str) -> bool:
-        """Cross off a flag whose value is no matter; tell whether it was there."""
+        """Remove a flag whose value does not matter; return whether it was there."""
         return self._flags.pop(name, ...) is not ...
 
     def _name_and_log(self) -> list[str]:
@@ -227,10 +233,10 @@ class _Words:
             raise UsageError(f"On LSF the name “{name}” would make a job array.", hint="a name without brackets")
         output, error, mode = self._take("output"), self._take("error"), self._take("open-mode")
         over = "o" if mode == "truncate" else ""
-        words = ["-J", name, f"-o{over}", _with_job(output or self._submission.log, "%J")]
-        return [*words, *([f"-e{over}", _with_job(error, "%J")] if error else [])]
+        arguments = ["-J", name, f"-o{over}", _with_job(output or self._submission.log, "%J")]
+        return [*arguments, *([f"-e{over}", _with_job(error, "%J")] if error else [])]
 
-    def _where(self) -> list[str]:
+    def _queue_and_nodes(self) -> list[str]:
         pairs = (
             ("-q", _list(self._take("partition"))),
             ("-P", self._take("account")),
@@ -240,7 +246,7 @@ class _Words:
         return [word for flag, value in pairs if value for word in (flag, value)]
 
     def _plain(self, flag: str, example: str) -> str | None:
-        """Take a value that means nothing else by a bracket: LSF lists no names so, and its own end what it is put in.
+        """Remove a flag and return its value, without brackets: LSF has no such name lists, and uses brackets itself.
 
         Raises ``UsageError``.
         """
@@ -253,7 +259,7 @@ class _Words:
             )
         return value
 
-    def _how_long(self) -> list[str]:
+    def _walltime(self) -> list[str]:
         self._take("time")
         walltime = self._request.walltime
         if walltime.is_unlimited:
@@ -275,18 +281,18 @@ class _Words:
         at = at.astimezone(now.tzinfo)
         if at.second or at.microsecond:
             at = at.replace(second=0, microsecond=0) + timedelta(minutes=1)
-        return ["-b", f"{at:%m:%d:%H:%M}"] if at > now else []  # one that has passed would be next year's
+        return ["-b", f"{at:%m:%d:%H:%M}"] if at > now else []  # a time that has passed would be next year's
 
-    def _how_much(self) -> list[str]:
+    def _resources(self) -> list[str]:
         gpus = self._gpus()
         cores = self._cores(gpus)
         needs = [f"select[{feature}]"] if (feature := self._plain("constraint", "gpu80gb")) else []
         needs.append("span[hosts=1]")
         if memory := self._memory(cores, gpus):
             needs.append(f"rusage[mem={memory}]")
-        words = ["-n", str(cores), "-R", " ".join(needs)]
-        words += ["-gpu", f"num={gpus}:mode=exclusive_process"] if gpus else []
-        return [*words, *(word for name, word in _PLAIN.items() if self._has(name))]
+        arguments = ["-n", str(cores), "-R", " ".join(needs)]
+        arguments += ["-gpu", f"num={gpus}:mode=exclusive_process"] if gpus else []
+        return [*arguments, *(word for name, word in _PLAIN.items() if self._has(name))]
 
     def _gpus(self) -> int:
         counts = [self._gpus_of(flag) for flag in sorted(GPU_FLAGS & self._flags.keys()) if flag in _OF_ONE_HOST]
@@ -312,7 +318,7 @@ class _Words:
         return max(1, (tasks or on_node or 1) * (each or (of_gpu or 0) * gpus or 1))
 
     def _of_gpus(self, flag: str, gpus: int) -> str:
-        """Return the name of a flag that counts by GPUs. Raises ``UsageError`` where it is there, and they are not."""
+        """Return the name of a flag that counts by GPUs. Raises ``UsageError`` if it is set without GPUs."""
         if flag in self._flags and not gpus:
             raise UsageError(f"--{flag}={self._flags[flag]} asks for nothing without GPUs.", hint="with --gpus 1")
         return flag
@@ -326,7 +332,7 @@ class _Words:
         return int(text)
 
     def _memory(self, cores: int, gpus: int) -> str | None:
-        """Return how much each core reserves, as ``5GB`` or ``1500MB``."""
+        """Return the memory that each core reserves, as ``5GB`` or ``1500MB``."""
         of_gpus = self._of_gpus("mem-per-gpu", gpus)
         whole, of_core, of_gpu = (self._mib(flag) for flag in ("mem", "mem-per-cpu", of_gpus))
         total = whole or (of_core or 0) * cores or (of_gpu or 0) * gpus
@@ -342,18 +348,18 @@ class _Words:
             raise UsageError(f"--{flag}={text} cannot be asked for on LSF.", hint=f"for example: --{flag}=8G")
         return int(match[1]) * _MIB[match[2]]
 
-    def _whom_to_tell(self) -> list[str]:
-        user, asked = self._take("mail-user"), self._take("mail-type") or ""
-        mail_types = set(asked.upper().split(","))
+    def _mail(self) -> list[str]:
+        user, types = self._take("mail-user"), self._take("mail-type") or ""
+        mail_types = set(types.upper().split(","))
         if mail_types - {"BEGIN", "END", "ALL", "NONE", ""}:
             raise UsageError(
-                f"--mail-type={asked} cannot be asked for on LSF.",
+                f"--mail-type={types} cannot be asked for on LSF.",
                 why="It writes when a job begins and when it ends, at no other time.",
                 hint="for example: --mail-type=END",
             )
-        words = ["-u", user] if user else []
-        words += ["-B"] if mail_types & {"BEGIN", "ALL"} else []
-        return words + (["-N"] if mail_types & {"END", "ALL"} else [])
+        arguments = ["-u", user] if user else []
+        arguments += ["-B"] if mail_types & {"BEGIN", "ALL"} else []
+        return arguments + (["-N"] if mail_types & {"END", "ALL"} else [])
 
 
 _PLAIN = {"exclusive": "-x", "hold": "-H", "requeue": "-r"}
@@ -361,7 +367,7 @@ _OF_ONE_HOST = ("gpus", "gpus-per-node", "gres")
 
 
 def _list(text: str | None) -> str | None:
-    """Return names that are apart by commas as LSF has them: by spaces."""
+    """Return comma-separated names in LSF's form: separated by spaces."""
     return " ".join(text.replace(",", " ").split()) if text else None
 
 
@@ -369,11 +375,11 @@ def _with_job(name: str, job: str) -> str:
     return re.sub(r"%[jJ]", lambda _: job, name)
 
 
-# --- reading -------------------------------------------------------------------------------------------------------
+# --- parsing -------------------------------------------------------------------------------------------------------
 
 
 def _rows(text: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of ``bjobs -o``; what LSF prints while it asks for patience is passed over."""
+    """Yield the rows of ``bjobs -o``; LSF's requests for patience are skipped."""
     row: dict[str, str] | None = None
     for line in text.splitlines():
         fields = [field.strip() for field in line.split(_APART, len(_FIELDS) - 1)]
@@ -388,32 +394,32 @@ def _rows(text: str) -> Iterator[dict[str, str]]:
 
 
 def _status(row: Mapping[str, str]) -> JobStatus:
-    told = {name: None if value in ("", "-") else value for name, value in row.items()}
-    state, code = _STATES.get(row["stat"], State.UNKNOWN), whole_number(told["exit_code"])
-    node = _first_host(told["exec_host"])
+    values = {name: None if value in ("", "-") else value for name, value in row.items()}
+    state, code = _STATES.get(row["stat"], State.UNKNOWN), whole_number(values["exit_code"])
+    node = _first_host(values["exec_host"])
     if row["stat"] == "EXIT":
-        state = _ended(told["exit_reason"] or "", code, ran=node is not None)
-    start, finish = _iso(told["start_time"]), _iso(told["finish_time"])
+        state = _ended(values["exit_reason"] or "", code, ran=node is not None)
+    start, finish = _iso(values["start_time"]), _iso(values["finish_time"])
     return JobStatus(
         JobRef(row["jobid"]),
         state,
-        reason=_reason(told["pend_reason"]) if state.waits else None,
+        reason=_reason(values["pend_reason"]) if state.waits else None,
         node=node,
         start=start,
-        # of one that has not ended the exit code says nothing, whatever is printed
+        # before a job has ended, its exit code is meaningless
         exit_code=(0 if state is State.COMPLETED else code) if state.ended else None,
         signal=_signal(code) if state.ended else None,
-        partition=told["queue"],
-        account=told["proj_name"],
-        walltime=_limit(told["runtimelimit"]),
+        partition=values["queue"],
+        account=values["proj_name"],
+        walltime=_limit(values["runtimelimit"]),
         ends=None if state.waits else finish,
     )
 
 
 def _past(job: JobRef, text: str) -> JobStatus | None:
-    """Return how a job ended by bhist's account of it, of which the last end counts: it may have been put back."""
-    known, _, events = text.partition(": Submitted from")  # what stands before is the user's own
-    ends = list(_END.finditer(events))
+    """Return how a job ended according to bhist; only the last end counts, since a job may be requeued."""
+    known, _, events = text.partition(": Submitted from")  # everything before was written by the user
+    ends = list(_END_LIMIT.finditer(events))
     if f"Job <{job.id}>" not in known or not ends:
         return None
     hosts = re.findall(r"(?:Dispatched|Started)\b[^<;]*<([^>]+)>", events)
@@ -428,7 +434,7 @@ def _past(job: JobRef, text: str) -> JobStatus | None:
 
 
 def _ended(output: str, code: int | None, *, ran: bool) -> State:
-    """Return how a job ended that LSF calls EXIT."""
+    """Return the state of a job that LSF calls EXIT."""
     for word, state in _TERMINATED:
         if word in output:
             return state
@@ -438,12 +444,12 @@ def _ended(output: str, code: int | None, *, ran: bool) -> State:
 
 
 def _unfolded(text: str) -> str:
-    """Join what LSF cuts anywhere to lines of 80 columns: a line that goes on is indented by 21 or 26 blanks."""
+    """Join the lines that LSF wraps at 80 columns: a continuation line is indented by 21 or 26 spaces."""
     return re.sub(r"\n {18,}", "", text)
 
 
 def _reason(text: str | None) -> str | None:
-    """Return why it waits; ``BeginTime`` is everybody's word for that, all others are LSF's own."""
+    """Return why it is pending; ``BeginTime`` is the common name for that reason, all others are LSF's own."""
     if text is None:
         return None
     text = " ".join(text.split()).rstrip(";").strip()
@@ -463,7 +469,7 @@ def _limit(text: str | None) -> str | None:
 
 
 def _iso(text: str | None, now: datetime | None = None) -> str | None:
-    """Return LSF's time as ISO without a zone, on the cluster's clock; where it has no year, the nearest one."""
+    """Return LSF's time as ISO without a zone, on the cluster's clock; without a year, in the nearest one."""
     match = _MOMENT.fullmatch((text or "").strip())
     if match is None or match[1] not in _MONTHS:
         return None

@@ -1,4 +1,4 @@
-"""Why ``bsub`` did not take a job: its words, what they mean, and what to type. The first match counts."""
+"""Why ``bsub`` refused a job: patterns of its messages, what they mean, and what to type. The first match counts."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
         "end other jobs of yours: bjobs",
     ),
 )
-# Names are no words of LSF's: those in angles, and that of a queue or an argument in front of the sentence.
+# Names are not part of LSF's messages: those in angle brackets, and that of a queue or an argument before the sentence.
 _NAMES = re.compile(r"^(?![A-Z]+LIMIT:)\S+: |<.*?>(?=[\s.,;:]|$)")
-# the daemon was reached, or may have been: it may have taken the job
+# the daemon was reached, or may have been: the job may have been queued
 _UNHEARD = re.compile(r"daemon not responding|Cannot connect to LSF", re.I)
 
 
 def explain(answer: CommandResult) -> LauncherError:
-    """Return the error for what bsub answered, with its words and what they mean.
+    """Return the error for bsub's message, with the message and what it means.
 
-    ``SubmitRefused`` itself for what is not known, ``SchedulerMissing`` where there is no LSF.
+    ``SubmitRefused`` itself for an unknown message, ``SchedulerMissing`` if LSF is not installed.
     """
     message = " ".join((answer.stderr.strip() or answer.stdout.strip()).split("Usage:")[0].split())
     if answer.exit_code == 127 or re.search(r"bsub: command not found|Unable to open file lsf\.conf", message):

@@ -1,8 +1,8 @@
-"""What Slurm's accounting tells of a job that is over: ``sacct`` as text, 22.05 and newer.
+"""The accounting of a finished job: ``sacct`` as text, 22.05 and newer.
 
 One job has a row for itself and one for each of its steps (``7``, ``7.batch``, ``7.0``), and all of these again for
-each time that it was put back into the queue. Fields and units are those of sacct's manual, JOB ACCOUNTING FIELDS:
-``CPUTimeRAW`` is the time that the job had cores for, whether they worked or not; ``TotalCPU`` is how long they worked.
+each time that it was requeued. Fields and units are those of sacct's manual, JOB ACCOUNTING FIELDS: ``CPUTimeRAW`` is
+allocated CPU time, whether used or not; ``TotalCPU`` is used CPU time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, State
-from notebook_launcher.schedulers.slurm.clean_env import on_cluster, plain
+from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env
 
 _FIELDS = (
     *("JobIDRaw", "State", "UID", "Partition", "ElapsedRaw", "TimelimitRaw", "AllocCPUS", "AllocNodes", "AllocTRES"),
@@ -24,26 +24,26 @@ _MIB = {"": 1 / 1024**2, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "
 _SIZE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)([KMGTP]?)([cn]?)", re.A)
 _CPU_TIME = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,6}):(\d{1,6}(?:\.\d{1,9})?)", re.A)
 _GPUS = re.compile(r"gres/gpu(?::([^=]+))?", re.A)
-_NO_JOULES = frozenset({0, 2**32 - 2, 2**64 - 2})  # nobody measures; Slurm's words for "no value"
+_NO_JOULES = frozenset({0, 2**32 - 2, 2**64 - 2})  # not measured; Slurm's encodings of "no value"
 
 _Row = Mapping[str, str]
 
 
 def accounting_command(job: JobRef) -> list[str]:
-    """Return ``sacct`` for one job: its steps, for the memory, and its earlier runs, which cost as well."""
+    """Return ``sacct`` for one job: with its steps, for the memory, and its earlier runs, which cost as well."""
     words = ["--noheader", "--parsable2", "--noconvert", "--duplicates", f"--jobs={job.id}"]
-    return plain(["sacct", *on_cluster(job.cluster), *words, f"--format={','.join(_FIELDS)}"], of_a_job=True)
+    return with_clean_env(["sacct", *on_cluster(job.cluster), *words, f"--format={','.join(_FIELDS)}"], of_a_job=True)
 
 
 def parse_accounting(job: JobRef, answer: CommandResult) -> AccountingRecord | None:
-    """Return what sacct tells, ``None`` where that is nothing: no accounting, or a job that it does not know (yet)."""
+    """Return the accounting of a job, ``None`` if there is none: no accounting, or the job is not in it (yet)."""
     if answer.exit_code != 0:
         return None
     runs = _runs(job, answer.stdout.splitlines())
     if not runs:
         return None
     last = runs[-1]
-    # a job that was cancelled while it waited for another run
+    # a job that was cancelled while pending for another run
     run = next((run for run in reversed(runs) if run.wall), last)
     earlier = [before for before in runs[: runs.index(run)] if before.is_earlier_of(run)]
     return _accounted(job, run, sum(before.wall or 0 for before in earlier), complete=last.is_complete)
@@ -51,7 +51,7 @@ def parse_accounting(job: JobRef, answer: CommandResult) -> AccountingRecord | N
 
 @dataclass(frozen=True)
 class _Run:
-    """One run of a job: the row of the job itself, and those of its steps."""
+    """One run of a job: its own row, and those of its steps."""
 
     row: _Row
     steps: list[_Row]
@@ -66,12 +66,12 @@ class _Run:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is to be added: the steps, with what they used, come to the accounting after the job."""
+        """Whether no more rows are expected: the steps, with what they used, arrive after the job."""
         steps_ended = all(State.read(step["State"]).ended for step in self.steps)
         return self.state.ended and steps_ended and (bool(self.steps) or not self.wall)
 
     def is_earlier_of(self, other: _Run) -> bool:
-        """Whether the job was put back into the queue after it; a number may also have been given twice."""
+        """Whether the job was requeued after it; job ids may also be reused."""
         put_back = self.state.waits or self.state in (State.PREEMPTED, State.NODE_FAIL, State.BOOT_FAIL)
         return put_back and self.row["UID"] == other.row["UID"]
 
@@ -81,7 +81,7 @@ def _runs(job: JobRef, lines: Iterable[str]) -> list[_Run]:
     for line in lines:
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != len(_FIELDS):
-            continue  # what a site's plug-in prints
+            continue  # output of a site's plug-in
         row = dict(zip(_FIELDS, fields, strict=True))
         if row["JobIDRaw"] == job.id:
             runs.append(_Run(row, []))
@@ -109,7 +109,7 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
         cpu_used=_cpu_used(run),
         cpu_reserved=whole_number(row["CPUTimeRAW"]),
         memory_peak=max(filter(None, (_mib(step["MaxRSS"]) for step in run.steps)), default=None),
-        memory_asked=_asked(row["ReqMem"], cores, nodes) or _mib(tres.get("mem", ""), plain_unit="M"),
+        memory_asked=_requested_memory(row["ReqMem"], cores, nodes) or _mib(tres.get("mem", ""), plain_unit="M"),
         joules=_joules(run),
         earlier=earlier,
         complete=complete,
@@ -117,16 +117,16 @@ def _accounted(job: JobRef, run: _Run, earlier: int, *, complete: bool) -> Accou
 
 
 def _cpu_used(run: _Run) -> float | None:
-    """Return the job's own figure; while its row waits for that, the sum of its steps."""
+    """Return the job's own value; while that is missing, the sum of its steps."""
     of_steps = [seconds for step in run.steps if (seconds := _seconds(step["TotalCPU"])) is not None]
     own = _seconds(run.row["TotalCPU"])
     return max(own or 0.0, sum(of_steps)) if of_steps or own is not None else None
 
 
 def _gpus(tres: Mapping[str, str]) -> tuple[int, str | None]:
-    """Return how many GPUs there are, and their type where they are all of one.
+    """Return the number of GPUs, and their type if all have the same.
 
-    ``gres/gpu=2,gres/gpu:a100=2`` are two: the second says what the first are. A site may account for either alone.
+    ``gres/gpu=2,gres/gpu:a100=2`` are two GPUs: the second entry has the type of the first. A site may have only one.
     """
     counts = {
         match[1] or "": whole_number(value) or 0 for name, value in tres.items() if (match := _GPUS.fullmatch(name))
@@ -138,13 +138,13 @@ def _gpus(tres: Mapping[str, str]) -> tuple[int, str | None]:
 
 
 def _joules(run: _Run) -> float | None:
-    """Return the energy of the job's nodes; of several steps at once the largest, for they share the meter."""
+    """Return the energy of the job's nodes; the largest of several steps, because they share the meter."""
     measured = [whole_number(row["ConsumedEnergyRaw"]) or 0 for row in (run.row, *run.steps)]
     return float(max((joules for joules in measured if joules not in _NO_JOULES), default=0)) or None
 
 
-def _asked(text: str, cores: int | None, nodes: int | None) -> float | None:
-    """Return the memory asked for in all: ``4000M``, or as older rows have it ``4000Mc`` a core and ``4Gn`` a node."""
+def _requested_memory(text: str, cores: int | None, nodes: int | None) -> float | None:
+    """Return the total requested memory: ``4000M``, or in older rows ``4000Mc`` per core and ``4Gn`` per node."""
     match = _SIZE.fullmatch(text)
     times = {"c": cores, "n": nodes, "": 1}[match[3]] if match else None
     one = _mib(text, plain_unit="M")
@@ -152,13 +152,13 @@ def _asked(text: str, cores: int | None, nodes: int | None) -> float | None:
 
 
 def _mib(text: str, plain_unit: str = "") -> float | None:
-    """Return a size in MiB; ``plain_unit`` is that of a number without one."""
+    """Return a size in MiB; ``plain_unit`` is the unit of a number without one."""
     match = _SIZE.fullmatch(text)
     return float(match[1]) * _MIB[match[2] or plain_unit] if match else None
 
 
 def _seconds(text: str) -> float | None:
-    """Read ``[[DD-]HH:]MM:SS[.mmm]``."""
+    """Parse ``[[DD-]HH:]MM:SS[.mmm]``."""
     match = _CPU_TIME.fullmatch(text)
     if match is None:
         return None

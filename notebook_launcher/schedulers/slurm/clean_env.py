@@ -1,8 +1,8 @@
-"""Slurm's commands without what a user's start-up files make of them.
+"""Slurm's commands without the effects of variables in a user's start-up files.
 
-A variable such as ``SQUEUE_PARTITION`` counts like the flag of that name: rows are left out, and a job that runs looks
-as if it were gone; with ``SCANCEL_STATE`` no running job is cancelled. Those are taken away that change which rows
-there are, how they are written, or which jobs are meant, by the manuals of squeue, sacct, scontrol and scancel,
+A variable such as ``SQUEUE_PARTITION`` acts like the flag of that name: rows are left out, and a running job looks as
+if it were gone; with ``SCANCEL_STATE`` no running job is cancelled. Variables are removed that change which rows there
+are, how they are written, or which jobs are selected, according to the manuals of squeue, sacct, scontrol and scancel,
 ENVIRONMENT VARIABLES. ``SQUEUE_ALL`` and ``SCONTROL_ALL`` stay: they only add rows.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_TAKEN_AWAY = {
+_REMOVED = {
     "squeue": (
         *(f"SQUEUE_{what}" for what in ("ACCOUNT", "LICENSES", "NAMES", "PARTITION", "QOS", "STATES", "USERS")),
         *(f"SQUEUE_{how}" for how in ("ARRAY", "FORMAT", "FORMAT2", "PRIORITY", "SORT")),
@@ -29,34 +29,34 @@ _TAKEN_AWAY = {
         "SCONTROL_SIBLING",
     ),
 }
-# where Slurm's commands go without -M
+# the cluster that Slurm's commands use without -M
 _ELSEWHERE = "SLURM_CLUSTERS"
-# with the zone: a TZ in a start-up file is Slurm's clock, and not that of other commands
+# with the zone: a TZ in a start-up file changes Slurm's times, but not those of other commands
 _TIMES = "SLURM_TIME_FORMAT=%Y-%m-%dT%H:%M:%S%z"
 
 
-def plain(command: Sequence[str], *more: str, of_a_job: bool = False) -> list[str]:
-    """Return a command that prints what its flags ask for and nothing else, times as ISO with their zone.
+def with_clean_env(command: Sequence[str], *more: str, of_a_job: bool = False) -> list[str]:
+    """Return a command that prints what its flags request and nothing else, times as ISO with their zone.
 
-    ``more``: variables that it needs (``NAME=value``). ``of_a_job``: it is about a job whose cluster is known, which is
-    this one where the command names none; any other goes where the user's submissions go.
+    ``more``: variables to set (``NAME=value``). ``of_a_job``: the command is about a job of a known cluster, this one
+    if it names none; other commands use the cluster that the user's submissions go to.
     """
-    taken = [*_TAKEN_AWAY.get(command[0], ()), *([_ELSEWHERE] if of_a_job else [])]
-    return ["env", *(word for name in taken for word in ("-u", name)), _TIMES, *more, *command]
+    removed = [*_REMOVED.get(command[0], ()), *([_ELSEWHERE] if of_a_job else [])]
+    return ["env", *(word for name in removed for word in ("-u", name)), _TIMES, *more, *command]
 
 
-# srun takes nearly all of its flags from SLURM_* and SRUN_* as well, and a shell within a job has dozens of the former
+# srun reads nearly all of its flags from SLURM_* and SRUN_* as well, and a shell within a job has dozens of the former
 _OF_NO_JOB = (
     "for name in $(compgen -v SLURM_; compgen -v SRUN_); do "
     'case $name in SLURM_CONF | SLURM_CONF_SERVER | SLURM_JWT) ;; *) unset "$name" ;; esac; done; exec "$@"'
 )
 
 
-def of_no_job(command: Sequence[str]) -> list[str]:
-    """Return a command that takes nothing from Slurm's variables but where the cluster is and who one is."""
+def without_job_variables(command: Sequence[str]) -> list[str]:
+    """Return a command without Slurm's variables, except those for the cluster's address and the user."""
     return ["bash", "-c", _OF_NO_JOB, "of-no-job", *command]
 
 
 def on_cluster(cluster: str | None) -> list[str]:
-    """Return the flag that sends a command to another cluster, as ``-M`` does; none for the own one."""
+    """Return the flag that sends a command to another cluster (``-M``); none for this one."""
     return [f"--clusters={cluster}"] if cluster else []

@@ -1,7 +1,7 @@
-"""What Slurm, 22.05 and newer, tells beyond one's own job: partitions, limits, nodes, who waits, when something starts.
+"""Slurm's information beyond one's own job, 22.05 and newer: partitions, limits, nodes, pending jobs, start estimates.
 
-Each question is one command. ``sinfo`` and ``squeue`` pad the fields of ``-O`` and cut what is longer: they are asked
-for wide, and the blanks are taken out before they travel.
+Each query is one command. ``sinfo`` and ``squeue`` pad the fields of ``-O`` and truncate longer values, so the fields
+are requested wide, and the padding is removed before the output is sent.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from notebook_launcher.schedulers.cluster_info import (
 )
 from notebook_launcher.schedulers.slurm import limits as slurm_limits
 from notebook_launcher.schedulers.slurm import submit_errors
-from notebook_launcher.schedulers.slurm.clean_env import on_cluster, plain
+from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env
 
-# On one line, for a csh. The exit code is the command's own, which a pipe would hide.
+# On one line, for csh. The exit code is the command's own, which a pipe would hide.
 _SQUEEZED = 'told=$("$@") || exit; printf "%s\\n" "$told" | tr -s " "'
 
 _NODE_FIELDS = "NodeList:128,PartitionName:128,StateLong:64,CPUsState:64,Gres:512,GresUsed:512,Reason:128"
@@ -36,15 +36,15 @@ _JOB_FIELDS = (
     "JobArrayID:1024,UserName:64,Partition:256,PriorityLong:24,NumCPUs:16,NumNodes:16,NumTasks:16,tres-alloc:512,"
     "tres-per-job:256,tres-per-node:256,tres-per-task:256,Reason:128"
 )
-# The whole list of an array's tasks: squeue cuts it at 64 characters (squeue's manual, ENVIRONMENT VARIABLES).
+# The whole list of an array's tasks: squeue truncates it at 64 characters (squeue's manual, ENVIRONMENT VARIABLES).
 _WHOLE_ARRAYS = "SLURM_BITSTR_LEN=0"
 
-# Reasons of jobs that start as soon as there is room, and so compete with one that waits for room. All others wait for
-# something else (a hold, a job, a time, a limit) and let it pass (squeue's manual, JOB REASON CODES).
+# Reasons of jobs that start as soon as there are free resources, and so compete for them. All others are pending for
+# another reason (held, dependency, begin time, limit), and do not delay it (squeue's manual, JOB REASON CODES).
 _COMPETES = frozenset({"Priority", "Resources", "None"})
 
-# Words for nodes on which jobs can start, now or once others there have ended (sinfo's manual, NODE STATE CODES). What
-# sleeps to save power is woken for a job. All others, also words of a later version, are out of service.
+# States of nodes on which jobs can start, now or once others there have ended (sinfo's manual, NODE STATE CODES). Nodes
+# in power saving are powered up for a job. All other states, also of later versions, count as out of service.
 _IN_SERVICE = frozenset(
     {
         "idle",
@@ -64,9 +64,9 @@ _IN_SERVICE = frozenset(
     }
 )
 _SUFFIXES = "*~#!%$@^-"
-_OUT_OF_SERVICE_SUFFIXES = frozenset("*$^")  # does not answer; maintenance; is being rebooted
+_OUT_OF_SERVICE_SUFFIXES = frozenset("*$^")  # not responding; maintenance; rebooting
 
-# On one line, as above. $1: the user, $2: another cluster, or nothing: then the controller tells this one's name.
+# On one line, as above. $1: the user, $2: another cluster, or nothing: then the controller prints this one's name.
 _ACCOUNTS = (
     'name=$2; test -n "$name" || name=$(scontrol show config | sed -n "s/^ClusterName *= *//p"); echo "$name"; '
     'sacctmgr --noheader --parsable2 show assoc where user="$1" format=cluster,account'
@@ -80,18 +80,20 @@ _WILL_RUN = re.compile(
 
 
 class SlurmClusterInfo(ClusterInfo):
-    """The commands of Slurm for what is not one's own, and what their answers mean."""
+    """Slurm's commands for information about others, and parsers of their output."""
 
     def ahead(self, partition: str, cluster: str | None) -> list[str]:
-        """Return ``squeue`` of those that wait in a partition, with their priorities and why they wait."""
+        """Return ``squeue`` for the pending jobs of a partition, with their priorities and reasons."""
         words = ["squeue", *(on_cluster(cluster) or ["--local"]), "--noheader", "--states=PENDING"]
-        return plain([*words, f"--partition={partition}", "--format=%i|%Q|%u|%r"], _WHOLE_ARRAYS, of_a_job=True)
+        return with_clean_env(
+            [*words, f"--partition={partition}", "--format=%i|%Q|%u|%r"], _WHOLE_ARRAYS, of_a_job=True
+        )
 
     def read_ahead(self, job_id: str, answer: CommandResult) -> int | None:
-        """Count those that go first: a higher priority, or the same one and asked for earlier.
+        """Count the jobs that have priority: a higher priority, or the same one and a lower job id.
 
-        Where no job of somebody else is seen, the site may hide them (``PrivateData=jobs``, slurm.conf's manual): then
-        nothing is known. So it is where a job waits for others and nobody is seen ahead.
+        If no job of another user is listed, the site may hide them (``PrivateData=jobs``, slurm.conf's manual), so the
+        result is not known. The same holds if the job is pending for others and none is listed ahead.
         """
         if answer.exit_code != 0:
             return None
@@ -110,23 +112,23 @@ class SlurmClusterInfo(ClusterInfo):
 
     def partitions(self, cluster: str | None) -> list[str]:
         """Return ``scontrol show partition``."""
-        return plain(["scontrol", *on_cluster(cluster), "--oneliner", "show", "partition"])
+        return with_clean_env(["scontrol", *on_cluster(cluster), "--oneliner", "show", "partition"])
 
     def read_partitions(self, answer: CommandResult) -> tuple[Partition, ...] | None:
-        """Read one line for each partition; none that this user may see is no answer."""
+        """Parse one line for each partition; if the user may see none, there is no answer."""
         records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "PartitionName=" in line]
         return tuple(_partition(record) for record in records if record.get("PartitionName")) or None
 
     def limits(self, user: str, cluster: str | None) -> list[str]:
-        """Return one command that asks the controller and its database."""
+        """Return one command that queries the controller and its database."""
         return slurm_limits.limits_command(user, cluster)
 
     def read_limits(self, request: Request, answer: CommandResult) -> tuple[Limit, ...] | None:
-        """Return the limits of the account and the QOS that this request would count on."""
+        """Return the limits of the account and the QOS of this request."""
         return slurm_limits.parse_limits(request, answer.stdout)
 
     def read_defaults(self, request: Request, answer: CommandResult) -> tuple[str | None, str | None]:
-        """Return the account and the QOS that are meant where the request names none."""
+        """Return the default account and QOS if the request names none."""
         return slurm_limits.read_defaults(request, answer.stdout)
 
     def accounts(self, user: str, cluster: str | None) -> list[str]:
@@ -134,7 +136,7 @@ class SlurmClusterInfo(ClusterInfo):
         return ["sh", "-c", _ACCOUNTS, "accounts", user, cluster or ""]
 
     def read_accounts(self, answer: CommandResult) -> tuple[str, ...] | None:
-        """Read ``cluster|account``, after a first line with the name of the cluster that is meant, if that is known."""
+        """Parse ``cluster|account``, after a first line with the name of the cluster, if known."""
         first, _, rest = answer.stdout.partition("\n")
         rows = _fields(rest, "|", 2)
         names = dict.fromkeys(account for cluster, account in rows if account and first.strip() in ("", cluster))
@@ -142,37 +144,37 @@ class SlurmClusterInfo(ClusterInfo):
 
     def reservations(self, cluster: str | None) -> list[str]:
         """Return ``scontrol show reservation``."""
-        return plain(["scontrol", *on_cluster(cluster), "--oneliner", "show", "reservation"])
+        return with_clean_env(["scontrol", *on_cluster(cluster), "--oneliner", "show", "reservation"])
 
     def read_reservations(self, answer: CommandResult) -> tuple[ReservationInfo, ...] | None:
-        """Read one line for each reservation."""
+        """Parse one line for each reservation."""
         if answer.exit_code != 0:
             return None
         records = [slurm_limits.pairs(line) for line in answer.stdout.splitlines() if "ReservationName=" in line]
         return tuple(_reservation(record) for record in records)
 
     def nodes(self, cluster: str | None) -> list[str]:
-        """Return ``sinfo``, a line for each node and partition."""
+        """Return ``sinfo``, with a line for each node and partition."""
         words = ["sinfo", *on_cluster(cluster), "--noheader", "--Node", f"--Format={_NODE_FIELDS}"]
         return ["sh", "-c", _SQUEEZED, "nodes", *words]
 
     def read_nodes(self, answer: CommandResult) -> tuple[Node, ...] | None:
-        """Read the nodes; none that this user may see is no answer."""
+        """Parse the nodes; if the user may see none, there is no answer."""
         return tuple(_node(row) for row in _fields(answer.stdout, " ", 7) if _CORES.fullmatch(row[3])) or None
 
     def pending_jobs(self, cluster: str | None) -> list[str]:
-        """Return ``squeue`` of all that waits."""
+        """Return ``squeue`` for all pending jobs."""
         words = ["squeue", *on_cluster(cluster), "--noheader", "--states=PENDING", f"--Format={_JOB_FIELDS}"]
-        return ["sh", "-c", _SQUEEZED, "waiting", *plain(words, _WHOLE_ARRAYS)]
+        return ["sh", "-c", _SQUEEZED, "waiting", *with_clean_env(words, _WHOLE_ARRAYS)]
 
     def read_pending_jobs(self, answer: CommandResult) -> tuple[QueuedJob, ...] | None:
-        """Read the jobs; where nothing waits the tuple is empty."""
+        """Parse the jobs; an empty tuple if none is pending."""
         if answer.exit_code != 0:
             return None
         return tuple(_queued(row) for row in _fields(answer.stdout, " ", 12) if _base_id(row[0]))
 
     def private_data(self, cluster: str | None) -> list[str]:
-        """Return the command that tells what ordinary users do not see of others."""
+        """Return the command that prints what ordinary users cannot see of others."""
         return ["scontrol", *on_cluster(cluster), "show", "config"]
 
     def read_private_data(self, answer: CommandResult) -> bool | None:
@@ -181,29 +183,29 @@ class SlurmClusterInfo(ClusterInfo):
         return None if match is None else not {"jobs", "all"}.isdisjoint(match[1].lower().split(","))
 
     def estimate_start(self, request: Request) -> list[str]:
-        """Return ``sbatch --test-only`` with the flags of a submission; nothing of it is queued.
+        """Return ``sbatch --test-only`` with the flags of a submission; nothing is submitted.
 
-        Of several partitions Slurm answers only for the first: ask for each alone.
+        Of several partitions Slurm reports only the first: query each separately.
         """
         flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
         words = [f"--{name}" if value is None else f"--{name}={value}" for name, value in sorted(flags.items())]
-        return plain(["sbatch", "--test-only", *words, "--wrap=true"])
+        return with_clean_env(["sbatch", "--test-only", *words, "--wrap=true"])
 
     def read_start_estimate(self, answer: CommandResult) -> StartEstimate:
-        """Read ``Job 7 to start at 2026-11-21T14:20:00 using 4 processors on nodes gpu1 in partition gpu``."""
+        """Parse ``Job 7 to start at 2026-11-21T14:20:00 using 4 processors on nodes gpu1 in partition gpu``."""
         output = f"{answer.stderr.strip()}\n{answer.stdout.strip()}".strip()
         if answer.exit_code != 0:
-            return StartEstimate(refusal=submit_errors.explain(answer), said=output)
+            return StartEstimate(refusal=submit_errors.explain(answer), message=output)
         match = _WILL_RUN.search(output)
         if match is None:
-            return StartEstimate(said=output)
+            return StartEstimate(message=output)
         others = re.search(r"^(?:sbatch: )?\s*Preempts: ([\d,]+)", output, re.M | re.A)
         preempts = tuple(others[1].strip(",").split(",")) if others else ()
-        return StartEstimate(match["start"], match["partition"], match["nodes"], said=output, preempts=preempts)
+        return StartEstimate(match["start"], match["partition"], match["nodes"], message=output, preempts=preempts)
 
 
 def _fields(text: str, separator: str, count: int) -> Iterator[list[str]]:
-    """Yield the lines with so many fields, of which the last may hold the separator; others are passed over."""
+    """Yield the lines with so many fields, of which the last may contain the separator; others are skipped."""
     for line in text.splitlines():
         fields = [part.strip() for part in line.strip().split(separator, count - 1)]
         if len(fields) == count:
@@ -266,7 +268,7 @@ def _allowed(text: str | None) -> frozenset[str] | None:
 # --- nodes -----------------------------------------------------------------------------------------------------
 
 _CORES = re.compile(r"(?P<used>\d{1,9})/\d+/(?P<out>\d+)/(?P<all>\d{1,9})", re.A)  # allocated/idle/other/total
-# gpu:4, gpu:a100:4, gpu:a100:4(S:0-1), gpu:t4:1(IDX:0,3); of what stands in brackets nothing is needed
+# gpu:4, gpu:a100:4, gpu:a100:4(S:0-1), gpu:t4:1(IDX:0,3); what is in brackets is not needed
 _GPUS = re.compile(r"(?:^|,)(?:gres/)?gpu(?::(?P<type>[^:,()=]+))?[:=](?P<count>\d{1,9})(?=[,(]|$)", re.A)
 
 
@@ -288,7 +290,7 @@ def _node(row: Sequence[str]) -> Node:
 
 
 def _gpus(gres: str) -> dict[str, int]:
-    """Return GPUs by type; a type may stand there several times, once for each socket."""
+    """Return GPUs by type; a type may occur several times, once for each socket."""
     counts: dict[str, int] = {}
     for match in _GPUS.finditer(re.sub(r"\([^)]*\)", "", gres)):
         if int(match["count"]):
@@ -301,17 +303,17 @@ def _in_service(state: str) -> bool:
     return word.lower() in _IN_SERVICE and _OUT_OF_SERVICE_SUFFIXES.isdisjoint(state[len(word) :])
 
 
-# --- jobs that wait --------------------------------------------------------------------------------------------
+# --- pending jobs ----------------------------------------------------------------------------------------------
 
 
 def _queued(row: Sequence[str]) -> QueuedJob:
     job, user, partition, priority, cores, nodes, tasks, tres, per_job, per_node, per_task, reason = row
-    gpus = _gpus_asked(tres, per_job, (per_node, whole_number(nodes)), (per_task, whole_number(tasks)))
+    gpus = _requested_gpus(tres, per_job, (per_node, whole_number(nodes)), (per_task, whole_number(tasks)))
     return QueuedJob(job, user, partition, reason, whole_number(priority), whole_number(cores), gpus, _tasks(job))
 
 
-def _gpus_asked(tres: str, per_job: str, *per: tuple[str, int | None]) -> int | None:
-    """Return how many GPUs a job asks for. A site need not count GPUs among its trackable resources."""
+def _requested_gpus(tres: str, per_job: str, *per: tuple[str, int | None]) -> int | None:
+    """Return how many GPUs a job requests. A site need not have GPUs among its trackable resources."""
     in_all = re.search(r"(?:^|,)gres/gpu=(\d{1,9})(?=,|$)", tres, re.A)
     if in_all:
         return int(in_all[1])
@@ -325,18 +327,18 @@ def _gpus_asked(tres: str, per_job: str, *per: tuple[str, int | None]) -> int | 
 
 def _gres_count(text: str) -> int:
     """Count GPUs in ``gres/gpu:t4:1`` (24.11), ``gres:gpu:t4:1`` (22.05), ``gres/gpu=1``; none in ``N/A``."""
-    plain = re.sub(r"gres[:/]", "", text).replace("=", ":")
-    return sum(count for name, count in parse_gres(plain) if re.fullmatch(r"gpu(:.*)?", name))
+    with_clean_env = re.sub(r"gres[:/]", "", text).replace("=", ":")
+    return sum(count for name, count in parse_gres(with_clean_env) if re.fullmatch(r"gpu(:.*)?", name))
 
 
 def _base_id(job: str) -> int:
-    """Return the number of ``7``, ``7_[1-5]`` and ``7+1``; 0 where it has none."""
+    """Return the job id of ``7``, ``7_[1-5]`` and ``7+1``; 0 if there is none."""
     match = re.match(r"\d{1,15}(?=$|[_+])", job, re.A)
     return int(match[0]) if match else 0
 
 
 def _tasks(job: str) -> int:
-    """Return how many jobs a line of the queue stands for: ``7_[1-5,9,20-30:2%4]`` are twelve that wait."""
+    """Return how many jobs a line of the queue means: ``7_[1-5,9,20-30:2%4]`` are twelve pending ones."""
     match = re.search(r"_\[([\d,:-]+)", job, re.A)
     if match is None:
         return 1

@@ -1,7 +1,7 @@
 """Slurm, 22.05 and newer: ``sbatch``, ``squeue``, ``sacct`` and ``scancel`` as text.
 
-The formats are asked for by field (``squeue --format``, ``sacct --parsable2``) and not as ``--json``: the JSON of
-22.05 and of 24.11 differ in shape, the fields do not.
+Formats are specified by field (``squeue --format``, ``sacct --parsable2``) instead of ``--json``: the JSON of 22.05 and
+of 24.11 differ in shape, the fields do not.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, JobStatus, Scheduler, State, Submission
 from notebook_launcher.schedulers.slurm import accounting as slurm_accounting
 from notebook_launcher.schedulers.slurm import filename_patterns, submit_errors
-from notebook_launcher.schedulers.slurm.clean_env import of_no_job, on_cluster, plain
+from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env, without_job_variables
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 
 # id, state, partition, nodes, start and end (or their estimates), account, QOS, walltime, reason; the reason last: it
 # is free text
 _FIELDS = "%i|%T|%P|%N|%S|%e|%a|%q|%l|%r"
 _FIELD_COUNT = 10
-# the same as ``scontrol --oneliner`` prints it, for which spaces in a reason are underscores
+# the same as ``scontrol --oneliner`` prints it, with underscores for spaces in the reason
 _RECORD = re.compile(
     r"^JobId=(?P<id>\d+) .*?(?: Account=(?P<account>\S*) QOS=(?P<qos>\S*)(?: WCKey=\S*)?)? "
     r"JobState=(?P<state>\S+) Reason=(?P<reason>.*?) Dependency=.*?(?: TimeLimit=(?P<walltime>\S+) .*?)? "
@@ -33,34 +33,34 @@ _RECORD = re.compile(
 )
 _RECORDED = ("id", "state", "partition", "node", "start", "ends", "account", "qos", "walltime", "reason")
 _HISTORY = "JobIDRaw,State,ExitCode,NodeList,Start"
-# sacct of 22.05 tells no zone, so it is asked for UTC
+# sacct of 22.05 prints no zone, so UTC is requested
 _NO_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.A)
 
-# NOT_SET, Partition_Limit: a walltime that is the partition's
-_NOT_TOLD = frozenset(
+# NOT_SET, Partition_Limit: the partition's walltime applies
+_NO_VALUE = frozenset(
     {"", "N/A", "None", "NONE", "Unknown", "None assigned", "(null)", "NOT_SET", "Partition_Limit", "INVALID"}
 )
 
 _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?", re.A)
 _GONE = re.compile(r"Invalid job id specified", re.I)
-# what srun says in a terminal although all is well
-_NO_NEWS = "^srun: (error: .*: task 0: Exited with exit code|cluster configuration lacks support for cpu binding)"
+# harmless messages of srun in a terminal
+_HARMLESS = "^srun: (error: .*: task 0: Exited with exit code|cluster configuration lacks support for cpu binding)"
 _WITHOUT_THAT = (
-    f'{{ "$@" 2>&1 >&4 | grep -v -E --line-buffered "{_NO_NEWS}" >&2; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code'
+    f'{{ "$@" 2>&1 >&4 | grep -v -E --line-buffered "{_HARMLESS}" >&2; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code'
 )
-# a pending job's state while the nodes that it was given are switched on or booted; Slurm tells no reason then
+# a pending job's state while its nodes are powered up or booted; Slurm reports no reason then
 _PREPARING = frozenset({"CONFIGURING", "CF", "POWER_UP_NODE"})
 
 
 class Slurm(Scheduler):
-    """The commands of Slurm, and what their answers mean."""
+    """Slurm's commands, and parsers of their output."""
 
     name = "slurm"
     programs = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sacct")
     cluster_info = SlurmClusterInfo()
 
     def submit(self, request: Request, submission: Submission) -> list[str]:
-        """Return the ``sbatch`` command; the flags in the order of their names, so that it can be compared."""
+        """Return the ``sbatch`` command, with the flags sorted by name, so that it can be compared."""
         flags = {name: value for name, value in request.flags.items() if name not in FULFILLED}
         flags.setdefault("job-name", submission.session_id)
         if "output" not in flags:
@@ -70,9 +70,9 @@ class Slurm(Scheduler):
         return ["sbatch", "--parsable", *words, submission.script, submission.directory]
 
     def read_submit(self, answer: CommandResult) -> JobRef:
-        """Read ``7`` or, with ``-M``, ``7;snowy`` from the last line that is so (site plug-ins print around it).
+        """Parse ``7`` or, with ``-M``, ``7;snowy`` from the last such line (site plug-ins print around it).
 
-        Raises ``SubmitUncertain`` as well: success without a number, as from a site's wrapper around sbatch.
+        Also raises ``SubmitUncertain``: success without a job id, as from a site's wrapper around sbatch.
         """
         if answer.exit_code != 0:
             raise self.explain_refusal(answer)
@@ -86,32 +86,34 @@ class Slurm(Scheduler):
         )
 
     def explain_refusal(self, answer: CommandResult) -> LauncherError:
-        """Return the error for what sbatch answered, in its words and in ours: a ``SubmitRefused`` of some kind."""
+        """Return the error for sbatch's message, in its words and in plain ones: a ``SubmitRefused`` of some kind."""
         return submit_errors.explain(answer)
 
     def query(self, jobs: Sequence[JobRef]) -> list[str]:
-        """Return ``squeue`` for these jobs, with those that ended a short while ago."""
+        """Return ``squeue`` for these jobs, including those that ended a short while ago."""
         ids = ",".join(job.id for job in jobs)
         words = [*on_cluster(jobs[0].cluster), "--noheader", "--states=all", f"--jobs={ids}", f"--format={_FIELDS}"]
-        return plain(["squeue", *words], of_a_job=True)
+        return with_clean_env(["squeue", *words], of_a_job=True)
 
     def query_own(self, cluster: str | None) -> list[str]:
-        """Return ``squeue`` for all of one's own jobs, for which slurmctld answers two questions (RPCs).
+        """Return ``squeue`` for all of the user's jobs, which costs slurmctld two RPCs.
 
-        ``--local``: without it, squeue first asks whether there is a federation, which is a third one.
+        ``--local``: without it, squeue first queries whether there is a federation, which is a third RPC.
         """
         where = on_cluster(cluster) or ["--local"]
-        return plain(["squeue", *where, "--noheader", "--states=all", "--me", f"--format={_FIELDS}"], of_a_job=True)
+        return with_clean_env(
+            ["squeue", *where, "--noheader", "--states=all", "--me", f"--format={_FIELDS}"], of_a_job=True
+        )
 
     def query_alone(self, job: JobRef) -> list[str]:
-        """Return ``scontrol`` for one job: one question (RPC), where squeue asks for the partitions as well."""
+        """Return ``scontrol`` for one job: one RPC, where squeue queries the partitions as well."""
         where = on_cluster(job.cluster) or ["--local"]
-        return plain(["scontrol", *where, "--oneliner", "show", "job", job.id], of_a_job=True)
+        return with_clean_env(["scontrol", *where, "--oneliner", "show", "job", job.id], of_a_job=True)
 
     def read_query(self, jobs: Sequence[JobRef], answer: CommandResult) -> dict[str, JobStatus] | None:
-        """Read what squeue or scontrol tells of these jobs.
+        """Parse the output of squeue or scontrol.
 
-        A job that Slurm has forgotten, or only does not show, is left out; a failing command gives ``None``.
+        A job that Slurm has forgotten, or just does not list, is left out; a failed command gives ``None``.
         """
         if answer.exit_code != 0:
             return {} if _GONE.search(answer.stderr) else None
@@ -124,16 +126,16 @@ class Slurm(Scheduler):
         return found
 
     def has_forgotten(self, job: JobRef, answer: CommandResult) -> bool:
-        """Whether squeue or scontrol said that there is no such job; a list without it says no such thing."""
+        """Whether squeue or scontrol says that there is no such job; its absence from a list does not mean that."""
         return answer.exit_code != 0 and _GONE.search(answer.stderr) is not None
 
     def history(self, job: JobRef) -> list[str]:
-        """Return ``sacct`` for one job; the site may have accounting switched off."""
+        """Return ``sacct`` for one job; the site may have accounting disabled."""
         words = ["--noheader", "--parsable2", "--allocations", f"--jobs={job.id}", f"--format={_HISTORY}"]
-        return plain(["sacct", *on_cluster(job.cluster), *words], "TZ=UTC0", of_a_job=True)
+        return with_clean_env(["sacct", *on_cluster(job.cluster), *words], "TZ=UTC0", of_a_job=True)
 
     def read_history(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Read the last row: a requeued job has one for each run."""
+        """Parse the last row: a requeued job has one for each run."""
         runs = self._read_runs(job, answer)
         return runs[-1] if runs else None
 
@@ -142,7 +144,7 @@ class Slurm(Scheduler):
         return [*self.history(job), "--duplicates"]
 
     def read_earlier_run(self, job: JobRef, answer: CommandResult) -> JobStatus | None:
-        """Read the last row of a run that is over: that of the run to come may follow it."""
+        """Parse the last row of a finished run; that of the next run may follow it."""
         return next((run for run in reversed(self._read_runs(job, answer)) if run.state.ended), None)
 
     def _read_runs(self, job: JobRef, answer: CommandResult) -> list[JobStatus]:
@@ -151,15 +153,15 @@ class Slurm(Scheduler):
         return [_past(job, *row[1:]) for row in _rows(answer.stdout, 5) if row[0] == job.id]
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
-        """Return the files of ``--error`` and ``--output``, with their patterns filled in."""
+        """Return the files of ``--error`` and ``--output``, with their patterns replaced."""
         return filename_patterns.log_files(flags, job.id, user=user, node=node)
 
     def cancel(self, job: JobRef) -> list[str]:
-        """Return ``scancel``, which ends nothing where a variable of the user's asks for another partition or state."""
-        return plain(self.cancel_typed(job), of_a_job=True)
+        """Return ``scancel``, without variables of the user's that would restrict it to another partition or state."""
+        return with_clean_env(self.cancel_typed(job), of_a_job=True)
 
     def cancel_typed(self, job: JobRef) -> list[str]:
-        """Return ``scancel`` alone."""
+        """Return a plain ``scancel``."""
         return ["scancel", *on_cluster(job.cluster), job.id]
 
     def accounting(self, job: JobRef) -> list[str]:
@@ -167,30 +169,30 @@ class Slurm(Scheduler):
         return slurm_accounting.accounting_command(job)
 
     def read_accounting(self, job: JobRef, answer: CommandResult) -> AccountingRecord | None:
-        """Read these rows; ``None`` where there is no accounting, or it does not know the job (yet)."""
+        """Parse these rows; ``None`` without accounting, or if the job is not in it (yet)."""
         return slurm_accounting.parse_accounting(job, answer)
 
     def step(self, job: JobRef, command: Sequence[str]) -> list[str]:
         """Return an ``srun`` that shares the job's resources.
 
-        ``--unbuffered``: srun would hold bytes back until a line ends, and the other side waits for them.
+        ``--unbuffered``: srun would otherwise buffer until the end of a line, and the other side waits for the data.
         """
         return _step(job, "--unbuffered", command)
 
     def terminal_step(self, job: JobRef, command: Sequence[str]) -> list[str]:
-        """Return an ``srun`` that shares the job's resources, all of them: cores, memory and GPUs.
+        """Return an ``srun`` that shares all of the job's resources: cores, memory and GPUs.
 
-        ``--pty``: the first (only) task has a terminal of its own, whose size follows srun's. That the last command of
-        a shell has failed is no error of srun's, and is not told as one.
+        ``--pty``: the first (only) task has a terminal of its own, whose size follows srun's. If the last command of a
+        shell failed, srun's message about that is not shown.
         """
         return ["bash", "-c", _WITHOUT_THAT, "terminal-step", *_step(job, "--pty", command)]
 
     def find(self, session_id: str, request: Request) -> list[str]:
-        """Return a ``squeue`` of one's own jobs; the command tells the session where the user chose the name."""
-        return plain(["squeue", *on_cluster(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"])
+        """Return a ``squeue`` of the user's jobs; the command identifies the session if the user chose the job name."""
+        return with_clean_env(["squeue", *on_cluster(request.clusters), "--noheader", "--me", "--format=%i|%j|%o"])
 
     def read_find(self, session_id: str, answer: CommandResult) -> list[JobRef] | None:
-        """Return those whose name is the session's id, or whose script lies in its directory."""
+        """Return the jobs whose name is the session's id, or whose script is in its directory."""
         if answer.exit_code != 0:
             return None
         found, cluster = [], None
@@ -208,11 +210,11 @@ class Slurm(Scheduler):
 def _step(job: JobRef, how: str, command: Sequence[str]) -> list[str]:
     """Return an ``srun`` for one task in a running job.
 
-    ``--relative=0``: of several nodes the one on which the job script runs. What ``--mpi`` and the CPU binding of a
-    site's defaults would do here is of no use.
+    ``--relative=0``: on the first of several nodes, where the job script runs. A site's defaults for ``--mpi`` and CPU
+    binding are overridden, because they are of no use here.
     """
     words = ["srun", *on_cluster(job.cluster), f"--jobid={job.id}", "--overlap", how, "--quiet", "--mpi=none"]
-    return of_no_job([*words, "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command])
+    return without_job_variables([*words, "--nodes=1", "--ntasks=1", "--relative=0", "--cpu-bind=none", "--", *command])
 
 
 def _present(
@@ -233,14 +235,14 @@ def _present(
     return JobStatus(
         JobRef(job_id, cluster),
         read,
-        reason=_known(reason) or ("Configuring" if state.upper() in _PREPARING else None),
-        node=_known(node),
-        start=_known(start),
-        partition=_known(partition),
-        account=_known(account),
-        qos=_known(qos),
-        walltime=_known(walltime),
-        ends=None if read.waits else _known(ends),
+        reason=_value(reason) or ("Configuring" if state.upper() in _PREPARING else None),
+        node=_value(node),
+        start=_value(start),
+        partition=_value(partition),
+        account=_value(account),
+        qos=_value(qos),
+        walltime=_value(walltime),
+        ends=None if read.waits else _value(ends),
     )
 
 
@@ -251,8 +253,8 @@ def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> Job
     return JobStatus(
         job,
         State.read(state),
-        node=_known(node),
-        start=f"{start}+0000" if _NO_ZONE.fullmatch(start) else _known(start),
+        node=_value(node),
+        start=f"{start}+0000" if _NO_ZONE.fullmatch(start) else _value(start),
         exit_code=whole_number(code),
         signal=whole_number(signal) or None,
         by=by[1] if by else None,
@@ -260,7 +262,7 @@ def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> Job
 
 
 def _rows(text: str, count: int) -> Iterator[list[str]]:
-    """Yield the rows with ``count`` fields; what else is printed (``CLUSTER: x``, warnings) is passed over."""
+    """Yield the rows with ``count`` fields; other output (``CLUSTER: x``, warnings) is skipped."""
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|", count - 1)]
         if len(fields) == count:
@@ -276,5 +278,5 @@ def _records(text: str) -> Iterator[list[str]]:
         yield [fields[name] for name in _RECORDED]
 
 
-def _known(value: str) -> str | None:
-    return None if value in _NOT_TOLD else value
+def _value(value: str) -> str | None:
+    return None if value in _NO_VALUE else value

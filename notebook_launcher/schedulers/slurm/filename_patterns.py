@@ -1,4 +1,4 @@
-"""The names of Slurm's output files, with what stands for the job's own values filled in."""
+"""The names of Slurm's output files, with their patterns replaced."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _WIDEST = 10
 
 
 def filled_in(pattern: str, values: Mapping[str, str]) -> str | None:
-    """Return a file name with ``%j``, ``%5j``, ``%x`` and so on filled in; ``None`` where a value is not known.
+    """Return a file name with ``%j``, ``%5j``, ``%x`` and so on replaced; ``None`` if a value is not known.
 
-    ``values`` by letter. Follows *filename pattern* of sbatch's manual: a width fills numbers up with
-    zeros, ``%%`` is a per cent sign, and a backslash anywhere means that nothing is filled in.
+    ``values`` by letter. Follows *filename pattern* of sbatch's manual: a width pads numbers with zeros, ``%%`` is a
+    per cent sign, and a backslash anywhere disables all replacements.
     """
     if "\\" in pattern:
         return pattern.replace("\\", "")
@@ -32,9 +32,9 @@ def filled_in(pattern: str, values: Mapping[str, str]) -> str | None:
 
 
 def log_files(flags: Mapping[str, str | None], job_id: str, *, user: str, node: str | None) -> list[str]:
-    """Return where a batch job's errors and its output are, as far as the names can be told whole.
+    """Return the paths of a batch job's error and output files, as far as they can be resolved.
 
-    A relative name is relative to ``--chdir``, or else to where the job was submitted.
+    A relative name is relative to ``--chdir``, or else to the directory of the submission.
     """
     values = {"j": job_id, "A": job_id, "u": user, "n": "0", "t": "0"}
     if name := flags.get("job-name"):

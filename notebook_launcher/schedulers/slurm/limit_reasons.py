@@ -1,7 +1,7 @@
-"""Slurm's reasons that name a limit (``AssocGrpGRES``, ``QOSMaxCpuPerUserLimit``, ...), read by their parts.
+"""Slurm's reasons that name a limit (``AssocGrpGRES``, ``QOSMaxCpuPerUserLimit``, ...), parsed by their parts.
 
-There are nearly two hundred of them, all made alike: who set the limit, whether it is a limit for all together, a
-maximum or a minimum, on what, on how much of it or for how long, and for whom. See Slurm's guide to resource limits.
+There are nearly two hundred, all composed alike: who sets the limit, whether it is a group limit, a maximum or a
+minimum, of which resource, of its amount or its minutes, and for whom. See Slurm's guide to resource limits.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ Per = Literal["job", "node", "user", "account", "group"]
 class LimitReason:
     """A limit that a reason names.
 
-    ``by``: whose limit it is. ``resource``: what is limited, a key of ``RESOURCES``. ``measure``: the amount at one
-    time, the minutes of it in all, or the minutes that running jobs still have before them. ``per``: who may have so
-    much of it; ``group``: all who share the account or QOS. ``least``: it is a minimum.
+    ``by``: who sets it. ``resource``: what is limited, a key of ``RESOURCES``. ``measure``: the amount in use, the
+    minutes in total, or the remaining minutes of running jobs. ``per``: whose use counts; ``group``: all who share the
+    account or QOS. ``least``: it is a minimum.
     """
 
     by: Literal["account", "QOS"]
@@ -30,7 +30,7 @@ class LimitReason:
 
     @property
     def on(self) -> str:
-        """What is limited, as ``Limit.on`` has it; of GRES and the like only how that begins."""
+        """The limited resource, as in ``Limit.on``; of GRES and the like only its prefix."""
         name = RESOURCES[self.resource].tres
         return {"amount": name, "minutes": f"{name} minutes", "running minutes": f"running {name} minutes"}[
             self.measure
@@ -39,12 +39,12 @@ class LimitReason:
 
 @dataclass(frozen=True)
 class Resource:
-    """Something that is limited: as people say it, and as Slurm's name of it begins."""
+    """A limited resource: its name for people, and the prefix of Slurm's name."""
 
     noun: str
     tres: str
-    minutes: str = ""  # what one holds of it for some time
-    counted: bool = True  # "fewer", and not "less"
+    minutes: str = ""  # the name of its use over time
+    counted: bool = True  # "fewer" instead of "less"
 
 
 RESOURCES = {
@@ -74,7 +74,7 @@ _PER: dict[str, Per] = {"job": "job", "node": "node", "user": "user", "account":
 
 
 def parse_limit_reason(word: str) -> LimitReason | None:
-    """Return the limit that a reason names, if it names one."""
+    """Return the limit in a reason, if it names one."""
     found = _PARTS.fullmatch(word)
     if found is None:
         return None
@@ -89,11 +89,11 @@ def parse_limit_reason(word: str) -> LimitReason | None:
     )
 
 
-# --- in words ------------------------------------------------------------------------------------------------------
+# --- as text -------------------------------------------------------------------------------------------------------
 
 
 def summary(limit: LimitReason) -> str:
-    """Say which limit holds the job back, without numbers."""
+    """Return a sentence on which limit holds the job back, without numbers."""
     thing = RESOURCES[limit.resource]
     owner = "your account" if limit.by == "account" else "the QOS"
     if limit.least:
@@ -115,7 +115,7 @@ def summary(limit: LimitReason) -> str:
 
 
 def action(limit: LimitReason) -> str:
-    """Say what helps, without numbers."""
+    """Return what helps, without numbers."""
     thing = RESOURCES[limit.resource]
     other = "another account: -A" if limit.by == "account" else "another QOS: -q"
     if limit.least:
@@ -136,7 +136,7 @@ def action(limit: LimitReason) -> str:
 
 
 def is_for_one_job(limit: LimitReason) -> bool:
-    """Whether it limits what a job may ask for: then no other job's end will help."""
+    """Whether it limits a single job: then it does not help that other jobs end."""
     return limit.per == "job"
 
 
@@ -179,7 +179,7 @@ def _of_theirs(limit: LimitReason) -> str:
     return {"user": "of yours", "account": "of your account", "group": everybody}[limit.per]
 
 
-# --- where its size stands -------------------------------------------------------------------------------------------
+# --- how to show its size --------------------------------------------------------------------------------------------
 
 _COLUMNS = {  # of sacctmgr, by what is limited and for whom
     ("amount", "group"): "GrpTRES",
@@ -204,11 +204,11 @@ _COLUMNS = {  # of sacctmgr, by what is limited and for whom
 
 
 def command(limit: LimitReason, account: str | None = None) -> str:
-    """Return the command that shows how large it is; it may be typed as it is. ``account``: where that is known."""
+    """Return the command that shows the limit's size, as it is typed. ``account``: if known."""
     what = limit.resource if limit.resource in ("jobs", "submit", "wall") else limit.measure
     column = "MinTRES" if limit.least else _COLUMNS.get((what, limit.per), "MaxTRES")
     if limit.by == "QOS":
         return f"sacctmgr show qos format=name,{column}"
-    # an account's own record has what all share; a user's has what it allows each
+    # an account's own record has the group limits; a user's has the user's
     which = f"account={account}" if account else "tree"
     return f"sacctmgr show assoc {which} format=account,user,{column.removesuffix('PU')}"

@@ -1,11 +1,10 @@
-"""The limits on a user's accounts and QOS, from what Slurm's controller and its database tell everybody about them.
+"""The limits on a user's accounts and QOS, from what Slurm's controller and its database show to everybody.
 
-``scontrol show assoc_mgr`` tells limits together with what of them is in use. What it leaves out comes from
-``sacctmgr``: which QOS an account takes by default, a QOS's flags, and its limits for each user and account where
-this one has not used it yet.
+``scontrol show assoc_mgr`` prints limits together with their current use. The rest comes from ``sacctmgr``: the default
+QOS of an account, a QOS's flags, and its limits for each user and account if this one has not used it yet.
 
-Where several set the same limit, one counts (Slurm's guide to resource limits): that of the partition's QOS, else of
-the job's QOS (the other way round with ``OverPartQOS``), else of the accounts, of which each counts.
+If several set the same limit, one applies (Slurm's guide to resource limits): that of the partition's QOS, else of the
+job's QOS (the reverse with ``OverPartQOS``), else those of the accounts, all of which apply.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.cluster_info import Limit
 
 Fields = dict[str, str]
-#: a limit with Slurm's name for it, which is the same at an account and at a QOS
+#: a limit with Slurm's name for it, which is the same for an account and for a QOS
 Named = tuple[str, Limit]
 
-# One line: a csh, as a login shell, cannot quote more. $1: the user, $2: another cluster, or nothing.
-_ASK = (
+# One line: csh, as a login shell, cannot quote a newline. $1: the user, $2: another cluster, or nothing.
+_COMMAND = (
     'scontrol ${2:+--clusters="$2"} show assoc_mgr users="$1" flags=users,assoc,qos; '
     'sacctmgr --parsable2 show assoc where user="$1" format=cluster,account,partition,defaultqos; '
     "sacctmgr --parsable2 show qos format=name,flags,maxtrespu,maxjobspu,maxsubmitpu,maxtrespa,maxjobspa,maxsubmitpa; "
     'scontrol ${2:+--clusters="$2"} --oneliner show partition'
 )
 
-# Slurm's names of limits, as scontrol writes them -> what is limited; for those on trackable resources, what is added
-# to the resource's name. Minima (MinTRESPJ) and shares are no limits that one waits for.
+# Slurm's names of limits, as scontrol writes them -> the limited resource; for trackable resources, the suffix of
+# the resource's name. Minima (MinTRESPJ) and shares are not limits that keep a job pending.
 _COUNTS = {
     "GrpJobs": "jobs",
     "GrpSubmitJobs": "submitted jobs",
@@ -56,10 +55,10 @@ _RESOURCES = {
     "MaxTRESRunMinsPU": "running {} minutes",
     "MaxTRESRunMinsPA": "running {} minutes",
 }
-# what the same limit is called at an account
+# the names of the same limits of an account
 _SAME = {"MaxJobsPU": "MaxJobs", "MaxSubmitJobsPU": "MaxSubmitJobs"}
 _PER = {"PJ": "job", "PN": "node", "PU": "user", "PA": "account"}
-# sacctmgr's headings -> the same limits as scontrol names them
+# sacctmgr's headings -> scontrol's names of the same limits
 _HEADINGS = {
     "MaxTRESPU": "MaxTRESPU",
     "MaxJobsPU": "MaxJobsPU",
@@ -72,7 +71,7 @@ _HEADINGS = {
 
 @dataclass
 class _Qos:
-    """One QOS: limits for all, and those for each user and account that uses it, with what they use."""
+    """One QOS: its limits for all, and those of each user and account that uses it, with their use."""
 
     fields: Fields = field(default_factory=dict)
     users: dict[str, Fields] = field(default_factory=dict)
@@ -80,47 +79,47 @@ class _Qos:
 
 
 @dataclass
-class _Book:
-    """All that was told. ``defaults``: the QOS taken where none is named, by cluster, account and partition.
+class _AssocRecords:
+    """All parsed records. ``defaults``: the default QOS, by cluster, account and partition.
 
-    ``told``: what the database has of each QOS, under its own headings.
+    ``from_database``: the database's record of each QOS, by its own headings.
     """
 
     users: list[Fields] = field(default_factory=list)
     associations: list[Fields] = field(default_factory=list)
     qos: dict[str, _Qos] = field(default_factory=dict)
     defaults: dict[tuple[str, str, str], str] = field(default_factory=dict)
-    told: dict[str, Fields] = field(default_factory=dict)
+    from_database: dict[str, Fields] = field(default_factory=dict)
     partitions: list[Fields] = field(default_factory=list)
 
 
 def limits_command(user: str, cluster: str | None) -> list[str]:
-    """Return the command; parts of it may fail and the rest still tell something."""
-    return ["sh", "-c", _ASK, "limits", user, cluster or ""]
+    """Return the command; parts of it may fail, and the rest is still useful."""
+    return ["sh", "-c", _COMMAND, "limits", user, cluster or ""]
 
 
 def parse_limits(request: Request, text: str) -> tuple[Limit, ...] | None:
-    """Return the limits that apply to this request; ``None`` where nothing was told of the user's accounts or QOS."""
-    book = _read_book(text)
-    own = _own_association(book, request)
-    names = _qos_of(book, request, own)
-    if own is None and not any(name in book.qos for name, _ in names):
+    """Return the limits that apply to this request; ``None`` if there are no records of the user's accounts or QOS."""
+    assoc = _parse(text)
+    own = _own_association(assoc, request)
+    names = _qos_of(assoc, request, own)
+    if own is None and not any(name in assoc.qos for name, _ in names):
         return None
     user, account = (own["UserName"], own["Account"]) if own else ("", "")
-    sources = [_of_qos(book, name, of, user, account) for name, of in names]
-    sources += [_of_associations(book, own)] if own else []
-    return tuple(_that_count(sources))
+    sources = [_of_qos(assoc, name, of, user, account) for name, of in names]
+    sources += [_of_associations(assoc, own)] if own else []
+    return tuple(_first_of_each(sources))
 
 
 def read_defaults(request: Request, text: str) -> tuple[str | None, str | None]:
-    """Return the account and the QOS that this request counts on; ``None`` where that was not told."""
-    book = _read_book(text)
-    own = _own_association(book, request)
-    return (own["Account"] if own else request.flags.get("account")), _qos_name(book, request, own)
+    """Return the account and the QOS of this request; ``None`` if not known."""
+    assoc = _parse(text)
+    own = _own_association(assoc, request)
+    return (own["Account"] if own else request.flags.get("account")), _qos_name(assoc, request, own)
 
 
-def _that_count(sources: Iterable[Iterable[Named]]) -> Iterator[Limit]:
-    """Yield the limits of the first source that sets each."""
+def _first_of_each(sources: Iterable[Iterable[Named]]) -> Iterator[Limit]:
+    """Yield each limit of the first source that sets it."""
     set_before: set[tuple[str, str]] = set()
     for source in sources:
         limits = list(source)
@@ -128,43 +127,43 @@ def _that_count(sources: Iterable[Iterable[Named]]) -> Iterator[Limit]:
         set_before |= {(name, limit.on) for name, limit in limits}
 
 
-# --- what was told ---------------------------------------------------------------------------------------------
+# --- parsing ---------------------------------------------------------------------------------------------------
 
 
 def pairs(text: str) -> Fields:
-    """Return ``NAME=value`` pairs; values have no spaces in what is read so."""
+    """Return ``NAME=value`` pairs; the values that are parsed with this have no spaces."""
     return dict(re.findall(r"(?:^|(?<=\s))(\w+)=(\S*)", text))
 
 
-def _read_book(text: str) -> _Book:
-    book = _Book()
-    records = _Records(book)
+def _parse(text: str) -> _AssocRecords:
+    assoc = _AssocRecords()
+    records = _Records(assoc)
     heading: list[str] = []
     for line in text.splitlines():
         if line.startswith("Cluster|") or line.startswith("Name|"):
             heading = line.split("|")
         elif line.startswith("PartitionName="):
-            book.partitions.append(pairs(line))
+            assoc.partitions.append(pairs(line))
         elif heading and line.count("|") == len(heading) - 1:
-            _add_row(book, dict(zip(heading, line.split("|"), strict=True)))
+            _add_row(assoc, dict(zip(heading, line.split("|"), strict=True)))
         else:
             records.add(line.strip())
-    return book
+    return assoc
 
 
-def _add_row(book: _Book, row: Fields) -> None:
+def _add_row(assoc: _AssocRecords, row: Fields) -> None:
     if "Name" in row:
-        book.told[row["Name"]] = row
+        assoc.from_database[row["Name"]] = row
     else:
         place = (row["Cluster"], row.get("Account", ""), row.get("Partition", ""))
-        book.defaults[place] = row.get("Def QOS", "")
+        assoc.defaults[place] = row.get("Def QOS", "")
 
 
 class _Records:
-    """Takes the lines of ``scontrol show assoc_mgr`` one by one; a line belongs to the record that began before it."""
+    """Parses the lines of ``scontrol show assoc_mgr``; a line belongs to the record that began before it."""
 
-    def __init__(self, book: _Book) -> None:
-        self._book = book
+    def __init__(self, assoc: _AssocRecords) -> None:
+        self._book = assoc
         self._fields: Fields = {}
         self._qos: _Qos | None = None
         self._people: dict[str, Fields] | None = None
@@ -187,85 +186,85 @@ class _Records:
 
 
 def _bare(name: str) -> str:
-    """``short(2)`` → ``short``: the controller adds its number."""
+    """``short(2)`` → ``short``: the controller appends its id."""
     return name.partition("(")[0]
 
 
 # --- which of them apply ---------------------------------------------------------------------------------------
 
 
-def _partition_of(book: _Book, request: Request) -> list[Fields]:
-    """Return the partitions asked for, or the default one."""
+def _partition_of(assoc: _AssocRecords, request: Request) -> list[Fields]:
+    """Return the requested partitions, or the default one."""
     requested = (request.flags.get("partition") or "").split(",")
-    chosen = [partition for partition in book.partitions if partition.get("PartitionName") in requested]
-    return chosen or [partition for partition in book.partitions if partition.get("Default") == "YES"]
+    chosen = [partition for partition in assoc.partitions if partition.get("PartitionName") in requested]
+    return chosen or [partition for partition in assoc.partitions if partition.get("Default") == "YES"]
 
 
-def _own_association(book: _Book, request: Request) -> Fields | None:
-    """Return the user's own record with the account asked for; one for the request's partition goes first."""
-    default = next((user["DefAccount"] for user in book.users if user.get("DefAccount")), None)
+def _own_association(assoc: _AssocRecords, request: Request) -> Fields | None:
+    """Return the user's own association with the requested account; preferably one for the request's partition."""
+    default = next((user["DefAccount"] for user in assoc.users if user.get("DefAccount")), None)
     account = request.flags.get("account") or default
-    mine = [record for record in book.associations if record.get("UserName") and record.get("Account") == account]
-    names = {partition.get("PartitionName") for partition in _partition_of(book, request)}
+    mine = [record for record in assoc.associations if record.get("UserName") and record.get("Account") == account]
+    names = {partition.get("PartitionName") for partition in _partition_of(assoc, request)}
     special = [record for record in mine if record.get("Partition") and record["Partition"] in names]
     general = [record for record in mine if not record.get("Partition")]
     return next(iter(special + general), None)
 
 
-def _qos_name(book: _Book, request: Request, own: Fields | None) -> str | None:
-    """Return the QOS asked for, or the one that the account takes by default."""
+def _qos_name(assoc: _AssocRecords, request: Request, own: Fields | None) -> str | None:
+    """Return the requested QOS, or the account's default."""
     name = request.flags.get("qos")
     if name is not None or own is None:
         return name
     place = (own.get("ClusterName", ""), own["Account"])
-    return book.defaults.get((*place, own.get("Partition", ""))) or book.defaults.get((*place, "")) or None
+    return assoc.defaults.get((*place, own.get("Partition", ""))) or assoc.defaults.get((*place, "")) or None
 
 
-def _qos_of(book: _Book, request: Request, own: Fields | None) -> list[tuple[str, str]]:
-    """Return the names of the QOS that apply, with the words for them; the one that counts more goes first."""
-    name = _qos_name(book, request, own)
+def _qos_of(assoc: _AssocRecords, request: Request, own: Fields | None) -> list[tuple[str, str]]:
+    """Return the QOS that apply, each with a description; the one with precedence first."""
+    name = _qos_name(assoc, request, own)
     names = []
-    for partition in _partition_of(book, request):
+    for partition in _partition_of(assoc, request):
         theirs = partition.get("QoS", "")
         if theirs not in ("N/A", "", "(null)", name):
             names.append((theirs, f"partition {partition['PartitionName']} (QOS {theirs})"))
     if not name:
         return names
-    over = "overpartqos" in book.told.get(name, {}).get("Flags", "").lower().split(",")
+    over = "overpartqos" in assoc.from_database.get(name, {}).get("Flags", "").lower().split(",")
     return [(name, f"QOS {name}"), *names] if over else [*names, (name, f"QOS {name}")]
 
 
-def _of_associations(book: _Book, own: Fields) -> Iterator[Named]:
-    """Yield the limits of the user's own record, and those that all share on the accounts above it.
+def _of_associations(assoc: _AssocRecords, own: Fields) -> Iterator[Named]:
+    """Yield the limits of the user's own association, and the group limits of the accounts above it.
 
-    An account's ``Max…`` are what its users' records inherit: they are in the user's own record already.
+    An account's ``Max…`` limits are inherited by its users' associations, so they are in the user's own already.
     """
     yield from _limits(own, f"account {own['Account']}", "user")
     name, seen = own["Account"], set[str]()
     while name and name not in seen:
         seen.add(name)
-        record = next((r for r in book.associations if r.get("Account") == name and not r.get("UserName")), {})
+        record = next((r for r in assoc.associations if r.get("Account") == name and not r.get("UserName")), {})
         shared = {key: value for key, value in record.items() if key.startswith("Grp")}
         yield from _limits(shared, f"account {name}", "group")
         name = _bare(record.get("ParentAccount", ""))
 
 
-def _of_qos(book: _Book, name: str, of: str, user: str, account: str) -> Iterator[Named]:
-    """Yield a QOS's limits: on a job, on all who share it, and on this user and account."""
-    qos = book.qos.get(name, _Qos())
+def _of_qos(assoc: _AssocRecords, name: str, of: str, user: str, account: str) -> Iterator[Named]:
+    """Yield a QOS's limits: for each job, for all who share it, and for this user and account."""
+    qos = assoc.qos.get(name, _Qos())
     yield from _limits(qos.fields, of, "group")
-    row = book.told.get(name, {})
-    for told, names, ending in ((qos.users, _names(user), "PU"), (qos.accounts, {account}, "PA")):
-        record = next((fields for key, fields in told.items() if key in names), None)
+    row = assoc.from_database.get(name, {})
+    for by_name, names, ending in ((qos.users, _names(user), "PU"), (qos.accounts, {account}, "PA")):
+        record = next((fields for key, fields in by_name.items() if key in names), None)
         if record is not None:
             yield from _limits(record, of, "group")
-        else:  # not used by them: the controller tells no limit, and none of it is in use
+        else:  # not used by them: the controller has no record, and nothing of it is in use
             rest = {ours: row[theirs] for theirs, ours in _HEADINGS.items() if theirs in row and ours.endswith(ending)}
-            yield from _limits(rest, of, "group", used="0" if name in book.qos else None)
+            yield from _limits(rest, of, "group", used="0" if name in assoc.qos else None)
 
 
 def _names(user: str) -> set[str]:
-    """``alice(2001)`` is written so in 24.11's list of a QOS's users, and ``2001`` in that of 22.05."""
+    """``alice(2001)`` is 24.11's form in a list of a QOS's users, and ``2001`` that of 22.05."""
     return {user, *re.findall(r"\((\d+)\)$", user)} - {""}
 
 
@@ -273,7 +272,7 @@ def _names(user: str) -> set[str]:
 
 
 def _limits(fields: Mapping[str, str], of: str, whose: str, used: str | None = None) -> Iterator[Named]:
-    """Yield the limits in a record. ``whose``: for whom those are that do not say it. ``used``: where none is told."""
+    """Yield the limits in a record. ``whose``: for whom unnamed limits are. ``used``: the use if not in the record."""
     for name, text in fields.items():
         per = _PER.get(name[-2:], "user" if name.startswith("Max") else whose)
         if name in _COUNTS:
@@ -292,13 +291,13 @@ def _limits(fields: Mapping[str, str], of: str, whose: str, used: str | None = N
 
 
 def _value_and_use(text: str) -> tuple[str | None, str | None]:
-    """``5(1)`` → 5 and 1; ``N(1)`` and nothing are no limit."""
+    """``5(1)`` → 5 and 1; ``N(1)`` and nothing mean no limit."""
     match = re.fullmatch(r"(\d+[KMGT]?|\d[\d:-]*)(?:\((\d+)(?:\.\d+)?\))?", text, re.A)
     return (match[1], match[2]) if match else (None, None)
 
 
 def _written(on: str, value: str) -> str:
-    """Write minutes of walltime and MiB of memory as people type them; the controller has bare numbers."""
+    """Write minutes of walltime and MiB of memory as people type them; the controller has plain numbers."""
     if not re.fullmatch(r"\d{1,15}", value, re.A):
         return value
     number = int(value)

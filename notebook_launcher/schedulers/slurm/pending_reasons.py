@@ -1,7 +1,7 @@
-"""Slurm's reasons why a job waits, in plain words: those of its guide to job reason codes and of squeue's manual.
+"""Slurm's reasons why a job is pending, in plain words: those of its guide to job reason codes and of squeue's manual.
 
-From 22.05 to 25.11, with the spellings of all of them, and the sentences that squeue prints in place of a reason. What
-holds a job back in numbers is not told by a reason.
+From 22.05 to 25.11, with all their spellings, and the sentences that squeue prints instead of a reason. The reason does
+not contain the numbers that hold a job back.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from typing import Literal
 
 from notebook_launcher.schedulers.slurm import limit_reasons as limits
 
-#: what a reason is about, which tells what is worth reading to explain it: the queue, the partition, or a limit of the
-#: account or QOS; ``later``: something that hides what may be found out only when it is over
+#: what a reason is about, and so what to read to explain it: the queue, the partition, or a limit of the account or
+#: QOS; ``later``: it hides a reason that is known only when it is over
 Topic = Literal["queue", "partition", "limit", "later", ""]
 
 
 @dataclass(frozen=True)
-class Meaning:
-    """One reason in words.
+class ReasonMeaning:
+    """The explanation of one reason.
 
-    ``never``: waiting does not help, in the partition that the scheduler speaks of. ``action``: what does, where
-    something does. ``limit``: the limit that it names, if it names one. ``word``: the reason in lower case, where it
-    is one word.
+    ``never``: the job can never start in the partition that the reason is about. ``action``: what helps, if anything.
+    ``limit``: the limit that it names, if any. ``word``: the reason in lower case, if it is one word.
     """
 
     summary: str
@@ -45,59 +44,61 @@ _ACCOUNTS = "sacctmgr show assoc where user=$USER format=account,qos"
 _SHORTER = "a shorter walltime (-t) may fit in before it"
 
 
-def _ran_before(how: str) -> Meaning:
-    return Meaning(f"its earlier run {how}, {_WAS_PUT_BACK}")
+def _ran_before(how: str) -> ReasonMeaning:
+    return ReasonMeaning(f"its earlier run {how}, {_WAS_PUT_BACK}")
 
 
-_NOT_LOOKED = Meaning("the scheduler has not looked at it yet", topic="queue")
-_RESERVATION_GONE = Meaning("its reservation was removed", "ask without --reservation", never=True)
+_NOT_LOOKED = ReasonMeaning("the scheduler has not looked at it yet", topic="queue")
+_RESERVATION_GONE = ReasonMeaning("its reservation was removed", "ask without --reservation", never=True)
 _LIMIT_REACHED = "it starts when other jobs have ended"
-_ACCOUNT = Meaning(
+_ACCOUNT = ReasonMeaning(
     "the account may not use this partition", "another account (-A) or partition (-p)", True, "partition"
 )
-_QOS = Meaning("the QOS may not be used in this partition", "another QOS (-q) or partition (-p)", True, "partition")
+_QOS = ReasonMeaning(
+    "the QOS may not be used in this partition", "another QOS (-q) or partition (-p)", True, "partition"
+)
 
 # The reasons that are one word, in lower case.
-_WORDS: dict[str, Meaning] = {
+_WORDS: dict[str, ReasonMeaning] = {
     "none": _NOT_LOOKED,
     "waitingforscheduling": _NOT_LOOKED,
-    "priority": Meaning("other jobs are ahead in the queue", topic="queue"),
-    "resources": Meaning("waits until enough of what it asks for is free", topic="queue"),
-    "scheddefer": Meaning("the scheduler will look at it shortly", topic="queue"),
-    "begintime": Meaning("waits for its begin time", topic="later"),
-    "dependency": Meaning("waits for another job", topic="later"),
-    "dependencyneversatisfied": Meaning(
+    "priority": ReasonMeaning("other jobs are ahead in the queue", topic="queue"),
+    "resources": ReasonMeaning("waits until enough of what it asks for is free", topic="queue"),
+    "scheddefer": ReasonMeaning("the scheduler will look at it shortly", topic="queue"),
+    "begintime": ReasonMeaning("waits for its begin time", topic="later"),
+    "dependency": ReasonMeaning("waits for another job", topic="later"),
+    "dependencyneversatisfied": ReasonMeaning(
         "the job it depends on did not end as asked for", "leave out --dependency", never=True
     ),
-    "jobarraytasklimit": Meaning("as many tasks of its array run as may at once"),
-    "licenses": Meaning("waits until a licence is free", "list the licences with: scontrol show lic"),
+    "jobarraytasklimit": ReasonMeaning("as many tasks of its array run as may at once"),
+    "licenses": ReasonMeaning("waits until a licence is free", "list the licences with: scontrol show lic"),
     # held
-    "jobhelduser": Meaning("is held", _RELEASE),
-    "jobheldadmin": Meaning("is held by an operator", _SUPPORT),
-    "jobholdmaxrequeue": Meaning("is held: its start has failed too often", _AGAIN),
+    "jobhelduser": ReasonMeaning("is held", _RELEASE),
+    "jobheldadmin": ReasonMeaning("is held by an operator", _SUPPORT),
+    "jobholdmaxrequeue": ReasonMeaning("is held: its start has failed too often", _AGAIN),
     # partitions
-    "partitiontimelimit": Meaning(
+    "partitiontimelimit": ReasonMeaning(
         "its walltime is longer than the partition allows",
         "ask for less with -t, or another partition with -p",
         never=True,
         topic="partition",
     ),
     # squeue's manual: or nodes are down or drained
-    "partitionnodelimit": Meaning(
+    "partitionnodelimit": ReasonMeaning(
         "it asks for more or fewer nodes than the partition allows, or has in service",
         "ask for another number of nodes (-N), or another partition (-p)",
         topic="partition",
     ),
-    # 22.05 says so of too many cores, 24.11 of an account that may not use it
-    "partitionconfig": Meaning(
+    # in 22.05 for too many cores, in 24.11 for an account that may not use it
+    "partitionconfig": ReasonMeaning(
         "the partition does not allow it: its account, its QOS, its group or its size",
         "another partition (-p) or account (-A), or ask for less",
         never=True,
         topic="partition",
     ),
-    "partitiondown": Meaning("the partition is closed at the moment", _OTHER_PARTITION, topic="partition"),
-    "partitioninactive": Meaning("the partition is inactive", _OTHER_PARTITION, topic="partition"),
-    "maxmemperlimit": Meaning(
+    "partitiondown": ReasonMeaning("the partition is closed at the moment", _OTHER_PARTITION, topic="partition"),
+    "partitioninactive": ReasonMeaning("the partition is inactive", _OTHER_PARTITION, topic="partition"),
+    "maxmemperlimit": ReasonMeaning(
         "it asks for more memory than is allowed per core or node",
         "ask for less with --mem or --mem-per-cpu",
         never=True,
@@ -106,76 +107,78 @@ _WORDS: dict[str, Meaning] = {
     # accounts and QOS
     "accountnotallowed": _ACCOUNT,
     "qosnotallowed": _QOS,
-    # also for a moment, while the accounting database is away: not for ever
-    "invalidaccount": Meaning(
+    # also temporarily, while the accounting database is down: so not forever
+    "invalidaccount": ReasonMeaning(
         f"the account is not valid, {_OR_PASSING}", f"if it stays so, another account (-A); yours: {_ACCOUNTS}"
     ),
-    "invalidqos": Meaning(
+    "invalidqos": ReasonMeaning(
         f"the QOS is not valid, {_OR_PASSING}", f"if it stays so, another QOS (-q); yours: {_ACCOUNTS}"
     ),
-    "accountingpolicy": Meaning("a limit of your account or QOS is reached", _LIMIT_REACHED, topic="limit"),
-    "associationjoblimit": Meaning("your account runs as many jobs as it may", _LIMIT_REACHED, topic="limit"),
-    "associationresourcelimit": Meaning("your account uses all that it may", _LIMIT_REACHED, topic="limit"),
-    "associationtimelimit": Meaning("your account has used up its time", "another account: -A", topic="limit"),
-    "qosjoblimit": Meaning("as many jobs of the QOS run as may at once", _LIMIT_REACHED, topic="limit"),
-    "qosresourcelimit": Meaning("the jobs of the QOS use all that they may", _LIMIT_REACHED, topic="limit"),
-    "qostimelimit": Meaning("the QOS has used up its time", "another QOS: -q", topic="limit"),
-    "qosusagethreshold": Meaning(
+    "accountingpolicy": ReasonMeaning("a limit of your account or QOS is reached", _LIMIT_REACHED, topic="limit"),
+    "associationjoblimit": ReasonMeaning("your account runs as many jobs as it may", _LIMIT_REACHED, topic="limit"),
+    "associationresourcelimit": ReasonMeaning("your account uses all that it may", _LIMIT_REACHED, topic="limit"),
+    "associationtimelimit": ReasonMeaning("your account has used up its time", "another account: -A", topic="limit"),
+    "qosjoblimit": ReasonMeaning("as many jobs of the QOS run as may at once", _LIMIT_REACHED, topic="limit"),
+    "qosresourcelimit": ReasonMeaning("the jobs of the QOS use all that they may", _LIMIT_REACHED, topic="limit"),
+    "qostimelimit": ReasonMeaning("the QOS has used up its time", "another QOS: -q", topic="limit"),
+    "qosusagethreshold": ReasonMeaning(
         "your account has used more than its share, and the QOS is not for those who have", "another QOS: -q"
     ),
     # nodes
-    "reqnodenotavail": Meaning("a node that it needs is down, drained or reserved"),
-    "nodedown": Meaning("a node that it needs is down"),
-    "frontenddown": Meaning("the node that starts jobs is down"),
-    "badconstraints": Meaning(
+    "reqnodenotavail": ReasonMeaning("a node that it needs is down, drained or reserved"),
+    "nodedown": ReasonMeaning("a node that it needs is down"),
+    "frontenddown": ReasonMeaning("the node that starts jobs is down"),
+    "badconstraints": ReasonMeaning(
         "no node can fulfil its constraints, and it is held",
         "change --constraint or what it asks of a node",
         never=True,
     ),
-    "constraints": Meaning("no node fulfils its constraints at the moment", "change --extra"),
-    "maxpoweredupnodes": Meaning("as many nodes are switched on as may be at once"),
-    "powernotavail": Meaning("there is not enough electrical power for it at the moment"),
-    "powerreserved": Meaning("the electrical power that it needs is reserved"),
-    "nvidiaimexchannels": Meaning("waits until a channel between GPUs (IMEX) is free"),
-    "mpiportsbusy": Meaning("waits until ports for its communication are free"),
-    "blockmaxerror": Meaning("too many blocks of nodes have errors", _SUPPORT),
-    "blockfreeaction": Meaning("waits until a block of nodes is free"),
+    "constraints": ReasonMeaning("no node fulfils its constraints at the moment", "change --extra"),
+    "maxpoweredupnodes": ReasonMeaning("as many nodes are switched on as may be at once"),
+    "powernotavail": ReasonMeaning("there is not enough electrical power for it at the moment"),
+    "powerreserved": ReasonMeaning("the electrical power that it needs is reserved"),
+    "nvidiaimexchannels": ReasonMeaning("waits until a channel between GPUs (IMEX) is free"),
+    "mpiportsbusy": ReasonMeaning("waits until ports for its communication are free"),
+    "blockmaxerror": ReasonMeaning("too many blocks of nodes have errors", _SUPPORT),
+    "blockfreeaction": ReasonMeaning("waits until a block of nodes is free"),
     # reservations
-    "reservation": Meaning("waits for its reservation to begin, or for room in it"),
+    "reservation": ReasonMeaning("waits for its reservation to begin, or for room in it"),
     "reservationdeleted": _RESERVATION_GONE,
-    "reservationinvalid": Meaning("its reservation is not valid any more", "ask without --reservation", never=True),
-    # being prepared, or tidied up
-    "prolog": Meaning("its node is being prepared"),
-    "configuring": Meaning("its nodes are being prepared (switched on, or booted)"),  # the state of that name
-    "cleaning": Meaning("is being tidied up after an earlier run"),
-    "burstbufferresources": Meaning("waits until there is room in the burst buffer"),
-    "burstbufferstagein": Meaning("its files are being copied into the burst buffer"),
-    "burstbufferoperation": Meaning("the burst buffer could not do what it asks for, and it is held", _AGAIN),
-    "fedjoblock": Meaning("waits until the clusters that compete for it have agreed"),
+    "reservationinvalid": ReasonMeaning(
+        "its reservation is not valid any more", "ask without --reservation", never=True
+    ),
+    # being prepared, or cleaned up
+    "prolog": ReasonMeaning("its node is being prepared"),
+    "configuring": ReasonMeaning("its nodes are being prepared (switched on, or booted)"),  # the state of that name
+    "cleaning": ReasonMeaning("is being tidied up after an earlier run"),
+    "burstbufferresources": ReasonMeaning("waits until there is room in the burst buffer"),
+    "burstbufferstagein": ReasonMeaning("its files are being copied into the burst buffer"),
+    "burstbufferoperation": ReasonMeaning("the burst buffer could not do what it asks for, and it is held", _AGAIN),
+    "fedjoblock": ReasonMeaning("waits until the clusters that compete for it have agreed"),
     # how an earlier run ended
     "systemfailure": _ran_before("failed because of Slurm, a file system or the network"),
-    "joblaunchfailure": _ran_before("was killed, or could not be started"),  # 22.05 makes no difference between them
+    "joblaunchfailure": _ran_before("was killed, or could not be started"),  # 22.05 does not distinguish the two
     "nonzeroexitcode": _ran_before("failed"),
     "raisedsignal": _ran_before("was ended by a signal"),
     "timelimit": _ran_before("reached its walltime"),
     "inactivelimit": _ran_before("was ended because it did nothing for too long"),
     "outofmemory": _ran_before("needed more memory than it had asked for"),
-    "deadline": Meaning("it cannot be done before its deadline", "leave out --deadline"),
+    "deadline": ReasonMeaning("it cannot be done before its deadline", "leave out --deadline"),
 }
 
 
-# --- sentences in place of a reason --------------------------------------------------------------------------------
+# --- sentences instead of a reason ---------------------------------------------------------------------------------
 
 
-def _unavailable(found: re.Match[str]) -> Meaning:
+def _unavailable(found: re.Match[str]) -> ReasonMeaning:
     nodes = (found["nodes"] or "").strip()
     if nodes:
-        return Meaning(f"a node that it needs is down, drained or reserved ({nodes})")
+        return ReasonMeaning(f"a node that it needs is down, drained or reserved ({nodes})")
     return _WORDS["reqnodenotavail"]
 
 
-def _not_permitted(found: re.Match[str]) -> Meaning:
-    """``Job's account not permitted to use this partition (urgent allows proj2 not proj1)``, and so for a QOS."""
+def _not_permitted(found: re.Match[str]) -> ReasonMeaning:
+    """``Job's account not permitted to use this partition (urgent allows proj2 not proj1)``, or the same for a QOS."""
     is_account = found["what"].lower() == "account"
     about = _ACCOUNT if is_account else _QOS
     rule = re.match(r"(\S+) (allows|denies) (\S+)", found["rule"] or "", re.I)
@@ -186,29 +189,31 @@ def _not_permitted(found: re.Match[str]) -> Meaning:
     return replace(about, summary=f"partition {rule[1]} {verb} {rule[3]}")
 
 
-def _group(found: re.Match[str]) -> Meaning:
-    return Meaning(
+def _group(found: re.Match[str]) -> ReasonMeaning:
+    return ReasonMeaning(
         f"partition {found['partition']} is only for members of {found['groups']}", _OTHER_PARTITION, True, "partition"
     )
 
 
-def _said(found: re.Match[str]) -> Meaning:
-    return Meaning(f"the burst buffer says “{found['said'].strip()}”", _SUPPORT)
+def _sentence(found: re.Match[str]) -> ReasonMeaning:
+    return ReasonMeaning(f"the burst buffer says “{found['said'].strip()}”", _SUPPORT)
 
 
-_SENTENCES: tuple[tuple[str, Meaning | Callable[[re.Match[str]], Meaning]], ...] = (
+_SENTENCES: tuple[tuple[str, ReasonMeaning | Callable[[re.Match[str]], ReasonMeaning]], ...] = (
     (
         r"ReqNodeNotAvail, *Reserved for maintenance",
-        Meaning("the nodes that it could use are reserved for maintenance", _SHORTER),
+        ReasonMeaning("the nodes that it could use are reserved for maintenance", _SHORTER),
     ),
     (
         r"ReqNodeNotAvail, *May be reserved for other job",
-        Meaning("a node that it needs may be reserved for another job"),
+        ReasonMeaning("a node that it needs may be reserved for another job"),
     ),
     (r"ReqNodeNotAvail, *UnavailableNodes:(?P<nodes>[^|]*)", _unavailable),
     (
         r"Nodes required for job are DOWN, DRAINED or reserved",
-        Meaning("the nodes that it could use are down, drained or taken by partitions that go first", _OTHER_PARTITION),
+        ReasonMeaning(
+            "the nodes that it could use are down, drained or taken by partitions that go first", _OTHER_PARTITION
+        ),
     ),
     (r"Job's (?P<what>account|QOS) (?:not permitted|not known).*?(?:\((?P<rule>[^)]*)\)|$)", _not_permitted),
     (
@@ -222,43 +227,43 @@ _SENTENCES: tuple[tuple[str, Meaning | Callable[[re.Match[str]], Meaning]], ...]
     (r"launch failure limit exceeded requeued held", _WORDS["jobholdmaxrequeue"]),
     (
         r"launch failed requeued held",
-        Meaning(f"is held: it could not be started on its node, {_WAS_PUT_BACK}", _RELEASE),
+        ReasonMeaning(f"is held: it could not be started on its node, {_WAS_PUT_BACK}", _RELEASE),
     ),
     (
         r"user env retrieval failed requeued held",
-        Meaning(f"is held: your start-up files did not run on its node, {_WAS_PUT_BACK}", _RELEASE),
+        ReasonMeaning(f"is held: your start-up files did not run on its node, {_WAS_PUT_BACK}", _RELEASE),
     ),
     (
         r"job requeued in special exit state",
-        Meaning("was put back into the queue in a special state, and is held", _RELEASE),
+        ReasonMeaning("was put back into the queue in a special state, and is held", _RELEASE),
     ),
-    (r"job requeued in held state", Meaning("was put back into the queue, and is held", _RELEASE)),
+    (r"job requeued in held state", ReasonMeaning("was put back into the queue, and is held", _RELEASE)),
     (r"RaisedSignal:", _WORDS["raisedsignal"]),
     (
         r"Job is at or exceeds (?:QOS|association)",
-        Meaning(
+        ReasonMeaning(
             "the time that your account or QOS may use is used up", "another account (-A) or QOS (-q)", topic="limit"
         ),
     ),
-    (r"(?:burst[_ ]buffer/\w+|Burst buffer)[: ]+(?P<said>.+)", _said),
+    (r"(?:burst[_ ]buffer/\w+|Burst buffer)[: ]+(?P<said>.+)", _sentence),
 )
 
 
 # --- all of them ---------------------------------------------------------------------------------------------------
 
 
-def parse_reason(reason: str) -> Meaning | None:
-    """Return what a reason means, as squeue prints it; ``None`` for one that is not known."""
+def parse_reason(reason: str) -> ReasonMeaning | None:
+    """Return the explanation of a reason as squeue prints it; ``None`` for an unknown one."""
     text = reason.strip()
-    if text.startswith("("):  # as in squeue's column NODELIST(REASON), which may be cut off
+    if text.startswith("("):  # as in squeue's column NODELIST(REASON), which may be truncated
         text = text[1:].removesuffix(")").strip()
     for pattern, meaning in _SENTENCES:
         if found := re.match(pattern, text, re.I | re.S):
-            return meaning if isinstance(meaning, Meaning) else meaning(found)
+            return meaning if isinstance(meaning, ReasonMeaning) else meaning(found)
     word = re.split(r"[,:]", text)[0].strip()
     if word.lower() in _WORDS:
         return replace(_WORDS[word.lower()], word=word.lower())
     limit = limits.parse_limit_reason(word)
     if limit is None:
         return None
-    return Meaning(limits.summary(limit), limits.action(limit), limits.is_for_one_job(limit), "limit", limit)
+    return ReasonMeaning(limits.summary(limit), limits.action(limit), limits.is_for_one_job(limit), "limit", limit)

@@ -1,8 +1,8 @@
-"""What sbatch says when it takes no job, as patterns, with what it means and what to type.
+"""sbatch's messages when it refuses a job, as patterns, with what they mean and what to type.
 
-The texts are those of Slurm's table of errors and of sbatch itself, 22.05 to 25.05. Where sbatch prints several, as
-``CPU count per node can not be satisfied`` before ``Requested node configuration is not available``, the one that tells
-more comes first.
+The texts are those of Slurm's error table and of sbatch itself, 22.05 to 25.05. If sbatch prints several, as ``CPU
+count per node can not be satisfied`` before ``Requested node configuration is not available``, the more specific one
+comes first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from notebook_launcher.core.errors import (
 
 @dataclass(frozen=True)
 class RefusalMessage:
-    """One row: what sbatch's message looks like, the error for it, what they mean, and what to type."""
+    """One row: the pattern of sbatch's message, the error for it, what it means, and what to type."""
 
     pattern: str
     kind: type[SubmitRefused]
@@ -336,7 +336,7 @@ REFUSAL_MESSAGES = (
         "The job that it should wait for is not known or did not end as asked for, or there is no such dependency.",
         "list your jobs with: squeue --me; what --dependency takes is in sbatch's manual",
     ),
-    # --- room
+    # --- disk space
     RefusalMessage(
         r"Disk quota exceeded|No space left",
         NoRoom,
@@ -371,7 +371,7 @@ REFUSAL_MESSAGES = (
     RefusalMessage(
         r"Invalid cluster feature", ClusterRefused, "No cluster has that feature.", "leave out --cluster-constraint"
     ),
-    # --- a scheduler that does not answer, or not now
+    # --- a scheduler that is down or busy
     RefusalMessage(
         r"Could not establish a configuration source|DNS SRV lookup failed|Unable to process configuration file",
         SchedulerAway,
@@ -408,7 +408,7 @@ REFUSAL_MESSAGES = (
         "sbatch and the scheduler have incompatible versions.",
         _SUPPORT,
     ),
-    # --- the rest that sbatch knows
+    # --- all other messages of sbatch
     RefusalMessage(
         r"System submissions disabled|Requested operation is presently disabled",
         SubmitRefused,

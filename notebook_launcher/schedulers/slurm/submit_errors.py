@@ -1,4 +1,4 @@
-"""Why ``sbatch`` did not take a job, as an error: in its words and in plain ones, with what to type."""
+"""Why ``sbatch`` refused a job, as an error: its message, the meaning in plain words, and what to type."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from notebook_launcher.core.text import joined
 from notebook_launcher.schedulers.slurm import limit_reasons
 from notebook_launcher.schedulers.slurm.refusal_messages import REFUSAL_MESSAGES
 
-# After these it is not known whether the scheduler has taken the job: it was reached, and its answer was not heard.
+# After these the job may have been queued: the scheduler was reached, but its answer was lost.
 _UNHEARD = re.compile(
     r"timed out|receive failure|\(shutdown failure\)|Zero Bytes were transmitted|Insane message|Header lengths", re.I
 )
-_NOT_REFUSED = (SchedulerAway, NoRoom, ClusterRefused)  # nobody has looked at the request
+_NOT_REFUSED = (SchedulerAway, NoRoom, ClusterRefused)  # the request was not examined
 
 
 def explain(answer: CommandResult) -> LauncherError:
-    """Return the error for what sbatch answered, with its words and what they mean.
+    """Return the error for sbatch's message, with the message and what it means.
 
-    ``SubmitRefused`` itself for what is not known, ``SchedulerMissing`` where there is no sbatch.
+    ``SubmitRefused`` itself for an unknown message, ``SchedulerMissing`` if sbatch is not installed.
     """
     if answer.exit_code == 127 or re.search(r"\bsbatch: command not found", answer.stderr):
         return SchedulerMissing(
@@ -43,19 +43,19 @@ def explain(answer: CommandResult) -> LauncherError:
         return SubmitRefused("Slurm refused the job.", why=why, hint="the flags of sbatch: sbatch --help")
     meaning, hint = (_limit(answer.stderr) if row.kind is LimitRefused else None) or (row.meaning, row.hint)
     if row.kind is SchedulerAway and _UNHEARD.search(answer.stderr):
-        return _unheard(meaning, why)
+        return _no_answer(meaning, why)
     opening = "The job was not queued." if row.kind in _NOT_REFUSED else "Slurm refused the job."
     return row.kind(f"{opening} {meaning}", why=why, hint=hint)
 
 
-def _unheard(meaning: str, why: str) -> SchedulerAway:
+def _no_answer(meaning: str, why: str) -> SchedulerAway:
     error = SchedulerAway(meaning, why=why, hint="look with: squeue --me   and try again if the job is not there soon")
     error.may_have_heard = True
     return error
 
 
 def _limit(stderr: str) -> tuple[str, str] | None:
-    """Return what the limit means that sbatch names in a line before (``AssocMaxSubmitJobLimit``), if it does."""
+    """Return the meaning of the limit that sbatch names in an earlier line (``AssocMaxSubmitJobLimit``), if any."""
     for word in re.findall(r"^sbatch: error: (\w+)\s*$", stderr, re.M):
         limit = limit_reasons.parse_limit_reason(word)
         if limit is not None:
@@ -70,7 +70,7 @@ def _what_helps(limit: limit_reasons.LimitReason) -> str:
         return "end other jobs of yours: squeue --me" if limit.per == "user" else "wait until other jobs have ended"
     if limit_reasons.is_for_one_job(limit) or limit.per == "node":
         return limit_reasons.action(limit)
-    return "ask for less, or another QOS: -q"  # it would be queued, and wait, were it only in use
+    return "ask for less, or another QOS: -q"  # if the limit were only in use up, the job would be queued and pending
 
 
 def _without_prefix(stderr: str) -> str:

@@ -24,7 +24,7 @@ class QuickPolling(Polling):
     def pause_after_answer(self, start_in: float | None = None) -> float:
         return 0.01
 
-    def pause_after_silence(self) -> float:
+    def pause_without_answer(self) -> float:
         return 0.01
 
 

@@ -18,7 +18,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import iso
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs.session_index import Listing, Queue, SessionFiles, SessionIndex, build_index
+from notebook_launcher.jobs.session_index import JobQueue, Listing, SessionFiles, SessionIndex, build_index
 from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
@@ -127,7 +127,7 @@ class FakeCluster:
             for name, session in self.sessions.items()
             if session.job
         }
-        return build_index(Listing(records, whole=True), {Queue("slurm"): None if self.silent else states}, now)
+        return build_index(Listing(records, whole=True), {JobQueue("slurm"): None if self.silent else states}, now)
 
     def unseen(self, context: Context) -> SessionIndex:
         """A lookup that lists no session."""

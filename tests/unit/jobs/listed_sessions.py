@@ -10,7 +10,7 @@ from pathlib import Path
 
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.jobs.session_index import (
-    Queue,
+    JobQueue,
     SessionIndex,
     build_index,
     parse_listing,
@@ -38,7 +38,7 @@ def run(root: Path, *words: str, path: str | None = None) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def look(root: Path, told: Mapping[Queue, Mapping[str, JobStatus] | None] | None = None) -> SessionIndex:
+def look(root: Path, told: Mapping[JobQueue, Mapping[str, JobStatus] | None] | None = None) -> SessionIndex:
     reading = parse_listing(run(root), str(root), NOW)
     assert reading.whole
     return build_index(reading, told or {}, NOW)

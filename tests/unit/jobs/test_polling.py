@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.core.timing import DEFAULT_TIMING as USUAL
-from notebook_launcher.jobs.polling import JITTER, QUESTION, Polling
+from notebook_launcher.jobs.polling import JITTER, QUERY_RPCS, Polling
 
 
 class Clock:
@@ -65,7 +65,7 @@ def test_it_backs_off_from_two_seconds_to_a_minute() -> None:
 def test_a_change_makes_it_quick_again() -> None:
     asking = Asking()
     asking.for_hours(1)
-    asking.polling.news()
+    asking.polling.note_change()
     assert between(asking.question(), 2)
     assert between(asking.question(), 4)
 
@@ -85,7 +85,7 @@ def test_what_others_have_asked_for_costs_nothing() -> None:
     assert len(asking.asked) > 3 * 3600 / (USUAL.longest_poll_pause * (1 + JITTER))
 
 
-@pytest.mark.parametrize(("cost", "longest"), [(1, 100), (QUESTION, 180)])
+@pytest.mark.parametrize(("cost", "longest"), [(1, 100), (QUERY_RPCS, 180)])
 def test_nobody_is_left_without_news_for_long(cost: int, longest: float) -> None:
     asking = Asking(cost=cost)
     asking.for_hours(10)
@@ -127,12 +127,12 @@ def test_a_mute_scheduler_is_asked_again_soon_and_at_no_cost() -> None:
     asking = Asking()
     asking.for_hours(1)
     left = asking.polling.left
-    pauses = [asking.polling.pause_after_silence() for _ in range(8)]
+    pauses = [asking.polling.pause_without_answer() for _ in range(8)]
     assert between(pauses[0], 2) and between(pauses[1], 4)
     assert max(pauses) == USUAL.longest_unanswered_pause == pauses[-1]
     assert asking.polling.left == left
     asking.question()
-    assert between(asking.polling.pause_after_silence(), 2), "the next time it begins anew"
+    assert between(asking.polling.pause_without_answer(), 2), "the next time it begins anew"
 
 
 # --- never too much ------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_somebody_who_urges_is_heard_at_once_and_not_for_ever() -> None:
     asking.for_hours(2)
     for _ in range(2):
         assert asking.polling.pause_when_urgent() == 0
-        asking.polling.spend(QUESTION)
+        asking.polling.spend(QUERY_RPCS)
     for _ in range(4):
         asking.polling.spend(1)
     assert asking.polling.pause_when_urgent() > 30
@@ -162,7 +162,7 @@ happenings = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(happenings, min_size=1, max_size=40), st.integers(0, 99), st.sampled_from([1, QUESTION]))
+@given(st.lists(happenings, min_size=1, max_size=40), st.integers(0, 99), st.sampled_from([1, QUERY_RPCS]))
 def test_in_no_hour_more_is_asked_than_allowed(what: list[object], seed: int, cost: int) -> None:
     """Whatever happens, again and again for four hours."""
     clock = Clock()
@@ -177,11 +177,11 @@ def test_in_no_hour_more_is_asked_than_allowed(what: list[object], seed: int, co
     while clock.now < 1000 + 4 * 3600:
         happens, turn = what[turn % len(what)], turn + 1
         if happens == "mute":
-            clock.now += asked.pause_after_silence()
+            clock.now += asked.pause_without_answer()
             continue
         spend(cost)
         if happens == "news":
-            asked.news()
+            asked.note_change()
         if happens == "evidence" and asked.left >= 4:
             spend(4)
         pause = asked.pause_after_answer(happens if isinstance(happens, float) else None)

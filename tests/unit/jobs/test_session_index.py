@@ -12,13 +12,13 @@ import pytest
 from notebook_launcher.core.errors import SessionNotFound
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.jobs.session_index import (
-    Entry,
-    Queue,
+    IndexedSession,
+    JobQueue,
     SessionIndex,
     build_index,
     choose_session,
+    describe_state,
     parse_listing,
-    state_in_words,
 )
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from tests.session_directories import NOW, ago, name_of, plant
@@ -33,7 +33,7 @@ SCRIPT = job_script("sessions.sh").read_bytes()
 A, B, C = (name_of(ago(hours=hours), number) for hours, number in ((3, 1), (2, 2), (1, 3)))
 
 
-SLURM = Queue("slurm")
+SLURM = JobQueue("slurm")
 
 
 # --- what is seen of a session -------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def test_the_state_of_a_session(
 ) -> None:
     plant(tmp_path, A, **files)  # type: ignore[arg-type]
     (entry,) = look(tmp_path, {SLURM: status}).entries
-    assert (entry.seen.state, entry.seen.detail) == (state, about)
+    assert (entry.summary.state, entry.summary.detail) == (state, about)
 
 
 def test_who_is_asked_for_what(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_who_is_asked_for_what(tmp_path: Path) -> None:
     sure = reading.jobs_to_query(NOW, sure=True)
     assert sure == {
         SLURM: [JobRef("8"), JobRef("7"), JobRef("1")],
-        Queue("slurm", "snowy"): [JobRef("8", "snowy")],
-        Queue("local"): [JobRef(name_of(NOW, 9))],
+        JobQueue("slurm", "snowy"): [JobRef("8", "snowy")],
+        JobQueue("local"): [JobRef(name_of(NOW, 9))],
     }
     assert reading.jobs_to_query(NOW, sure=False)[SLURM] == [JobRef("8")]
 
@@ -101,8 +101,8 @@ def test_who_is_asked_for_what(tmp_path: Path) -> None:
 def test_the_same_number_on_two_clusters(tmp_path: Path) -> None:
     plant(tmp_path, A, job="7")
     plant(tmp_path, B, job="7;snowy")
-    told = {SLURM: row(State.PENDING), Queue("slurm", "snowy"): {}}
-    assert [entry.seen.state for entry in look(tmp_path, told).entries] == ["pending", "gone"]
+    told = {SLURM: row(State.PENDING), JobQueue("slurm", "snowy"): {}}
+    assert [entry.summary.state for entry in look(tmp_path, told).entries] == ["pending", "gone"]
 
 
 def test_the_time_left_is_on_the_clusters_clock(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_the_time_left_is_on_the_clusters_clock(tmp_path: Path) -> None:
     there = NOW.astimezone(timezone(timedelta(hours=5)))
     status = row(State.RUNNING, start="2026-11-21T16:30:00", walltime="2:00:00")
     (entry,) = build_index(reading, {SLURM: status}, there).entries
-    assert (entry.seen.ends, entry.seen.seconds_left) == ("2026-11-21T18:30:00+05:00", 90 * 60)
+    assert (entry.summary.ends, entry.summary.seconds_left) == ("2026-11-21T18:30:00+05:00", 90 * 60)
     (entry,) = build_index(reading, {SLURM: None}, there).entries
-    assert entry.seen.seconds_left is None, "what may not run has no time left"
+    assert entry.summary.seconds_left is None, "what may not run has no time left"
 
 
 @pytest.mark.parametrize("state", [State.NODE_FAIL, State.PREEMPTED, State.REVOKED])
@@ -160,12 +160,12 @@ def test_the_session_that_is_meant(three: SessionIndex, word: str, meant: str) -
 )
 def test_an_image_without_an_environment_is_shown_by_its_name(tmp_path: Path, command: str, shown: str | None) -> None:
     plant(tmp_path, A, command=command, environment=None)
-    assert look(tmp_path).entries[0].seen.environment == shown
+    assert look(tmp_path).entries[0].summary.environment == shown
 
 
 def test_nobody_shuts_down_a_terminal(tmp_path: Path) -> None:
     plant(tmp_path, A, program="shell", ended=NOW, cause="finished")
-    assert (entry := look(tmp_path).entries[0]).seen.state == "ended" and entry.seen.detail == ""
+    assert (entry := look(tmp_path).entries[0]).summary.state == "ended" and entry.summary.detail == ""
 
 
 @pytest.mark.parametrize(("word", "meant"), [(C[-4:], C), ("73", C), (C[:12], C), (A[-4:], A)])
@@ -229,5 +229,5 @@ def test_one_that_has_ended_is_not_connected_to_by_a_part_of_its_name(three: Ses
 
 def test_a_session_nobody_answers_for_counts_as_live(tmp_path: Path) -> None:
     plant(tmp_path, A, started=NOW)
-    entry: Entry = choose_session(look(tmp_path, {SLURM: None}), "", "login")
-    assert entry.live and state_in_words(entry, NOW) == "may run on gpu1 since 12:00 (tf-gpu)"
+    entry: IndexedSession = choose_session(look(tmp_path, {SLURM: None}), "", "login")
+    assert entry.live and describe_state(entry, NOW) == "may run on gpu1 since 12:00 (tf-gpu)"

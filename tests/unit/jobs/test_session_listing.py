@@ -18,10 +18,10 @@ from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.session_index import (
-    Queue,
+    JobQueue,
     build_index,
+    describe_state,
     parse_listing,
-    state_in_words,
 )
 from notebook_launcher.schedulers.base import JobRef, State
 from notebook_launcher.session.record import new_session, write_session
@@ -38,7 +38,7 @@ SCRIPT = job_script("sessions.sh").read_bytes()
 A, B, C = (name_of(ago(hours=hours), number) for hours, number in ((3, 1), (2, 2), (1, 3)))
 
 
-SLURM = Queue("slurm")
+SLURM = JobQueue("slurm")
 
 
 FILES = ("session.json", "started.json", "endpoint.json", "exit.json", "idle.json", "job")
@@ -231,8 +231,8 @@ def test_any_record_can_be_joined(
     reading = parse_listing(f"sessions 1\n{A} session {text}\n{A} job 7\n{files}{ended}end\n", "/root", now)
     index = build_index(reading, {SLURM: row(state, start=start, walltime=start)}, now)
     for entry in index.entries:
-        state_in_words(entry, now)
-        json.dumps(entry.seen.data())
+        describe_state(entry, now)
+        json.dumps(entry.summary.data())
     assert len(index.entries) + len(index.damaged) == 1
 
 

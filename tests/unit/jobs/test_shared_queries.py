@@ -310,9 +310,9 @@ def test_a_link_in_place_of_the_turn_is_not_written_through(login: Login) -> Non
 def test_together_asks_through_the_script_of_the_session(
     login: Login, together: tuple[Host, shared_queries.SharedQueries]
 ) -> None:
-    first = together[1].ask([str(login.command), "a b"], 0.9)
-    again = together[1].ask([str(login.command), "a b"], 60.9)
-    other = together[1].ask([str(login.command), "other"], 60)
+    first = together[1].query([str(login.command), "a b"], 0.9)
+    again = together[1].query([str(login.command), "a b"], 60.9)
+    other = together[1].query([str(login.command), "other"], 60)
     assert first and again and other
     assert first.answer == CommandResult(0, "7|PENDING\n")
     assert first.age == other.age == 0 < again.age < 5
@@ -324,7 +324,8 @@ def test_together_asks_through_the_script_of_the_session(
 def test_without_the_script_nothing_is_asked(tmp_path: Path) -> None:
     """A session that an earlier version began, or whose directory was removed."""
     assert (
-        shared_queries.SharedQueries(LocalHost(), str(tmp_path / "gone")).ask(["touch", str(tmp_path / "x")], 5) is None
+        shared_queries.SharedQueries(LocalHost(), str(tmp_path / "gone")).query(["touch", str(tmp_path / "x")], 5)
+        is None
     )
     assert not (tmp_path / "x").exists()
 
@@ -356,7 +357,7 @@ FIRST = "12.34 2026-11-21T18:28:25+0100 together"
 @given(st.lists(st.text(st.characters(exclude_characters="0123456789"))), st.text())
 def test_the_first_line_is_found_after_what_a_shell_says(before: list[str], said: str) -> None:
     noise = "".join(f"{line}\n" for line in before)
-    told = shared_queries.SharedQueries(Says(f"{noise}{FIRST}\n{said}"), "/s/one").ask(["squeue"], 5)  # type: ignore[arg-type]
+    told = shared_queries.SharedQueries(Says(f"{noise}{FIRST}\n{said}"), "/s/one").query(["squeue"], 5)  # type: ignore[arg-type]
     assert told is not None
     assert (told.age, told.alone, told.answer.stdout) == (12.34, False, said)
     assert told.clock.isoformat() == "2026-11-21T18:28:25+01:00"
@@ -365,5 +366,5 @@ def test_the_first_line_is_found_after_what_a_shell_says(before: list[str], said
 @given(st.one_of(st.text(), st.from_regex(r"\d+(\.\d+)? \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (alone|together)\n")))
 @pytest.mark.real_time
 def test_no_text_makes_the_reader_stumble(text: str) -> None:
-    told = shared_queries.SharedQueries(Says(text), "/s/one").ask(["squeue"], 5)  # type: ignore[arg-type]
+    told = shared_queries.SharedQueries(Says(text), "/s/one").query(["squeue"], 5)  # type: ignore[arg-type]
     assert told is None or told.age >= 0

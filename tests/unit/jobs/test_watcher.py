@@ -19,7 +19,7 @@ from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.timing import DEFAULT_TIMING as USUAL
 from notebook_launcher.jobs import status, watcher
 from notebook_launcher.jobs.messages import IdleReported, SchedulerUnresponsive, StatusChanged, UsageSampled
-from notebook_launcher.jobs.polling import QUESTION
+from notebook_launcher.jobs.polling import QUERY_RPCS
 from notebook_launcher.jobs.status import NoAnswer
 from notebook_launcher.jobs.watcher import JobWatcher, WatcherStopped
 from notebook_launcher.schedulers.base import JobStatus, State
@@ -97,7 +97,7 @@ def test_jobs_of_other_clusters_and_other_questions_have_their_own_place() -> No
     places = set()
     for command in (Slurm().query_own(None), Slurm().query_own("snowy"), ["squeue"]):
         host = FakeHost(shared())
-        watcher.SharedQueries(host, DIRECTORY).ask(command, 5)
+        watcher.SharedQueries(host, DIRECTORY).query(command, 5)
         places.add(host.asked[0][2])
     assert len(places) == 3
 
@@ -124,7 +124,7 @@ def test_what_others_have_asked_for_costs_nothing(following: Following) -> None:
     assert polling.left == USUAL.rpcs_at_once
     polling = NoPause()
     played(FakeHost(shared(row()), shared(row(), asked_for="alone")), following, polling=polling)
-    assert polling.left == pytest.approx(USUAL.rpcs_at_once - QUESTION - watcher.ALONE, abs=0.5)
+    assert polling.left == pytest.approx(USUAL.rpcs_at_once - QUERY_RPCS - watcher.ALONE, abs=0.5)
 
 
 # --- what is told --------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_a_change_makes_the_pace_quick_and_a_new_estimate_does_not(
     host = FakeHost(
         shared(row()), shared(row(start="2026-11-21T14:20:00")), shared(row(reason="Resources")), shared(row("RUNNING"))
     )
-    monkeypatch.setattr(NoPause, "news", lambda _: news.append(len(host.asked)))
+    monkeypatch.setattr(NoPause, "note_change", lambda _: news.append(len(host.asked)))
     played(host, following)
     assert news == [1, 3, 4]
 
@@ -262,7 +262,7 @@ def test_a_mute_scheduler_is_told_once_and_the_next_answer_always(
     )
     assert [type(item) for item in told] == [StatusChanged, SchedulerUnresponsive, StatusChanged, SchedulerUnresponsive]
     assert {item.reason for item in told if isinstance(item, SchedulerUnresponsive)} == {reason}
-    assert polling.left == pytest.approx(USUAL.rpcs_at_once - QUESTION, abs=0.5), "what is not answered costs nothing"
+    assert polling.left == pytest.approx(USUAL.rpcs_at_once - QUERY_RPCS, abs=0.5), "what is not answered costs nothing"
 
 
 def test_mute_from_the_first_question_on(following: Following) -> None:

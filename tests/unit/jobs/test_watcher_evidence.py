@@ -15,7 +15,7 @@ from notebook_launcher.core.timing import Timing
 from notebook_launcher.hosts.base import CommandRunner
 from notebook_launcher.jobs import watcher
 from notebook_launcher.jobs.messages import StatusChanged
-from notebook_launcher.jobs.polling import QUESTION
+from notebook_launcher.jobs.polling import QUERY_RPCS
 from notebook_launcher.jobs.watcher import JobWatcher
 from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Evidence
@@ -82,7 +82,7 @@ def test_evidence_is_read_for_each_new_reason_and_shared(following: Following, m
     assert gathered.answers == [CommandResult(0, "rows")] * 2
     assert aheads(told) == [12, 3, 12, None]
     assert host.max_ages()[1] == USUAL.evidence_shared_for
-    assert polling.left == pytest.approx(USUAL.rpcs_at_once - 5 * QUESTION - watcher.PART, abs=0.5)
+    assert polling.left == pytest.approx(USUAL.rpcs_at_once - 5 * QUERY_RPCS - watcher.EVIDENCE_PART_RPCS, abs=0.5)
 
 
 def test_evidence_is_read_again_from_time_to_time(following: Following, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_a_reason_that_flaps_does_not_cost_more_than_there_is(
     host = FakeHost(flaps[0], shared("rows"), flaps[1], shared("rows"), *flaps[2:])
     assert len(aheads(played(host, following, polling=polling, **WITH_EVIDENCE))) == len(flaps)
     assert gathered.reasons == ["Reason0", "Reason1"]
-    assert polling.left >= QUESTION
+    assert polling.left >= QUERY_RPCS
 
 
 @pytest.mark.parametrize("missing", [{"request": None}, {"scheduler": Slurm()}])

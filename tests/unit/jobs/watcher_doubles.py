@@ -99,7 +99,7 @@ class NoPause(Polling):
         self.told.append(start_in)
         return 0.0
 
-    def pause_after_silence(self) -> float:
+    def pause_without_answer(self) -> float:
         return 0.0
 
 

@@ -394,7 +394,7 @@ def test_whether_jobs_are_hidden(text: str, hidden: bool | None) -> None:
 @pytest.mark.parametrize(("generation", "start"), [("22.05", "2026-11-22T03:12:20"), ("24.11", "2026-11-22T03:12:03")])
 def test_would_start(generation: str, start: str) -> None:
     told = said(generation, "starts", 0)
-    assert CLUSTER_INFO.read_start_estimate(told) == StartEstimate(start, "gpu", "gpu1", said=told.stderr.strip())
+    assert CLUSTER_INFO.read_start_estimate(told) == StartEstimate(start, "gpu", "gpu1", message=told.stderr.strip())
 
 
 @each_generation
@@ -424,7 +424,7 @@ def test_a_start_is_told_with_its_zone() -> None:
 
 def test_what_is_not_understood_is_kept_as_it_was_said() -> None:
     answer = CLUSTER_INFO.read_start_estimate(CommandResult(0, "all is well", "sbatch: wrapped"))
-    assert answer == StartEstimate(said="sbatch: wrapped\nall is well")
+    assert answer == StartEstimate(message="sbatch: wrapped\nall is well")
 
 
 def test_no_sbatch_there_is_an_error_of_its_own() -> None:
