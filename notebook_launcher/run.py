@@ -34,7 +34,7 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Access, Context
 from notebook_launcher.session.preflight import missing_jupyterlab
 from notebook_launcher.session.record import Session
-from notebook_launcher.supervision.batch import remember_output, supervise_run, usual_output
+from notebook_launcher.supervision.batch import save_output, supervise_run, usual_output
 from notebook_launcher.usage.cost_estimate import Costing
 
 __all__ = [
@@ -94,7 +94,7 @@ def run_notebook(
 
 def _remember(request: RunRequest, session: Session) -> None:
     if request.output:
-        remember_output(session, request.output)
+        save_output(session, request.output)
 
 
 def _detach(context: Context, session: Session, first: events.Event) -> None:

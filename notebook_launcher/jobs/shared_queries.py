@@ -57,7 +57,7 @@ class SharedQueries:
 
 
 class SharingHost:
-    """Runs commands, as a host does, each shared with the other launchers. ``queries_run``: how many were run for us."""
+    """Runs commands, as a host does, each shared with other launchers. ``queries_run``: how many were run for us."""
 
     def __init__(self, host: Host, together: SharedQueries, max_age: float) -> None:
         self._host, self._shared, self._max_age = host, together, max_age

@@ -1,4 +1,4 @@
-"""While a session is attached: when its walltime ends, what it uses, that nobody uses it; shown when it changes."""
+"""The status of an attached session: its time left, its use, and idleness; shown when it changes."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
 WARN_AT = (900.0, 300.0, 60.0)  # seconds before the end
-#: a warning is given where the walltime is longer than it by so much: who asks for ten minutes knows that they pass
+#: each is shown only if the walltime is longer by this much: who requests ten minutes knows that they pass
 LONGER_BY = 4 / 3
-AGAIN_AFTER = 60.0  # seconds by which the end must have moved beyond a warning for it to be given once more
-STALE = 60.0  # seconds after which a sample says nothing about the present
-AFTER_THE_END = 60.0  # seconds for which a job may still be there when its walltime is over
+REPEAT_AFTER = 60.0  # seconds by which the end must move beyond a warning for it to be shown again
+STALE = 60.0  # seconds after which a sample is outdated
+GRACE = 60.0  # seconds for which a job may still run after its walltime
 
 
 class AttachedStatus:
-    """What is known of a running session's time and use: each report as it comes, shown at the next ``refresh``.
+    """The time and use of a running session: takes each report as it comes, and shows it at the next ``refresh``.
 
-    Nothing is shown before the session is attached, or after the job has gone back into the queue.
+    Shows nothing before the session is attached, or after the job was requeued.
     """
 
     def __init__(self, context: Context, session: Session) -> None:
         self._context, self._session = context, session
         self._request = Request(session.record.flags)
-        self._warns = session.record.program != "notebook"  # there is nothing to save in a run
+        self._warns = session.record.program != "notebook"  # a run has nothing for the user to save
         self.job_requeued()
 
     def job_requeued(self) -> None:
-        """Forget whatever was known of a run: the job does not run (any more)."""
+        """Forget everything about the run: the job does not run (any more)."""
         self._attached = False
-        self._seen_at: float | None = None  # when it was first seen to run (monotonic)
-        self._started: str | None = None  # when, as it wrote itself
-        self._status: JobStatus | None = None  # what the scheduler says of it while it runs
+        self._running_since: float | None = None  # when it was first known to run (monotonic)
+        self._started: str | None = None  # when, by its own record
+        self._status: JobStatus | None = None  # the scheduler's, while it runs
         self._sample: Sample | None = None
         self._shown: tuple[datetime | None, Sample | None] = (None, None)
         self._warned: set[float] = set()
@@ -50,16 +50,16 @@ class AttachedStatus:
         self._idle_shown: Mapping[str, object] | None = None
 
     def job_started(self, started: Mapping[str, object]) -> None:
-        """Take what the job wrote when it started."""
-        self._seen_at = time.monotonic()
+        """Handle the job's ``started.json``."""
+        self._running_since = time.monotonic()
         self._started = str(started.get("started") or "") or None
 
     def status_changed(self, status: JobStatus) -> None:
-        """Take what the scheduler says of the running job; its walltime may be another one than before."""
+        """Handle the scheduler's status of the running job; its walltime may have changed."""
         self._status = status
 
     def usage_sampled(self, sample: Sample) -> None:
-        """Take the newest sample, unless it is of old times."""
+        """Handle the newest sample, unless it is outdated."""
         if self._is_fresh(sample):
             self._sample = sample
 
@@ -67,16 +67,16 @@ class AttachedStatus:
         return (self._context.clock() - sample.time).total_seconds() <= STALE
 
     def idle_reported(self, report: Mapping[str, object] | None) -> None:
-        """Take the job's report that nobody uses it; ``None``: it is used again."""
+        """Handle the job's report that nobody uses it; ``None``: it is used again."""
         self._idle = report
 
     def attach(self) -> None:
-        """Show it from now on."""
+        """Start showing it."""
         self._attached = True
         self.refresh()
 
     def refresh(self) -> None:
-        """Show what is due now; to be called every second, and after every report."""
+        """Show what is due now; called every second, and after every report."""
         if self._attached:
             end, now = self.end, self._context.clock()
             self._show(end, now)
@@ -85,19 +85,19 @@ class AttachedStatus:
 
     @property
     def end(self) -> datetime | None:
-        """When the walltime is over, on the cluster's clock; ``None``: never, or not known."""
+        """The end of the walltime, on the cluster's clock; ``None``: no limit, or not known."""
         now = self._context.clock()
         end = walltime_end(self._request, self._status, self._started, now)
         return end.astimezone(now.tzinfo) if end else None
 
     def seconds_left(self) -> float | None:
-        """Return for how many more seconds the job can be there, at most; ``None``: there is no telling."""
+        """Return for how many more seconds the job can run at most; ``None``: not known."""
         end, walltime = self.end, walltime_of(self._request, self._status)
         if end is not None:
-            return (end - self._context.clock()).total_seconds() + AFTER_THE_END
-        if self._seen_at is None or walltime.is_unlimited:
+            return (end - self._context.clock()).total_seconds() + GRACE
+        if self._running_since is None or walltime.is_unlimited:
             return None
-        return self._seen_at + walltime.total_seconds() - time.monotonic() + AFTER_THE_END
+        return self._running_since + walltime.total_seconds() - time.monotonic() + GRACE
 
     def _show(self, end: datetime | None, now: datetime) -> None:
         if self._shown == (end, self._sample):
@@ -117,12 +117,12 @@ class AttachedStatus:
         self._context.view.show(event)
 
     def _warn(self, end: datetime | None, now: datetime) -> None:
-        """Give the warning that fits, once: who comes back late is not given the earlier ones as well."""
+        """Show the warning that applies, once: who reconnects late does not get the earlier ones as well."""
         walltime = walltime_of(self._request, self._status)
         if end is None or walltime.is_unlimited or not self._warns:
             return
         left = (end - now).total_seconds()
-        self._warned = {before for before in self._warned if left <= before + AGAIN_AFTER}
+        self._warned = {before for before in self._warned if left <= before + REPEAT_AFTER}
         due = {before for before in WARN_AT if left <= before and walltime.total_seconds() >= before * LONGER_BY}
         if left > 0 and due - self._warned:
             job, ends = job_of(self._session).id, end.isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""Supervising a run: how far its notebook is, how it ended, and its results, which are fetched however it ended."""
+"""Supervises a run: its notebook's progress, how it ended, and its results, which are always fetched."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ from notebook_launcher.usage.bill_command import show_bill
 KEYS_OURS = "Ctrl-C cancels the job and fetches what there is; d and ENTER detaches, for you to come back later."
 KEYS_CONNECTED = "Ctrl-C, or d and ENTER, detaches; the notebook goes on."
 _LONGEST_TITLE = 60  # characters
-_OUTPUTS = "outputs"  # what this machine remembers by that name: where a run's results were wanted
+_OUTPUTS = "outputs"  # key in this machine's state: the output folders of runs
 _MOST_OUTPUTS = 200  # runs
 
 
-def remember_output(session: Session, output: Path) -> None:
-    """Keep, on this machine, the folder that was named for a run's results: for who comes back to it."""
+def save_output(session: Session, output: Path) -> None:
+    """Save, on this machine, the output folder that was given for a run, for commands that reconnect to it."""
     local_state.remember(_OUTPUTS, session.id, str(output.absolute()), at_most=_MOST_OUTPUTS)
 
 
 def usual_output(session: Session) -> Path:
-    """Return where a run's results go without ``--output``: where it was begun with one, there; else ``runs``."""
+    """Return a run's output folder without ``--output``: the one it was started with, if any, else ``runs``."""
     return Path(local_state.remembered(_OUTPUTS, session.id) or "runs")
 
 
 def supervise_run(
     context: Context, session: Session, *, ours: bool, first: events.Event, output: Path | None = None
 ) -> None:
-    """Show the ``first`` event, follow a run to its end, and fetch what it has made into a folder below ``output``.
+    """Show the ``first`` event, follow a run to its end, and fetch its results into a folder below ``output``.
 
-    ``output``: ``None`` for that which the run was begun with on this machine, else ``runs``. ``ours``: we have just
-    queued it: Ctrl-C ends its job, as does what goes wrong before it runs. Else it is left as it is. Raises a
-    ``LauncherError`` where it did not end well, with what there is fetched before; ``Interrupted`` after Ctrl-C of
-    ours; ``HungUp`` where the terminal was closed, which leaves it running.
+    ``output``: ``None`` for the one that the run was started with on this machine, else ``runs``. ``ours``: this launch
+    submitted it, so Ctrl-C cancels its job, as do failures before it runs; otherwise the job is left alone. Raises a
+    ``LauncherError`` if it failed, after fetching the results so far; ``Interrupted`` after Ctrl-C by the user;
+    ``HungUp`` if the terminal was closed, which leaves it running.
     """
     with cancelled_on_failure(context, session, ours=ours):
         supervisor = _RunSupervisor(context, session, output or usual_output(session), ours=ours)
@@ -64,7 +64,7 @@ def supervise_run(
 
 
 class _RunSupervisor(Supervisor):
-    """Shows how far the notebook is. ``attached``: whether the job has begun, so that there may be results."""
+    """Shows the notebook's progress. ``attached``: whether the job has started, so that there may be results."""
 
     program = "notebook"
 
@@ -76,13 +76,13 @@ class _RunSupervisor(Supervisor):
         self._keys_shown = False
         self._is_cell_to_blame = False  # whether it failed by an error in a cell, which the notebook itself shows
 
-    # --- what each way out means
+    # --- ways to exit
 
     def _stop(self) -> None:
         cancel_job(self._context, self._session)
         fetched = self._show_results() if self.attached else None
         show_bill(self._context, self._session)
-        raise Interrupted("Interrupted: the notebook did not finish.", hint=_where_to_look(fetched)) from None
+        raise Interrupted("Interrupted: the notebook did not finish.", hint=_results_hint(fetched)) from None
 
     def _finish(self, finished: Finished) -> None:
         try:
@@ -94,18 +94,18 @@ class _RunSupervisor(Supervisor):
         fetched = self._show_results() if self.attached else None
         show_bill(self._context, self._session)
         if isinstance(error, NotebookFailed):
-            # what is said of a cell in general names the notebook; a script leaves none, nor does what did not come
+            # the hint for an error in a cell is about the notebook; a script has none
             fetch = f"fetch what there is with: {launcher_command(self._context, self._session, 'results')}"
-            look = _where_to_look(fetched)
+            look = _results_hint(fetched)
             error.hint = (look or fetch) if self._is_cell_to_blame else "; ".join(filter(None, [error.hint, look]))
 
     def _connection_error(self, error: LauncherError) -> LauncherError:
         if not isinstance(error, HostKeyChanged | HostKeyUnknown):
             return super()._connection_error(error)
-        error.why += f" The notebook goes on: job {self._job}."  # connecting again would end the same way
+        error.why += f" The notebook goes on: job {self._job}."  # reconnecting would fail the same way
         return error
 
-    # --- what the user types
+    # --- input from the user
 
     def _interrupted(self) -> NoReturn:
         raise StopRequested if self._ours else DetachRequested
@@ -113,7 +113,7 @@ class _RunSupervisor(Supervisor):
     def _handle_line(self, words: list[str]) -> None:
         self._note(KEYS_OURS if self._ours else KEYS_CONNECTED)
 
-    # --- how far it is
+    # --- progress
 
     def _job_started(self, data: Mapping[str, object]) -> None:
         self.attached = True
@@ -133,13 +133,13 @@ class _RunSupervisor(Supervisor):
         self.attached = True
         self._context.view.show(event)
         if before is None:
-            if self._context.prompts.asks and not self._keys_shown:  # once, also where the job begins anew
+            if self._context.prompts.asks and not self._keys_shown:  # once, even if the job restarts
                 self._keys_shown = True
                 self._note(KEYS_OURS if self._ours else KEYS_CONNECTED)
             self._attached_status.attach()
 
     def _how_far(self, data: Mapping[str, object]) -> events.NotebookProgress | None:
-        """Read ``progress.json``; ``None`` where it makes no sense."""
+        """Read ``progress.json``; ``None`` if it is invalid."""
         cells, done, cell = (data.get(key) for key in ("cells", "done", "cell"))
         if not _is_count(cells) or not _is_count(done) or not (cell is None or _is_count(cell)):
             return None
@@ -149,7 +149,7 @@ class _RunSupervisor(Supervisor):
         return events.NotebookProgress(self._session.id, self._job.id, cell, done, cells, shown, seconds)  # type: ignore[arg-type]
 
     def _seconds(self, data: Mapping[str, object]) -> float:
-        """Return how long it has run; who comes back in the middle of a long cell has only the clock for that."""
+        """Return how long it has run; after reconnecting during a long cell only the clock shows that."""
         now = self._context.clock()
         started, updated = (parse_iso(str(data.get(key) or ""), now) for key in ("started", "updated"))
         if started is None:
@@ -158,14 +158,14 @@ class _RunSupervisor(Supervisor):
         by_the_clock = (now - started).total_seconds() if data.get("cell") else 0.0
         return round(max(0.0, by_the_job, by_the_clock), 1)
 
-    # --- how it ended
+    # --- its end
 
     def _raise_if_finished(self, record: Mapping[str, object]) -> None:
         if record.get("cause") == "finished":
             last = self._progress
             cells = last.cells if last else 0
             is_last = last is not None and last.done == last.cells
-            seconds = last.seconds if last and is_last else _between(record, self._run)
+            seconds = last.seconds if last and is_last else _run_seconds(record, self._run)
             name = self._session.record.notebook or "notebook.ipynb"
             self._finished = events.NotebookFinished(self._session.id, self._job.id, name, cells, seconds)
             raise Finished
@@ -177,11 +177,11 @@ class _RunSupervisor(Supervisor):
             raise JobCancelled(f"Job {self._job} was ended by another launch-notebook, on {machine}.")
         self._is_cell_to_blame = record.get("cause") == "notebook-failed"
         if self._is_cell_to_blame and isinstance(error, NotebookFailed):
-            error.log = ()  # the message has the error's own last line, and the notebook all of it
+            error.log = ()  # the message has the error's own last line, and the notebook the whole log
         raise error
 
     def _show_results(self, ran: events.NotebookFinished | None = None) -> events.ResultsFetched | None:
-        """Fetch what the run has made, and say where it is; where that fails after a good end, it is an error."""
+        """Fetch the results, and show where they are; after a successful run, a failure to do so is an error."""
         context, session = self._context, self._session
         context.view.show(events.Querying("fetching what the notebook has made"))
         try:
@@ -205,8 +205,8 @@ class _RunSupervisor(Supervisor):
         return made
 
 
-def _between(record: Mapping[str, object], run: Mapping[str, object]) -> float:
-    """Return the seconds from the job's start to its exit, where its progress was not read to the end."""
+def _run_seconds(record: Mapping[str, object], run: Mapping[str, object]) -> float:
+    """Return the seconds from the job's start to its exit, if its progress was not read to the end."""
     ended, started = parse_iso(str(record.get("ended") or "")), parse_iso(str(run.get("started") or ""))
     if ended is None or started is None or not (ended.tzinfo and started.tzinfo):
         return 0.0
@@ -220,7 +220,7 @@ def _is_count(value: object) -> bool:
 # --- its results ---------------------------------------------------------------------------------------------
 
 
-def _where_to_look(made: events.ResultsFetched | None) -> str:
+def _results_hint(made: events.ResultsFetched | None) -> str:
     if made is None:
         return ""
     if made.notebook in made.files:

@@ -1,4 +1,4 @@
-"""Supervising a session with JupyterLab: wait until it answers, stay attached, cancel it; clean up on every way out."""
+"""Supervises a session with JupyterLab: waits until it answers, stays attached, cancels it; always cleans up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from notebook_launcher.supervision.supervisor import (
     StopRequested,
     Supervisor,
 )
-from notebook_launcher.tunnel.forwarding import Endpoint, SameMachine, Tunnel, read_port, why_not
+from notebook_launcher.tunnel.forwarding import Endpoint, SameMachine, Tunnel, port_error, read_port
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
 from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
@@ -58,11 +58,10 @@ def supervise_jupyter(
 ) -> None:
     """Show the ``first`` event, and supervise a session until it ends or the user detaches.
 
-    ``ports``: forward only these ports of its node (and the numbers that they should have here, 0: the same), whether
-    JupyterLab runs there or not; whatever the user does then leaves the session running. ``ours``: we have just queued
-    it, so that what goes wrong before it is of use cancels its job. A session that somebody connects to again (``ours``
-    false) is cancelled only by the user, while attached. Raises a ``LauncherError`` where it did not end well;
-    ``HungUp`` where the terminal was closed, which leaves it running.
+    ``ports``: forward only these ports of its node (and their local numbers, 0: the same), whether JupyterLab runs
+    there or not; the session then keeps running whatever the user does. ``ours``: this launch submitted it, so a
+    failure before it is usable cancels its job. After reconnecting (``ours`` false) only the user cancels it, while
+    attached. Raises a ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves it running.
     """
     with cancelled_on_failure(context, session, ours=ours):
         supervisor = _JupyterSupervisor(context, session, access, ours=ours, ports=ports)
@@ -70,7 +69,7 @@ def supervise_jupyter(
 
 
 class _JupyterSupervisor(Supervisor):
-    """Waits until JupyterLab answers through the tunnel, and stays attached; or forwards ports of the node alone."""
+    """Waits until JupyterLab answers through the tunnel, and stays attached; or only forwards ports of the node."""
 
     def __init__(
         self, context: Context, session: Session, access: Access, *, ours: bool, ports: Sequence[tuple[int, int]] = ()
@@ -81,21 +80,21 @@ class _JupyterSupervisor(Supervisor):
         self._tunnel = SameMachine() if here else Tunnel()
         self._node_connection: NodeConnection | None = None
         self._endpoint: Endpoint | None = None
-        self._is_used = False  # whether the connection to the node is being used already
+        self._is_used = False  # whether the connection to the node is already in use
         self._is_reached = False
         self._only_ports = bool(ports)
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
-        self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, and the numbers wanted here
+        self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
 
     def close(self) -> None:
-        """Leave nothing open here."""
+        """Close everything here."""
         super().close()
         local_state.forget_attached(self._session.id)
         if self._node_connection is not None:
             self._node_connection.close()
         self._tunnel.close()
 
-    # --- what each way out means
+    # --- ways to exit
 
     def _stop(self) -> None:
         if self._ours or self.attached:
@@ -116,12 +115,12 @@ class _JupyterSupervisor(Supervisor):
     def _connection_error(self, error: LauncherError) -> LauncherError:
         if not isinstance(error, HostKeyChanged | HostKeyUnknown):
             return super()._connection_error(error)
-        # connecting again would end the same way
+        # reconnecting would fail the same way
         error.why += f" The session goes on: job {self._job}."
         report_detached(self._context, self._session)
         return error
 
-    # --- what the user wants
+    # --- input from the user
 
     def _interrupted(self) -> NoReturn:
         raise DetachRequested if self._only_ports else StopRequested
@@ -134,7 +133,7 @@ class _JupyterSupervisor(Supervisor):
         if len(words) == 2 and words[0] in ("f", "forward"):
             self._forward_typed(words[1])
             return
-        # an impatient ENTER must not cost a place in the queue
+        # an impatient ENTER must not cost the position in the queue
         not_attached = KEYS_WAITING if self._ours else KEYS_CONNECTING
         self._note(KEYS_PORTS if self._only_ports else KEYS_ATTACHED if self.attached else not_attached)
 
@@ -156,7 +155,7 @@ class _JupyterSupervisor(Supervisor):
             return
         self._forwarded.add((port, requested))
         if requested != local_port:
-            self._note(why_not(requested))
+            self._note(port_error(requested))
         self._context.view.show(events.PortForwarded(str(self._node), port, local_port))
 
     # --- the connection
@@ -167,30 +166,30 @@ class _JupyterSupervisor(Supervisor):
 
     def _login_lost(self) -> None:
         if self._node_connection is not None:
-            # JupyterLab keeps what is typed while it knows that it is not connected, and loses it while it does not
+            # JupyterLab keeps what is typed while it knows that it is disconnected, and loses it otherwise
             self._node_connection.close()
 
-    def _login_came_back(self) -> None:
+    def _login_recovered(self) -> None:
         if self.attached and self._tunnel.alive:
             self._settle_login()
             self._is_reached = True
             self._login.show_restored()
         else:
-            super()._login_came_back()
+            super()._login_recovered()
 
     def _login_restored(self) -> None:
-        """Make the connection to the compute node anew, where there is one already."""
+        """Reconnect to the compute node, if there was a connection already."""
         if self._run:
             self._connect_node(0.0)
         else:
             self._login.show_restored()
 
     def _node_lost(self, reason: str) -> None:
-        """The login node is reached, the compute node is not: begin to reconnect."""
+        """The login node is reachable, but the compute node is not: start to reconnect."""
         self._login.show_broken(reason)
         self._connect_node(self._login.next_pause())
 
-    # --- what the job says
+    # --- reports of the job
 
     def _job_started(self, data: Mapping[str, object]) -> None:
         self._connect_node(0.0)
@@ -202,7 +201,7 @@ class _JupyterSupervisor(Supervisor):
             self._use_node_connection()
 
     def _forget_run(self, sentence: str) -> None:
-        """It runs on another node then, with another port. Our own ports stay."""
+        """It will run on another node, with another port. The local ports stay."""
         if self._node_connection is not None:
             self._node_connection.close()
         self._tunnel.interrupt()
@@ -211,7 +210,7 @@ class _JupyterSupervisor(Supervisor):
         self._forwarded.clear()
         super()._forget_run(sentence)
 
-    # --- what becomes of the connection to the node
+    # --- the connection to the node
 
     def _connect_node(self, pause: float) -> None:
         if self._node_connection is not None:
@@ -237,25 +236,25 @@ class _JupyterSupervisor(Supervisor):
             self._context.view.show(events.TunnelOpened(str(self._node), item.by.route_name))
             if (
                 self._endpoint is None and not self._login.is_reconnecting
-            ):  # Jupyter still starts, and that may take a while
+            ):  # Jupyter is still starting, which may take a while
                 self._login.show_restored()
             self._use_node_connection()
         else:
-            self._answered(item.local_port)
+            self._on_answer(item.local_port)
 
     def _use_node_connection(self) -> None:
         if not self._node_connection or not self._node_connection.route or self._is_used:
             return
-        if self._only_ports and self._session.record.route != "direct":  # where the endpoint tells the address
+        if self._only_ports and self._session.record.route != "direct":  # where the endpoint contains the address
             self._is_used = True
-            self._answered(0)
+            self._on_answer(0)
         elif self._endpoint:
             if (
                 self._node_connection.route_name == "direct"
                 and not self._context.scheduler.same_machine
                 and self._endpoint.is_private
             ):
-                # that address of the login node is somebody else's, and would be sent the token
+                # that address of the login node belongs to another user, and would receive the token
                 raise NodeUnreachable(
                     f"JupyterLab of session {self._session.id} does not listen on an address of {self._node}.",
                     why="It was not launched with --route direct, or found no such address there.",
@@ -264,12 +263,12 @@ class _JupyterSupervisor(Supervisor):
             self._is_used = True
             if self._only_ports:
                 self._tunnel.address = self._endpoint.address
-                self._answered(0)
+                self._on_answer(0)
                 return
             local_port = self._tunnel.jupyter(self._endpoint, local_state.last_port(self._session.id))
             self._node_connection.use(local_port, self._endpoint, self._access.token)
 
-    def _answered(self, local_port: int) -> None:
+    def _on_answer(self, local_port: int) -> None:
         """Jupyter answers through the tunnel, or the ports lead to the node: for the first time, or again."""
         self._is_reached = True
         self._login.show_restored()
@@ -288,9 +287,9 @@ class _JupyterSupervisor(Supervisor):
         self._attached_status.attach()
 
     def _node_connection_failed(self, error: Exception) -> None:
-        """A first attempt that fails is an error; what has worked once is tried again, as long as the job may run."""
+        """A failed first attempt is an error; a connection that has worked is retried as long as the job may run."""
         if self._login.is_reconnecting:
-            return  # another one is made afterwards
+            return  # another one will be opened
         if isinstance(error, ConnectionLost) or not self._context.host.alive:
             self._login.reconnect("the connection to the cluster broke")
         elif not self.attached and isinstance(error, JupyterSilent) and not self._tunnel.alive:
@@ -308,7 +307,7 @@ class _JupyterSupervisor(Supervisor):
             self._node_lost(what)
 
     def _still_runs(self) -> bool:
-        """Ask: a failed connection says nothing about the route where the job has ended meanwhile, or waits again."""
+        """Query the job: a failed connection does not mean the route is closed if the job has ended or was requeued."""
         try:
             status = query_status(self._context.host, self._context.scheduler, self._job, self._timing.answer_within)
         except NoAnswer:
@@ -316,9 +315,9 @@ class _JupyterSupervisor(Supervisor):
         if status is None or status.state.ended or status.state.waits:
             self._status_changed(StatusChanged(status))
             return False
-        return status.state is not State.COMPLETING  # how it ends is told soon
+        return status.state is not State.COMPLETING  # its end will be reported soon
 
-    # --- how it ended
+    # --- its end
 
     def _raise_if_finished(self, record: Mapping[str, object]) -> None:
         if record.get("cause") == "finished" and self.attached:

@@ -1,6 +1,6 @@
-"""The connection to the login node while a session is supervised: noticed when it breaks, and made anew.
+"""The connection to the login node during supervision: detects when it breaks, and reconnects.
 
-The attempts themselves are in ``tunnel.reconnect``; the connection to the compute node is in ``supervision.jupyter``.
+``tunnel.reconnect`` makes the attempts; the connection to the compute node is in ``supervision.jupyter``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from notebook_launcher.tunnel.reconnect import Reconnection
 
 
 class LoginConnection:
-    """The connection to the login node, with the job watcher that runs over it.
+    """The connection to the login node, with the job watcher that uses it.
 
-    That it broke is shown once, and so is that it is back. ``new_watcher`` makes a watcher, at the pace of an earlier
-    one; ``deadline``: until when reconnecting makes sense (monotonic).
+    Each break is shown once, and so is each recovery. ``new_watcher`` makes a watcher, with the polling state of an
+    earlier one; ``deadline``: until when reconnecting makes sense (monotonic).
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class LoginConnection:
         self._reconnection: Reconnection | None = None
         self._broken_since: float | None = None
         self._was_silent = False
-        self._only_silent = False  # whether what is being reconnected may come back by itself
-        self._pause = 0.0  # before what did not last is made anew
+        self._only_silent = False  # whether the connection being replaced may recover by itself
+        self._pause = 0.0  # before a connection that did not last is replaced
         self._last_attempt = -self._timing.stable_after
 
     def start(self) -> None:
@@ -51,49 +51,49 @@ class LoginConnection:
         self._watcher.close()
 
     def stop(self) -> None:
-        """Leave a broken connection as it is."""
+        """Leave a broken connection alone."""
         if self._reconnection is not None:
             self._reconnection.stop()
 
-    # --- how it is
+    # --- its state
 
     @property
     def is_reconnecting(self) -> bool:
-        """Whether it is being made anew."""
+        """Whether a reconnection is under way."""
         return self._reconnection is not None
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was heard over it for too long."""
+        """Whether nothing was received for too long."""
         return self._watcher.silent_for > self._timing.silent_after
 
     @property
-    def has_come_back(self) -> bool:
-        """Whether a connection that was only silent is heard again, while another one is being made."""
-        return self._may_come_back and self._watcher.silent_for < self._timing.silent_after / 2
+    def has_recovered(self) -> bool:
+        """Whether a connection that was only silent has recovered, while another one is being opened."""
+        return self._may_recover and self._watcher.silent_for < self._timing.silent_after / 2
 
     def is_lost(self) -> bool:
-        """Whether the present connection will not come back by itself."""
-        return not self._may_come_back or self._watcher.silent_for > self._timing.lost_after
+        """Whether the present connection will not recover by itself."""
+        return not self._may_recover or self._watcher.silent_for > self._timing.lost_after
 
     @property
-    def _may_come_back(self) -> bool:
+    def _may_recover(self) -> bool:
         return self._only_silent and self._context.host.alive
 
-    # --- what breaks
+    # --- when it breaks
 
     def check_silence(self) -> None:
-        """Reconnect where it was silent at two checks in a row: after Ctrl-Z and fg, all is on its way."""
+        """Reconnect if it was silent at two checks in a row: right after Ctrl-Z and fg, data is still in flight."""
         was_silent, self._was_silent = self._was_silent, self.is_silent
         if was_silent and self._was_silent and not self.is_reconnecting:
             self.reconnect_silent()
 
     def reconnect_silent(self) -> None:
-        """Begin to reconnect because nothing is heard; the present connection may come back meanwhile."""
+        """Start to reconnect because nothing is received; the present connection may recover meanwhile."""
         self.reconnect(f"nothing was heard for {self._watcher.silent_for:.0f} s", only_silent=True)
 
     def reconnect(self, reason: str, *, only_silent: bool = False) -> None:
-        """Begin to reconnect, unless that is under way: the login node is not reached. Of the job this says nothing."""
+        """Start to reconnect, unless under way: the login node is unreachable. This says nothing about the job."""
         self._only_silent = only_silent
         if self._reconnection is None:
             self.show_broken(reason)
@@ -102,7 +102,7 @@ class LoginConnection:
             )
 
     def watcher_stopped(self, item: WatcherStopped) -> None:
-        """Start the watcher anew where the connection stands: some login nodes end commands that run for long."""
+        """Restart the watcher if the connection is open: some login nodes kill long-running commands."""
         if item.watcher is not self._watcher:
             return
         if item.connection:
@@ -114,21 +114,21 @@ class LoginConnection:
         else:
             self._restart_watcher()
 
-    # --- what is made anew
+    # --- after reconnecting
 
     def restart(self) -> bool:
-        """Start over the new connection what ran over the old one, and tell whether that worked."""
+        """Restart over the new connection what ran over the old one, and return whether that worked."""
         self.settle()
         self._restart_watcher()
         return not self.is_reconnecting
 
     def settle(self) -> None:
-        """Stop reconnecting: the connection stands."""
+        """Stop reconnecting: the connection is open."""
         self.stop()
         self._reconnection = None
 
-    def is_given_up_by(self, reconnection: Reconnection) -> bool:
-        """Whether the reconnection that has failed is the present one."""
+    def is_present(self, reconnection: Reconnection) -> bool:
+        """Whether the failed reconnection is the present one."""
         return reconnection is self._reconnection
 
     def _restart_watcher(self) -> None:
@@ -140,7 +140,7 @@ class LoginConnection:
             self.reconnect(error.what)
 
     def next_pause(self) -> float:
-        """Return the seconds to wait before something is made anew: none, but for what breaks again and again."""
+        """Return the seconds to wait before the next reconnection: none, unless it breaks again and again."""
         now, timing = time.monotonic(), self._timing
         lasted, self._last_attempt = now - self._last_attempt, now
         longer = min(max(timing.remake_pause, 2 * self._pause), timing.longest_reconnect_pause)
@@ -148,13 +148,13 @@ class LoginConnection:
         return self._pause
 
     def show_broken(self, reason: str) -> None:
-        """Show that the connection broke, unless that is shown."""
+        """Show that the connection broke, once."""
         if self._broken_since is None:
             self._broken_since = time.monotonic()
             self._context.view.show(events.Disconnected(self._job_id, reason))
 
     def show_restored(self) -> None:
-        """Show that the connection is back, where it was shown as broken."""
+        """Show that the connection is back, if it was shown as broken."""
         if self._broken_since is not None:
             seconds, self._broken_since = time.monotonic() - self._broken_since, None
             self._context.view.show(events.Reconnected(self._job_id, round(seconds, 1)))

@@ -1,8 +1,8 @@
-"""Supervising one session, whatever its program is: what the job, the scheduler and the user say, until it exits.
+"""Supervises one session, whatever its program: handles events of the job, the scheduler and the user until it exits.
 
-Everything that happens arrives in one inbox: what the job writes, what the scheduler answers, what the user types,
-signals. The loop takes one item after the other, so nothing interrupts anything. What differs from program to program
-(``jupyter``, ``batch``, and ``until_started`` for the start alone) is a class of its own on top of this one.
+Everything that happens arrives in one inbox: the job's files, the scheduler's answers, the user's input, signals. The
+loop handles one item after the other, so nothing interrupts anything. What differs from program to program is in a
+subclass (in ``jupyter``, ``batch``, and ``until_started`` for the start alone).
 """
 
 from __future__ import annotations
@@ -51,41 +51,41 @@ from notebook_launcher.tunnel.routes import JobNode
 
 
 class StopRequested(Exception):
-    """The user wants the session to end."""
+    """The user cancels the session."""
 
 
 class DetachRequested(Exception):
-    """The user leaves the session running."""
+    """The user detaches."""
 
 
 class ConnectionGivenUp(Exception):
-    """A broken connection could not be made anew, or only in vain."""
+    """Reconnecting failed, or worked in vain."""
 
     def __init__(self, error: LauncherError) -> None:
         self.error = error
 
 
 class Finished(Exception):
-    """The session came to an end that is no failure."""
+    """The session ended successfully."""
 
 
 class Tick:
-    """Nothing has arrived for a moment (``Timing.tick``)."""
+    """Nothing has arrived for a while (``Timing.tick``)."""
 
 
-#: a job that exited in one of these ways is gone already
+#: after these exits the job is gone already
 _JOB_ENDED = (JobCancelled, JobFailed, JobLost, JobTimedOut, NotebookFailed)
 _EXPECTED = (StopRequested, DetachRequested, ConnectionGivenUp, Finished, SchedulerSilent, *_JOB_ENDED)
 
 
 class Supervisor:
-    """The loop, and what is known so far.
+    """The loop, and the state so far.
 
-    ``ours``: we have just queued the job, so that it is cancelled where something goes wrong before it is of use.
-    ``attached``: whether the session is of use to the user already.
+    ``ours``: this launch submitted the job, so it is cancelled if something fails before it is usable. ``attached``:
+    whether the session is usable already.
     """
 
-    #: what is waited for after the job's start, for ``events.Running``
+    #: what the launcher waits for after the job's start, for ``events.Running``
     program = "jupyterlab"
 
     def __init__(self, context: Context, session: Session, *, ours: bool) -> None:
@@ -93,7 +93,7 @@ class Supervisor:
         self._inbox = context.interrupts.inbox
         self._job = job_of(session)
         self._login = LoginConnection(context, self._job.id, self._new_watcher, self._reconnect_deadline)
-        self._run: Mapping[str, object] = {}  # what the job wrote when it started: of a requeued one this differs
+        self._run: Mapping[str, object] = {}  # the job's ``started.json``; a requeued job writes another one
         self._attached_status = AttachedStatus(context, session)
         self._silent_since: float | None = None  # since when the job runs without a line from its script
         self._shown_node = ""
@@ -101,10 +101,10 @@ class Supervisor:
         self.attached = False
 
     def supervise(self, first: events.Event) -> None:
-        """Show the ``first`` event, follow the session until it ends or the user leaves, and close everything here.
+        """Show the ``first`` event, follow the session until it ends or the user detaches, and close everything here.
 
-        The one place that decides what each way out means; raises what the program's handlers raise, ``HungUp``, or
-        the error that ended it.
+        The one place that handles each way to exit; raises what the program's handlers raise, ``HungUp``, or the error
+        that ended it.
         """
         context, session = self._context, self._session
         guard = cancelled_on_failure(
@@ -135,83 +135,83 @@ class Supervisor:
             self.close()
 
     def close(self) -> None:
-        """Leave nothing open here."""
+        """Close everything here."""
         self._login.close()
 
-    # --- what each way out means to the program
+    # --- ways to exit
 
     def _stop(self) -> None:
-        """Cancel the job: the user wants the session to end."""
+        """Cancel the job, at the user's request."""
         raise NotImplementedError
 
     def _finish(self, finished: Finished) -> None:
-        """Report an end that is no failure."""
+        """Report a successful end."""
         raise NotImplementedError
 
     def _report_exit(self, error: LauncherError) -> None:
-        """Show what there is besides the error where the job ended by itself."""
+        """Show more than the error if the job ended by itself."""
 
     def _connection_error(self, error: LauncherError) -> LauncherError:
-        """Return the error that reports a connection given up."""
+        """Return the error for a connection that could not be restored."""
         why = f"{error.what} {error.why}".strip()
         lost = ConnectionLost("The connection to the cluster is lost.", why=why)
         return still_running(self._context, self._session, lost)
 
     def _silent_scheduler_error(self, error: SchedulerSilent) -> LauncherError:
-        """Return the error that reports that nobody knows what became of the job."""
+        """Return the error for a session whose outcome is unknown."""
         return still_running(self._context, self._session, error)
 
     def _hung_up(self) -> None:
         """The terminal was closed."""
 
-    # --- what else differs from program to program
+    # --- other differences between programs
 
     def _job_started(self, data: Mapping[str, object]) -> None:
-        """The job has started, and has written ``data`` (``started.json``)."""
+        """The job has started, and written ``data`` (``started.json``)."""
 
     def _file_written(self, item: FileAppeared) -> None:
-        """The job has written another file than ``started`` and ``exit``."""
+        """The job has written a file other than ``started`` and ``exit``."""
 
     def _handle_other(self, item: object) -> None:
-        """Something has come that only this program knows of."""
+        """An item has arrived that only this program knows."""
 
     def _handle_line(self, words: list[str]) -> None:
         """The user has typed a line other than ``d``, in lower case."""
 
     def _interrupted(self) -> NoReturn:
-        """The user has pressed Ctrl-C, or the like."""
+        """The user has pressed Ctrl-C, or the process was terminated."""
         raise StopRequested
 
     def _check_connections(self) -> None:
-        """A tick has passed, and the login node is reached as far as is known."""
+        """A tick has passed, and the login node is reachable as far as known."""
 
     def _login_lost(self) -> None:
-        """A tick has passed, and the connection to the login node will not come back by itself."""
+        """A tick has passed, and the connection to the login node will not recover by itself."""
 
     def _login_restored(self) -> None:
-        """The login node is reached again."""
+        """The login node is reachable again."""
         self._login.show_restored()
 
     def _raise_if_finished(self, record: Mapping[str, object]) -> None:
-        """Raise ``Finished`` where the job's exit record alone says that it ended as it was meant to."""
+        """Raise ``Finished`` if the job's exit record alone says that it ended successfully."""
 
     def _raise_exit(self, record: Mapping[str, object], status: JobStatus | None) -> NoReturn:
-        """Raise what reports how the job ended."""
+        """Raise the exception for how the job ended."""
         raise self._exit_error(record, status)
 
     # --- the loop
 
     def _follow(self) -> NoReturn:
-        """Act on one item after the other; every way out is an exception."""
+        """Handle one item after the other; it exits only by an exception."""
         self._context.view.listen(self._inbox)
-        self._or_reconnect(self._login.start)
+        self._reconnecting_on_loss(self._login.start)
         while True:
             item = self._next()
-            self._or_reconnect(lambda item=item: self._act_on(item))  # type: ignore[misc]
+            self._reconnecting_on_loss(lambda item=item: self._handle(item))  # type: ignore[misc]
             self._attached_status.refresh()
 
-    def _or_reconnect(self, act: Callable[[], None]) -> None:
-        """Act; where the connection breaks meanwhile, reconnect: what was to be done comes up again afterwards."""
+    def _reconnecting_on_loss(self, act: Callable[[], None]) -> None:
+        """Call ``act``; if the connection breaks meanwhile, reconnect: the same is tried again afterwards."""
         try:
             act()
         except ConnectionLost as error:
@@ -223,7 +223,7 @@ class Supervisor:
         except queue.Empty:
             return Tick()
 
-    def _act_on(self, item: object) -> None:
+    def _handle(self, item: object) -> None:
         if isinstance(item, Interrupt):
             if item.kind == "leave":
                 raise HungUp
@@ -247,7 +247,7 @@ class Supervisor:
         elif isinstance(item, ReconnectSucceeded):
             self._reconnected()
         elif isinstance(item, ReconnectFailed):
-            if self._login.is_given_up_by(item.by):
+            if self._login.is_present(item.by):
                 raise ConnectionGivenUp(item.error)
         elif isinstance(item, Tick):
             self._tick()
@@ -269,14 +269,14 @@ class Supervisor:
         if not was_reconnecting:
             if not self._login.is_reconnecting:
                 self._check_connections()
-        elif self._login.has_come_back:
-            self._login_came_back()
+        elif self._login.has_recovered:
+            self._login_recovered()
         elif self._login.is_lost():
             self._login_lost()
         self._check_script()
 
     def _check_script(self) -> None:
-        """Raise ``JobSilent`` where the job's script has written nothing for too long."""
+        """Raise ``JobSilent`` if the job's script has written nothing for too long."""
         limit = self._timing.script_starts_within
         if self._login.is_reconnecting or self._silent_since is None or time.monotonic() - self._silent_since <= limit:
             return
@@ -304,22 +304,22 @@ class Supervisor:
         )
 
     def _reconnect_deadline(self) -> float:
-        """Until when reconnecting makes sense: while the job can still be there."""
+        """Until when reconnecting makes sense: as long as the job can run."""
         left = self._attached_status.seconds_left()
         return time.monotonic() + (self._timing.reconnect_pending_for if left is None else left)
 
     def _reconnected(self) -> None:
-        """The login node is reached anew: whatever ran over the old connection is started again.
+        """The login node is reachable again: restart everything that ran over the old connection.
 
-        So it is after a reconnection that was stopped as well: the old connection had come back meanwhile, and this has
-        replaced it all the same.
+        Also after a reconnection that was stopped: the old connection had recovered meanwhile, but was replaced all the
+        same.
         """
         self._settle_login()
         if self._login.restart():
             self._login_restored()
 
-    def _login_came_back(self) -> None:
-        """The connection was only silent, as a cut network that is whole again."""
+    def _login_recovered(self) -> None:
+        """The connection was only silent, as when a network recovers."""
         self._settle_login()
         self._login_restored()
 
@@ -328,7 +328,7 @@ class Supervisor:
         if self._silent_since is not None:
             self._silent_since = time.monotonic()  # what the script wrote meanwhile is still to be read
 
-    # --- what the job writes
+    # --- files of the job
 
     def _file_appeared(self, item: FileAppeared) -> None:
         if item.name == "started":
@@ -358,15 +358,15 @@ class Supervisor:
         self.attached = False
         self._shown_node = ""
         if not self._login.is_reconnecting:
-            self._login.show_restored()  # only what belongs to the former node was broken
+            self._login.show_restored()  # only the connection to the former node was broken
         self._note(sentence)
 
-    # --- what the scheduler answers
+    # --- answers of the scheduler
 
     def _status_changed(self, item: StatusChanged) -> None:
         status = item.status
         if self._is_unanswered:
-            self._scheduler_answers_again(status)
+            self._scheduler_responsive(status)
         if status is None or status.state.ended:
             self._job_ended(None, status)
         elif status.state.waits:
@@ -392,11 +392,11 @@ class Supervisor:
     def _scheduler_unresponsive(self, reason: str) -> None:
         """The scheduler does not answer; the job's own files, and the route to it, do not depend on that."""
         if self._login.is_reconnecting or self._login.is_silent:
-            return  # it was not even asked: the network is away, and that is shown
+            return  # it was not even queried: the network is down, and that is shown
         self._is_unanswered = True
         self._context.view.show(events.SchedulerNotResponding(self._job.id, reason))
 
-    def _scheduler_answers_again(self, status: JobStatus | None) -> None:
+    def _scheduler_responsive(self, status: JobStatus | None) -> None:
         self._is_unanswered = False
         self._shown_node = ""
         self._note("The scheduler answers again.")
@@ -404,15 +404,15 @@ class Supervisor:
             self._show_running(str(self._node) if self._run else status.node or "its node")
 
     def _show_running(self, node: str) -> None:
-        """Show it once: the scheduler and the job report it one after the other."""
+        """Show it once: the scheduler and the job both report it."""
         if node != self._shown_node:
             self._shown_node = node
             self._context.view.show(events.Running(self._job.id, node, self.program))
 
-    # --- how it ended
+    # --- its end
 
     def _job_ended(self, record: Mapping[str, object] | None, status: JobStatus | None) -> None:
-        """Raise what reports how the job ended; only where the scheduler will run it again, go on."""
+        """Raise the exception for how the job ended; continue only if it is requeued."""
         record = record or exit_record(self._context, self._session)
         self._raise_if_finished(record)
         if status is None and record.get("cause") in explain.ASK_THE_SCHEDULER:

@@ -1,4 +1,4 @@
-"""Waiting until a queued job has started, where the keyboard belongs to somebody else."""
+"""Waits until a submitted job has started, without using the keyboard."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from notebook_launcher.tunnel.routes import JobNode
 
 
 def await_start(context: Context, session: Session, first: events.Event) -> str:
-    """Show the ``first`` event, wait until the job that we have just queued has started, and return its node's name.
+    """Show the ``first`` event, wait until the submitted job has started, and return its node's name.
 
-    The keyboard is left alone. Where it does not come to that the job is cancelled. Raises a ``LauncherError``, also
+    The keyboard is not read. If the job does not start it is cancelled. Raises a ``LauncherError``, also
     ``Interrupted``, or ``HungUp``.
     """
     with cancelled_on_failure(context, session):
@@ -29,7 +29,7 @@ def await_start(context: Context, session: Session, first: events.Event) -> str:
 
 
 class _StartSupervisor(Supervisor):
-    """Up to the job's first line. ``node``: where it has started."""
+    """Follows the job up to its first line. ``node``: where it has started."""
 
     node = ""
 
@@ -41,14 +41,14 @@ class _StartSupervisor(Supervisor):
     def _show_running(self, node: str) -> None:
         self._context.view.show(events.Querying(f"job {self._job} runs on {node}; its script is starting"))
 
-    # --- what each way out means: nobody will come back to it
+    # --- ways to exit: nobody will reconnect to the session
 
     def _stop(self) -> None:
         cancel_job(self._context, self._session)
         raise Interrupted("Interrupted before the job had started.") from None
 
     def _finish(self, finished: Finished) -> None:
-        """Do nothing: it has started."""
+        """Nothing to report: it has started."""
 
     def _connection_error(self, error: LauncherError) -> LauncherError:
         cancel_after_failure(self._context, self._session, error)
@@ -63,10 +63,10 @@ class _StartSupervisor(Supervisor):
 
 
 class _NoKeyboard:
-    """A view that leaves the keyboard to somebody else."""
+    """A view that does not read the keyboard."""
 
     def __init__(self, view: View) -> None:
         self.show = view.show
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        """Do nothing."""
+        """Nothing: the keyboard belongs to another program."""

@@ -1,7 +1,7 @@
-"""The tunnel: ports of this machine that lead to a session's compute node, and to Jupyter on its 127.0.0.1.
+"""The tunnel: local ports that lead to a session's compute node, and to Jupyter on its 127.0.0.1.
 
-A port stays the same while a session is attached, whatever becomes of the connection behind it: an open browser tab
-finds everything again after a drop, and nobody else can take the port meanwhile and receive what was meant for us.
+A port stays open while a session is attached, even if the connection behind it breaks: an open browser tab works again
+after reconnecting, and no other program can take the port meanwhile and receive its data.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from urllib.parse import quote
 from notebook_launcher.core.errors import JupyterSilent, LauncherError, NodeUnreachable
 from notebook_launcher.hosts.base import ByteStream, Route
 
-HOLD = 600.0  # seconds that a connection waits for a route to the node; a browser gives up by itself after 240
-PIECE = 256 * 1024  # bytes that are passed on at once
+ROUTE_TIMEOUT = 600.0  # seconds that a connection waits for a route to the node; browsers give up after 240
+CHUNK = 256 * 1024  # bytes copied at once
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where Jupyter listens: an address and port as the node sees them, and the path that its URLs begin with."""
+    """Where Jupyter listens: an address and port as seen from the node, and the path prefix of its URLs."""
 
     port: int
     base_url: str = "/"
@@ -38,14 +38,14 @@ class Endpoint:
 
     @classmethod
     def from_file(cls, data: Mapping[str, object]) -> Endpoint:
-        """Read ``endpoint.json``. Raises ``JupyterSilent`` where it holds no port."""
+        """Parse ``endpoint.json``. Raises ``JupyterSilent`` if it has no port."""
         port = data.get("port")
         if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
             raise JupyterSilent("The port file of the session holds no port.", why=json.dumps(dict(data))[:200])
         address, base_url = data.get("address"), data.get("base_url")
         return cls(
             port,
-            # anything else could lead the browser, and the token, to another machine
+            # any other address could lead the browser, and the token, to another machine
             base_url if isinstance(base_url, str) and base_url.startswith("/") else "/",
             data.get("secure") is True,
             address if isinstance(address, str) and address else "127.0.0.1",
@@ -53,7 +53,7 @@ class Endpoint:
 
     @property
     def is_private(self) -> bool:
-        """Whether only the node itself reaches it."""
+        """Whether only the node itself can reach it."""
         return self.address == "localhost" or self.address.startswith("127.") or ":" in self.address
 
     def url(self, local_port: int, token: str) -> str:
@@ -63,15 +63,15 @@ class Endpoint:
 
 
 def read_port(word: str) -> tuple[int, int] | None:
-    """Read ``6006`` or ``6006:16006``, a port of the node and its number here (0: the same); else ``None``."""
+    """Parse ``6006`` or ``6006:16006``, a port of the node and the local one (0: the same); else ``None``."""
     numbers = [int(part) if part.isascii() and part.isdecimal() and len(part) < 6 else 0 for part in word.split(":")]
     if len(numbers) > 2 or not all(0 < number < 65536 for number in numbers):
         return None
     return numbers[0], numbers[1] if len(numbers) == 2 else 0
 
 
-def why_not(port: int) -> str:
-    """Return why a port of this machine cannot be had."""
+def port_error(port: int) -> str:
+    """Return why a local port cannot be opened."""
     with contextlib.suppress(OSError), socket.socket() as attempt:
         try:
             attempt.bind(("127.0.0.1", port))
@@ -81,20 +81,20 @@ def why_not(port: int) -> str:
 
 
 class Tunnel:
-    """The ports of one session. ``run_over`` gives them a route to the node, again and again while the session lives.
+    """The ports of one session. ``run_over`` sets their route to the node, repeatedly while the session lives.
 
-    Who connects while there is no route waits for it, at most ``HOLD`` seconds.
+    Connections that arrive while there is no route wait for one, at most ``ROUTE_TIMEOUT`` seconds.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._route: Route | None = None
         self._servers: dict[object, Any] = {}
-        self.address = "127.0.0.1"  # of the node, on which forwarded ports are reached
+        self.address = "127.0.0.1"  # of the node, to which forwarded ports lead
         self._closed = False
 
     def run_over(self, route: Route) -> None:
-        """From now on use this route, which the tunnel then owns; connections over an older one end."""
+        """From now on use this route, which the tunnel then owns; connections over an older one are closed."""
         with self._changed:
             old, self._route = self._route, route
             closed = self._closed
@@ -104,17 +104,17 @@ class Tunnel:
                 one.close()
 
     def jupyter(self, endpoint: Endpoint, preferred: int = 0) -> int:
-        """Return the port here that leads to Jupyter; the same one when Jupyter has moved to another node or port.
+        """Return the local port that leads to Jupyter; it stays the same if Jupyter moves to another node or port.
 
-        ``preferred``: its number where that is free; 0: any.
+        ``preferred``: the port to use if it is free; 0: any.
         """
         self.address = endpoint.address
         return self._open("jupyter", (endpoint.address, endpoint.port), preferred)
 
     def forward(self, port: int, local: int = 0) -> int:
-        """Return a port here that leads to a port of the node, on the address where Jupyter listens.
+        """Return a local port that leads to a port of the node, on the address where Jupyter listens.
 
-        It has the number ``local``, else (0) the same one, where that is free.
+        It is ``local``, or if that is 0 the same port, if free.
         """
         return self._open((port, local or port), (self.address, port), local or port)
 
@@ -130,12 +130,12 @@ class Tunnel:
 
     @property
     def alive(self) -> bool:
-        """Whether bytes can pass now, as far as is known."""
+        """Whether data can pass now, as far as known."""
         route = self._route
         return route is not None and route.alive
 
     def interrupt(self) -> None:
-        """Jupyter moves to another node: who connects waits until ``jupyter`` tells where it is."""
+        """Jupyter moves to another node: new connections wait until ``jupyter`` has its address."""
         with self._changed:
             if "jupyter" in self._servers:
                 self._servers["jupyter"].target = None
@@ -143,11 +143,11 @@ class Tunnel:
     def connect(
         self, target: Callable[[], tuple[str, int] | None], wanted: Callable[[], bool] = lambda: True
     ) -> ByteStream:
-        """Open a connection to the node's ``target``, as soon as there is a route and it is known.
+        """Open a connection to the node's ``target``, as soon as there is a route and the target is known.
 
         ``wanted``: whether anybody still waits for it. Raises ``OSError``.
         """
-        deadline = time.monotonic() + HOLD
+        deadline = time.monotonic() + ROUTE_TIMEOUT
         while time.monotonic() < deadline:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or (self.alive and target() is not None), 1.0)
@@ -160,7 +160,7 @@ class Tunnel:
                 continue
             try:
                 return route.open(address)
-            except (ConnectionRefusedError, PermissionError):  # the far end's own word
+            except (ConnectionRefusedError, PermissionError):  # refused by the far end
                 raise
             except OSError:  # the route has just broken, or is silent: there may soon be another one
                 with self._changed:
@@ -183,7 +183,7 @@ class Tunnel:
 
 
 class SameMachine(Tunnel):
-    """The job runs on this very machine: its ports are our ports, but for one that is to have another number."""
+    """The job runs on this machine: its ports are local already, unless another number is requested."""
 
     def _open(self, name: object, target: tuple[str, int], preferred: int = 0) -> int:
         if name == "jupyter" or preferred in (0, target[1]):
@@ -192,14 +192,14 @@ class SameMachine(Tunnel):
 
 
 def _listen(tunnel: Tunnel, preferred: int) -> Any:
-    """Return sshtunnel's server with its defects corrected, on port ``preferred`` of 127.0.0.1 or a free one."""
+    """Return sshtunnel's server with its defects fixed, on port ``preferred`` of 127.0.0.1 or a free one."""
     import sshtunnel
 
     class Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
-        """One connection. sshtunnel's own ends both directions when one has ended, and what was to come is lost."""
+        """One connection. sshtunnel's own closes both directions when one has ended, and loses data."""
 
         def handle(self) -> None:
-            # Nagle's algorithm against delayed acknowledgements costs up to 40 ms
+            # Nagle's algorithm with delayed acknowledgements costs up to 40 ms
             self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
                 far = tunnel.connect(lambda: self.server.target, lambda: not _has_hung_up(self.request))
@@ -209,7 +209,7 @@ def _listen(tunnel: Tunnel, preferred: int) -> Any:
                 relay(self.request, far)
 
     class Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
-        """Listens. sshtunnel's own lets five connections wait, and a page opens more at once."""
+        """The listening server. sshtunnel's own queues five connections, and a page opens more at once."""
 
         request_queue_size = 128
         daemon_threads = True
@@ -219,7 +219,7 @@ def _listen(tunnel: Tunnel, preferred: int) -> Any:
 
     for port in dict.fromkeys((preferred, 0)):
         try:
-            # with a logger, or sshtunnel makes one that writes to the user's terminal
+            # without a logger sshtunnel makes one that writes to the user's terminal
             return Server(("127.0.0.1", port), Handler, logger=logging.getLogger("sshtunnel"))
         except OSError as error:
             problem = error
@@ -227,16 +227,16 @@ def _listen(tunnel: Tunnel, preferred: int) -> Any:
 
 
 def relay(near: socket.socket, far: ByteStream) -> None:
-    """Carry bytes both ways until both directions have ended, each for itself.
+    """Copy bytes both ways until both directions have ended, each by itself.
 
-    A connection that breaks on one side is broken off on the other too, and never ended as if all had been said: a
-    download cut in the middle must not look complete.
+    A connection that breaks on one side is reset on the other too, and never closed as if it were complete: a truncated
+    download must not look complete.
     """
     broken = threading.Event()
 
     def carry(source: Any, sink: Any) -> None:
         try:
-            while data := source.recv(PIECE):
+            while data := source.recv(CHUNK):
                 sink.sendall(data)
             if not broken.is_set():
                 sink.shutdown(socket.SHUT_WR)
@@ -261,27 +261,27 @@ def relay(near: socket.socket, far: ByteStream) -> None:
 
 
 def _has_hung_up(connection: socket.socket) -> bool:
-    """Tell, without waiting, whether the other end has closed a connection on which nothing was read yet."""
+    """Whether the other end has closed a connection from which nothing was read yet; does not block."""
     try:
         readable, _, _ = select.select([connection], [], [], 0)
         return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
-    except ValueError:  # more connections than select can look at
+    except ValueError:  # more connections than select supports
         return False
     except OSError:
         return True
 
 
 def _reset(connection: socket.socket) -> None:
-    """Close a connection as broken."""
+    """Close a connection with a reset."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
         connection.close()
 
 
 def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: float = 20.0) -> None:
-    """Ask Jupyter for its status through the tunnel until it answers, at most ``patience`` seconds.
+    """Query Jupyter's status through the tunnel until it answers, at most ``patience`` seconds.
 
-    Raises ``JupyterSilent`` where it does not, or refuses our token.
+    Raises ``JupyterSilent`` if it does not, or rejects our token.
     """
     import http.client
 

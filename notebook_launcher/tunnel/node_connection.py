@@ -1,4 +1,4 @@
-"""The connection to one compute node, made on a thread of its own; what becomes of it arrives in the inbox."""
+"""The connection to one compute node, opened on its own thread; the outcome arrives in the inbox."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
 
 @dataclass(frozen=True)
 class RouteOpened:
-    """There is a route to the node."""
+    """The route to the node is open."""
 
     by: NodeConnection
 
@@ -28,14 +28,14 @@ class JupyterAnswered:
 
 @dataclass(frozen=True)
 class NodeUnconnected:
-    """The node, or Jupyter on it, was not reached."""
+    """The node, or Jupyter on it, could not be reached."""
 
     by: NodeConnection
     error: Exception
 
 
 class NodeConnection:
-    """A connection to one node. ``find`` opens its route, after a ``pause`` in seconds, and returns its name and it."""
+    """A connection to one node. ``find`` opens its route, after ``pause`` seconds, and returns it with its name."""
 
     def __init__(self, inbox: queue.SimpleQueue[object], find: Callable[[], tuple[str, Route]], pause: float) -> None:
         self._inbox, self._find = inbox, find
@@ -57,9 +57,9 @@ class NodeConnection:
             self.route.close()
 
     def use(self, local_port: int, endpoint: Endpoint, token: str) -> None:
-        """Ask Jupyter through the tunnel until it answers."""
+        """Query Jupyter through the tunnel until it answers."""
 
-        def reach() -> None:
+        def wait_for_answer() -> None:
             try:
                 check_jupyter(local_port, endpoint, token)
             except Exception as error:
@@ -67,10 +67,10 @@ class NodeConnection:
             else:
                 self._inbox.put(JupyterAnswered(self, local_port))
 
-        threading.Thread(target=reach, daemon=True).start()
+        threading.Thread(target=wait_for_answer, daemon=True).start()
 
     def close(self) -> None:
-        """Close it; one that is still being made is closed as soon as it stands."""
+        """Close it; a connection that is still being opened is closed afterwards."""
         self._over.set()
         if self.route is not None:
             self.route.close()

@@ -1,4 +1,4 @@
-"""Reconnecting to a host: again and again, ever more rarely, until it works or is given up."""
+"""Reconnecting to a host: repeatedly, less and less often, until it works or the deadline has passed."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ REFUSED_TIMES = 5  # a login node that is just starting up refuses everybody for
 
 @dataclass(frozen=True)
 class ReconnectSucceeded:
-    """There is a new connection; whatever ran over the old one has to be started again."""
+    """There is a new connection; everything that ran over the old one must be restarted."""
 
     by: Reconnection
 
 
 @dataclass(frozen=True)
 class ReconnectFailed:
-    """It was tried for long enough, or trying again would be of no use."""
+    """The deadline has passed, or another attempt would be of no use."""
 
     by: Reconnection
     error: LauncherError
 
 
 class _Stopped(Exception):
-    """The attempts are to end; raised where the next one would begin."""
+    """The attempts were stopped; raised before the next one."""
 
 
 class Reconnection:
-    """Tries on a thread of its own until ``deadline`` (monotonic); what becomes of it is put into ``inbox``.
+    """Makes attempts on its own thread until ``deadline`` (monotonic), and puts the outcome into ``inbox``.
 
-    The old connection stays until a new one stands and ``is_lost`` says that it will not come back. The user is asked
-    for a secret at most in one attempt: with a second factor a login cannot be repeated without, and who does not
-    answer is not asked again.
+    The old connection stays until a new one is open and ``is_lost`` says that it will not recover. The user is asked
+    for a secret in one attempt at most: a second factor is needed for each login, and a user who does not answer is not
+    asked again.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Reconnection:
         self._deadline, self._pause, self._is_lost = deadline, pause, is_lost
         self._over = threading.Event()
         self._replaced = False
-        self._thread = threading.Thread(target=self._try, name="reconnect", daemon=True)
+        self._thread = threading.Thread(target=self._make_attempts, name="reconnect", daemon=True)
         prompts.unwanted = self._is_stopping
         self._thread.start()
 
@@ -69,7 +69,7 @@ class Reconnection:
     def of_context(
         cls, context: Context, *, deadline: float, pause: float = 0.0, is_lost: Callable[[], bool] = lambda: True
     ) -> Reconnection:
-        """Begin to reconnect a command's host; the outcome is put into the inbox from which the command reads."""
+        """Start to reconnect a command's host; the outcome is put into the command's inbox."""
         return cls(
             context.host,
             context.prompts,
@@ -81,20 +81,20 @@ class Reconnection:
         )
 
     def stop(self) -> None:
-        """Begin no further attempt, and take back what is being asked for one: nobody needs the answer any more."""
+        """Start no further attempt, and dismiss an open prompt: its answer is no longer needed."""
         self._over.set()
         if self._is_stopping():
             self._prompts.dismiss()
 
     def _is_stopping(self) -> bool:
-        """Whether an attempt is still under way that nobody waits for."""
+        """Whether an attempt is still under way whose outcome nobody waits for."""
         return self._over.is_set() and self._thread.is_alive()
 
     def _sleep(self, seconds: float) -> None:
         if self._over.wait(seconds):
             raise _Stopped
 
-    def _try(self) -> None:
+    def _make_attempts(self) -> None:
         import tenacity
 
         asked_before, refused = self._prompts.count, 0
@@ -122,17 +122,17 @@ class Reconnection:
         except LauncherError as error:
             if not self._over.is_set():
                 self._inbox.put(ReconnectFailed(self, error))
-        except Exception as error:  # a thread that dies must not die in silence
+        except Exception as error:  # a thread must not die silently
             self._inbox.put(ReconnectFailed(self, LauncherError("Reconnecting failed.", why=repr(error))))
         else:
             if self._replaced or not self._over.is_set():
                 self._inbox.put(ReconnectSucceeded(self))
 
     def _may_replace(self) -> bool:
-        """Wait until the old connection is lost for certain; no, where it has come back meanwhile."""
+        """Wait until the old connection is certainly lost; return false if it has recovered."""
         while not self._is_lost() and not self._over.wait(self._timing.replace_check):
             pass
-        # also where nobody waits for it any more: whoever comes next would have to ask for the same secrets again
+        # also after ``stop``: otherwise the next reconnection would ask for the same secrets again
         self._replaced = self._is_lost()
         return self._replaced
 
@@ -140,10 +140,10 @@ class Reconnection:
 def reconnect_until(
     host: Host, prompts: CountedPrompts, deadline: float, *, patience: float, poll: Callable[[], None] = lambda: None
 ) -> ReconnectSucceeded | ReconnectFailed | None:
-    """Reconnect and wait for the outcome; ``None`` where there is none ``patience`` seconds after ``deadline``.
+    """Reconnect and wait for the outcome; ``None`` if there is none ``patience`` seconds after ``deadline``.
 
-    An attempt that is under way at the deadline may need these. ``poll`` is called several times a second, and ends
-    the attempts by raising something.
+    They are for an attempt that is under way at the deadline. ``poll`` is called several times a second, and stops the
+    attempts by raising an exception.
     """
     inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
     reconnection = Reconnection(host, prompts, inbox, deadline=deadline)

@@ -1,4 +1,4 @@
-"""The routes to a compute node: they differ in the byte stream that carries the SSH connection *to the node*.
+"""The routes to a compute node. They differ in how the SSH connection *to the node* is carried.
 
 ``node-ssh``  the node's own SSH server, for sites that let you in where you have a job;
 ``step``      an SSH server of our own inside the job, on the standard input and output of a job step: no port, and no
@@ -26,9 +26,9 @@ from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.record import Session
 from notebook_launcher.session.session_keys import SessionKeys
 
-LAST_ROUTES = "routes"  # the file where this machine keeps what worked last, by cluster
+LAST_ROUTES = "routes"  # the file of this machine's last working routes, by cluster
 
-# what rules out one route, and not the next; OSError: a full folder for temporary files, for example
+# errors that rule out one route, but not the next; OSError: a full folder for temporary files, for example
 _FAILURES = (
     NodeUnreachable,
     ConnectionFailed,
@@ -43,7 +43,7 @@ _FAILURES = (
 class JobNode:
     """The compute node, as the job describes it.
 
-    ``names``: the best first. ``host_keys``: of its own SSH server. ``ssh_port``: where the job's SSH server listens.
+    ``names``: the best first. ``host_keys``: of its own SSH server. ``ssh_port``: of the job's SSH server.
     """
 
     names: tuple[str, ...]
@@ -52,7 +52,7 @@ class JobNode:
 
     @classmethod
     def from_started(cls, started: Mapping[str, object]) -> JobNode:
-        """Read ``started.json``; damaged parts count as absent."""
+        """Parse ``started.json``; damaged values count as missing."""
         names = [name for name in _strings(started.get("node_names")) if _is_host_name(name)]
         return cls(tuple(names), tuple(_strings(started.get("host_keys"))), _port(started.get("ssh_port")))
 
@@ -74,7 +74,7 @@ def _port(value: object) -> int | None:
 
 @dataclass(frozen=True)
 class NodeTarget:
-    """A node to be reached: from which host, for which session and job. ``keys`` are made when first needed."""
+    """The node to reach: from which host, for which session and job. ``keys`` are made when first needed."""
 
     host: Host
     scheduler: Scheduler
@@ -85,11 +85,11 @@ class NodeTarget:
 
 
 def find_route(target: NodeTarget, wanted: str, cluster: str) -> tuple[str, Route]:
-    """Return a route to the node that is open, after its name.
+    """Return the name of an open route to the node, and the route.
 
-    ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: what worked last for ``cluster``, then each in
-    order; the user is asked for a secret only when nothing works without. Raises ``NodeUnreachable`` with all that was
-    tried, ``HostKeyChanged`` where the node is not the job's.
+    ``wanted``: one of ``ROUTES``, ``direct``, or ``auto``: the route that last worked for ``cluster``, then each in
+    order; the user is asked for a secret only if nothing works without. Raises ``NodeUnreachable`` with all attempts,
+    ``HostKeyChanged`` if the node is not the job's.
     """
     if target.scheduler.same_machine or wanted == "direct":
         return "direct", target.host.open_route()
@@ -121,13 +121,13 @@ def _attempts(wanted: str, cluster: str) -> list[tuple[str, bool]]:
 
 
 def last_route(cluster: str) -> str:
-    """Return which route to a cluster's nodes worked last from this machine."""
+    """Return the route to a cluster's nodes that last worked from this machine."""
     last = local_state.remembered(LAST_ROUTES, cluster)
     return f"{last} worked last" if last else "none was used from here yet"
 
 
 def may_need_sshd(route: str, cluster: str) -> bool:
-    """Return whether a job should start an SSH server of its own: where it is asked for, or nothing else has worked."""
+    """Return whether a job should start an SSH server: if the route needs one, or if no other has worked."""
     return route == "job-sshd" or (
         route == "auto" and local_state.remembered(LAST_ROUTES, cluster) in (None, "job-sshd")
     )
@@ -139,12 +139,12 @@ def _described(name: str, error: LauncherError | OSError) -> str:
 
 
 def _node_ssh(target: NodeTarget, asking: bool) -> Route:
-    """SSH to the node's own server, as we got in at the login node."""
+    """SSH to the node's own server, with the login node's credentials."""
     return _to_port(target, 22, target.node.host_keys, None, asking)
 
 
 def _step(target: NodeTarget, asking: bool) -> Route:
-    """SSH to a server of our own in a job step."""
+    """SSH to our own server in a job step."""
     directory = target.session.directory
     command = target.scheduler.step(target.job, ["bash", f"{directory}/sshd.sh", "step", directory])
     if command is None:
@@ -163,7 +163,7 @@ def _job_sshd(target: NodeTarget, asking: bool) -> Route:
 
 
 def _to_port(target: NodeTarget, port: int, host_keys: tuple[str, ...], key: str | None, asking: bool) -> Route:
-    """Try the node's names one after the other: not every login node knows every one of them."""
+    """Try the node's names in order: not every login node can resolve all of them."""
     problems = []
     for name in target.node.names:
         try:

@@ -78,14 +78,14 @@ print("imported")
 PARAMIKO = """
 import queue, threading
 from pathlib import Path
-from notebook_launcher.hosts.base import Nobody, NextHop
+from notebook_launcher.hosts.base import NextHop, NoPrompts
 from notebook_launcher.hosts.engine_choice import open_ssh_host
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.tunnel.forwarding import Tunnel
 
 config, echo, port2, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 keys = Path(sys.argv[5])
-host, choice = open_ssh_host(Destination("server", config_file=config), Nobody(), "auto")
+host, choice = open_ssh_host(Destination("server", config_file=config), NoPrompts(), "auto")
 assert choice.engine == "paramiko", choice
 
 def echoed(port):

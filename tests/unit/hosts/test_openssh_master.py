@@ -168,13 +168,13 @@ def test_a_refused_connection_says_why(server: Server) -> None:
 
 OPENS = """
 import sys, time
-from notebook_launcher.hosts.base import Nobody, NextHop
+from notebook_launcher.hosts.base import NextHop, NoPrompts
 from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination
 config, port, key, host_key, folder = sys.argv[1:]
 import tempfile; tempfile.tempdir = folder
-host = OpenSshHost.open(Destination("server", config_file=config), Credentials(Nobody()))
+host = OpenSshHost.open(Destination("server", config_file=config), Credentials(NoPrompts()))
 link = host.open_route(NextHop("node", ("127.0.0.1", int(port)), host_keys=(host_key,), key=open(key).read()))
 stream = host.stream(["sh", "-c", "echo up; cat"], lambda line: print(line, flush=True), print)
 time.sleep(60)
@@ -206,7 +206,7 @@ def test_a_launcher_that_is_killed_leaves_nothing(server: Server, sockets: Path,
 @pytest.mark.parametrize("asking", ["password"], indirect=True)
 def test_a_launcher_that_is_killed_while_it_asks_leaves_nothing(asking: Destination, sockets: Path) -> None:
     waits = "class Waits:\n    def secret(self, text):\n        print('asked', flush=True); time.sleep(60)\n"
-    program = OPENS.replace("Nobody()", "Waits()").replace("config, port", f"{waits}config, port")
+    program = OPENS.replace("NoPrompts()", "Waits()").replace("config, port", f"{waits}config, port")
     launcher = subprocess.Popen(
         [sys.executable, "-c", program, str(asking.config_file), "1", "-", "-", str(sockets)],
         stdout=subprocess.PIPE,

@@ -32,7 +32,7 @@ LENDS = """
 import signal, sys, termios
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.hosts.base import Nobody
+from notebook_launcher.hosts.base import NoPrompts
 
 kind, config, how, *command = sys.argv[1:]
 if kind == "local":
@@ -43,7 +43,7 @@ else:
     from notebook_launcher.hosts.paramiko.login import Credentials
     from notebook_launcher.hosts.ssh_config import Destination
     engine = {"paramiko": ParamikoHost, "openssh": OpenSshHost}[kind]
-    host = engine.open(Destination("server", config_file=config), Credentials(Nobody()))
+    host = engine.open(Destination("server", config_file=config), Credentials(NoPrompts()))
 heard = []
 signal.signal(signal.SIGINT, lambda *_: heard.append("INT"))
 signal.signal(signal.SIGTERM, lambda *_: heard.append("TERM"))

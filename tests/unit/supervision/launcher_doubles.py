@@ -59,8 +59,8 @@ QUICK: dict[str, float] = {
     "submitted_appears_within": 0.3,
     "lookup_pause": 0.05,
     "longest_lookup_pause": 0.1,
-    "gone_pause": 0.01,
-    "longest_gone_pause": 0.04,
+    "cancel_check_pause": 0.01,
+    "longest_cancel_check_pause": 0.04,
     "accounting_pause": 0.01,
 }
 E = TypeVar("E", bound=events.Event)

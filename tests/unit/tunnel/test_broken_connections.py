@@ -166,7 +166,7 @@ def test_who_connects_while_there_is_no_way_waits_for_it(
 
 
 def test_nobody_waits_for_ever(ours: Tunnel, far: StartFar, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tunnel, "HOLD", 0.3)
+    monkeypatch.setattr(tunnel, "ROUTE_TIMEOUT", 0.3)
     with connects(ours.jupyter(Endpoint(far(echoes).port))) as client:
         client.sendall(b"hello")
         assert is_reset(client), "told as broken, and not as an empty answer"

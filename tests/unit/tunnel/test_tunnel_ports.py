@@ -140,10 +140,10 @@ def test_why_a_port_cannot_be_had_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert "is taken" in tunnel.why_not(taken.getsockname()[1])
+        assert "is taken" in tunnel.port_error(taken.getsockname()[1])
 
     def refuse(*_: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(socket.socket, "bind", refuse, raising=False)
-    assert "kept for the system" in tunnel.why_not(40)
+    assert "kept for the system" in tunnel.port_error(40)
