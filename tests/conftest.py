@@ -233,8 +233,8 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        # a launch may have told of another one before
-        own = re.search(r"\(session\s(\d{8}-\d{6}-[a-z2-7]{4})\)", self.printed)
+        # a launch may have told of another one before, also with its job
+        own = re.search(r"is queued; it may run for [^(]*\(session\s(\d{8}-\d{6}-[a-z2-7]{4})\)", self.printed)
         return own[1] if own else self._find(r"\d{8}-\d{6}-[a-z2-7]{4}")
 
     @property

@@ -6,18 +6,24 @@ May import: everything.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
+# Only what Python has loaded already: nobody can answer a Ctrl-C before main does.
 import os
-import signal
 import sys
-from collections.abc import Sequence
+
+TYPE_CHECKING = False  # not from typing, which takes longer to load than all of this
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run ``launch-notebook`` and exit with its documented exit code."""
+    import _signal  # type: ignore[import-not-found]  # what signal stands on: a part of Python itself
+
     # Until there is something to clean up, Ctrl-C simply ends the program, also in the middle of an import.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
+    import atexit
+    import signal
+
     code: list[int] = []
     atexit.register(_leave, code)  # the first that is registered is the last that is called
     from notebook_launcher.cli.app import run
@@ -34,6 +40,8 @@ def _leave(code: list[int]) -> None:
     Python would now throw its last threads out of whatever they do, and a compiled library may answer that by aborting
     the program: an exit code of its own, and a core file (seen: “FATAL: exception not rethrown”).
     """
+    import contextlib
+
     if code:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):

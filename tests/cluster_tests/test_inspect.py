@@ -141,7 +141,7 @@ def test_a_log_is_followed_across_a_broken_network_to_the_end(
 
 
 def test_a_job_that_has_not_begun_has_no_log_yet(cluster: PracticeCluster, start: Start) -> None:
-    waits = start("-t", "10:00", "-n", "1", "--gpus", "0", "-b", "now+8")
+    waits = start("-t", "10:00", "-n", "1", "--gpus", "0", "-b", "now+15")
     waits.expect("begin time")
     done = cluster.run("laptop", "alice", ["launch-notebook", "logs", waits.session_id])
     assert (done.returncode, done.stdout) == (0, "")

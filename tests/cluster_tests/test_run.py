@@ -107,7 +107,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
 ) -> None:
     """``connect`` follows it, from a home that knows nothing of it; ``results`` gets what there is, while it runs."""
     detach = ["--detach"] if how == "detached" else []
-    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "12", "--with", "lab/data.txt", *detach, *ENV)
+    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "20", "--with", "lab/data.txt", *detach, *ENV)
     if how == "detached":
         run.expect(r"results: +launch-notebook results --cluster practice \d")
         assert run.end() == 0
@@ -128,7 +128,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     partly.expect("What it has made is here")
     partly.expect("has not finished yet")
     assert partly.end() == 0
-    assert "24 the data" in result(lab, "train.ipynb", where="other/runs")
+    assert "40 the data" in result(lab, "train.ipynb", where="other/runs")
     listed = start("list")
     listed.expect(r"train.ipynb, 3 of 5")
     assert listed.end() == 0
