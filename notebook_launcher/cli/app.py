@@ -91,10 +91,10 @@ _OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": T
 
 def _in_two_words(argv: Sequence[str]) -> str:
     """Return how a parameter is typed; where the last word is ``NAME=VALUE``, that one."""
-    from notebook_launcher.notebook.parameters import in_two_words
+    from notebook_launcher.notebook.parameters import as_two_arguments
 
     last = argv[-1].removeprefix("-p") if argv else ""
-    return in_two_words(last) or "for example: -p EPOCHS 1"
+    return as_two_arguments(last) or "for example: -p EPOCHS 1"
 
 
 def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:

@@ -77,11 +77,11 @@ def asked(
 
 def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command: str) -> str:
     """Return the notebook that is meant. Raises ``UsageError``, also where ``-p`` was meant as the partition."""
-    from notebook_launcher.notebook.parameters import in_two_words
+    from notebook_launcher.notebook.parameters import as_two_arguments
 
     flags = {option for parameter in click.get_current_context().command.params for option in parameter.opts}
     for name, value in pairs:
-        if meant := in_two_words(name):
+        if meant := as_two_arguments(name):
             raise NotebookInvalid(
                 f"-p {name}: a parameter is two words here, a name and a value.",
                 hint=f"launch-notebook {command} {_named(words, value)} {meant}",

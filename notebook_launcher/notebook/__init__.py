@@ -1,4 +1,4 @@
-"""A notebook before and after its job: prepared, given parameters, copied there, its results fetched.
+"""A notebook before and after its job: preparing, parameters, copying, and fetching its results.
 
 The job that executes it is in ``supervision.batch``.
 May import: core, hosts, planning, profiles, session, transfer.
@@ -8,6 +8,6 @@ from __future__ import annotations
 
 import sys
 
-# nbformat has jsonschema, and that builds 38 grammars with this library for two formats that no notebook uses, which
-# takes seconds at each start. Where it is not found, jsonschema goes without these formats.
+# nbformat uses jsonschema, which builds 38 grammars with this library for two formats that no notebook uses; that takes
+# seconds at each start. If the library is missing, jsonschema works without these formats.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

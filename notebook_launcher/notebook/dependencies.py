@@ -1,4 +1,4 @@
-"""What goes along with a notebook: the Python files beside it that it imports, and files that the user names."""
+"""The dependencies of a notebook: Python files in its folder that it imports, and files that the user names."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import listed
 from notebook_launcher.notebook.parameters import quoted
 
-LARGEST = 64 * 1024 * 1024  # bytes of all that goes along
+LARGEST = 64 * 1024 * 1024  # bytes of all files together
 MOST = 2000  # files
 _CACHES = {"__pycache__", "node_modules"}
 _BY_COPY = "copy it there first: launch-notebook copy SOURCE login:FOLDER/"
 
 
 class Dependencies:
-    """Files by their paths beside the notebook; ``notes``: what was left out, in sentences."""
+    """Files by their paths relative to the notebook; ``notes``: what was left out, in sentences."""
 
     def __init__(self, folder: Path, notebook: str) -> None:
-        """``folder``: where the notebook lies; ``notebook``: its name, which nothing else can have."""
+        """``folder``: the notebook's; ``notebook``: its file name, which no other file can have."""
         self._folder, self._notebook = folder, notebook
         self._files: dict[str, Path] = {}
         self._left: list[str] = []
         self._imported: set[str] = set()
 
-    # --- what is imported ------------------------------------------------------------------------------------
+    # --- imports -------------------------------------------------------------------------------------------------
 
     def add_imported(self, cells: Sequence[str]) -> None:
         """Add the files in the notebook's folder that Python code imports or runs, and what these import."""
@@ -50,9 +50,9 @@ class Dependencies:
         self._imported |= {name.partition(".")[0] for name in seen}
 
     def add_helper(self, path: Path) -> bool:
-        """Add a module of the launcher's own where it is imported and the user has none of that name.
+        """Add a module of the launcher's if it is imported and the user has none of that name.
 
-        A module of the user's, or a folder, counts wherever it lies in what goes along: code may have it on its path.
+        A module or folder of the user's counts wherever it is among the files: code may have it on its path.
         Returns whether it was added.
         """
         own = any({path.name, path.stem} & set(PurePosixPath(name).parts) for name in (*self._files, *self._left))
@@ -62,7 +62,7 @@ class Dependencies:
         return True
 
     def _add(self, path: Path, *, imported: bool = False) -> bool:
-        """Add a file of the notebook's folder once. Returns whether it is new."""
+        """Add a file of the notebook's folder, once. Returns whether it is new."""
         name = _below(path, self._folder)
         if name is None or name in self._files:
             return False
@@ -72,7 +72,7 @@ class Dependencies:
         self._files[name] = path
         return True
 
-    # --- what is named ---------------------------------------------------------------------------------------
+    # --- files named by the user ---------------------------------------------------------------------------------
 
     def add_named(self, path: Path) -> None:
         """Add a file or a folder that the user has named. Raises ``NotebookInvalid``."""
@@ -114,18 +114,18 @@ class Dependencies:
             else:
                 yield path, below
 
-    # --- all of it -------------------------------------------------------------------------------------------
+    # --- all files -----------------------------------------------------------------------------------------------
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not sent though it may be needed."""
+        """Files that are not sent though they may be needed."""
         if not self._left:
             return ()
         left = listed(list(dict.fromkeys(self._left)))
         return (f"Not sent with the notebook, as it is a link that leads elsewhere: {left}. --with FILE sends it.",)
 
     def read(self) -> dict[str, bytes]:
-        """Return all files. Raises ``NotebookInvalid`` where one cannot be read, or they are too large."""
+        """Return all files. Raises ``NotebookInvalid`` if one cannot be read, or they are too large."""
         if len(self._files) > MOST:
             raise NotebookInvalid(
                 f"{len(self._files)} files are too many to go with a notebook, which takes {MOST}.", hint=_BY_COPY
@@ -150,7 +150,7 @@ class Dependencies:
 
 
 def read_file(path: Path, at_most: int, how: str = "") -> bytes:
-    """Return a file's content. Raises ``NotebookInvalid`` where it cannot be read, or is larger."""
+    """Return a file's content. Raises ``NotebookInvalid`` if it cannot be read, or is larger than ``at_most``."""
     try:
         content = read_at_most(path, at_most)
     except OSError as error:
@@ -163,17 +163,17 @@ def read_file(path: Path, at_most: int, how: str = "") -> bytes:
 
 
 def _below(path: Path, folder: Path) -> str | None:
-    """Return the path of a file in a folder, ``None`` for what does not lie there."""
+    """Return the path of a file in a folder, ``None`` if it is elsewhere."""
     return path.relative_to(folder).as_posix() if path != folder and path.is_relative_to(folder) else None
 
 
 def typed_path(word: str | Path) -> Path:
-    """Return the path that was typed, with ``~`` filled in; nothing need be there. Raises ``NotebookInvalid``."""
+    """Return a typed path, with ``~`` expanded; it need not exist. Raises ``NotebookInvalid``."""
     try:
         path = Path(word).expanduser()
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             path.stat()
-    except (RuntimeError, OSError, ValueError) as error:  # nobody's home, a name that is too long, a 0 in it
+    except (RuntimeError, OSError, ValueError) as error:  # an unknown home, a too long name, a null character
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise NotebookInvalid(
             f"{quoted(str(word))} cannot be inspected.", why=f"{why.rstrip('.')}.", hint="write another path"
@@ -182,7 +182,7 @@ def typed_path(word: str | Path) -> Path:
 
 
 def absolute(path: Path) -> Path:
-    """Return where a path leads from the folder we are in, without a step back; a link is meant by its own name."""
+    """Return the absolute, normalised path; links are not resolved."""
     return Path(os.path.abspath(path.expanduser()))  # noqa: PTH100 - resolve() follows links
 
 
@@ -197,7 +197,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _tree(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files in a folder with their paths there: nothing hidden, no caches, and links are not followed."""
+    """Yield the files in a folder with their paths there: no hidden ones, no caches; links are not followed."""
     for above, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         links = [name for name in folders if (Path(above) / name).is_symlink()]
@@ -208,7 +208,7 @@ def _tree(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _modules(folder: Path, name: str) -> list[Path]:
-    """Return the files that an import of this name needs: one, or a whole package."""
+    """Return the files that an import of this name needs: one file, or a whole package."""
     place = folder
     for part in name.split("."):
         if _is_file(place / part / "__init__.py"):
@@ -223,14 +223,14 @@ def _text(path: Path) -> str:
     try:
         return read_file(path, LARGEST).decode("utf-8-sig", errors="replace")
     except NotebookInvalid:
-        return ""  # that it cannot be read is told when it is to be sent
+        return ""  # an error is reported when it is to be sent
 
 
 # --- what code imports -----------------------------------------------------------------------------------------
 
 _RUN = re.compile(r"^[ \t]*%run[ \t]+(?:-\w+[ \t]+)*[\"']?([\w./-]+)", re.M)
 _CELL_MAGIC = re.compile(r"\s*%%[^\n]*\n?")
-_LONGEST_LINE = 1000  # signs of a line that is looked at for a magic: one of IPython's is short
+_LONGEST_LINE = 1000  # characters of a line that may contain a magic: IPython's are short
 _TIMED = re.compile(r"^([ \t]*)%(?:time|timeit|prun)[ \t]+(?=[^\s-])")
 _ASSIGNED = re.compile(r"^([ \t]*[\w ,.\[\]\"']+=[ \t]*)[%!].*$")
 _LINE_MAGIC = re.compile(r"^([ \t]*)(?:[%!?].*|[^#'\"]*\?[ \t]*)$")
@@ -238,7 +238,7 @@ _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([
 
 
 def imports(source: str) -> list[str]:
-    """Return the full names of what Python code imports: ``from a import b`` may mean ``a.b``. Magics are no code."""
+    """Return the full names of what Python code imports: ``from a import b`` may mean ``a.b``. Magics are ignored."""
     own = _CELL_MAGIC.sub("", source, count=1) if _CELL_MAGIC.match(source) else source
     for text in (own, "\n".join(_without_magic(line) for line in own.split("\n"))):
         with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Copies notebooks, a course's or the launcher's, to the user's folder; what the user has changed there stays."""
+"""Copies notebooks, a course's or the launcher's, to the user's folder; files that the user has changed stay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from notebook_launcher.profiles.models import CourseProfile
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site, json_object
 
-WITHIN = 300.0  # seconds for the notebooks to get there over a slow line
+TIMEOUT = 300.0  # seconds to copy the notebooks over a slow line
 
 
 def deploy_notebooks(context: Context, course: CourseProfile) -> None:
@@ -56,7 +56,7 @@ def in_home(folder: str, site: Site) -> str:
 
 
 def shown_folder(folder: str, site: Site) -> str:
-    """Return a folder as the user knows it: ``~/gpulab``."""
+    """Return a folder as shown to the user: ``~/gpulab``."""
     return f"~{folder.removeprefix(site.home)}" if folder.startswith(f"{site.home}/") else folder
 
 
@@ -64,8 +64,8 @@ def shown_folder(folder: str, site: Site) -> str:
 class Bundle:
     """Files that are copied to a folder together.
 
-    ``what`` they are, in words. ``files``: by their paths in ``folder``. ``record``: where below the launcher's folder
-    on that host their manifest is kept. ``day``: in the name of a new version beside a changed one.
+    ``what``: describes them. ``files``: by their paths in ``folder``. ``record``: the manifest's path below the
+    launcher's folder on that host. ``day``: in the name of a new version beside a changed one.
     """
 
     what: str
@@ -76,20 +76,20 @@ class Bundle:
 
 
 def deploy(host: Host, site: Site, bundle: Bundle, view: View) -> events.NotebooksCopied:
-    """Copy files to a folder, none over what the user has changed, and return what was copied.
+    """Copy files to a folder, without overwriting what the user has changed, and return what was copied.
 
-    Raises ``HostCommandFailed`` where they cannot be written, and what the host raises.
+    Raises ``HostCommandFailed`` if they cannot be written, and what the host raises.
     """
     wanted = {name: hashlib.sha256(content).hexdigest() for name, content in bundle.files.items()}
     records, record = f"{site.home}/.notebook-launcher/{bundle.record}".rsplit("/", 1)
     names = [*wanted, *(_new_name(name, bundle.day) for name in wanted)]
     there, deployed = _inspect(host, bundle.folder, f"{records}/{record}", names)
     moves, kept = decide(wanted, there, deployed, bundle.day)
-    done: set[Move] = set()
+    done: set[FileWrite] = set()
     if moves:
         view.show(events.Querying(f"copying {bundle.what}"))
         done = _write(host, bundle.folder, moves, bundle.files)
-    # of what is left alone only that is noted which lies beside it now, or did before
+    # of unchanged files, only those that are there, or were recorded before, are recorded
     settled = {move.notebook for move in done} | {name for name in wanted if there.get(name) == wanted[name]}
     noted = {**deployed, **{name: wanted[name] for name in settled}}
     if noted != deployed:
@@ -100,10 +100,10 @@ def deploy(host: Host, site: Site, bundle: Bundle, view: View) -> events.Noteboo
 
 
 @dataclass(frozen=True)
-class Move:
-    """A notebook that is to be written. ``target``: its name in the folder.
+class FileWrite:
+    """A notebook to write. ``target``: its name in the folder.
 
-    ``over``: the SHA-256 of what it replaces, which is what we have copied there before; "": nothing may be there.
+    ``over``: the SHA-256 of the file that it replaces, which was copied there before; "": nothing may be there.
     """
 
     notebook: str
@@ -113,11 +113,11 @@ class Move:
 
 def decide(
     wanted: Mapping[str, str], there: Mapping[str, str], deployed: Mapping[str, str], day: str
-) -> tuple[list[Move], list[str]]:
-    """Return what is to be written, and which notebooks the student has changed, so that they stay.
+) -> tuple[list[FileWrite], list[str]]:
+    """Return what to write, and which notebooks the student has changed, so that they stay.
 
-    ``wanted``: the course's, by name, as SHA-256. ``there``: what lies in the folder, likewise; "": nothing, "odd": no
-    file of its own. ``deployed``: what we copied last. A new version of a changed one goes beside it, once.
+    ``wanted``: the course's, by name, as SHA-256. ``there``: the folder's, likewise; "": missing, "odd": not a regular
+    file. ``deployed``: what was copied last. A new version of a changed one is put beside it, once.
     """
     moves, kept = [], []
     for name, digest in wanted.items():
@@ -125,12 +125,12 @@ def decide(
         if is_there == digest:
             continue
         if may_write(is_there, digest, [deployed.get(name)]):
-            moves.append(Move(name, name, is_there))
+            moves.append(FileWrite(name, name, is_there))
         else:
             kept.append(name)
             new = _new_name(name, day)
             if is_there != ODD and deployed.get(name) != digest and there.get(new, ODD) == NOTHING:
-                moves.append(Move(name, new))
+                moves.append(FileWrite(name, new))
     return moves, kept
 
 
@@ -139,7 +139,7 @@ def _new_name(name: str, day: str) -> str:
 
 
 def _inspect(host: Host, folder: str, record: str, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what lies in the folder, and what was copied there before."""
+    """Return the files in the folder, and those that were copied there before."""
     answer = host.run(["bash", "-c", _SAFELY + _LOOK, "look", folder, record, *names])
     *lines, noted = answer.stdout.split("\n", len(names))
     if answer.exit_code or len(lines) != len(names):
@@ -150,8 +150,8 @@ def _inspect(host: Host, folder: str, record: str, names: Sequence[str]) -> tupl
     return there, deployed
 
 
-def _write(host: Host, folder: str, moves: Sequence[Move], files: Mapping[str, bytes]) -> set[Move]:
-    """Write files, and return those that are there now: what was changed meanwhile is left alone."""
+def _write(host: Host, folder: str, moves: Sequence[FileWrite], files: Mapping[str, bytes]) -> set[FileWrite]:
+    """Write files, and return those that were written; files that changed meanwhile are left alone."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for number, move in enumerate(moves):
@@ -161,7 +161,7 @@ def _write(host: Host, folder: str, moves: Sequence[Move], files: Mapping[str, b
             archive.addfile(entry, io.BytesIO(content))
     arguments = [word for move in moves for word in (move.target, move.over or "none")]
     command = ["bash", "-c", _SAFELY + _WRITE, "write", folder, *arguments]
-    answer = host.run(command, stdin=packed.getvalue(), timeout=WITHIN)
+    answer = host.run(command, stdin=packed.getvalue(), timeout=TIMEOUT)
     if answer.exit_code:
         raise _failed(answer.stderr)
     numbers = [int(line) for line in answer.stdout.split() if line.isdecimal()]
@@ -172,7 +172,7 @@ def _failed(output: str) -> HostCommandFailed:
     return HostCommandFailed("Something went wrong there.", why=output.strip()[-500:])
 
 
-# state NAME: the SHA-256 of a file, "none" where nothing is, "odd" for all else: a link could lead anywhere.
+# state NAME: the SHA-256 of a file, "none" if it is missing, "odd" for anything else: a link could lead anywhere.
 _SAFELY = r"""
 LC_ALL=C; umask 077
 state() {

@@ -1,4 +1,4 @@
-"""The commands on bundled notebooks: a list of them, and copies for the user to work in."""
+"""The commands on bundled notebooks: list them, and copy them for the user to work in."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def list_notebooks(view: View) -> None:
 
 
 def copy_notebooks(target: LaunchTarget, names: Sequence[str], to: str, view: View, prompts: Prompts) -> None:
-    """Copy bundled notebooks, with what they import, to a folder; what the user has changed there stays.
+    """Copy bundled notebooks, with their imports, to a folder; files that the user has changed stay.
 
-    ``names``: none for all of them. ``to``: on a cluster it begins at the home there, on this machine in the folder
-    that we are in. Raises ``NotebookInvalid`` for an unknown name, ``UsageError`` for what is no folder, and
-    ``HostCommandFailed`` where they cannot be written.
+    ``names``: empty for all of them. ``to``: relative to the home on a cluster, to the current folder on this machine.
+    Raises ``NotebookInvalid`` for an unknown name, ``UsageError`` if it is not a folder, and ``HostCommandFailed`` if
+    they cannot be written.
     """
     files = files_of(names)
     _check(to)
@@ -54,7 +54,7 @@ def copy_notebooks(target: LaunchTarget, names: Sequence[str], to: str, view: Vi
 
 
 def files_of(names: Sequence[str]) -> dict[str, bytes]:
-    """Return notebooks, and the Python and data files that belong to them. Raises ``NotebookInvalid`` as ``named``."""
+    """Return notebooks, and the Python and data files that they need. Raises ``NotebookInvalid`` as ``named``."""
     there = bundled()
     helpers = sorted(path for folder in {path.parent for path in there.values()} for path in folder.glob("*.py"))
     wanted = [named(name) for name in names if name != HELPER] if names else list(there.values())

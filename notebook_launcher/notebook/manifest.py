@@ -1,8 +1,8 @@
-"""What was copied to a folder of the user's, noted so that nothing that they have made or changed is written over.
+"""Manifests of files copied to a user's folder, so that nothing that the user has made or changed is overwritten.
 
-A manifest has the SHA-256 of each file that was copied. What still has it may be replaced by a newer version; what has
-another one is the user's and stays, and the newer version is put beside it. Courses' and bundled notebooks
-(``deploy``) and the results of runs (``results``) keep to the same rule.
+A manifest has the SHA-256 of each copied file. A file that still has it may be replaced by a newer version; any other
+file is the user's and stays, and the newer version is put beside it. Courses' and bundled notebooks (``deploy``) and
+the results of runs (``results``) follow the same rule.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_launcher.transfer.paths import is_safe
-from notebook_launcher.transfer.protocol import PIECE
+from notebook_launcher.transfer.protocol import CHUNK
 
-#: the state of a name in a folder, where it is not a file's SHA-256: nothing is there, or something that is no file of
-#: its own (a link could lead anywhere)
+#: the state of a name in a folder, if it is not a file's SHA-256: missing, or not a regular file (a link could lead
+#: anywhere)
 NOTHING, ODD = "", "odd"
 
 
 def may_write(there: str, new: str, copied: Collection[str | None]) -> bool:
-    """Whether a file may be written where something is in the state ``there``.
+    """Whether a file may be written over one in the state ``there``.
 
     ``new``: its SHA-256. ``copied``: those of the files that were copied to that name before.
     """
@@ -32,14 +32,14 @@ def may_write(there: str, new: str, copied: Collection[str | None]) -> bool:
 
 
 def name_beside(name: str, mark: str) -> str:
-    """Return what a newer version is called beside a file that the user has changed: ``week1/lab.MARK.ipynb``."""
+    """Return the name of a newer version beside a file that the user has changed: ``week1/lab.MARK.ipynb``."""
     folder, slash, last = name.rpartition("/")
     stem, dot, ending = last.rpartition(".")
     return f"{folder}{slash}{stem or last}.{mark}" + (f"{dot}{ending}" if stem else "")
 
 
 def state_of(folder: Path, name: str) -> str:
-    """Return the state of a name in a folder of this machine: a file's SHA-256, ``NOTHING`` or ``ODD``."""
+    """Return the state of a name in a local folder: a file's SHA-256, ``NOTHING`` or ``ODD``."""
     path = folder / name
     for parent in path.relative_to(folder).parents[:-1]:
         above = folder / parent
@@ -54,19 +54,19 @@ def digest_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
     hasher = hashlib.sha256()
     with path.open("rb") as file:
-        while data := file.read(PIECE):
+        while data := file.read(CHUNK):
             hasher.update(data)
     return hasher.hexdigest()
 
 
-# --- as it is noted ----------------------------------------------------------------------------------------------
+# --- recording -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CopiedFile:
-    """A file that was copied: its name here, its SHA-256, and its size and time where it came from.
+    """A copied file: its name here, its SHA-256, and its size and time at its origin.
 
-    ``before``: noted while it gets its place, which is not sure yet: the state of its name until then.
+    ``before``: set while it is being moved to its name: the state of the name until then.
     """
 
     name: str
@@ -75,15 +75,15 @@ class CopiedFile:
     time: str
     before: str | None = None
 
-    def as_noted(self) -> dict[str, object]:
-        """Return it as it is noted."""
+    def as_record(self) -> dict[str, object]:
+        """Return its record."""
         return {key: value for key, value in vars(self).items() if value is not None}
 
 
-def copied_files(noted: object) -> dict[str, CopiedFile]:
-    """Return the files that are noted, by where they came from; what makes no sense is left out."""
+def copied_files(record: object) -> dict[str, CopiedFile]:
+    """Return the recorded files, by origin; invalid records are left out."""
     files = {}
-    for origin, fields in noted.items() if isinstance(noted, dict) else ():
+    for origin, fields in record.items() if isinstance(record, dict) else ():
         with contextlib.suppress(TypeError):
             file = CopiedFile(**fields)
             texts = (file.name, file.sha256, file.time, file.before or "")
@@ -92,6 +92,6 @@ def copied_files(noted: object) -> dict[str, CopiedFile]:
     return files
 
 
-def copied_digests(noted: object) -> dict[str, str]:
-    """Return the SHA-256 of files by name, where no more is noted of them."""
-    return {str(name): str(digest) for name, digest in noted.items()} if isinstance(noted, dict) else {}
+def copied_digests(record: object) -> dict[str, str]:
+    """Return the SHA-256 of files by name, for manifests that have nothing else."""
+    return {str(name): str(digest) for name, digest in record.items()} if isinstance(record, dict) else {}

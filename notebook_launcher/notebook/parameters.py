@@ -1,6 +1,6 @@
-"""Parameters of a notebook: what its cell for them sets, and what a value that was typed means there.
+"""Parameters of a notebook: what its parameters cell sets, and what a typed value means there.
 
-Pure: nothing that stands in a notebook, or was typed, is ever run.
+Pure: nothing in a notebook, or from the user, is ever run.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from collections.abc import Mapping, Sequence
 
 from notebook_launcher.core.errors import NotebookInvalid
 
-UNKNOWN = object()  # the default of a parameter that is computed
+UNKNOWN = object()  # the default of a computed parameter
 Defaults = Mapping[str, object]
 
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")
-_INTEGER_FOR_SURE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")  # where the notebook has a number
+_INTEGER_FOR_SURE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")  # for a parameter with a number as its default
 _FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _FLOAT_FOR_SURE = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _WORDS: dict[str, object] = {"True": True, "true": True, "False": False, "false": False, "None": None}
 _SWITCHES = {"1": True, "yes": True, "on": True, "0": False, "no": False, "off": False}
 _ODD_FLOATS = re.compile(r"[+-]?inf|nan")
 _NAME_ANYWHERE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")  # in any language
-_TEXT_ANYWHERE = re.compile(r"[A-Za-z0-9 _.,:;/+=@-]*")  # means itself between quotes in any language
+_TEXT_ANYWHERE = re.compile(r"[A-Za-z0-9 _.,:;/+=@-]*")  # the same between quotes in any language
 _LONGEST_NUMBER = 4000  # digits; Python reads 4300 from text
 
 
 def defaults_in(source: str) -> Defaults | None:
-    """Return what the cell tagged ``parameters`` sets: names, and what they are set to where that is plain to see.
+    """Return what the cell tagged ``parameters`` sets: names, and their values if these are literals.
 
-    ``setting("EPOCHS", 5)`` has the default 5. ``None``: what the cell sets cannot be told.
+    ``setting("EPOCHS", 5)`` has the default 5. ``None``: the cell cannot be parsed.
     """
     try:
         with warnings.catch_warnings():
@@ -69,17 +69,19 @@ def _default(value: ast.expr) -> object:
 
 
 def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, python: bool) -> dict[str, object]:
-    """Return parameters by name, as what their text means: ``True``, ``None``, a number, else text.
+    """Return parameters by name, with their text converted: ``True``, ``None``, a number, else text.
 
-    ``defaults``: what the notebook sets, if that is known: a name that is not among them is refused, where it has text
-    what was typed is text, and where it has a number or a switch text is refused. Raises ``NotebookInvalid``.
+    ``defaults``: what the notebook sets, if known: an unknown name is refused; a text parameter gets the text as it is,
+    and for a number or a Boolean text is refused. Raises ``NotebookInvalid``.
     """
     values: dict[str, object] = {}
     for typed, text in pairs:
-        name = unicodedata.normalize("NFKC", typed)  # as Python reads it
+        name = unicodedata.normalize("NFKC", typed)  # as Python does
         if not (typed.isidentifier() if python else _NAME_ANYWHERE.fullmatch(typed)) or keyword.iskeyword(name):
             what = f"{quoted(typed)} cannot be the name of a parameter."
-            raise NotebookInvalid(what, hint=f"a name and a value: {in_two_words(typed) or 'for example -p EPOCHS 1'}")
+            raise NotebookInvalid(
+                what, hint=f"a name and a value: {as_two_arguments(typed) or 'for example -p EPOCHS 1'}"
+            )
         if defaults is not None and name not in defaults:
             raise _unknown(name, defaults)
         values[name] = _value(name, text, (defaults or {}).get(name, UNKNOWN))
@@ -92,8 +94,8 @@ def read_pairs(pairs: Sequence[tuple[str, str]], defaults: Defaults | None, pyth
     return values
 
 
-def in_two_words(typed: str) -> str:
-    """Return ``-p STEPS 3`` for ``STEPS=3``, which was typed as a name; "" for what is nothing of the kind."""
+def as_two_arguments(typed: str) -> str:
+    """Return ``-p STEPS 3`` for ``STEPS=3`` that was typed as a name; "" for anything else."""
     name, sign, value = typed.partition("=")
     return f"-p {name} {shlex.quote(value or 'VALUE')}" if sign and name.isidentifier() and value.isprintable() else ""
 
@@ -118,7 +120,7 @@ def _value(name: str, text: str, default: object) -> object:
         return _SWITCHES[text.lower()]
     if text in _WORDS:
         return _WORDS[text]
-    number = _number(name, text, for_sure=isinstance(default, int | float))
+    number = _number(name, text, lenient=isinstance(default, int | float))
     whole = isinstance(default, int) and isinstance(number, float) and number.is_integer()
     if number is None and isinstance(default, int | float):
         raise _nonsense(name, text, default)
@@ -134,15 +136,15 @@ def _nonsense(name: str, text: str, default: float) -> NotebookInvalid:
     )
 
 
-def _number(name: str, text: str, *, for_sure: bool) -> int | float | None:
-    """Return a number, ``None`` for what is none. ``for_sure``: 007 is one, too, and no other name of something."""
+def _number(name: str, text: str, *, lenient: bool) -> int | float | None:
+    """Return a number, ``None`` for an invalid one. ``lenient``: 007 is valid, too, and not an identifier."""
     if _ODD_FLOATS.fullmatch(text):
         return float(text)
     if len(text) > _LONGEST_NUMBER and re.fullmatch(r"[-+._0-9eE]+", text):
         raise NotebookInvalid(f"The value of the parameter {name} is too long for a number.")
-    if (_INTEGER_FOR_SURE if for_sure else _INTEGER).fullmatch(text):
+    if (_INTEGER_FOR_SURE if lenient else _INTEGER).fullmatch(text):
         return int(text)
-    if not (_FLOAT_FOR_SURE if for_sure else _FLOAT).fullmatch(text):
+    if not (_FLOAT_FOR_SURE if lenient else _FLOAT).fullmatch(text):
         return None
     number = float(text)
     if not math.isfinite(number):
@@ -153,7 +155,7 @@ def _number(name: str, text: str, *, for_sure: bool) -> int | float | None:
 
 
 def doubts(values: Mapping[str, object], defaults: Defaults | None) -> list[str]:
-    """Return a sentence for each number that is not whole, or is one at all, where the notebook has something else."""
+    """Return a sentence for each number that is not whole, or is one at all, where the default is different."""
     found = []
     for name, value in values.items():
         default = (defaults or {}).get(name)
@@ -165,6 +167,6 @@ def doubts(values: Mapping[str, object], defaults: Defaults | None) -> list[str]
 
 
 def quoted(text: str) -> str:
-    """Return what was typed, fit for a sentence."""
+    """Return typed text, quoted for a sentence."""
     shown = "".join(sign if sign.isprintable() else "?" for sign in text)
     return f"“{shown[:60]}…”" if len(shown) > 60 else f"“{shown}”"

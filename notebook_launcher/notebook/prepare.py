@@ -1,4 +1,4 @@
-"""Notebooks before they leave this machine: found, looked through, given parameters, with the files they import."""
+"""Notebooks before they leave this machine: find, check, set parameters, and collect dependencies."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from notebook_launcher.core.package_data import folder as shipped
 from notebook_launcher.notebook.dependencies import LARGEST, Dependencies, absolute, read_file, typed_path
 from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, read_pairs
 
-LONGEST_NAME = 200  # bytes of a notebook's name: what is named after it has more in it, and 255 are the most
-HELPER = "timing.py"  # what the bundled notebooks measure with
+LONGEST_NAME = 200  # bytes of a notebook's name: names derived from it are longer, and the limit is 255
+HELPER = "timing.py"  # the module that the bundled notebooks measure with
 _ENDING = ".ipynb"
 _SEE = "list the bundled notebooks: launch-notebook notebooks list"
 _OPEN_IT = "open it in JupyterLab, and save it anew"
 _INJECTED = "injected-parameters"
-_MINOR = 5  # the newest version of nbformat 4 whose every key is known here
+_MINOR = 5  # the newest version of nbformat 4 whose keys are all known here
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A notebook that is ready to be run.
+    """A notebook that is ready to run.
 
-    ``name``: the file's, with its ending. ``content``: the notebook as UTF-8, with ``parameters`` put in and without
-    outputs. ``cells``: how many code cells have something to run, with the one for the parameters.
-    ``dependencies``: the files that have to lie beside it, by their paths there; ``helpers``: those of them that are
-    the launcher's own. ``folder``: where it lies on this machine; ``None`` for a bundled notebook.
-    ``notes``: what the user should know of all this, in sentences, for ``events.Note``.
+    ``name``: the file's, with its suffix. ``content``: the notebook as UTF-8, with ``parameters`` set and without
+    outputs. ``cells``: the number of code cells that are not empty, including the one for the parameters.
+    ``dependencies``: the files that it needs, by their relative paths; ``helpers``: those of them that are the
+    launcher's own. ``folder``: its folder on this machine; ``None`` for a bundled notebook. ``notes``: remarks for the
+    user, in sentences, for ``events.Note``.
     """
 
     name: str
@@ -49,22 +49,22 @@ class Prepared:
 
 
 def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence[Path] = ()) -> Prepared:
-    """Return a notebook with parameters put in, and the files that go with it. Nothing of it is run.
+    """Return a notebook with parameters set, and its dependencies. Nothing of it is run.
 
-    ``path_or_name``: a file, or the name of a bundled notebook, with its ending or without. ``pairs``: names
-    and values of parameters, as they were typed; of several for one name the last counts. ``extra``: files and folders
-    that go with it besides what it imports. Raises ``NotebookInvalid``.
+    ``path_or_name``: a file, or the name of a bundled notebook, with or without its suffix. ``pairs``: names and values
+    of parameters, as typed; of several for one name the last counts. ``extra``: more files and folders to send with it.
+    Raises ``NotebookInvalid``.
     """
     found = find(path_or_name)
     notebook = _read(found.path)
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     python = _language(notebook) == "python"
-    values, notes = _put_in(notebook, pairs, found.path) if pairs else ({}, [])
+    values, notes = _set_parameters(notebook, pairs, found.path) if pairs else ({}, [])
     name = _name_of(found.path)
     dependencies = Dependencies(found.path.parent, name)
     if python:
         dependencies.add_imported(code)
-    if found.is_bundled:  # the user does not have the folder that it lies in
+    if found.is_bundled:  # the user does not have its folder
         extra = [*data_of(found.path), *extra]
     for path in extra:
         dependencies.add_named(path)
@@ -84,17 +84,17 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
 
 
 def data_of(path: Path) -> list[Path]:
-    """Return the data files beside one of our notebooks that it names."""
+    """Return the data files beside a bundled notebook that it refers to."""
     text = path.read_text(encoding="utf-8")
     data = [file for file in sorted(path.parent.iterdir()) if file.suffix not in (_ENDING, ".py") and file.is_file()]
     return [file for file in data if file.name in text]
 
 
-# --- which one is meant ------------------------------------------------------------------------------------------
+# --- finding it --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundNotebook:
     """A notebook's file, absolute; ``is_bundled``: it is one of the launcher's."""
 
     path: Path
@@ -103,12 +103,12 @@ class Found:
 
 
 def bundled() -> Mapping[str, Path]:
-    """Return the notebooks that are bundled with the launcher, by their names without the ending."""
+    """Return the bundled notebooks, by their names without the suffix."""
     return {path.stem: absolute(path) for path in sorted(shipped("notebooks").glob(f"*{_ENDING}"))}
 
 
 def named(word: str) -> Path:
-    """Return a bundled notebook, by its name. Raises ``NotebookInvalid``, with the nearest name."""
+    """Return a bundled notebook by its name. Raises ``NotebookInvalid``, suggesting the closest name."""
     there = bundled()
     name = word.removesuffix(_ENDING)
     if name in there:
@@ -121,8 +121,8 @@ def named(word: str) -> Path:
     )
 
 
-def find(word: str) -> Found:
-    """Return the notebook that a path or a name means; a file of the user's goes first. Raises ``NotebookInvalid``."""
+def find(word: str) -> FoundNotebook:
+    """Return the notebook with a path or a name; the user's files have priority. Raises ``NotebookInvalid``."""
     if not word or "\0" in word:
         raise NotebookInvalid("No notebook is named.", hint=_SEE)
     path = typed_path(word)
@@ -130,9 +130,9 @@ def find(word: str) -> Found:
     for own in (path, path.with_name(path.name + _ENDING)) if path.name else ():
         if _is_there(own):
             notes = (f"{own} of this folder is used, not the bundled notebook of that name.",) if ours else ()
-            return Found(absolute(own), notes=notes)
+            return FoundNotebook(absolute(own), notes=notes)
     if ours:
-        return Found(ours, is_bundled=True)
+        return FoundNotebook(ours, is_bundled=True)
     if path.is_dir():
         raise NotebookInvalid(f"{path} is a folder.", hint=_in_folder(path))
     if path.exists():
@@ -171,7 +171,7 @@ def _notebooks_of(folder: Path) -> list[str]:
 
 
 def _name_of(path: Path) -> str:
-    """Return what the notebook is called where it runs: it is a line of ``session.env``, and the result's name."""
+    """Return the name of the notebook where it runs: it becomes a line of ``session.env``, and the result's name."""
     if not path.name.isprintable() or "�" in path.name.encode(errors="replace").decode(errors="replace"):
         raise NotebookInvalid(
             f"The name of {str(path)!a} has characters that a notebook's name should not have.",
@@ -186,11 +186,11 @@ def _name_of(path: Path) -> str:
     return f"{path.name.removesuffix(_ENDING).lstrip('.-') or 'notebook'}{_ENDING}"
 
 
-# --- what it is --------------------------------------------------------------------------------------------------
+# --- reading it --------------------------------------------------------------------------------------------------
 
 
 def _read(path: Path) -> Any:
-    """Return a notebook in the newest of nbformat's versions, without outputs. Raises ``NotebookInvalid``."""
+    """Return a notebook in the newest version of nbformat, without outputs. Raises ``NotebookInvalid``."""
     text = _text(path)
     data = _json_object(text, path)
     version, minor = data.get("nbformat"), data.get("nbformat_minor", 0)
@@ -210,7 +210,7 @@ def _read(path: Path) -> Any:
             if version < 4:
                 data = convert(reader.reads(text), 4)
             notebook: Any = v4.upgrade(from_dict(_cleaned(data)))
-            _give_ids(notebook, anew=(version, minor) < (4, 5))  # what the converters have given is drawn by lot
+            _give_ids(notebook, anew=(version, minor) < (4, 5))  # the converters' own ids are random
             _, notebook = normalize(notebook, strip_invalid_metadata=True)
             validate(notebook)
         except ValidationError as error:
@@ -219,7 +219,7 @@ def _read(path: Path) -> Any:
             ) from None
         except NotebookInvalid:
             raise
-        except Exception as error:  # what the format's own converters stumble over in a damaged one
+        except Exception as error:  # errors of the format's own converters on a damaged notebook
             why = f"{type(error).__name__}: {error}"[:300]
             raise NotebookInvalid(f"{path} is damaged.", why=why, hint=_OPEN_IT) from None
     if not any(map(_runs, notebook.cells)):
@@ -250,7 +250,7 @@ def _json_object(text: str, path: Path) -> dict[str, Any]:
 
 
 def _cleaned(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a notebook of version 4 without what a run makes anew, and without what is no cell's business."""
+    """Return a notebook of version 4 without outputs and irrelevant metadata."""
     metadata = _mapping(data.get("metadata"))
     metadata.pop("widgets", None)  # the state of widgets: it belongs to outputs, and is large
     kernel = metadata.get("kernelspec")
@@ -259,7 +259,7 @@ def _cleaned(data: Mapping[str, Any]) -> dict[str, Any]:
     cells = data.get("cells")
     if not isinstance(cells, list):
         raise NotebookInvalid("The notebook's cells are no list.", hint=_OPEN_IT)
-    minor = min(data.get("nbformat_minor", 0), _MINOR)  # of what a later one has more, nothing is kept
+    minor = min(data.get("nbformat_minor", 0), _MINOR)  # keys of later versions are dropped
     return {"nbformat": 4, "nbformat_minor": minor, "metadata": metadata, "cells": [_cleaned_cell(c) for c in cells]}
 
 
@@ -282,22 +282,22 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _give_ids(notebook: Any, *, anew: bool = False) -> None:
-    """Give each cell an id of its own, always the same: the same notebook has the same content whenever it is sent."""
-    taken: set[str] = set()
+    """Give each cell a unique, reproducible id, so that the same notebook always has the same content."""
+    used: set[str] = set()
     for number, cell in enumerate(notebook.cells):
         own = None if anew else cell.get("id")
-        if not isinstance(own, str) or not _ID.fullmatch(own) or own in taken:
+        if not isinstance(own, str) or not _ID.fullmatch(own) or own in used:
             own = next(
                 name
                 for extra in range(len(notebook.cells) + 1)
-                if (name := f"cell-{number}" + f"-{extra}" * bool(extra)) not in taken
+                if (name := f"cell-{number}" + f"-{extra}" * bool(extra)) not in used
             )
         cell["id"] = own
-        taken.add(own)
+        used.add(own)
 
 
 def _language(notebook: Any) -> str:
-    """Return the language of a notebook's kernel as papermill calls it; Python where nothing is said."""
+    """Return the language of a notebook's kernel as papermill calls it; Python by default."""
     about, kernel = (_mapping(notebook.metadata.get(key)) for key in ("language_info", "kernelspec"))
     language = about.get("name") or kernel.get("language")
     if not isinstance(language, str) or language.lower() in ("python", "ipython"):
@@ -318,8 +318,8 @@ def _written(notebook: Any, path: Path) -> bytes:
 # --- parameters --------------------------------------------------------------------------------------------------
 
 
-def _put_in(notebook: Any, pairs: Sequence[tuple[str, str]], path: Path) -> tuple[dict[str, object], list[str]]:
-    """Put parameters into a notebook. Returns them, and what the user should know."""
+def _set_parameters(notebook: Any, pairs: Sequence[tuple[str, str]], path: Path) -> tuple[dict[str, object], list[str]]:
+    """Set the parameters of a notebook. Returns them, and remarks for the user."""
     language = _language(notebook)
     tagged = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
     defaults = defaults_in(tagged[0].source) if tagged and language == "python" else None
@@ -332,14 +332,14 @@ def _put_in(notebook: Any, pairs: Sequence[tuple[str, str]], path: Path) -> tupl
 
 
 def _inject(notebook: Any, values: Mapping[str, object], language: str) -> None:
-    """Have papermill put in the cell: behind the one tagged ``parameters``, in place of an earlier one, or first."""
+    """Let papermill insert the cell: after the one tagged ``parameters``, instead of an earlier one, or first."""
     with _quiet("papermill"):
         from papermill.exceptions import PapermillException
         from papermill.parameterize import parameterize_notebook
 
         untagged = [cell for cell in notebook.cells if "tags" not in cell.metadata]
         for cell in untagged:
-            cell.metadata["tags"] = []  # as papermill itself does
+            cell.metadata["tags"] = []  # as papermill does
         noted = notebook.metadata.pop("papermill", None)
         notebook.metadata["papermill"] = {}
         kernel = "python" if language == "python" else str(_mapping(notebook.metadata.get("kernelspec")).get("name"))
@@ -362,7 +362,7 @@ def _inject(notebook: Any, values: Mapping[str, object], language: str) -> None:
 
 
 class _quiet:
-    """While it lasts these loggers say nothing on the terminal."""
+    """Silences loggers during the block."""
 
     def __init__(self, *names: str) -> None:
         self._loggers = [logging.getLogger(name) for name in names]
@@ -382,7 +382,7 @@ class _quiet:
 
 
 def sentence_of(path: Path) -> str:
-    """Return the first sentence of a notebook's first text, its heading where there is no other; "" for none."""
+    """Return the first sentence of a notebook's first text, or its heading; "" if there is none."""
     cells = _json_object(_text(path), path).get("cells")
     texts = (cell["source"] for cell in cells or () if isinstance(cell, dict) and cell.get("cell_type") == "markdown")
     text = next(texts, "")

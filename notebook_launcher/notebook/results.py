@@ -1,6 +1,6 @@
-"""What a run has made comes here: the notebook with its outputs, what it wrote, and what the job noted of itself.
+"""Fetches the results of a run: the notebook with its outputs, the files that it wrote, and the job's records.
 
-Names and sizes come from another machine, and are not believed to.
+Names and sizes come from another machine, and are not trusted.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from notebook_launcher.core.text import finite
 from notebook_launcher.notebook.manifest import CopiedFile, copied_files, may_write, name_beside, state_of
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, json_object
-from notebook_launcher.transfer.data import MOST_REST, NO_TAR, Incoming, sweep
-from notebook_launcher.transfer.endpoints import broke_off
+from notebook_launcher.transfer.data import MOST_OVERHEAD, NO_TAR, TarReader, remove_stale
+from notebook_launcher.transfer.endpoints import tool_failed
 from notebook_launcher.transfer.paths import LONGEST_NAME, is_safe
-from notebook_launcher.transfer.protocol import PIECE, Wire, ask, names
+from notebook_launcher.transfer.protocol import CHUNK, Wire, call_verb, names
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of, is_size
 
-MOST_FILES = 1000  # that a run may have written, to be fetched
-MOST_BYTES = 64 * 1024 * 1024  # of one file; larger ones are the copy command's
+MOST_FILES = 1000  # written by a run, at most, to be fetched
+MOST_BYTES = 64 * 1024 * 1024  # of one file; the copy command can fetch larger ones
 MOST_ALL = 1024 * 1024 * 1024  # bytes of all of them
-ATTEMPTS = 3  # where the connection breaks meanwhile
-WAIT = 600.0  # seconds for another launcher that fetches into the same folder
-LARGE = 16 * 1024 * 1024  # bytes from which on it is said how far it is
-SAY_EVERY = 5.0  # seconds
+ATTEMPTS = 3  # if the connection breaks meanwhile
+WAIT = 600.0  # seconds to wait for another launcher that fetches into the same folder
+LARGE = 16 * 1024 * 1024  # bytes from which on progress is shown
+REPORT_EVERY = 5.0  # seconds
 RECORD = "run.json"
 USAGE = "usage.csv"
 SENT = "sent.json"
 _NOTES = ("exit.json", "started.json", "image.json", "progress.json", SENT)
-_MOST_NOTED = 1024 * 1024  # bytes of each
+_MOST_RECORD_BYTES = 1024 * 1024  # bytes of each
 _ODD = re.compile(r"[^\w.-]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 def results_folder(session: Session, output: Path = Path("runs")) -> Path:
-    """Return the folder below ``output`` in which a run's results are kept: ``train-20261122-101500-abcd``."""
+    """Return the folder below ``output`` for a run's results: ``train-20261122-101500-abcd``."""
     stem = _ODD.sub("_", Path(session.record.notebook or "notebook").stem).lstrip(".") or "notebook"
     stem = stem.encode()[:200].decode(errors="ignore")  # the folder's name may have 255 bytes
     return output / f"{stem}-{session.id}"
 
 
 def fetch_results(context: Context, session: Session, folder: Path) -> events.ResultsFetched:
-    """Fetch what a run has made so far into ``folder`` (made if need be), and return what is there then.
+    """Fetch a run's results so far into ``folder`` (created if necessary), and return what is there then.
 
-    To be called again at any time: only what is new comes, and a file that was changed here since is left as it is;
-    the new one is put beside it. Shows how far it is where that takes long, and nothing else. A connection that breaks
-    meanwhile is made anew. Raises ``ConnectionLost``; ``CopyFailed`` where something cannot be kept here;
-    ``Interrupted`` after a Ctrl-C that comes meanwhile. What has come by then is kept.
+    May be called again at any time: only what is new is fetched, and a file that was changed here since is left alone;
+    the new version is put beside it. Shows progress if it takes long, and nothing else. Reconnects if the connection
+    breaks. Raises ``ConnectionLost``; ``CopyFailed`` if something cannot be stored here; ``Interrupted`` after a
+    Ctrl-C. Files fetched by then are kept.
     """
     attempt, exit_requests = 1, context.interrupts.exit_requests
     while True:
@@ -79,59 +79,64 @@ def fetch_results(context: Context, session: Session, folder: Path) -> events.Re
 
 
 @dataclass(frozen=True)
-class _Found:
-    """A file on the cluster: its size, and its time as it was told."""
+class _RemoteFile:
+    """A file on the cluster: its size, and its time as reported."""
 
     size: int
     time: str
 
 
 class _Fetching:
-    """One look at a run's directory, and what is fetched then. Paths there are below the session's directory."""
+    """One inspection of a run's directory, and the following fetch. Remote paths are relative to the session's."""
 
     def __init__(self, context: Context, session: Session, folder: Path, exit_requests: int) -> None:
         self._context, self._session, self._folder = context, session, folder
-        self._exit_requests = exit_requests  # to end, before anything was fetched
+        self._exit_requests = exit_requests  # Ctrl-C before anything was fetched
         self._there = RemoteEndpoint(context.host)
         self._notebook = session.record.notebook or "notebook.ipynb"
-        self._known: dict[str, CopiedFile] = {}
+        self._fetched_before: dict[str, CopiedFile] = {}
         self._kept: dict[str, CopiedFile] = {}
         self._notes: dict[str, Mapping[str, object]] = {}
-        self._left: list[str] = []
+        self._left_there: list[str] = []
         self._bytes = self._bytes_wanted = 0
         self._reported_at = time.monotonic()
 
     def run(self) -> events.ResultsFetched:
-        """Look, fetch what is new, put it in its place, and note it down."""
+        """Inspect, fetch what is new, move it to its path, and record it."""
         found = self._inspect()
-        with _kept_here(self._folder):
+        with _local_errors(self._folder):
             _make(self._folder)
-            with self._alone() as waited:
+            with self._locked() as waited:
                 self._fetch(self._inspect() if waited else found)
         return events.ResultsFetched(
-            self._session.id, self._notebook, str(self._folder), self._names(), tuple(self._left), self._is_whole
+            self._session.id,
+            self._notebook,
+            str(self._folder),
+            self._names(),
+            tuple(self._left_there),
+            self._is_complete,
         )
 
-    def _fetch(self, found: dict[str, _Found]) -> None:
-        self._known = copied_files(_read(self._folder).get("fetched"))
+    def _fetch(self, found: dict[str, _RemoteFile]) -> None:
+        self._fetched_before = copied_files(_read(self._folder).get("fetched"))
         for origin in self._unchanged(found):
             del found[origin]
         wanted = self._wanted(found)
-        sweep(self._folder, ".part-" + "?" * 8)
+        remove_stale(self._folder, ".part-" + "?" * 8)
         parts = Path(tempfile.mkdtemp(prefix=".part-", dir=self._folder))
-        came: list[tuple[str, Path, str]] = []
+        received: list[tuple[str, Path, str]] = []
         try:
             try:
                 for one in self._streamed(wanted, found, parts):
-                    came.append(one)
-            finally:  # whatever broke: what has come is kept
-                self._settle(came, found, parts / "record")
+                    received.append(one)
+            finally:  # whatever failed: files fetched so far are kept
+                self._install(received, found, parts / "record")
         finally:
             shutil.rmtree(parts, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[bool]:
-        """Keep other launchers from this folder; yields whether one had to be waited for."""
+    def _locked(self) -> Iterator[bool]:
+        """Lock the folder against other launchers; yields whether it had to wait for one."""
         from filelock import FileLock, Timeout
 
         lock, began, waited = None, time.monotonic(), False
@@ -144,7 +149,7 @@ class _Fetching:
                 if not waited:
                     self._context.view.show(events.Querying("another launch-notebook fetches into the same folder"))
                 waited = True
-            except (OSError, NotImplementedError):  # a file system without locks, or a home that is read-only
+            except (OSError, NotImplementedError):  # a file system without locks, or a read-only home
                 lock = None
                 break
             self._refuse_if_interrupted()
@@ -167,43 +172,43 @@ class _Fetching:
                 hint=f"fetch the rest with: launch-notebook results {self._session.id}",
             )
 
-    def _say_how_far(self, count: int) -> None:
-        """Count bytes that have come, and say now and then how many of a large fetch there are."""
+    def _report_progress(self, count: int) -> None:
+        """Count received bytes, and show now and then how many of a large fetch there are."""
         self._bytes += count
-        if self._bytes_wanted >= LARGE and time.monotonic() - self._reported_at >= SAY_EVERY:
+        if self._bytes_wanted >= LARGE and time.monotonic() - self._reported_at >= REPORT_EVERY:
             self._reported_at = time.monotonic()
             far = f"{self._bytes >> 20} of {self._bytes_wanted >> 20} MiB"
             self._context.view.show(events.Querying(f"fetching what the notebook has made: {far}"))
 
     @property
-    def _is_whole(self) -> bool:
+    def _is_complete(self) -> bool:
         return self._notes.get("exit.json", {}).get("cause") == "finished"
 
     def _names(self) -> tuple[str, ...]:
-        """Return what is here, the notebook first."""
+        """Return the files here, the notebook first."""
         first = f"work/{self._notebook}"
         kept = sorted(self._kept, key=lambda origin: (origin != first, self._kept[origin].name))
         return tuple(self._kept[origin].name for origin in kept)
 
-    # --- what is there
+    # --- inspecting
 
-    def _inspect(self) -> dict[str, _Found]:
+    def _inspect(self) -> dict[str, _RemoteFile]:
         stem = self._notebook.removesuffix(".ipynb")
         first = [f"work/{name}" for name in (self._notebook, f"{stem}.py", f"{stem}.out", "results.jsonl")]
         most = MOST_FILES + len(self._session.record.sent) + 1
         arguments = [self._session.directory, str(most), USAGE, *_NOTES, *first]
-        reply = ask(self._there.host, "results", *arguments, meanwhile=self._refuse_if_interrupted)
+        reply = call_verb(self._there.host, "results", *arguments, meanwhile=self._refuse_if_interrupted)
         if reply.code:
-            raise broke_off(self._there.label, reply.stderr)
+            raise tool_failed(self._there.label, reply.stderr)
         fields = reply.fields()
-        found: dict[str, _Found] = {}
+        found: dict[str, _RemoteFile] = {}
         for size, moment, name in zip(fields[::3], fields[1::3], fields[2::3], strict=False):
             if is_size(size):
-                found.setdefault(name, _Found(int(size), moment))
+                found.setdefault(name, _RemoteFile(int(size), moment))
         return found
 
-    def _unchanged(self, found: Mapping[str, _Found]) -> list[str]:
-        """Return what was sent there and is as it was: it is here already."""
+    def _unchanged(self, found: Mapping[str, _RemoteFile]) -> list[str]:
+        """Return the sent files that are unchanged there: they are here already."""
         sent = [
             origin
             for name in self._session.record.sent
@@ -215,57 +220,59 @@ class _Fetching:
         recorded = json_object(self._there.host.read_file(f"{directory}/{SENT}") or b"").get("files")
         digests = recorded if isinstance(recorded, dict) else {}
         paths, size = names([f"{directory}/{origin}" for origin in sent]), sum(found[one].size for one in sent)
-        # whatever its exit code: a file that has gone meanwhile has no hash
-        reply = ask(self._there.host, "hashes", data=paths, reads=size, meanwhile=self._refuse_if_interrupted)
+        # whatever its exit code: a file that was deleted meanwhile has no hash
+        reply = call_verb(self._there.host, "hashes", data=paths, reads=size, meanwhile=self._refuse_if_interrupted)
         now = hashes_of(reply)
         return [one for one in sent if now.get(f"{directory}/{one}", "") == digests.get(one.removeprefix("work/"))]
 
-    def _wanted(self, found: Mapping[str, _Found]) -> list[str]:
-        """Return what is to be fetched now; what is too much, or has a name that cannot be kept here, is told."""
+    def _wanted(self, found: Mapping[str, _RemoteFile]) -> list[str]:
+        """Return what to fetch now; note files that are too large, or whose names are not possible here."""
         wanted, count, total = [], 0, 0
         for origin, remote in found.items():
             if origin in _NOTES:
-                if remote.size <= _MOST_NOTED:
+                if remote.size <= _MOST_RECORD_BYTES:
                     wanted.append(origin)
                 continue
             name = _name(origin)
             if name is None or remote.size > MOST_BYTES or total + remote.size > MOST_ALL:
-                self._leave(origin, remote.size)
+                self._leave_there(origin, remote.size)
                 continue
             total, count = total + remote.size, count + 1
             if count > MOST_FILES:
-                self._left.append(f"{self._session.directory}/work (more than {MOST_FILES} files)")
+                self._left_there.append(f"{self._session.directory}/work (more than {MOST_FILES} files)")
                 break
-            if (kept := self._known.get(origin)) and self._is_the_same(kept, remote):
+            if (kept := self._fetched_before.get(origin)) and self._is_the_same(kept, remote):
                 self._kept[origin] = kept
             else:
                 wanted.append(origin)
                 self._bytes_wanted += remote.size
         return wanted
 
-    def _leave(self, origin: str, size: int) -> None:
-        """Tell what stays there. What is odd in its name stands as an escape: with a backslash, that is."""
+    def _leave_there(self, origin: str, size: int) -> None:
+        """Note a file that is not fetched; odd characters in its name are escaped, with a backslash."""
         path = f"{self._session.directory}/{origin}"
         shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)
-        self._left.append(f"{shown} ({file_size(size)})")
+        self._left_there.append(f"{shown} ({file_size(size)})")
 
-    def _is_the_same(self, kept: CopiedFile, remote: _Found) -> bool:
-        """Whether it is what was fetched before, and is here, whatever the user has made of it since."""
+    def _is_the_same(self, kept: CopiedFile, remote: _RemoteFile) -> bool:
+        """Whether it was fetched before and is here, whatever the user has done with it since."""
         if kept.before is not None:
             return False
         return (kept.bytes, kept.time) == (remote.size, remote.time) and os.path.lexists(self._folder / kept.name)
 
-    # --- what comes
+    # --- fetching
 
-    def _streamed(self, wanted: list[str], found: Mapping[str, _Found], parts: Path) -> Iterator[tuple[str, Path, str]]:
-        """Yield each file that was asked for, written to a part of its own, with its hash; notes are kept in memory."""
+    def _streamed(
+        self, wanted: list[str], found: Mapping[str, _RemoteFile], parts: Path
+    ) -> Iterator[tuple[str, Path, str]]:
+        """Yield each requested file, written to a part of its own, with its hash; records are kept in memory."""
         expected = {f".{self._session.directory}/{origin}": origin for origin in wanted}
         count = 0
         with Wire(self._there.host, "pack", [], meanwhile=self._refuse_if_interrupted) as wire:
-            with contextlib.suppress(BrokenPipeError):  # its answer tells why
+            with contextlib.suppress(BrokenPipeError):  # its reply says why
                 wire.send(names(list(expected)))
             wire.end_data()
-            incoming = Incoming(wire, self._there.label, 2 * MOST_ALL)
+            incoming = TarReader(wire, self._there.label, 2 * MOST_ALL)
             try:
                 with incoming.opened() as archive:
                     for entry in incoming.entries(archive, len(wanted)):
@@ -276,47 +283,47 @@ class _Fetching:
                         if file is None:
                             continue
                         if origin in _NOTES:
-                            self._notes[origin] = json_object(file.read(_MOST_NOTED))
+                            self._notes[origin] = json_object(file.read(_MOST_RECORD_BYTES))
                         else:
                             count += 1
                             path = parts / str(count)
-                            yield origin, path, _written(file, path, self._say_how_far)
+                            yield origin, path, _written(file, path, self._report_progress)
                         del expected[entry.name]
             except NO_TAR:
-                wire.reply(incoming.left + MOST_REST)  # raises, where the connection broke
+                wire.reply(incoming.left + MOST_OVERHEAD)  # raises if the connection broke
                 raise CopyFailed(
                     f"The results of session {self._session.id} were not fetched completely.",
                     hint="type the same command to fetch the rest",
                 ) from None
-            reply = wire.reply(MOST_REST)
-        if reply.code and wanted and len(expected) == len(wanted):  # else a file has only vanished, or grown, meanwhile
-            raise broke_off(self._there.label, reply.stderr)
+            reply = wire.reply(MOST_OVERHEAD)
+        if reply.code and wanted and len(expected) == len(wanted):  # else a file only vanished, or grew, meanwhile
+            raise tool_failed(self._there.label, reply.stderr)
         for origin in expected.values():
             if origin not in _NOTES:
-                self._leave(origin, found[origin].size)
+                self._leave_there(origin, found[origin].size)
 
-    def _settle(self, came: list[tuple[str, Path, str]], found: Mapping[str, _Found], record: Path) -> None:
-        """Give each part its place. What is about to be replaced is noted before: that may be cut off, too."""
+    def _install(self, received: list[tuple[str, Path, str]], found: Mapping[str, _RemoteFile], record: Path) -> None:
+        """Move each part to its path. A replacement is recorded before, because it may be interrupted, too."""
         placed = [
             (origin, part, kept)
-            for origin, part, digest in came
-            if (kept := self._placed(origin, digest, found[origin]))
+            for origin, part, digest in received
+            if (kept := self._choose_name(origin, digest, found[origin]))
         ]
         if placed:
-            self._note_down(record)
+            self._write_record(record)
         for origin, part, kept in placed:
             _make((self._folder / kept.name).parent)
             part.replace(self._folder / kept.name)
             self._kept[origin] = dataclasses.replace(kept, before=None)
-        self._note_down(record)
+        self._write_record(record)
 
-    def _placed(self, origin: str, digest: str, remote: _Found) -> CopiedFile | None:
-        """Find a file its place: over what was fetched before, but never over what the user has made."""
-        others = {**self._known, **self._kept}
+    def _choose_name(self, origin: str, digest: str, remote: _RemoteFile) -> CopiedFile | None:
+        """Choose a file's path: over what was fetched before, but never over what the user has made."""
+        others = {**self._fetched_before, **self._kept}
         before = others.pop(origin, None)
-        taken = {kept.name for kept in others.values()} | {RECORD, USAGE} - {origin}
+        used = {kept.name for kept in others.values()} | {RECORD, USAGE} - {origin}
         for candidate in _candidates(_name(origin) or "file"):
-            if candidate in taken:
+            if candidate in used:
                 continue
             there = state_of(self._folder, candidate)
             copied = (before.sha256, before.before) if before and before.name == candidate else ()
@@ -324,20 +331,20 @@ class _Fetching:
                 kept = CopiedFile(candidate, digest, remote.size, remote.time, before=there)
                 self._kept[origin] = kept
                 return kept
-        self._leave(origin, remote.size)
+        self._leave_there(origin, remote.size)
         return None
 
-    # --- what is noted down
+    # --- recording
 
-    def _note_down(self, part: Path) -> None:
+    def _write_record(self, part: Path) -> None:
         """Write ``run.json``: what was run, where, how it ended, and what was fetched of it, now or before."""
         summary = _summary(self._session, self._notes)
-        if not self._notes:  # none has come: those of an earlier look count
+        if not self._notes:  # none was fetched now: those of an earlier fetch count
             summary = {**summary, **_read(self._folder)}
-        fetched = {origin: kept.as_noted() for origin, kept in sorted({**self._known, **self._kept}.items())}
+        fetched = {origin: kept.as_record() for origin, kept in sorted({**self._fetched_before, **self._kept}.items())}
         try:
             text = _as_json({**summary, "fetched": fetched})
-        except RecursionError:  # a note that was made to be so
+        except RecursionError:  # a deliberately nested record
             text = _as_json({**_summary(self._session, {}), "fetched": fetched})
         with open(_new(part), "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{text}\n")
@@ -345,7 +352,7 @@ class _Fetching:
 
 
 def _summary(session: Session, notes: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
-    """Return what is known of a run, from its record and its job's own words."""
+    """Return the summary of a run, from its record and its job's own ones."""
     record, ended, started = session.record, notes.get("exit.json", {}), notes.get("started.json", {})
     sent, progress = notes.get(SENT, {}), notes.get("progress.json", {})
     return {
@@ -385,7 +392,7 @@ def _read(folder: Path) -> Mapping[str, object]:
 
 
 def _name(origin: str) -> str | None:
-    """Return the name here of a file there; ``None`` for one that must not, or cannot, have its name here."""
+    """Return the local name of a remote file; ``None`` if that name is not allowed, or not possible here."""
     name = origin.removeprefix("work/")
     parts = name.split("/")
     if not is_safe(name) or _CONTROLS.search(name) or parts[0].startswith(".part-"):
@@ -394,17 +401,17 @@ def _name(origin: str) -> str | None:
 
 
 def _candidates(name: str) -> Iterator[str]:
-    """Yield a name, and those beside it: ``train.fetched.ipynb``, ``train.fetched-2.ipynb``."""
+    """Yield a name, and alternatives: ``train.fetched.ipynb``, ``train.fetched-2.ipynb``."""
     yield name
     for number in range(1, 100):
         yield name_beside(name, "fetched" if number == 1 else f"fetched-{number}")
 
 
 def _written(file: IO[bytes], path: Path, on_bytes: Callable[[int], None]) -> str:
-    """Write a file of a tar to a new one that is this user's alone, and return its hash."""
+    """Write a file of a tar to a new one with private permissions, and return its hash."""
     hasher = hashlib.sha256()
     with open(_new(path), "wb") as out:
-        while data := file.read(PIECE):
+        while data := file.read(CHUNK):
             hasher.update(data)
             out.write(data)
             on_bytes(len(data))
@@ -412,7 +419,7 @@ def _written(file: IO[bytes], path: Path, on_bytes: Callable[[int], None]) -> st
 
 
 def _make(folder: Path) -> None:
-    """Make a folder, with those above it that are missing, for this user alone."""
+    """Create a folder, and its missing parents, with private permissions."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -423,8 +430,8 @@ def _new(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _kept_here(folder: Path) -> Iterator[None]:
-    """Tell what the system says of files here as a ``CopyFailed``."""
+def _local_errors(folder: Path) -> Iterator[None]:
+    """Convert an ``OSError`` about local files to ``CopyFailed``."""
     try:
         yield
     except OSError as error:

@@ -1,5 +1,5 @@
-"""Files to and from the cluster: which names, what is there, and the data.
+"""Copies files to and from the cluster: paths, the state of both endpoints, and the data.
 
-A notebook's own files are chosen in ``notebook``.
+``notebook`` chooses the files of a notebook.
 May import: core, hosts, planning, session, tunnel.
 """

@@ -1,4 +1,4 @@
-"""A copy to or from the cluster: look, compare, refuse in time, move, and say what was done."""
+"""A copy to or from the cluster: inspect both sides, compare, refuse early, transfer, and report."""
 
 from __future__ import annotations
 
@@ -21,16 +21,23 @@ from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.session.connect import open_host
-from notebook_launcher.transfer.data import Spoilt, fetch_batch, fetch_file, send_batch, send_file
-from notebook_launcher.transfer.endpoints import GOES_ON, CopyEndpoint, Target, already_there, broke_off, refuse_missing
+from notebook_launcher.transfer.data import CorruptData, fetch_batch, fetch_file, send_batch, send_file
+from notebook_launcher.transfer.endpoints import (
+    GOES_ON,
+    CopyEndpoint,
+    Target,
+    already_there,
+    refuse_missing,
+    tool_failed,
+)
 from notebook_launcher.transfer.local_endpoint import LocalEndpoint
 from notebook_launcher.transfer.paths import (
     THERE,
     CopyArguments,
     Item,
     Items,
-    Seen,
     Source,
+    SourceEntry,
     beside,
     items_of,
     last_name,
@@ -40,11 +47,11 @@ from notebook_launcher.transfer.paths import (
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_until
 
-SMALL = 8 * 1024 * 1024  # bytes; what is larger goes by itself, and on from where it was cut
-BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files at once: what a cut may cost
+SMALL = 8 * 1024 * 1024  # bytes; larger files are sent one by one, and resumed after a break
+BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files at once: what a break may cost
 RECONNECT_WITHIN = 600.0  # seconds to reconnect within
-VAIN_ATTEMPTS = 5  # times that a connection may break, one after the other, without a byte having come for certain
-A_SECOND = 4  # times that progress is shown
+VAIN_ATTEMPTS = 5  # breaks in a row without a verified byte in between
+A_SECOND = 4  # how often progress is shown
 
 T = TypeVar("T")
 
@@ -72,14 +79,14 @@ def copy(
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done below a base folder: all that the sources become, and of these what is not there yet."""
+    """The work below a base folder: all items of the sources, and those of them that are missing there."""
 
     base: str
     items: Items
     files: list[Item]
     folders: list[Item]
     links: list[Item]
-    parts: dict[str, int]  # bytes that an earlier attempt has left, by the part's path
+    parts: dict[str, int]  # bytes from an earlier attempt, by the part's path
 
 
 class Copy:
@@ -96,14 +103,14 @@ class Copy:
         self._resumed = 0
 
     def run(self) -> None:
-        """Copy, and say so."""
+        """Copy, and report it."""
         began = time.monotonic()
         if not self._host.remote:
             self._view.show(events.Note("login: is this machine here: no cluster was named."))
         self._view.show(events.Querying("looking at what is to be copied"))
-        work = self._steadily(self._inspect)
-        self._refuse_without_room(work)
-        self._say_what_is_left_out(work)
+        work = self._with_reconnect(self._inspect)
+        self._refuse_without_space(work)
+        self._report_left_out(work)
         self._progress.expect(work)
         self._make(work)
         self._progress.close()
@@ -126,7 +133,7 @@ class Copy:
         if problems := [source.problems for source in found if source.problems]:
             raise CopyRefused("Not everything can be read there.", why=listed(problems), hint="nothing was copied")
         target = self._destination.target(arguments.destination)
-        base, named = self._landing(found, target)
+        base, named = self._destination_names(found, target)
         items = items_of(named)
         if items.unreadable:
             raise CopyRefused(
@@ -143,8 +150,8 @@ class Copy:
         self._free = target.free
         return self._compare(base, items)
 
-    def _landing(self, found: Sequence[Source], target: Target) -> tuple[str, list[tuple[Source, str]]]:
-        """Return the folder below which all lands, and each source's name there, by the rules of ``cp``."""
+    def _destination_names(self, found: Sequence[Source], target: Target) -> tuple[str, list[tuple[Source, str]]]:
+        """Return the folder below which everything is copied, and each source's name there, by the rules of ``cp``."""
         word, label = self._arguments.destination, self._destination.label
         slash = word.endswith("/")
         own = [
@@ -183,12 +190,12 @@ class Copy:
                 raise CopyRefused(f"{source.path} cannot be copied into itself.")
 
     def _compare(self, base: str, items: Items) -> Work:
-        """Look what is there already: equal files are left out, others are refused or (``--force``) replaced."""
+        """Compare with the destination: identical files are skipped, others are refused or (``--force``) replaced."""
         whole = (*items.files, *items.folders, *items.links)
         there = {item.target: posixpath.join(base, item.target) for item in whole}
         parts = {item.target: self._part(base, item) for item in items.files}
         sizes = self._destination.sizes([*there.values(), *parts.values()])
-        links = self._destination.links(list(there.values()))  # those that lead nowhere, too
+        links = self._destination.links(list(there.values()))  # broken links, too
         blocked = [there[item.target] for item in items.files if sizes.get(there[item.target], ("file",))[0] != "file"]
         blocked += [
             path
@@ -227,7 +234,7 @@ class Copy:
         )
 
     def _equal(self, candidates: Sequence[Item], there: dict[str, str]) -> set[str]:
-        """Return which of the files with the same size are the same, by their checksums."""
+        """Return which of the files with the same size are identical, by their checksums."""
         if not candidates:
             return set()
         self._view.show(events.Querying("comparing with what is there"))
@@ -244,7 +251,7 @@ class Copy:
         )
         return beside(posixpath.join(base, item.target), mark)
 
-    def _refuse_without_room(self, work: Work) -> None:
+    def _refuse_without_space(self, work: Work) -> None:
         wanted = sum(item.size for item in work.files) - sum(work.parts.values())
         if self._free is not None and wanted > self._free:
             raise CopyRefused(
@@ -253,7 +260,7 @@ class Copy:
                 hint="make room (df -h, quota -s), or take another place",
             )
 
-    def _say_what_is_left_out(self, work: Work) -> None:
+    def _report_left_out(self, work: Work) -> None:
         if work.items.left_out:
             text = "Left out, as links out of the folder that lead to no file, or as neither file nor folder: "
             self._view.show(events.Note(text + listed(work.items.left_out)))
@@ -262,7 +269,7 @@ class Copy:
 
     def _make(self, work: Work) -> None:
         modes = {item.target: item.seen.mode for item in _with_parents(work)}
-        self._steadily(lambda: self._destination.folders(work.base, modes))
+        self._with_reconnect(lambda: self._destination.folders(work.base, modes))
         alone = [item for item in work.files if item.size > SMALL or len(work.files) == 1]
         big = {item.target for item in alone}
         for batch in _batches([item for item in work.files if item.target not in big]):
@@ -270,9 +277,9 @@ class Copy:
         for item in alone:
             self._move_file(work, item)
         ties = {item.target: item.seen.link for item in work.links}
-        self._steadily(lambda: self._destination.tie(work.base, ties, force=self._force))
+        self._with_reconnect(lambda: self._destination.create_links(work.base, ties, force=self._force))
         locked = {name: mode for name, mode in modes.items() if mode & 0o700 != 0o700}
-        self._steadily(lambda: self._destination.modes(work.base, locked))
+        self._with_reconnect(lambda: self._destination.modes(work.base, locked))
 
     def _move_file(self, work: Work, item: Item) -> None:
         part, path = self._part(work.base, item), posixpath.join(work.base, item.target)
@@ -286,68 +293,68 @@ class Copy:
                     offset = 0 if fresh else self._verified(part, item)
                     self._resumed += offset if earlier else 0
                     earlier = fresh = False
-                    self._progress.stand(offset)
+                    self._progress.set_done(offset)
                     transfer = send_file if self._arguments.up else fetch_file
                     transfer(self._there, item, part, offset, self._progress.add)
 
-                self._steadily(move)
+                self._with_reconnect(move)
                 break
-            except Spoilt:
+            except CorruptData:
                 if attempt == 2:
-                    raise self._wrong(item.path) from None
-        self._steadily(lambda: self._place(part, path, item))
+                    raise self._corrupt(item.path) from None
+        self._with_reconnect(lambda: self._install(part, path, item))
         self._progress.end(item)
 
-    def _place(self, part: str, path: str, item: Item) -> None:
-        """Give it its place; a connection that broke under the answer leaves no part any more."""
+    def _install(self, part: str, path: str, item: Item) -> None:
+        """Move a complete part to its path; if the connection broke before the reply, the part may be gone already."""
         sizes = self._destination.sizes([part, path])
         if part in sizes:
-            self._destination.place(part, path, item.seen, force=self._force)
+            self._destination.install(part, path, item.seen, force=self._force)
         elif sizes.get(path) != ("file", item.size) or not self._equal([item], {item.target: path}):
-            raise broke_off(self._destination.label, f"{part} has gone")
+            raise tool_failed(self._destination.label, f"{part} has gone")
 
     def _verified(self, part: str, item: Item) -> int:
-        """Return up to where a part is the beginning of the source, by the checksums at both ends: all of it, or 0."""
+        """Return how much of a part matches the source, by the checksums on both sides: all of it, or 0."""
         size = self._destination.part(part)
         if not 0 < size <= item.size:
             return 0
         if size > SMALL:
             self._view.show(events.Querying(f"comparing the {file_size(size)} that are there already"))
-        return size if self._source.beginning(item.path, size) == self._destination.beginning(part, size) else 0
+        return size if self._source.hash_of_first(item.path, size) == self._destination.hash_of_first(part, size) else 0
 
     def _move_batch(self, work: Work, batch: Sequence[Item]) -> None:
         self._progress.begin(batch[0], len(batch))
         move = self._send_batch if self._arguments.up else self._fetch_batch
         try:
-            self._steadily(lambda: move(work, _new_stage(), batch))
-        except Spoilt:
+            self._with_reconnect(lambda: move(work, _new_batch_name(), batch))
+        except CorruptData:
             try:
-                self._steadily(lambda: move(work, _new_stage(), batch))
-            except Spoilt:
-                raise self._wrong(batch[0].path) from None
+                self._with_reconnect(lambda: move(work, _new_batch_name(), batch))
+            except CorruptData:
+                raise self._corrupt(batch[0].path) from None
         self._progress.end(*batch)
 
     def _send_batch(self, work: Work, context: str, batch: Sequence[Item]) -> None:
         batch = self._not_there(work, batch)
         if batch:
-            self._progress.stand(0)
+            self._progress.set_done(0)
             send_batch(self._there, work.base, context, batch, self._progress.add)
-            left = self._there.settle(work.base, context, batch, force=self._force)
-            equal = self._settled(work, left) if left else set()
+            left = self._there.install_batch(work.base, context, batch, force=self._force)
+            equal = self._installed(work, left) if left else set()
             if other := [posixpath.join(work.base, item.target) for item in left if item.target not in equal]:
                 raise already_there(other)
 
     def _not_there(self, work: Work, batch: Sequence[Item]) -> Sequence[Item]:
-        """Return what an attempt whose connection broke has not given its place yet."""
-        return [item for item in batch if item.target not in self._settled(work, batch)] if self._broken else batch
+        """Return the items that an attempt whose connection broke has not moved to their paths yet."""
+        return [item for item in batch if item.target not in self._installed(work, batch)] if self._broken else batch
 
-    def _settled(self, work: Work, batch: Sequence[Item]) -> set[str]:
+    def _installed(self, work: Work, batch: Sequence[Item]) -> set[str]:
         there = {item.target: posixpath.join(work.base, item.target) for item in batch}
         sizes = self._destination.sizes(list(there.values()))
         return self._equal([item for item in batch if sizes.get(there[item.target]) == ("file", item.size)], there)
 
     def _fetch_batch(self, work: Work, context: str, batch: Sequence[Item]) -> None:
-        self._progress.stand(0)
+        self._progress.set_done(0)
         folder = os.path.join(work.base, context)  # noqa: PTH118
         try:
             parts = fetch_batch(self._there, folder, batch, self._progress.add)
@@ -355,17 +362,17 @@ class Copy:
             for item, part in zip(batch, parts, strict=True):
                 path = posixpath.join(work.base, item.target)
                 try:
-                    self._destination.place(part, path, item.seen, force=self._force)
+                    self._destination.install(part, path, item.seen, force=self._force)
                 except CopyFailed as error:
                     failures[item.target] = error
-            # what another copy has brought meanwhile is there, too
-            equal = self._settled(work, [item for item in batch if item.target in failures]) if failures else set()
+            # including files that another copy has created meanwhile
+            equal = self._installed(work, [item for item in batch if item.target in failures]) if failures else set()
             if other := [name for name in failures if name not in equal]:
                 raise failures[other[0]]
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _wrong(self, path: str) -> CopyFailed:
+    def _corrupt(self, path: str) -> CopyFailed:
         return CopyFailed(
             f"{path} did not arrive as it was sent, twice in a row.",
             why="Its SHA-256 is not the same at both ends.",
@@ -376,8 +383,8 @@ class Copy:
 
     _broken = 0
 
-    def _steadily(self, action: Callable[[], T]) -> T:
-        """Do something until it is done: where the connection breaks, reconnect."""
+    def _with_reconnect(self, action: Callable[[], T]) -> T:
+        """Do something until it succeeds; reconnect if the connection breaks."""
         proven, vain = self._progress.proven, 0
         while True:
             try:
@@ -403,7 +410,7 @@ class Copy:
 
 
 class Progress:
-    """Tells how far a copy has come, a few times a second. ``proven``: bytes that are there for certain."""
+    """Shows the progress of a copy, a few times a second. ``proven``: verified bytes."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -413,38 +420,38 @@ class Progress:
         self._shown_at = -1.0
 
     def expect(self, work: Work) -> None:
-        """Begin: what is there already counts as done."""
+        """Start: what is there already counts as done."""
         self._files, self._bytes = len(work.items.files), sum(item.size for item in work.items.files)
         self._files_done = self._files - len(work.files)
         self._done = self._bytes - sum(item.size for item in work.files)
 
     def begin(self, item: Item, count: int = 1) -> None:
-        """One file begins, or several at once."""
+        """Start one file, or several at once."""
         name = posixpath.basename(item.path)
         self._file = name if count == 1 else f"{name} and {count - 1} more"
         self._current = 0
 
-    def stand(self, count: int) -> None:
-        """So much of what has begun is there."""
+    def set_done(self, count: int) -> None:
+        """Set the bytes done of the started files."""
         self._current = count
         self.proven = max(self.proven, self._done + count)
         self._show()
 
     def add(self, count: int) -> None:
-        """So much more is there."""
+        """Add bytes done."""
         self._current += count
         if time.monotonic() - self._shown_at >= 1 / A_SECOND:
             self._show()
 
     def end(self, *items: Item) -> None:
-        """What had begun is complete."""
+        """The started files are complete."""
         self._done += sum(item.size for item in items)
         self._files_done += len(items)
         self._current = 0
         self.proven = max(self.proven, self._done)
 
     def close(self) -> None:
-        """All is complete."""
+        """Everything is complete."""
         if self._files:
             self._show()
 
@@ -454,13 +461,13 @@ class Progress:
         self._view.show(events.Copying(self._file, self._files, self._files_done, self._bytes, done))
 
 
-def _new_stage() -> str:
-    """Return a name that no other copy has, nor an earlier attempt: it may still be at work."""
+def _new_batch_name() -> str:
+    """Return a unique name, because an earlier attempt may still be running."""
     return part_name("copy", secrets.token_hex(5))
 
 
 def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Put small files together; each time so many that a cut costs little."""
+    """Group small files, so that a break costs little."""
     batch: list[Item] = []
     size = 0
     for item in items:
@@ -474,13 +481,13 @@ def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:
 
 
 def _with_parents(work: Work) -> Iterator[Item]:
-    """Yield the folders to be made, before them those that a destination with a slash at its end names."""
+    """Yield the folders to create, first those that a destination with a trailing slash names."""
     known = {item.target for item in work.items.folders}
     missing = {
         posixpath.dirname(item.target)
         for item in (*work.items.files, *work.items.folders, *work.items.links)
         if posixpath.dirname(item.target)
     } - known
-    # one level at most: the folder around it must be there
-    yield from (Item("", name, Seen("", "folder", 0o777)) for name in sorted(missing))
+    # one level at most: its parent folder must exist
+    yield from (Item("", name, SourceEntry("", "folder", 0o777)) for name in sorted(missing))
     yield from work.folders

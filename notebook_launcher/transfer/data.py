@@ -1,7 +1,7 @@
-"""The data of a copy: one file from where its part ends, or many small ones in one tar, each way.
+"""The data of a copy: one file, resumed after its part, or many small ones in one tar, in both directions.
 
-Everything is hashed as it passes, and once more at the far end. What arrives lies under hidden names; giving it its
-place is ``ends.End.place`` and ``ends.There.settle``.
+Everything is hashed in transit, and again at the far end. Files arrive under hidden names; ``CopyEndpoint.install`` and
+``RemoteEndpoint.install_batch`` move them to their paths.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import BinaryIO
 
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed
 from notebook_launcher.core.text import listed
-from notebook_launcher.transfer.endpoints import GOES_ON, broke_off, os_errors_of
+from notebook_launcher.transfer.endpoints import GOES_ON, os_errors_of, tool_failed
 from notebook_launcher.transfer.local_endpoint import is_part
 from notebook_launcher.transfer.paths import Item
-from notebook_launcher.transfer.protocol import PIECE, Wire, names
+from notebook_launcher.transfer.protocol import CHUNK, Wire, names
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of
 
-MOST_REST = 64 * 1024 * 1024  # bytes of headers, padding and an answer beside a tar's files
-#: what reading a tar raises where it is none; a chain of headers without an end is read by recursion
+MOST_OVERHEAD = 64 * 1024 * 1024  # bytes of headers, padding and a reply besides a tar's files
+#: what ``tarfile`` raises for invalid data; an endless chain of headers is read by recursion
 NO_TAR = (tarfile.TarError, EOFError, UnicodeError, ValueError, RecursionError)
 _PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, *_PAX)
@@ -35,12 +35,12 @@ _LONGEST_EXTRA = 64 * 1024  # bytes; no path is longer than 4096
 OnBytes = Callable[[int], None]
 
 
-class Spoilt(Exception):
-    """What arrived is not what was sent: it has to be sent once more, from the start."""
+class CorruptData(Exception):
+    """The received data differs from what was sent: it must be sent again, from the start."""
 
 
 def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
-    """Write a file from ``offset`` on into a part there. Raises ``ConnectionLost``, ``CopyFailed`` or ``Spoilt``."""
+    """Append a file from ``offset`` on to a remote part. Raises ``ConnectionLost``, ``CopyFailed``, ``CorruptData``."""
     folder, _, name = part.rpartition("/")
     hasher = hashlib.sha256()
     with os_errors_of(item.path), Path(item.path).open("rb") as file:
@@ -54,25 +54,25 @@ def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byte
                     wire.send(data)
                     on_bytes(len(data))
                 whole = True
-            except BrokenPipeError:  # its answer tells why
+            except BrokenPipeError:  # its reply says why
                 whole = False
             wire.end_data()
             reply = wire.reply()
             _check_same(item, Path(item.path).stat())
     if reply.code:
-        raise broke_off(there.label, reply.stderr)
+        raise tool_failed(there.label, reply.stderr)
     if not whole:
         raise ConnectionLost(f"The copy ended early on {there.label}.")
     if reply.lines() != [f"{hasher.hexdigest()} {item.size}"]:
-        raise Spoilt(item.path)
+        raise CorruptData(item.path)
 
 
 def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
-    """Write a file from ``offset`` on into a part here. Raises ``ConnectionLost``, ``CopyFailed`` or ``Spoilt``."""
+    """Append a file from ``offset`` on to a local part. Raises ``ConnectionLost``, ``CopyFailed``, ``CorruptData``."""
     hasher, left = hashlib.sha256(), item.size - offset
     with os_errors_of(part), _opened_part(part, offset) as file:
         with Wire(there.host, "get", [item.path, str(offset), str(left)]) as wire:
-            while left and (data := wire.receive(min(left, PIECE))):
+            while left and (data := wire.receive(min(left, CHUNK))):
                 hasher.update(data)
                 file.write(data)
                 left -= len(data)
@@ -80,24 +80,24 @@ def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byt
             reply = wire.reply()
         file.truncate()
     if reply.code:
-        raise broke_off(there.label, reply.stderr)
+        raise tool_failed(there.label, reply.stderr)
     fields = reply.data.decode(errors="replace").split()
     if left or len(fields) != 3 or fields[1:] != [str(item.size), str(item.seen.time // 10**9)]:
         raise source_changed(item.path, there.label)
     if fields[0] != hasher.hexdigest():
-        raise Spoilt(item.path)
+        raise CorruptData(item.path)
 
 
 def send_batch(there: RemoteEndpoint, base: str, context: str, items: Sequence[Item], on_bytes: OnBytes) -> None:
-    """Have small files unpacked in a hidden folder there. Raises as ``send_file``."""
+    """Unpack small files in a hidden remote folder. Raises as ``send_file``."""
     sent: dict[str, str] = {}
     with Wire(there.host, "unpack", [base, context]) as wire:
         try:
             with tarfile.open(
-                fileobj=_Out(wire), mode="w|", bufsize=PIECE, format=tarfile.GNU_FORMAT, errors="surrogateescape"
+                fileobj=_WireWriter(wire), mode="w|", bufsize=CHUNK, format=tarfile.GNU_FORMAT, errors="surrogateescape"
             ) as archive:
                 for item in items:
-                    data = _whole(item)
+                    data = _content(item)
                     sent[f"./{item.target}"] = hashlib.sha256(data).hexdigest()
                     archive.addfile(_entry(item), io.BytesIO(data))
                     on_bytes(len(data))
@@ -106,26 +106,26 @@ def send_batch(there: RemoteEndpoint, base: str, context: str, items: Sequence[I
         wire.end_data()
         reply = wire.reply()
     if reply.code:
-        raise broke_off(there.label, reply.stderr)
+        raise tool_failed(there.label, reply.stderr)
     if not sent:
         raise ConnectionLost(f"The copy ended early on {there.label}.")
     if hashes_of(reply) != sent:
-        raise Spoilt(listed(list(sent)))
+        raise CorruptData(listed(list(sent)))
 
 
 def fetch_batch(there: RemoteEndpoint, context: str, items: Sequence[Item], on_bytes: OnBytes) -> list[str]:
-    """Write small files into a hidden folder here, and return their paths in it, in order. Raises as ``send_file``.
+    """Write small files to a hidden local folder, and return their paths in it, in order. Raises as ``send_file``.
 
-    Of the tar only what was asked for is taken, as it was asked for: it may come from anybody.
+    Only the requested entries of the tar are used, and only as requested: it may come from anybody.
     """
     with os_errors_of(context):
-        sweep(Path(context).parent, ".copy.part-" + "?" * 10)
+        remove_stale(Path(context).parent, ".copy.part-" + "?" * 10)
         Path(context).mkdir(0o700)
     requested = {f".{item.path}": item for item in items}
     parts = {item.path: str(Path(context, str(number))) for number, item in enumerate(items)}
     arrived: dict[str, str] = {}
     with Wire(there.host, "pack", []) as wire:
-        with contextlib.suppress(BrokenPipeError):  # its answer tells why
+        with contextlib.suppress(BrokenPipeError):  # its reply says why
             wire.send(names(list(requested)))
         wire.end_data()
         for item, data in _unpacked(there, wire, requested):
@@ -133,16 +133,16 @@ def fetch_batch(there: RemoteEndpoint, context: str, items: Sequence[Item], on_b
                 file.write(data)
             arrived[item.path] = hashlib.sha256(data).hexdigest()
             on_bytes(len(data))
-        reply = wire.reply(MOST_REST)
+        reply = wire.reply(MOST_OVERHEAD)
     if missing := [item.path for item in items if item.path not in arrived]:
         raise source_changed(listed(missing), there.label, reply.stderr)
     if there.hashes(list(parts), sum(item.size for item in items)) != arrived:
-        raise Spoilt(listed(list(arrived)))
+        raise CorruptData(listed(list(arrived)))
     return list(parts.values())
 
 
-def sweep(folder: Path, pattern: str) -> None:
-    """Take away the folders that launchers killed more than a day ago have left, as ``copy.sh`` does."""
+def remove_stale(folder: Path, pattern: str) -> None:
+    """Remove folders of launchers that were killed more than a day ago, as ``copy.sh`` does."""
     for path in folder.glob(pattern):
         with contextlib.suppress(OSError):
             found = path.lstat()
@@ -152,8 +152,8 @@ def sweep(folder: Path, pattern: str) -> None:
 
 
 def _unpacked(there: RemoteEndpoint, wire: Wire, requested: dict[str, Item]) -> Iterator[tuple[Item, bytes]]:
-    """Yield what was asked for and is as it was announced, each once; the rest of a tar is passed over."""
-    incoming = Incoming(wire, there.label, 2 * sum(item.size for item in requested.values()) + MOST_REST)
+    """Yield each requested file once if it is as announced; other entries of the tar are skipped."""
+    incoming = TarReader(wire, there.label, 2 * sum(item.size for item in requested.values()) + MOST_OVERHEAD)
     try:
         with incoming.opened() as archive:
             for entry in incoming.entries(archive, len(requested)):
@@ -165,8 +165,8 @@ def _unpacked(there: RemoteEndpoint, wire: Wire, requested: dict[str, Item]) -> 
                     del requested[entry.name]
                     yield item, file.read()
     except NO_TAR:
-        wire.reply(incoming.left + MOST_REST)  # raises, where the connection broke
-        raise Spoilt("the tar") from None
+        wire.reply(incoming.left + MOST_OVERHEAD)  # raises if the connection broke
+        raise CorruptData("the tar") from None
 
 
 def _entry(item: Item) -> tarfile.TarInfo:
@@ -175,7 +175,7 @@ def _entry(item: Item) -> tarfile.TarInfo:
     return entry
 
 
-def _whole(item: Item) -> bytes:
+def _content(item: Item) -> bytes:
     with os_errors_of(item.path), Path(item.path).open("rb") as file:
         _check_same(item, os.fstat(file.fileno()))
         data = file.read(item.size + 1)
@@ -184,7 +184,7 @@ def _whole(item: Item) -> bytes:
     return data
 
 
-class _Out(io.RawIOBase):
+class _WireWriter(io.RawIOBase):
     """A wire to write a tar to."""
 
     def __init__(self, wire: Wire) -> None:
@@ -195,10 +195,10 @@ class _Out(io.RawIOBase):
         return len(data)
 
 
-class Incoming(io.RawIOBase):
-    """A wire to read a tar from, of at most so many bytes (``left``) and entries, each with a name of bounded length.
+class TarReader(io.RawIOBase):
+    """A wire to read a tar from, with a limit on bytes (``left``), entries and the length of names.
 
-    It may come from anybody, and without an end. Raises ``CopyFailed`` for more, and what is in ``NO_TAR``.
+    The data may come from anybody, and without an end. Raises ``CopyFailed`` beyond the limits, and ``NO_TAR``.
     """
 
     def __init__(self, wire: Wire, label: str, most: int) -> None:
@@ -206,7 +206,7 @@ class Incoming(io.RawIOBase):
 
     def read(self, count: int = -1) -> bytes:
         """Return the next bytes, fewer at the end."""
-        data = self._wire.read(PIECE if count < 0 else count)
+        data = self._wire.read(CHUNK if count < 0 else count)
         self.left -= len(data)
         if self.left < 0:
             raise self._too_much()
@@ -214,10 +214,10 @@ class Incoming(io.RawIOBase):
 
     def opened(self) -> tarfile.TarFile:
         """Open it; its entries can be read once, one after the other."""
-        return tarfile.open(fileobj=self, mode="r|", bufsize=PIECE, errors="surrogateescape", tarinfo=_Header)
+        return tarfile.open(fileobj=self, mode="r|", bufsize=CHUNK, errors="surrogateescape", tarinfo=_Header)
 
     def entries(self, archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo]:
-        """Yield at most so many."""
+        """Yield at most ``most`` entries."""
         for number, entry in enumerate(archive):
             if number == most:
                 raise self._too_much()
@@ -230,11 +230,11 @@ class Incoming(io.RawIOBase):
 
 
 class _Header(tarfile.TarInfo):
-    """A tar's header; long names and the like, which ``tarfile`` reads into memory whole, are bounded."""
+    """A tar's header; limits long names and the like, which ``tarfile`` reads into memory whole."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
-        """Read it. Raises ``ReadError`` where it holds what no tar of ours does."""
+        """Parse it. Raises ``ReadError`` for content that our tars do not have."""
         header = super().frombuf(buf, encoding, errors)
         is_sparse = header.type == tarfile.GNUTYPE_SPARSE  # followed by a list of any length
         if is_sparse or (header.type in _EXTRA and not 0 <= header.size <= _LONGEST_EXTRA):
@@ -243,21 +243,21 @@ class _Header(tarfile.TarInfo):
 
 
 def _pieces(file: BinaryIO, count: int) -> Iterator[bytes]:
-    while count > 0 and (data := file.read(min(PIECE, count))):
+    while count > 0 and (data := file.read(min(CHUNK, count))):
         yield data
         count -= len(data)
 
 
 @contextlib.contextmanager
 def _opened_part(part: str, offset: int) -> Iterator[BinaryIO]:
-    """Open a part to be written from there on; from the start it is a new file, an earlier attempt may have the old."""
+    """Open a part for writing from ``offset`` on; from the start it is a new file, since the old may be in use."""
     if not offset:
         with contextlib.suppress(FileNotFoundError):
             Path(part).unlink()
     with open(_private(part, 0 if offset else os.O_CREAT | os.O_EXCL), "r+b") as file:
         found = os.fstat(file.fileno())
         if offset and (not is_part(found) or found.st_size < offset):
-            raise Spoilt(part)
+            raise CorruptData(part)
         file.seek(offset)
         yield file
 
@@ -267,7 +267,7 @@ def _private(path: str, flags: int) -> int:
     file = os.open(path, flags | os.O_RDWR | system, 0o600)
     if flags & os.O_CREAT and os.name != "nt":
         with contextlib.suppress(OSError):
-            os.fchmod(file, 0o600)  # a folder may give its files more, by an ACL
+            os.fchmod(file, 0o600)  # the folder's ACL may grant more by default
     return file
 
 
@@ -277,7 +277,7 @@ def _check_same(item: Item, now: os.stat_result) -> None:
 
 
 def source_changed(path: str, label: str, message: str = "") -> CopyFailed:
-    """Return the error for a source that is not what it was when the copy began."""
+    """Return the error for a source that has changed since the copy began."""
     return CopyFailed(
         f"{path} on {label} has changed since the copy began, or vanished.",
         why=message.strip().partition("\n")[0],

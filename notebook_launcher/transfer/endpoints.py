@@ -1,6 +1,6 @@
-"""What an end of a copy does, this machine or the cluster, and how it says that something cannot be done.
+"""The interface of an endpoint of a copy, this machine or the cluster, and the errors of both.
 
-Names are text in which any byte may hide, as surrogates.
+Names are text that may contain any byte, as surrogates.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Literal
 
 from notebook_launcher.core.errors import CopyFailed, CopyRefused
 from notebook_launcher.core.text import listed
-from notebook_launcher.transfer.paths import Kind, Seen, Source
+from notebook_launcher.transfer.paths import Kind, Source, SourceEntry
 
-_CUT_SHORT = "wrote only"  # what tar says of a file that was cut by a full disk
+_CUT_SHORT = "wrote only"  # tar's message for a file that was truncated by a full disk
 _SHUT = re.compile(r"permission denied|not permitted|read-only", re.I)
 _FULL = re.compile(rf"no space left|disk quota|quota exceeded|file too large|{_CUT_SHORT}", re.I)
 _LOOK = "check with ls -ld that you may write there; "
@@ -27,9 +27,9 @@ GOES_ON = "type the same command to continue from there"
 
 @dataclass(frozen=True)
 class Target:
-    """What lies at the destination. ``kind``: ``missing``: nothing; ``nowhere``: not even the folder for it is there.
+    """The destination. ``kind``: ``missing``: it does not exist; ``nowhere``: not even its parent folder exists.
 
-    ``path``: absolute and without links. ``free``: bytes that can still be written, as far as the file system tells.
+    ``path``: absolute and without links. ``free``: bytes that can still be written, as the file system reports.
     """
 
     kind: Literal["file", "folder", "other", "missing", "nowhere"]
@@ -39,58 +39,58 @@ class Target:
 
 
 class CopyEndpoint(ABC):
-    """One end of a copy. All paths are absolute. Raises ``CopyFailed`` where something cannot be done."""
+    """One endpoint of a copy. All paths are absolute. Raises ``CopyFailed`` if an operation fails."""
 
-    #: what the user calls it
+    #: its name in messages
     label: str
 
     @abstractmethod
     def find(self, paths: Sequence[str]) -> list[Source | None]:
-        """Return all that there is to be copied at each path, ``None`` where there is nothing."""
+        """Return everything at each path, ``None`` if there is nothing."""
 
     @abstractmethod
     def target(self, path: str) -> Target:
-        """Look at the destination."""
+        """Inspect the destination."""
 
     @abstractmethod
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
-        """Return the kind and size of those that are there."""
+        """Return the kind and size of the existing ones."""
 
     @abstractmethod
     def part(self, path: str) -> int:
-        """Return the bytes of a part that an earlier attempt of this user has left, 0 for anything else."""
+        """Return the size of a part from an earlier attempt of this user, 0 for anything else."""
 
     @abstractmethod
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
-        """Return where the links among those that are there lead, ``None`` for what is no link."""
+        """Return the targets of existing links, ``None`` for what is not a link."""
 
     @abstractmethod
     def hashes(self, paths: Sequence[str], size: int) -> dict[str, str]:
         """Return the SHA-256 of files, all of them ``size`` bytes together."""
 
     @abstractmethod
-    def beginning(self, path: str, count: int) -> str:
+    def hash_of_first(self, path: str, count: int) -> str:
         """Return the SHA-256 of a file's first bytes."""
 
     @abstractmethod
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
-        """Make folders below another, with their modes under the umask, but so that they can be written."""
+        """Create folders below another, with their modes under the umask, but writable."""
 
     @abstractmethod
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
-        """Give folders their modes, under the umask."""
+        """Set the modes of folders, under the umask."""
 
     @abstractmethod
-    def tie(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
-        """Make links: where each leads, by its path below ``base``."""
+    def create_links(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
+        """Create links: the target of each, by its path below ``base``."""
 
     @abstractmethod
-    def place(self, part: str, path: str, seen: Seen, *, force: bool) -> None:
-        """Give a complete part its mode, its time and its name."""
+    def install(self, part: str, path: str, seen: SourceEntry, *, force: bool) -> None:
+        """Give a complete part its mode, its time and its final name."""
 
 
-def broke_off(label: str, message: str) -> CopyFailed:
-    """Return the error for what a tool printed."""
+def tool_failed(label: str, message: str) -> CopyFailed:
+    """Return the error for the output of a failed tool."""
     lines = message.strip().splitlines() or ["no reason given"]
     full = [line for line in lines if _FULL.search(line)]
     hint = "make room there (df -h, quota -s); " if full else _LOOK if _SHUT.search(lines[0]) else ""
@@ -101,7 +101,7 @@ def broke_off(label: str, message: str) -> CopyFailed:
 
 
 def already_there(paths: Sequence[str]) -> CopyFailed:
-    """Return the error for what somebody else has put there meanwhile."""
+    """Return the error for files that somebody else has created meanwhile."""
     return CopyFailed(
         f"Something is there by now, and was left alone: {listed(paths)}",
         why="It was not when the copy began.",
@@ -111,7 +111,7 @@ def already_there(paths: Sequence[str]) -> CopyFailed:
 
 @contextlib.contextmanager
 def os_errors_of(path: str) -> Iterator[None]:
-    """Tell what the system says of a file here as a ``CopyFailed``."""
+    """Convert an ``OSError`` about a local file to ``CopyFailed``."""
     try:
         yield
     except OSError as error:
@@ -123,12 +123,12 @@ def os_errors_of(path: str) -> Iterator[None]:
 
 
 def kind_of_mode(mode: int) -> Kind:
-    """Return what a file is, by its mode."""
+    """Return the kind of a file, from its mode."""
     return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
 def refuse_missing(label: str, typed: Sequence[str], found: Sequence[Source | None]) -> list[Source]:
-    """Return what was found. Raises ``CopyRefused`` where one is not there, or is not a folder despite its slash."""
+    """Return the sources. Raises ``CopyRefused`` if one does not exist, or is not a folder despite its slash."""
     missing = [word for word, source in zip(typed, found, strict=True) if source is None]
     if missing:
         pattern = any(set(word) & set("*?[") for word in missing)

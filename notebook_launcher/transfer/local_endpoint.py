@@ -1,4 +1,4 @@
-"""This machine as an end of a copy: what is there, and what is made there besides the data."""
+"""This machine as an endpoint of a copy: inspect, and do everything but the data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from notebook_launcher.transfer.endpoints import (
     CopyEndpoint,
     Target,
     already_there,
-    broke_off,
     kind_of_mode,
     os_errors_of,
+    tool_failed,
 )
-from notebook_launcher.transfer.paths import Kind, Seen, Source
-from notebook_launcher.transfer.protocol import PIECE
+from notebook_launcher.transfer.paths import Kind, Source, SourceEntry
+from notebook_launcher.transfer.protocol import CHUNK
 
 
 class LocalEndpoint(CopyEndpoint):
@@ -31,21 +31,21 @@ class LocalEndpoint(CopyEndpoint):
     label = "this machine"
 
     def find(self, paths: Sequence[str]) -> list[Source | None]:
-        """Look at files and folders; links at the sources themselves are followed."""
+        """Inspect files and folders; links given as sources are followed."""
         found: list[Source | None] = []
         for path in map(_without_links, paths):
             if not Path(path).exists():
                 found.append(None)
                 continue
             problems: list[str] = []
-            seen = [_seen(Path(path).stat(), path, "")]
+            seen = [_entry(Path(path).stat(), path, "")]
             if seen[0].kind == "folder":
-                seen += _below(path, "", problems)
+                seen += _entries_below(path, "", problems)
             found.append(Source(path, tuple(seen), listed(problems)))
         return found
 
     def target(self, path: str) -> Target:
-        """Look at the destination."""
+        """Inspect the destination."""
         real = os.path.realpath(path)
         where = Path(real) if Path(real).is_dir() else Path(real).parent
         if not where.is_dir():
@@ -57,7 +57,7 @@ class LocalEndpoint(CopyEndpoint):
         return Target(kind, real, os.access(where, os.W_OK | os.X_OK), shutil.disk_usage(where).free)
 
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
-        """Look at each."""
+        """Inspect each."""
         found = {}
         for path in paths:
             with contextlib.suppress(OSError):
@@ -66,14 +66,14 @@ class LocalEndpoint(CopyEndpoint):
         return found
 
     def part(self, path: str) -> int:
-        """Look at it, not behind it."""
+        """Inspect it, without following links."""
         with contextlib.suppress(OSError):
             found = os.lstat(path)
             return found.st_size if is_part(found) else 0
         return 0
 
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
-        """Look at each."""
+        """Inspect each."""
         return {
             path: os.fspath(Path(path).readlink()) if Path(path).is_symlink() else None
             for path in paths
@@ -82,33 +82,33 @@ class LocalEndpoint(CopyEndpoint):
 
     def hashes(self, paths: Sequence[str], size: int) -> dict[str, str]:
         """Read each."""
-        return {path: self.beginning(path, -1) for path in paths}
+        return {path: self.hash_of_first(path, -1) for path in paths}
 
-    def beginning(self, path: str, count: int) -> str:
-        """Read it."""
+    def hash_of_first(self, path: str, count: int) -> str:
+        """Read them."""
         hasher = hashlib.sha256()
         with os_errors_of(path), Path(path).open("rb") as file:
-            while count and (data := file.read(PIECE if count < 0 else min(PIECE, count))):
+            while count and (data := file.read(CHUNK if count < 0 else min(CHUNK, count))):
                 hasher.update(data)
                 count -= len(data) if count > 0 else 0
         return hasher.hexdigest()
 
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
-        """Make them one by one, the upper ones first."""
+        """Create them one by one, parents first."""
         for name in modes:
             path = Path(base, name)
             with os_errors_of(str(path)), contextlib.suppress(FileExistsError):
                 path.mkdir(modes[name] | 0o700)
 
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
-        """Give them one by one."""
+        """Set them one by one."""
         for name, mode in modes.items():
             path = Path(base, name)
             with os_errors_of(str(path)):
                 path.chmod(mode & ~_umask())
 
-    def tie(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
-        """Make them one by one."""
+    def create_links(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
+        """Create them one by one."""
         for name, leads in links.items():
             path = Path(base, name)
             with os_errors_of(str(path)):
@@ -118,11 +118,11 @@ class LocalEndpoint(CopyEndpoint):
                     path.unlink()
                 path.symlink_to(leads)
 
-    def place(self, part: str, path: str, seen: Seen, *, force: bool) -> None:
-        """Rename it, and where nothing may be replaced, link it first: that fails where something is there."""
+    def install(self, part: str, path: str, seen: SourceEntry, *, force: bool) -> None:
+        """Rename it; if nothing may be replaced, create a hard link first, which fails if the name exists."""
         with os_errors_of(path):
             if (now := os.lstat(part)).st_size != seen.size or not _is_plain(now):
-                raise broke_off(self.label, f"{part} has been replaced")
+                raise tool_failed(self.label, f"{part} has been replaced")
             Path(part).chmod(seen.mode & 0o777 & ~_umask())
             os.utime(part, ns=(time.time_ns(), seen.time))
             if force:
@@ -147,13 +147,13 @@ def _umask() -> int:
 
 
 def _without_links(path: str) -> str:
-    """Return an absolute path without links before its last name."""
+    """Return an absolute path with links resolved, except in its last component."""
     folder, name = os.path.split(path.rstrip("/" + os.sep) or path)
     return os.path.realpath(path) if name in ("", ".", "..") else os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
 
 
 def is_part(found: os.stat_result) -> bool:
-    """Whether it is as an attempt of this user leaves it: nobody else can have made it, or have it open."""
+    """Whether it looks like a part of this user's: nobody else can have created it, or have it open."""
     own = os.name == "nt" or (found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o600)
     return own and _is_plain(found)
 
@@ -162,15 +162,15 @@ def _is_plain(found: os.stat_result) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 
-def _seen(found: os.stat_result, path: str, name: str) -> Seen:
+def _entry(found: os.stat_result, path: str, name: str) -> SourceEntry:
     kind = kind_of_mode(found.st_mode)
     able = os.R_OK | (os.X_OK if kind == "folder" else 0)
     size = found.st_size if kind == "file" else 0
-    return Seen(name, kind, found.st_mode & 0o777, size, found.st_mtime_ns, "", os.access(path, able))
+    return SourceEntry(name, kind, found.st_mode & 0o777, size, found.st_mtime_ns, "", os.access(path, able))
 
 
-def _below(path: str, name: str, problems: list[str]) -> Iterator[Seen]:
-    """Look at all in a folder, the folders before what is in them."""
+def _entries_below(path: str, name: str, problems: list[str]) -> Iterator[SourceEntry]:
+    """Yield everything in a folder, each folder before its contents."""
     try:
         with os.scandir(path) as entries:
             inside = sorted(entries, key=lambda entry: entry.name)
@@ -181,21 +181,21 @@ def _below(path: str, name: str, problems: list[str]) -> Iterator[Seen]:
         below = f"{name}/{entry.name}" if name else entry.name
         try:
             if entry.is_symlink():
-                yield _seen_link(entry.path, below)
+                yield _link_entry(entry.path, below)
                 continue
-            seen = _seen(entry.stat(), entry.path, below)
-        except FileNotFoundError:  # it has gone meanwhile
+            seen = _entry(entry.stat(), entry.path, below)
+        except FileNotFoundError:  # deleted meanwhile
             continue
         yield seen
         if seen.kind == "folder" and seen.readable:
-            yield from _below(entry.path, below, problems)
+            yield from _entries_below(entry.path, below, problems)
 
 
-def _seen_link(path: str, name: str) -> Seen:
+def _link_entry(path: str, name: str) -> SourceEntry:
     behind = None
     with contextlib.suppress(OSError):
-        behind = _seen(Path(path).stat(), path, name)
-    return Seen(
+        behind = _entry(Path(path).stat(), path, name)
+    return SourceEntry(
         name,
         "link",
         0o777,

@@ -1,6 +1,6 @@
-"""What names mean in a copy: which side is the cluster, where each file lands, which names and links are taken.
+"""The paths of a copy: which side is the cluster, where each file goes, which names and links are allowed.
 
-Pure: nothing is looked at here. A path is text in which bytes that are no UTF-8 stand as surrogates, as in ``os``.
+Pure: no file system is accessed. A path is text, with bytes that are not UTF-8 as surrogates, as in ``os``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Literal
 
 from notebook_launcher.core.errors import UsageError
 
-THERE = "login:"  # what a path on the cluster begins with
-LONGEST_NAME = 255  # bytes; what every file system of today takes
+THERE = "login:"  # prefix of paths on the cluster
+LONGEST_NAME = 255  # bytes; the limit of all current file systems
 _USAGE = "for example: launch-notebook copy data.csv login:course/   or: launch-notebook copy login:results ."
 
 
 @dataclass(frozen=True)
 class CopyArguments:
-    """What was typed: sources and a destination, without ``login:``; ``up``: the destination is the cluster."""
+    """The arguments: sources and a destination, without ``login:``; ``up``: the destination is the cluster."""
 
     sources: tuple[str, ...]
     destination: str
@@ -30,7 +30,7 @@ class CopyArguments:
 
 
 def parse_arguments(typed: Sequence[str]) -> CopyArguments:
-    """Tell the two sides apart. Raises ``UsageError`` where not exactly one of them is the cluster."""
+    """Parse the arguments. Raises ``UsageError`` unless exactly one side is the cluster."""
     if len(typed) < 2:
         raise UsageError("A copy needs a source and a destination.", hint=_USAGE)
     if "" in typed:
@@ -43,11 +43,11 @@ def parse_arguments(typed: Sequence[str]) -> CopyArguments:
     if any(there) if up else not all(there):
         what = "Both sides are the cluster." if all(there) and up else "The sources are on both sides."
         raise UsageError(what, why="A copy goes from this machine to the cluster, or back.", hint=_USAGE)
-    return CopyArguments(tuple(map(_bare, sources)), _bare(destination), up)
+    return CopyArguments(tuple(map(_path, sources)), _path(destination), up)
 
 
-def _bare(word: str) -> str:
-    """Return the path of a word; on the cluster ``~`` and nothing at all are the home, where relative ones begin."""
+def _path(word: str) -> str:
+    """Return the path of an argument; on the cluster, ``~`` and an empty path are the home, as for relative ones."""
     if not word.startswith(THERE):
         return word
     path = word.removeprefix(THERE) or "~"
@@ -58,9 +58,9 @@ def _bare(word: str) -> str:
 
 
 def last_name(path: str) -> str:
-    """Return the name that a copy of this gets inside a folder; none for ``.``: then its content is meant, as by cp.
+    """Return the name of a copy inside a folder; empty for ``.``: then its content is copied, as by cp.
 
-    Raises ``UsageError`` for ``..`` and ``/``, which say no name.
+    Raises ``UsageError`` for ``..`` and ``/``, which have no name.
     """
     path = path.replace(os.sep, "/")
     name = posixpath.basename(path.rstrip("/"))
@@ -72,7 +72,7 @@ def last_name(path: str) -> str:
 
 
 def is_safe(name: str) -> bool:
-    """Whether a relative path leads nowhere but down; what comes from another machine is not believed to."""
+    """Whether a relative path leads only downwards; paths from another machine are not trusted."""
     parts = name.split("/")
     if os.name == "nt" and re.search(r'[\\:*?"<>|]', name):
         return False
@@ -80,44 +80,44 @@ def is_safe(name: str) -> bool:
 
 
 def stays_inside(link: str, target: str) -> bool:
-    """Whether a link, by its path in a folder that is copied, points to something in the same folder."""
+    """Whether a link, by its path in a copied folder, points to something in the same folder."""
     if not target or target.startswith("/"):
         return False
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = parts.count("..")
-    # only at its beginning: behind another link, .. leads who knows where
+    # only at its beginning: after another link, .. may lead anywhere
     return parts[:up] == [".."] * up and up <= link.count("/")
 
 
 def tag(*parts: str) -> str:
-    """Return a short name for a copy: the same parts give the same, so that an attempt finds what another has left."""
+    """Return a short name for a copy: the same for the same parts, so that an attempt finds an earlier one's files."""
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:10]
 
 
 def part_name(name: str, mark: str) -> str:
-    """Return the hidden name, beside it, of a file that is not complete."""
+    """Return the hidden name, in the same folder, of an incomplete file."""
     end = f".part-{mark}"
     kept = os.fsencode(name)[: LONGEST_NAME - len(end) - 1]
     return f".{os.fsdecode(kept)}{end}"
 
 
 def beside(path: str, mark: str) -> str:
-    """Return the path of what is not complete yet, for the path of what it will be."""
+    """Return the path of an incomplete file, for its final path."""
     folder, name = posixpath.split(path)
     return posixpath.join(folder, part_name(name, mark))
 
 
-# --- what is found, and what is to be done with it -----------------------------------------------------------
+# --- what is found, and what to do with it -------------------------------------------------------------------
 
 
 Kind = Literal["file", "folder", "link", "other"]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Something at a source. ``name``: its path below the source, "" for the source itself. ``time`` in nanoseconds.
+class SourceEntry:
+    """A file, folder or link at a source. ``name``: its path below the source, "" for the source. ``time`` in ns.
 
-    ``link``: where a link leads, ``behind``: the file that it leads to, if it is one. ``readable``: by this user.
+    ``link``: a link's target, ``behind``: the file that it leads to, if it is one. ``readable``: by this user.
     """
 
     name: str
@@ -127,15 +127,15 @@ class Seen:
     time: int = 0
     link: str = ""
     readable: bool = True
-    behind: Seen | None = None
+    behind: SourceEntry | None = None
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source as it was found: its absolute path and all that is in it; ``problems``: what could not be looked at."""
+    """A source: its absolute path and everything in it; ``problems``: what could not be inspected."""
 
     path: str
-    seen: tuple[Seen, ...]
+    seen: tuple[SourceEntry, ...]
     problems: str = ""
 
     @property
@@ -146,11 +146,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Item:
-    """One file, folder or link to be made. ``path``: of the source, absolute. ``target``: below the base folder."""
+    """One file, folder or link to create. ``path``: of the source, absolute. ``target``: below the base folder."""
 
     path: str
     target: str
-    seen: Seen
+    seen: SourceEntry
 
     @property
     def size(self) -> int:
@@ -160,7 +160,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Items:
-    """All that a copy makes. ``left_out``: links that lead out to no file, and what is neither file nor folder."""
+    """Everything that a copy creates. ``left_out``: links that lead outside to no file, and special files."""
 
     files: tuple[Item, ...]
     folders: tuple[Item, ...]
@@ -170,15 +170,15 @@ class Items:
 
 
 def items_of(sources: Sequence[tuple[Source, str]]) -> Items:
-    """Return what sources become, each under its name below the base ("": its content, in the base itself).
+    """Return the items of sources, each under its name below the base ("": its content, in the base itself).
 
-    Names that would lead elsewhere are refused: they come from another machine. Raises ``UsageError`` where two sources
-    would become the same.
+    Names that would lead elsewhere are refused: they come from another machine. Raises ``UsageError`` if two sources
+    have the same target.
     """
     files, folders, links, left_out, unreadable = [], [], [], [], []
     taken: dict[str, str] = {}
     for source, name in sources:
-        inside = {""}  # the folders of this source: nothing lies anywhere else, behind a link for example
+        inside = {""}  # the folders of this source: nothing may be elsewhere, behind a link for example
         for seen in source.seen:
             target = posixpath.join(name, seen.name) if seen.name else name
             path = posixpath.join(source.path, seen.name) if seen.name else source.path

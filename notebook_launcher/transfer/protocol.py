@@ -1,4 +1,4 @@
-"""A conversation with ``jobscripts/login/copy.sh`` over one process of a host: arguments, data, a reply."""
+"""The protocol of ``jobscripts/login/copy.sh`` over one process of a host: arguments, data, a reply."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.hosts.base import ByteStream, Host
 
-PIECE = 256 * 1024  # bytes; larger ones are not quicker
-MEANWHILE = 1.0  # seconds at most between two calls of what is to be done while an answer is waited for
-MOST_ANSWER = 1024 * 1024 * 1024  # bytes; the list of a copy of millions of files is smaller
-LOOK_AFTER = 15.0  # seconds of silence after which the connection is tried
-SILENT_FOR = 600.0  # seconds that a far end may be busy without a word, beside what reading its files takes
-SLOWEST_DISK = 20e6  # bytes a second at which it reads them, at least
+CHUNK = 256 * 1024  # bytes; larger ones are not faster
+CALL_EVERY = 1.0  # seconds at most between two calls of ``meanwhile``
+MOST_REPLY = 1024 * 1024 * 1024  # bytes; the list of a copy of millions of files is smaller
+TEST_AFTER = 15.0  # seconds of silence after which the connection is tested
+SILENT_FOR = 600.0  # seconds that the far end may be silent, besides the time to read its files
+SLOWEST_DISK = 20e6  # bytes per second at which it reads them, at least
 
-# On one line, for csh; byte for byte, so that nothing of what follows the script is lost.
+# On one line, for csh; byte by byte, so that nothing after the script is lost.
 _BEGIN = ["bash", "-c", 'LC_ALL=C; export LC_ALL; IFS= read -r -d "" script; eval "$script"']
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a verb answered: its data, its exit code (0: done), and its standard error."""
+    """The reply of a verb: its data, its exit code (0: success), and its standard error."""
 
     data: bytes
     code: int = 0
     stderr: str = ""
 
     def fields(self) -> list[str]:
-        """Return what stood between null bytes."""
+        """Return the null-separated fields."""
         return [os.fsdecode(word) for word in self.data.split(b"\0")[:-1]]
 
     def lines(self) -> list[str]:
@@ -45,10 +45,10 @@ class Reply:
 
 
 class Wire:
-    """A verb at work on a host; a context manager that ends it. Raises ``ConnectionLost`` where the connection breaks.
+    """A running verb on a host; a context manager that ends it. Raises ``ConnectionLost`` if the connection breaks.
 
-    ``reads``: how many bytes it has to read before its answer can begin, which may take its time. ``meanwhile``: is
-    called again and again while the answer comes, or does not; what it raises ends that.
+    ``reads``: how many bytes it has to read before it can reply, which takes time. ``meanwhile``: called repeatedly
+    while waiting for the reply; an exception from it ends the verb.
     """
 
     def __init__(
@@ -66,11 +66,11 @@ class Wire:
         self._tried = 0.0
         self._tail = b""
         self._stream: ByteStream = host.open_process(_BEGIN)
-        self._stream.settimeout(min(LOOK_AFTER, MEANWHILE) if meanwhile else LOOK_AFTER)
+        self._stream.settimeout(min(TEST_AFTER, CALL_EVERY) if meanwhile else TEST_AFTER)
         header = [_script(), str(len(arguments) + 1).encode(), verb.encode(), *map(os.fsencode, arguments)]
         try:
             self.send(b"".join(word + b"\0" for word in header))
-        except BrokenPipeError:  # before it had its arguments: there is no reply that says why
+        except BrokenPipeError:  # before it received its arguments: there is no reply that says why
             self._close()
             raise self._lost() from None
         except BaseException:
@@ -88,27 +88,27 @@ class Wire:
             self._stream.close()
 
     def send(self, data: bytes | memoryview) -> None:
-        """Send all of the data. Raises ``BrokenPipeError`` where the verb has ended: its answer tells why."""
+        """Send all of the data. Raises ``BrokenPipeError`` if the verb has ended: its reply says why."""
         rest, since = memoryview(data), time.monotonic()
         while rest:
             try:
-                count = self._stream.send(bytes(rest[:PIECE]))
+                count = self._stream.send(bytes(rest[:CHUNK]))
             except TimeoutError:
-                self._still_there(since)
+                self._check_alive(since)
                 continue
-            except (OSError, EOFError):  # the latter from paramiko, where it is sending
+            except (OSError, EOFError):  # the latter from paramiko, while it sends
                 raise BrokenPipeError from None
             if not count:
                 raise BrokenPipeError
             rest, since = rest[count:], time.monotonic()
 
     def end_data(self) -> None:
-        """Tell that no more data comes."""
+        """Signal the end of the data."""
         with contextlib.suppress(OSError, EOFError):
             self._stream.shutdown(socket.SHUT_WR)
 
-    def receive(self, count: int = PIECE) -> bytes:
-        """Return what has come of the answer, at most so much; nothing at its end."""
+    def receive(self, count: int = CHUNK) -> bytes:
+        """Return received data of the reply, at most ``count`` bytes; nothing at its end."""
         since = time.monotonic()
         while True:
             if self._meanwhile:
@@ -117,48 +117,48 @@ class Wire:
                 data = self._stream.recv(count)
                 break
             except TimeoutError:
-                self._still_there(since)
-            except (OSError, EOFError):  # the latter from paramiko, where it is sending
+                self._check_alive(since)
+            except (OSError, EOFError):  # the latter from paramiko, while it sends
                 raise self._lost() from None
         self._tail = (self._tail + data)[-4096:]
         return data
 
     def read(self, count: int) -> bytes:
-        """Return the next bytes of the answer, fewer at its end; for ``tarfile``."""
+        """Return the next bytes of the reply, fewer at its end; for ``tarfile``."""
         parts, missing = [], count
-        while missing and (data := self.receive(min(missing, PIECE))):
+        while missing and (data := self.receive(min(missing, CHUNK))):
             parts.append(data)
             missing -= len(data)
         return b"".join(parts)
 
     def reply(self, most: int | None = None) -> Reply:
-        """Return the rest of the answer. Raises ``HostCommandFailed`` where that is more than ``most`` bytes."""
+        """Return the rest of the reply. Raises ``HostCommandFailed`` if it has more than ``most`` bytes."""
         parts, count = [], 0
-        # a verb that ended without reading all of its data resets the stream behind its answer
+        # a verb that ended without reading all of its data resets the stream after its reply
         with contextlib.suppress(ConnectionLost):
             while data := self.receive():
                 parts.append(data)
                 count += len(data)
-                if count > (MOST_ANSWER if most is None else most):
+                if count > (MOST_REPLY if most is None else most):
                     raise HostCommandFailed(f"{self._host.label} answers with more than it was asked for.")
-        # what has been received before may have had the beginning of the last word
+        # earlier data may contain the beginning of the last line
         data = b"".join(parts)
         last = re.search(rb"\0(\d+) ([^\0]*)\n\Z", self._tail)
         if last is None:
             raise self._lost()
         return Reply(data[: max(0, len(data) - len(last[0]))], int(last[1]), last[2].decode(errors="replace"))
 
-    def _still_there(self, since: float) -> None:
-        """Raise ``ConnectionLost`` where the host does not answer, ``HostCommandFailed`` after a long silence."""
+    def _check_alive(self, since: float) -> None:
+        """Raise ``ConnectionLost`` if the host does not answer, ``HostCommandFailed`` after a long silence."""
         if time.monotonic() - since > self._patience:
             what = f"{self._host.label} has done nothing for the copy for {self._patience / 60:.0f} minutes."
             raise HostCommandFailed(what, hint="does its disk answer? type the same command to continue from there")
         now = time.monotonic()
-        if self._meanwhile and now - max(since, self._tried) < LOOK_AFTER:
+        if self._meanwhile and now - max(since, self._tried) < TEST_AFTER:
             return
         self._tried = now
         try:
-            self._host.run(["true"], timeout=LOOK_AFTER)
+            self._host.run(["true"], timeout=TEST_AFTER)
         except (ConnectionLost, HostCommandFailed):
             raise self._lost() from None
 
@@ -171,7 +171,7 @@ def _script() -> bytes:
     return job_script("copy.sh").read_bytes()
 
 
-def ask(
+def call_verb(
     host: Host,
     verb: str,
     *arguments: str,
@@ -179,17 +179,17 @@ def ask(
     reads: int = 0,
     meanwhile: Callable[[], None] | None = None,
 ) -> Reply:
-    """Run a verb with data that is known, and return its answer; ``reads`` and ``meanwhile`` as of a ``Wire``."""
+    """Run a verb with its data, and return its reply; ``reads`` and ``meanwhile`` as of a ``Wire``."""
     with Wire(host, verb, arguments, reads=reads, meanwhile=meanwhile) as wire, _sending(wire, data):
         return wire.reply()
 
 
 @contextlib.contextmanager
 def _sending(wire: Wire, data: bytes) -> Iterator[None]:
-    """Send beside the block: an answer may begin before all was sent, and would stop what nobody reads."""
+    """Send during the block: a reply may begin before everything is sent, and both sides would block otherwise."""
 
     def send() -> None:
-        # whatever breaks shows in the answer
+        # any error shows in the reply
         with contextlib.suppress(OSError, ConnectionLost, HostCommandFailed):
             wire.send(data)
             wire.end_data()
@@ -197,7 +197,7 @@ def _sending(wire: Wire, data: bytes) -> Iterator[None]:
     thread = threading.Thread(target=send, name="copy names", daemon=True)
     thread.start()
     yield
-    thread.join(LOOK_AFTER)
+    thread.join(TEST_AFTER)
 
 
 def names(arguments: Sequence[str]) -> bytes:

@@ -1,4 +1,4 @@
-"""The cluster as an end of a copy, by ``copy.sh``: its answers read, and what is made there besides the data."""
+"""The cluster as an endpoint of a copy, by ``copy.sh``: parse its replies, and do everything but the data."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.core.text import printable
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.transfer.endpoints import CopyEndpoint, Target, already_there, broke_off, kind_of_mode
-from notebook_launcher.transfer.paths import Item, Kind, Seen, Source
-from notebook_launcher.transfer.protocol import Reply, ask, names
+from notebook_launcher.transfer.endpoints import CopyEndpoint, Target, already_there, kind_of_mode, tool_failed
+from notebook_launcher.transfer.paths import Item, Kind, Source, SourceEntry
+from notebook_launcher.transfer.protocol import Reply, call_verb, names
 
 _THERE_ALREADY = 17  # exit code of copy.sh
 
@@ -25,90 +25,90 @@ class RemoteEndpoint(CopyEndpoint):
         self.host, self.label = host, host.label
 
     def find(self, paths: Sequence[str]) -> list[Source | None]:
-        """Have ``find`` look."""
-        reply = self._ask("list", *paths)
+        """Run ``find`` there."""
+        reply = self._call("list", *paths)
         return _sources(reply.fields(), reply.stderr)
 
     def target(self, path: str) -> Target:
-        """Look at the destination."""
-        kind, real, writable, room = self._ask("target", path).fields()
-        # "/dev/my disk  1000  200  800  20% /my place": names may have spaces, and so is counted from the percent sign
+        """Inspect the destination."""
+        kind, real, writable, room = self._call("target", path).fields()
+        # "/dev/my disk  1000  200  800  20% /my place": names may contain spaces, so count from the per cent sign
         free = re.search(r"\s([0-9]{1,15})\s+\d+%\s", room)
         kinds = {"f": "file", "d": "folder", "o": "other", "-": "missing", "?": "nowhere"}
         return Target(kinds[kind], real, writable == "y", int(free[1]) * 1024 if free else None)  # type: ignore[arg-type]
 
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
-        """Have ``stat`` look."""
-        fields = self._ask("stats", data=names(paths)).fields() if paths else []
+        """Run ``stat`` there."""
+        fields = self._call("stats", data=names(paths)).fields() if paths else []
         return {name: (kind_of_mode(_number(mode, 16)), _number(size)) for mode, size, name in _by(3, fields)}
 
     def part(self, path: str) -> int:
-        """Have ``stat`` look."""
-        return _number(self._ask("part", path).data.decode(errors="replace").strip() or "0")
+        """Run ``stat`` there."""
+        return _number(self._call("part", path).data.decode(errors="replace").strip() or "0")
 
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
-        """Have ``readlink`` look."""
-        fields = self._ask("links", data=names(paths)).fields() if paths else []
+        """Run ``readlink`` there."""
+        fields = self._call("links", data=names(paths)).fields() if paths else []
         return {name: to[1:] if to[0] == "l" else None for to, name in _by(2, fields) if to != "-"}
 
     def hashes(self, paths: Sequence[str], size: int) -> dict[str, str]:
-        """Have ``sha256sum`` read them."""
-        return hashes_of(self._ask("hashes", data=names(paths), reads=size)) if paths else {}
+        """Run ``sha256sum`` there."""
+        return hashes_of(self._call("hashes", data=names(paths), reads=size)) if paths else {}
 
-    def beginning(self, path: str, count: int) -> str:
-        """Have it read there."""
-        return self._ask("beginning", path, str(count), reads=count).data[:64].decode()
+    def hash_of_first(self, path: str, count: int) -> str:
+        """Read them there."""
+        return self._call("beginning", path, str(count), reads=count).data[:64].decode()
 
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
-        """Make them all at once, and then give each its mode."""
+        """Create all at once, then set their modes."""
         if modes:
-            self._ask("folders", base, data=_below_here(modes))
+            self._call("folders", base, data=_below_here(modes))
             self.modes(base, {name: mode | 0o700 for name, mode in modes.items()})
 
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
-        """Give each mode to all that have it at once."""
+        """Set each mode for all folders that have it, at once."""
         for mode in set(modes.values()):
-            self._ask("modes", base, f"{mode:o}", data=_below_here([name for name in modes if modes[name] == mode]))
+            self._call("modes", base, f"{mode:o}", data=_below_here([name for name in modes if modes[name] == mode]))
 
-    def tie(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
-        """Make them one by one."""
+    def create_links(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
+        """Create them one by one."""
         if links:
             pairs = [word for name, leads in links.items() for word in (leads, f"./{name}")]
-            self._ask("tie", base, _yes(force), data=names(pairs))
+            self._call("tie", base, _yes(force), data=names(pairs))
 
-    def place(self, part: str, path: str, seen: Seen, *, force: bool) -> None:
+    def install(self, part: str, path: str, seen: SourceEntry, *, force: bool) -> None:
         """Rename it there."""
         folder, _, name = path.rpartition("/")
         hidden = part.rpartition("/")[2]
         seconds, parts = divmod(seen.time, 10**9)
         mode, moment = f"{seen.mode & 0o777:o}", f"{seconds}.{parts:09d}"
         arguments = (folder or "/", hidden, name, str(seen.size), mode, moment, _yes(force))
-        if self._ask("place", *arguments, allowed=(_THERE_ALREADY,)).code:
+        if self._call("place", *arguments, allowed=(_THERE_ALREADY,)).code:
             raise already_there([path])
 
-    def settle(self, base: str, context: str, items: Sequence[Item], *, force: bool) -> list[Item]:
-        """Give what was unpacked its place, and return that whose place somebody else has taken meanwhile."""
-        reply = self._ask("settle", base, context, _yes(force), data=_below_here([item.target for item in items]))
+    def install_batch(self, base: str, context: str, items: Sequence[Item], *, force: bool) -> list[Item]:
+        """Move unpacked files to their paths, and return those whose paths somebody else has created meanwhile."""
+        reply = self._call("settle", base, context, _yes(force), data=_below_here([item.target for item in items]))
         reported = list(_by(3, reply.fields()))
         left = {name[2:] for mark, _, name in reported if mark == "L"}
         sizes = {name[2:]: _number(size) for mark, size, name in reported if mark == "T"}
         for item in items:
             taken = item.target in left and item.target in sizes and not force
             if not taken and (item.target in left or sizes.get(item.target) != item.size):
-                raise broke_off(self.label, reply.stderr or f"{base}/{item.target} could not be moved to its place")
+                raise tool_failed(self.label, reply.stderr or f"{base}/{item.target} could not be moved to its place")
         return [item for item in items if item.target in left]
 
-    def _ask(
+    def _call(
         self, verb: str, *arguments: str, data: bytes = b"", reads: int = 0, allowed: tuple[int, ...] = ()
     ) -> Reply:
-        reply = ask(self.host, verb, *arguments, data=data, reads=reads)
+        reply = call_verb(self.host, verb, *arguments, data=data, reads=reads)
         if reply.code and reply.code not in allowed:
-            raise broke_off(self.label, reply.stderr)
+            raise tool_failed(self.label, reply.stderr)
         return reply
 
 
 def hashes_of(reply: Reply) -> dict[str, str]:
-    """Read sha256sum's lines; in one that begins with a backslash, the name has some."""
+    """Parse sha256sum's lines; a line that begins with a backslash has escaped ones in the name."""
     return {
         _unescaped(line[67:]) if line[0] == "\\" else line[66:]: line.lstrip("\\")[:64]
         for line in reply.lines()
@@ -121,12 +121,12 @@ def _unescaped(name: str) -> str:
 
 
 def is_size(word: str) -> bool:
-    """Whether a word from another machine is a number of bytes: one that can be counted and waited for."""
+    """Whether a word from another machine is a plausible number of bytes."""
     return word.isascii() and word.isdecimal() and len(word) <= _LONGEST_SIZE
 
 
 def _number(word: str, base: int = 10) -> int:
-    """Read a number that another machine has sent. Raises ``HostCommandFailed`` for what is none."""
+    """Parse a number from another machine. Raises ``HostCommandFailed`` for an invalid one."""
     if len(word) <= _LONGEST_SIZE:
         with contextlib.suppress(ValueError):
             return int(word, base)
@@ -149,13 +149,13 @@ _KINDS: dict[str, Kind] = {"f": "file", "d": "folder", "l": "link"}
 
 
 def _sources(fields: Sequence[str], stderr: str) -> list[Source | None]:
-    """Read the answer to ``list``. Raises ``HostCommandFailed`` where it is none."""
+    """Parse the reply to ``list``. Raises ``HostCommandFailed`` for an invalid one."""
     found: list[Source | None] = []
-    path, entries, behind = "", list[Seen](), dict[str, Seen]()
+    path, entries, behind = "", list[SourceEntry](), dict[str, SourceEntry]()
 
     def close() -> None:
         if entries:
-            whole = (Seen(**{**vars(seen), "behind": behind.get(seen.name)}) for seen in entries)
+            whole = (SourceEntry(**{**vars(seen), "behind": behind.get(seen.name)}) for seen in entries)
             found.append(Source(path, tuple(whole), stderr))
         entries.clear()
         behind.clear()
@@ -176,12 +176,12 @@ def _sources(fields: Sequence[str], stderr: str) -> list[Source | None]:
                 known = _KINDS.get(kind, "other")
                 bytes_ = _number(size) if known == "file" else 0
                 entries.append(
-                    Seen(name, known, int(mode, 8) & 0o777, bytes_, _nanoseconds(moment), link, readable == "y")
+                    SourceEntry(name, known, int(mode, 8) & 0o777, bytes_, _nanoseconds(moment), link, readable == "y")
                 )
             elif mark == "L":
                 mode, size, moment, name = take(4)
                 name = name[len(path.rstrip("/")) + 1 :]
-                behind[name] = Seen(name, "file", int(mode, 8) & 0o777, _number(size), _nanoseconds(moment))
+                behind[name] = SourceEntry(name, "file", int(mode, 8) & 0o777, _number(size), _nanoseconds(moment))
             else:
                 raise ValueError(mark)
     except (RuntimeError, StopIteration, ValueError):

@@ -20,7 +20,7 @@ from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.notebook import results as results_room
 from notebook_launcher.transfer import data as transfer
 from notebook_launcher.transfer import protocol
-from notebook_launcher.transfer.paths import Item, Seen
+from notebook_launcher.transfer.paths import Item, SourceEntry
 from notebook_launcher.transfer.protocol import Reply, Wire
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from tests.unit.notebook.conftest import FinishedRun
@@ -126,7 +126,7 @@ def test_what_is_away_for_a_moment_is_not_forgotten(made: FinishedRun) -> None:
 def test_two_fetches_at_once_take_turns(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     inner, began, free, done = Fetching._wanted, threading.Event(), threading.Event(), list[events.ResultsFetched]()
 
-    def wanted(self: Fetching, found: dict[str, results_room._Found]) -> list[str]:
+    def wanted(self: Fetching, found: dict[str, results_room._RemoteFile]) -> list[str]:
         seen = inner(self, found)
         if not began.is_set():
             began.set()
@@ -183,19 +183,19 @@ def test_parts_of_a_launcher_that_was_killed_are_taken_away_a_day_later(made: Fi
 def test_ctrl_c_leaves_a_fetch_and_keeps_what_has_come(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     made.interrupts.arrive("end")  # that which ended the job: what there is is fetched after it
     made.writes("work/z.bin", "z" * 3_000_000)
-    inner = Fetching._say_how_far
+    inner = Fetching._report_progress
 
     def pressed(self: Fetching, count: int) -> None:
         inner(self, count)
         if self._bytes > 500_000:
             made.interrupts.arrive("end")
 
-    monkeypatch.setattr(Fetching, "_say_how_far", pressed)
+    monkeypatch.setattr(Fetching, "_report_progress", pressed)
     with pytest.raises(Interrupted) as raised:
         made.fetch()
     assert raised.value.exit_code == 130 and "launch-notebook results" in raised.value.hint
     assert made.text("usage.csv") == "time\n1\n" and "z.bin" not in names(made)
-    monkeypatch.setattr(Fetching, "_say_how_far", inner)
+    monkeypatch.setattr(Fetching, "_report_progress", inner)
     assert "z.bin" in made.fetch().files
 
 
@@ -209,7 +209,7 @@ def test_ctrl_c_leaves_a_fetch_of_which_nothing_comes(made: FinishedRun, monkeyp
 
 
 def test_of_a_large_fetch_it_is_said_how_far_it_is(made: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results_room, "SAY_EVERY", 0.0)
+    monkeypatch.setattr(results_room, "REPORT_EVERY", 0.0)
     made.writes("work/small.bin", b"x" * 1000)
     made.fetch()
     assert made.shown == []
@@ -326,8 +326,8 @@ def test_a_far_end_that_sends_without_an_end_is_stopped(
 @pytest.mark.parametrize("far", FAKES)
 def test_so_it_is_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: type[FakeWire]) -> None:
     monkeypatch.setattr(transfer, "Wire", far)
-    item = Item("/x", "x", Seen("x", "file", 0o600, 5, 0))
-    with pytest.raises((CopyFailed, transfer.Spoilt)):
+    item = Item("/x", "x", SourceEntry("x", "file", 0o600, 5, 0))
+    with pytest.raises((CopyFailed, transfer.CorruptData)):
         transfer.fetch_batch(RemoteEndpoint(LocalHost()), str(tmp_path / "context"), [item], lambda _: None)
     assert far.sent <= 70 << 20
 
@@ -340,14 +340,14 @@ def test_an_answer_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("size", ["9" * 5000, "9" * 16, "-1", "x", "٣", ""])
 def test_a_size_that_is_none_is_not_believed(made: FinishedRun, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
-    inner = results_room.ask
+    inner = results_room.call_verb
 
     def ask(host: LocalHost, verb: str, *words: str, **others: object) -> Reply:
         if verb == "results":
             return Reply(f"{size}\x001\x00work/x\x003\x001\x00work/train.ipynb\x00".encode())
         return inner(host, verb, *words, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(results_room, "ask", ask)
+    monkeypatch.setattr(results_room, "call_verb", ask)
     assert made.fetch().files == ("train.ipynb",)
 
 
@@ -355,11 +355,14 @@ def test_a_size_that_is_none_is_not_believed(made: FinishedRun, monkeypatch: pyt
 def test_so_it_is_in_the_answers_to_a_copy(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
     there = RemoteEndpoint(LocalHost())
     monkeypatch.setattr(
-        "notebook_launcher.transfer.remote_endpoint.ask", lambda *_, **__: Reply(f"81a4\x00{word}\x00/x\x00".encode())
+        "notebook_launcher.transfer.remote_endpoint.call_verb",
+        lambda *_, **__: Reply(f"81a4\x00{word}\x00/x\x00".encode()),
     )
     with pytest.raises(HostCommandFailed, match="cannot be read"):
         there.sizes(["/x"])
-    monkeypatch.setattr("notebook_launcher.transfer.remote_endpoint.ask", lambda *_, **__: Reply(f"{word}\n".encode()))
+    monkeypatch.setattr(
+        "notebook_launcher.transfer.remote_endpoint.call_verb", lambda *_, **__: Reply(f"{word}\n".encode())
+    )
     with pytest.raises(HostCommandFailed, match="cannot be read"):
         there.part("/x")
 
@@ -388,7 +391,7 @@ def test_what_was_seen_and_does_not_come_is_told(made: FinishedRun, monkeypatch:
     monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
     inner = Fetching._wanted
 
-    def wanted(self: Fetching, found: dict[str, results_room._Found]) -> list[str]:
+    def wanted(self: Fetching, found: dict[str, results_room._RemoteFile]) -> list[str]:
         seen = inner(self, found)
         (made.directory / "work" / "gone.bin").unlink()
         made.writes("work/grown.bin", "x" * 2000)
@@ -408,7 +411,7 @@ def test_a_sent_file_that_goes_while_it_is_looked_at_spoils_nothing(
     made.writes("sent.json", json.dumps({"files": {"data.csv": "x"}}))
     inner = Fetching._unchanged
 
-    def unchanged(self: Fetching, found: dict[str, results_room._Found]) -> list[str]:
+    def unchanged(self: Fetching, found: dict[str, results_room._RemoteFile]) -> list[str]:
         (made.directory / "work" / "data.csv").unlink()
         return inner(self, found)
 
@@ -422,13 +425,13 @@ def test_a_sent_file_that_has_become_too_large_is_not_read_on_the_login_node(
     monkeypatch.setattr(results_room, "MOST_BYTES", 1000)
     made.writes("work/data.csv", "x" * 1001)
     made.sent = ("data.csv",)
-    inner, asked = results_room.ask, list[str]()
+    inner, asked = results_room.call_verb, list[str]()
 
     def ask(host: LocalHost, verb: str, *words: str, **others: object) -> Reply:
         asked.append(verb)
         return inner(host, verb, *words, **others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(results_room, "ask", ask)
+    monkeypatch.setattr(results_room, "call_verb", ask)
     assert made.fetch().not_fetched == (f"{made.work}/data.csv (1001 bytes)",) and asked == ["results"]
 
 

@@ -33,7 +33,7 @@ def test_two_copies_at_once_into_one_folder(tmp_path: Path, up: bool, monkeypatc
     for name in "abcdefgh":
         (src / name).write_bytes(os.urandom(200_000))
     end = remote_endpoint.RemoteEndpoint if up else local_endpoint.LocalEndpoint
-    verb = "settle" if up else "place"
+    verb = "install_batch" if up else "install"
     original, second = getattr(end, verb), View()
 
     def stop(event: events.Copying) -> None:
@@ -64,7 +64,7 @@ def test_what_another_copy_has_brought_meanwhile_counts(
     for name in "ab":
         (src / name).write_text(name)
     end = remote_endpoint.RemoteEndpoint if up else local_endpoint.LocalEndpoint
-    verb = "settle" if up else "place"
+    verb = "install_batch" if up else "install"
     original = getattr(end, verb)
 
     def interfere(*args: object, **options: object) -> object:
@@ -152,10 +152,10 @@ def test_a_link_that_leads_there_already_is_no_obstacle(tmp_path: Path, up: bool
     end = remote_endpoint.RemoteEndpoint(LocalHost()) if up else local_endpoint.LocalEndpoint()
     ties = {"l": "a b\n", "-k": "-x"}
     for force in (False, False, True):
-        end.tie(str(tmp_path), ties, force=force)
+        end.create_links(str(tmp_path), ties, force=force)
     assert everything(tmp_path) == {"l": ("link", "a b\n"), "-k": ("link", "-x")}
     with pytest.raises(CopyFailed, match="broke off"):
-        end.tie(str(tmp_path), {"l": "other"}, force=False)
+        end.create_links(str(tmp_path), {"l": "other"}, force=False)
 
 
 @BOTH_WAYS

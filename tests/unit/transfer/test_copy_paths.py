@@ -7,8 +7,8 @@ import pytest
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.transfer.paths import (
     CopyArguments,
-    Seen,
     Source,
+    SourceEntry,
     is_safe,
     items_of,
     last_name,
@@ -54,13 +54,24 @@ def test_names_are_those_of_cp() -> None:
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "a//b", "", ".", "a/./b", "a\0b"])
 def test_names_that_lead_out_are_refused(name: str) -> None:
     assert not is_safe(name)
-    top = Seen("", "folder", 0o755)
+    top = SourceEntry("", "folder", 0o755)
     with pytest.raises(UsageError):
-        items_of([(Source("/src", (top, Seen("a", "folder", 0o755), Seen(name or "//", "file", 0o644))), "src")])
+        items_of(
+            [
+                (
+                    Source("/src", (top, SourceEntry("a", "folder", 0o755), SourceEntry(name or "//", "file", 0o644))),
+                    "src",
+                )
+            ]
+        )
 
 
 def test_nothing_lies_behind_a_link() -> None:
-    entries = (Seen("", "folder", 0o755), Seen("l", "link", 0o777, link="."), Seen("l/x", "file", 0o644))
+    entries = (
+        SourceEntry("", "folder", 0o755),
+        SourceEntry("l", "link", 0o777, link="."),
+        SourceEntry("l/x", "file", 0o644),
+    )
     with pytest.raises(UsageError):
         items_of([(Source("/src", entries), "src")])
 
