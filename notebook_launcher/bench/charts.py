@@ -1,4 +1,4 @@
-"""The plots of a bench, drawn by matplotlib, which is only imported here, and only then."""
+"""The plots of a bench, drawn with matplotlib, which is imported only here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MOST_PLOTS = 12
 MOST_BARS = 40  # in one plot
 MOST_CURVES = 8
-MOST_OF_INTERVAL = 1.6  # times the largest value that an axis has room for
+MOST_OF_INTERVAL = 1.6  # times the largest value: the most that an axis extends for intervals
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D00")  # Okabe and Ito's
 _MARKERS = "os^Dv<>P"
 _DOTS = 130  # an inch, of a PNG
@@ -26,19 +26,19 @@ _SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _LONGEST = 48  # characters of a label
 
 
-def why_no_plots() -> str:
-    """Return in a sentence why nothing can be drawn, "" where it can."""
+def plot_error() -> str:
+    """Return a sentence on why plots cannot be drawn, "" if they can."""
     return "" if has_matplotlib() else f"{NO_MATPLOTLIB} To have them: pip install 'notebook-launcher[plot]'"
 
 
 def draw_all(report: Report) -> list[Plot]:
-    """Return the plots of a report: the times of each result and, where cores vary, how it scales with them."""
+    """Return the plots of a report: the times of each result and, if cores vary, the scaling with cores."""
     by_label: dict[str, list[Row]] = {}
     for row in report.rows:
         by_label.setdefault(row.label, []).append(row)
     plots: list[Plot] = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of characters that no font here has
+        warnings.simplefilter("ignore")  # about characters that no font here has
         for number, (label, rows) in enumerate(by_label.items(), 1):
             figures = [("times", f"{label}: median time", _bars(label, rows))]
             if curves := _curves(rows):
@@ -53,7 +53,7 @@ def _pictures(figure: Figure) -> tuple[bytes, bytes]:
     from matplotlib import rc_context
 
     files = io.BytesIO(), io.BytesIO()
-    # without a date, and with the same names each time: the same results give the same file
+    # without a date and with reproducible ids, so that the same results give the same file
     with rc_context({"svg.hashsalt": "bench", "svg.fonttype": "path"}):
         figure.savefig(files[0], format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(files[1], format="png", dpi=_DOTS, metadata={"Software": None})
@@ -75,18 +75,18 @@ def _figure(height: float) -> tuple[Figure, Axes]:
 
 
 def _bars(label: str, rows: Sequence[Row]) -> Figure:
-    """Draw the median of each combination with its interval; the quickest is at no particular place."""
+    """Draw the median of each combination with its interval."""
     shown = rows[:MOST_BARS]
     names = _short_names([row.ran.values for row in shown])
     scale, unit = next((one for one in _SCALES if max(row.result.median for row in shown) >= one[0]), _SCALES[-1])
     figure, axes = _figure(1.2 + 0.38 * len(shown))
-    for place, row in enumerate(shown):
+    for index, row in enumerate(shown):
         result = row.result
         known = result.low is not None and result.high is not None
         low, high = (result.low or 0.0, result.high or 0.0) if known else (result.median, result.median)
         error = [[max(0.0, result.median - low) / scale], [max(0.0, high - result.median) / scale]]
         axes.barh(
-            place,
+            index,
             result.median / scale,
             height=0.62,
             color=_COLOURS[0],
@@ -101,7 +101,7 @@ def _bars(label: str, rows: Sequence[Row]) -> Figure:
     axes.invert_yaxis()
     longest = max(row.result.median for row in shown)
     widest = max(row.result.high or 0.0 for row in shown)
-    # one interval that is very wide would leave the others no room: it runs out of the frame then
+    # one very wide interval would leave the others no space: it is clipped at the frame
     axes.set_xlim(0, min(max(longest, widest), MOST_OF_INTERVAL * longest) * 1.05 / scale)
     axes.set_xlabel(f"median time of one call ({unit}), with its interval; less is better")
     axes.grid(axis="y", visible=False)
@@ -112,13 +112,13 @@ def _bars(label: str, rows: Sequence[Row]) -> Figure:
 
 
 def _short_names(combinations: Sequence[Sequence[tuple[str, str]]]) -> list[str]:
-    """Return names for some combinations without what is the same in all of them."""
+    """Return names for combinations, without the values that they all share."""
     shared = set.intersection(*map(set, combinations)) if len(combinations) > 1 else set()
     return [_short(_named([pair for pair in values if pair not in shared]) or "measured") for values in combinations]
 
 
 def _named(pairs: Sequence[tuple[str, str]]) -> str:
-    """Return values as people say them: ``tf-gpu, 4 cores, no GPU, EPOCHS=1``."""
+    """Return values as people write them: ``tf-gpu, 4 cores, no GPU, EPOCHS=1``."""
     parts = []
     for name, value in pairs:
         if name == "env":
@@ -138,16 +138,16 @@ def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-# --- against cores ------------------------------------------------------------------------------------------------
+# --- scaling with cores -------------------------------------------------------------------------------------------
 
 Curve = tuple[str, list[tuple[int, Row]]]
 
 
 def _curves(rows: Sequence[Row]) -> list[Curve]:
-    """Return the results that differ in their cores alone: curves of two core counts at least, with their names.
+    """Return the results that differ only in their cores, as named curves with at least two core counts.
 
-    What was not synchronised, or had other work than the rest of its curve, is left out. There are none at all where a
-    result had other cores than its name says: what looks like scaling is none then.
+    Results that were not synchronised, or had another amount of work than their curve, are left out. There are no
+    curves if a result had a different number of cores than its name says, because the plot would be misleading.
     """
     if any(cores_instead(row) for row in rows):
         return []
@@ -192,11 +192,11 @@ def _scaling(label: str, curves: Sequence[Curve]) -> Figure:
 
 
 def _points(points: Sequence[tuple[int, Row]], least: int) -> Iterator[tuple[int, float, tuple[float, float] | None]]:
-    """Yield cores, the speed-up over the curve's own fewest cores, and how far its interval reaches down and up.
+    """Yield cores, the speed-up over the fewest cores of the curve, and its interval as distances down and up.
 
-    Where there is no interval it is ``None``.
+    The interval is ``None`` if there is none.
 
-    A curve that begins with more cores than another one begins on the ideal line, as if it had scaled until there.
+    A curve that begins with more cores than another one begins on the ideal line, as if it had scaled up to there.
     """
     first_cores, first = points[0]
     scale = first_cores / least

@@ -1,4 +1,4 @@
-"""Every combination of a matrix as a plan and a notebook, ready to be queued. Nothing is contacted."""
+"""Makes a plan and a notebook for every combination of a matrix, ready to submit. Nothing is contacted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from notebook_launcher.session.record import json_object
 
 @dataclass(frozen=True)
 class ReadyCombination:
-    """One combination, ready to be queued."""
+    """One combination, ready to submit."""
 
     combination: Combination
     plan: Plan
@@ -29,9 +29,9 @@ class ReadyCombination:
 
 
 def make_ready(
-    matrix: Matrix, options: LaunchOptions, here: LocalMachine, request: BenchRequest, whole: Prepared
+    matrix: Matrix, options: LaunchOptions, here: LocalMachine, request: BenchRequest, prepared_notebook: Prepared
 ) -> dict[str, ReadyCombination]:
-    """Return all combinations by name. What is wrong with any of them is raised here."""
+    """Return all combinations by name. Raises if any of them is invalid."""
     places: dict[
         str | None, LaunchTarget
     ] = {}  # by the begin time, as a course may have another reservation on another day
@@ -48,36 +48,36 @@ def make_ready(
             prepared = prepare(request.notebook, one.pairs())
         except NotebookInvalid as error:
             raise _with_axes(error, one) from None
-        # each in a folder of its own, also where the notebook's is seen there: several run at once
-        prepared = dataclasses.replace(prepared, folder=None, dependencies=whole.dependencies)
+        # each in a folder of its own, even if the notebook's folder is visible there: several run at once
+        prepared = dataclasses.replace(prepared, folder=None, dependencies=prepared_notebook.dependencies)
         plan = dataclasses.replace(plan, command=f"bench {request.command}".strip())
         ready[one.name] = ReadyCombination(one, plan, prepared)
     return ready
 
 
 def _with_axes(error: NotebookInvalid, combination: Combination) -> NotebookInvalid:
-    """Say what else could have been meant by the name of an axis."""
+    """Add to an error what else the name of an axis could have meant."""
     if combination.pairs():
         error.why = joined(error.why, "The other axes of a matrix are env, cores, gpus and long flags of sbatch.")
     return error
 
 
 def prepare_notebook(request: BenchRequest) -> Prepared:
-    """Return the notebook with its dependencies, but without what earlier runs have made: results, and benches.
+    """Return the notebook with its dependencies, but without files made by earlier runs: results, and benches.
 
-    A run would take such results for its own, and what a bench writes would make the notebook another one each time.
+    A run would take such results for its own, and a bench's files would change the notebook's digest each time.
     """
-    whole = prepare(request.notebook, (), request.dependencies)
+    prepared_notebook = prepare(request.notebook, (), request.dependencies)
     if not request.dependencies:
-        return whole
+        return prepared_notebook
     imported = prepare(request.notebook, ()).dependencies
-    names = whole.dependencies
+    names = prepared_notebook.dependencies
     skipped = [name for name in names if name not in imported and _is_made_by_a_run(name, names)]
     if not skipped:
-        return whole
+        return prepared_notebook
     note = f"Not sent with the notebook, as earlier runs have made it: {listed(skipped)}. Rename it to have it sent."
     kept = {name: content for name, content in names.items() if name not in skipped}
-    return dataclasses.replace(whole, dependencies=kept, notes=(*whole.notes, note))
+    return dataclasses.replace(prepared_notebook, dependencies=kept, notes=(*prepared_notebook.notes, note))
 
 
 def _is_made_by_a_run(name: str, all_names: Container[str]) -> bool:
@@ -88,7 +88,7 @@ def _is_made_by_a_run(name: str, all_names: Container[str]) -> bool:
 
 
 def digest_of(prepared: Prepared) -> str:
-    """Return the SHA-256 of what a notebook does: its cells' sources, and the files that go with it; no outputs."""
+    """Return the SHA-256 of what a notebook does: its cells' sources, and its dependencies; without outputs."""
     cells = json_object(prepared.content).get("cells")
     sources = [
         [cell.get("cell_type"), cell.get("source")]

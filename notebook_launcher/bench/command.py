@@ -1,7 +1,7 @@
-"""The command ``bench``: the combinations of a matrix run as jobs, some at once, and one report of what they measured.
+"""The command ``bench``: runs the combinations of a matrix as jobs, some at once, and writes one report.
 
-What is done is noted in the bench's folder (``journal``) at each step. Whatever ends this program, the same command
-continues: it finds the jobs that it has queued, and queues only what is missing.
+Each step is recorded in the bench's folder (``journal``). However the program ends, the same command continues: it
+finds the jobs that it has submitted, and submits only what is missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Connect = Callable[[], contextlib.AbstractContextManager[Context]]
 
 
 class BenchPrompts(LinePrompts, Prompts, Protocol):
-    """Asks lines, secrets, and yes or no."""
+    """Prompts for lines, secrets, and yes or no."""
 
 
 def bench(
@@ -48,15 +48,15 @@ def bench(
     interrupts: Interrupts,
     timing: BenchTiming = BENCH_TIMING,
 ) -> None:
-    """Run what is missing of a matrix, and write the report of all that there is.
+    """Run what is missing of a matrix, and write the report of all results.
 
-    Raises ``UsageError`` or ``NotebookInvalid`` for what cannot be run, ``BenchIncomplete`` where combinations failed
-    (the report is written), ``Interrupted`` and ``HungUp``, which leave jobs to be found by the next call, and what
-    ends the work for good; the same command continues then.
+    Raises ``UsageError`` or ``NotebookInvalid`` for invalid input, ``BenchIncomplete`` if combinations failed (the
+    report is written), ``Interrupted`` and ``HungUp``, which leave jobs that the next call finds, and any error that
+    stops the bench; the same command continues then.
     """
     matrix = _matrix(options, request)
     notebook = prepare_notebook(request)
-    asked = _asked_beside_the_matrix(options)
+    asked = _other_options(options)
     ready = make_ready(matrix, complete_options(options, here, view, prompts), here, request, notebook)
     baseline = find([one.combination for one in ready.values()], request.baseline).name if request.baseline else ""
     target = next(iter(ready.values())).plan.target
@@ -74,9 +74,9 @@ def bench(
     now = datetime.now().astimezone()
     with lock_folder(path, **about, now=now, fresh=before_fresh if request.fresh else None) as folder:
         check_same(folder.journal, **about, folder=path)
-        if folder.renew(**about):
+        if folder.update_settings(**about):
             view.show(events.Note("The notebook has changed, and there are no results yet: what failed is run again."))
-        folder.take([one.combination for one in ready.values()], matrix=request.matrix, command=request.command)
+        folder.add([one.combination for one in ready.values()], matrix=request.matrix, command=request.command)
         if request.retry_failed:
             _put_failed_back(folder, ready)
         _show_notes(view, notebook.notes, ready)
@@ -89,7 +89,7 @@ def bench(
             else:
                 view.show(folder.progress("All combinations were run before; nothing is queued."))
         except (Exception, HungUp):
-            with contextlib.suppress(Exception):  # what ended the work matters more
+            with contextlib.suppress(Exception):  # the original error matters more
                 if folder.names("done"):
                     write_report(folder, baseline, view, quietly=True)
             raise
@@ -97,16 +97,16 @@ def bench(
         raise_for_failed(folder, ready)
 
 
-# --- what is asked for -------------------------------------------------------------------------------------------
+# --- the request -------------------------------------------------------------------------------------------------
 
 
 def _matrix(options: LaunchOptions, request: BenchRequest) -> Matrix:
-    """Return the matrix. Raises ``UsageError`` where it is wrong, or does not go with what stands beside it."""
+    """Return the matrix. Raises ``UsageError`` if it is invalid, or conflicts with the other options."""
     matrix = with_parameters(parse(request.matrix), request.pairs)
     check_size(matrix, sure=request.sure)
     if not 1 <= request.at_once <= MOST_AT_ONCE:
         raise UsageError(f"--at-once is 1 to {MOST_AT_ONCE}.", why="Others use the queue as well.")
-    if flag := matrix.given_twice(list(options.flags)):
+    if flag := matrix.conflicting_flag(list(options.flags)):
         raise UsageError(
             f"--{flag} is given beside the matrix, which sets it for each combination.",
             hint=f"leave out --{flag}, or take it out of the matrix",
@@ -118,7 +118,7 @@ def _matrix(options: LaunchOptions, request: BenchRequest) -> Matrix:
     return matrix
 
 
-def _asked_beside_the_matrix(options: LaunchOptions) -> str:
+def _other_options(options: LaunchOptions) -> str:
     others = {
         "module": options.modules,
         "conda": options.conda,
@@ -131,7 +131,7 @@ def _asked_beside_the_matrix(options: LaunchOptions) -> str:
 
 
 def _refuse_without_scheduler(matrix: Matrix) -> None:
-    """Raises ``UsageError`` for axes without effect where no scheduler gives a job its share of the machine."""
+    """Raise ``UsageError`` for axes that have no effect without a scheduler."""
     idle = [
         axis.name
         for axis in matrix.axes
@@ -164,12 +164,12 @@ def _show_notes(view: View, notebook_notes: tuple[str, ...], ready: dict[str, Re
 
 @contextlib.contextmanager
 def _naming_earlier_jobs(folder: BenchFolder, target: LaunchTarget) -> Iterator[None]:
-    """Name the jobs that an earlier call has queued where this one is interrupted before it has found them."""
+    """If the bench is interrupted before it has found the jobs of an earlier call, list them in the error."""
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as error:
         sessions = [session for name in folder.names("queued") if (session := folder[name].session)]
-        if not sessions or (isinstance(error, Interrupted) and error.hint.startswith(CONTINUE)):  # that tells more
+        if not sessions or (isinstance(error, Interrupted) and error.hint.startswith(CONTINUE)):  # more specific
             raise
         jobs = "One job was" if len(sessions) == 1 else f"{len(sessions)} jobs were"
         why, hint = f"{jobs} queued before, and may run.", f"{CONTINUE}; {cancel_hint(sessions, target)}"
@@ -177,7 +177,7 @@ def _naming_earlier_jobs(folder: BenchFolder, target: LaunchTarget) -> Iterator[
 
 
 def _refuse_with_jobs(old: Journal, path: Path, target: LaunchTarget, connect: Connect, timing: BenchTiming) -> None:
-    """See that no job of a bench is forgotten with its journal. Raises ``UsageError``, which names the sessions."""
+    """Check that no job is lost with a bench's journal. Raises ``UsageError`` with the sessions."""
     queued = [entry.session for entry in old.entries if entry.state == "queued" and entry.session]
     if queued and old.place == target.name:
         with connect() as context:

@@ -1,6 +1,6 @@
-"""What runs have recorded (JSON Lines of ``notebooks/timing.py``), read and compared. Pure: texts in, data out.
+"""Parses and compares the records of runs (JSON Lines of ``notebooks/timing.py``). Pure: text in, data out.
 
-Nothing that stands in a record is trusted: it was made by a notebook, which may be anybody's.
+Records are not trusted: they were made by a notebook, which may be anybody's.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from notebook_launcher.core.text import printable
 
 CONFIDENCE = 0.95
 _RESAMPLES = 2000
-FEWEST = 6  # times for a bootstrap: of fewer it only repeats what little it was given, and looks surer than it is
-_SHORTEST, _LONGEST_TIME = 1e-18, 1e18  # seconds; what lies outside was not measured, and its quotients may overflow
-_MOST_TIMES = 400  # of one result that are resampled; of more, as many, evenly spread
+FEWEST = 6  # times for a bootstrap: with fewer it would look more certain than it is
+_SHORTEST, _LONGEST_TIME = 1e-18, 1e18  # seconds; others were not measured, and their quotients may overflow
+_MOST_TIMES = 400  # of one result that are resampled; of more, this many, evenly spread
 _LONGEST = 120  # characters of a name
-_NOT_TELLING = frozenset({"job", "job_id", "host", "node"})  # of a fingerprint: different in every run
+_PER_RUN = frozenset({"job", "job_id", "host", "node"})  # of a fingerprint: different in every run
 
 UNSYNCHRONISED = "not synchronised: the clock may have stopped before the device had done its work"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement that a run has recorded. Times in seconds for one call; ``low`` and ``high``: of the median.
+    """One measurement in a run's record. Times in seconds per call; ``low`` and ``high``: the interval of the median.
 
-    ``confidence`` is how sure that interval was to be, ``covered`` how sure it is, ``narrow`` whether it is as narrow
-    as was asked for; ``None``: not told. ``work``: units of ``unit`` in one call, ``throughput``: of these in a second.
-    ``fingerprint``: what it ran on, flat.
+    ``confidence``: the requested confidence of the interval, ``covered`` the actual one, ``narrow`` whether the
+    interval is as narrow as requested; ``None``: not recorded. ``work``: units of ``unit`` per call, ``throughput``:
+    per second. ``fingerprint``: the software and hardware, flat.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Recording:
 
 
 def read_recording(text: str) -> Recording:
-    """Read a file of JSON Lines; lines that are no measurement are counted, and nothing else comes of them."""
+    """Parse JSON Lines; lines that are not measurements are counted as damaged and skipped."""
     results, damaged = [], 0
     for line in text.split("\n"):
         if not line.strip():
@@ -76,7 +76,7 @@ def read_recording(text: str) -> Recording:
 
 
 def _result(data: object) -> Result:
-    """Raises ``ValueError``, ``TypeError`` or ``KeyError`` for what is no measurement."""
+    """Raises ``ValueError``, ``TypeError`` or ``KeyError`` for an invalid measurement."""
     if not isinstance(data, dict):
         raise TypeError
     recorded, times = data.get("device"), data.get("times")
@@ -84,7 +84,7 @@ def _result(data: object) -> Result:
     median, seconds = _time(data["median"]), tuple(map(_time, times)) if isinstance(times, list) else ()
     low, high = (None if data.get(end) is None else _time(data[end]) for end in ("low", "high"))
     if low is None or high is None or len(seconds) < 2 or not low <= median <= high:
-        low = high = None  # of a single time nothing tells how much it varies
+        low = high = None  # a single time has no variation
     return Result(
         name=_text(data["name"]) or "a measurement without a name",
         median=median,
@@ -131,13 +131,13 @@ def _maybe(value: object) -> float | None:
 
 
 def _text(value: object) -> str:
-    """Return a short text on one line, without anything that would act on whoever shows it."""
+    """Return a short text on one line, without control characters."""
     text = " ".join(printable(str(value)).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _flat(data: object, before: str = "", depth: int = 3) -> dict[str, str]:
-    """Return a mapping with texts, ``library.torch`` for what lies deeper; nothing for what is no mapping."""
+    """Return a mapping with texts, ``library.torch`` for nested values; empty for anything else."""
     found: dict[str, str] = {}
     for key, value in list(data.items())[:200] if isinstance(data, dict) else ():
         name = _text(f"{before}{key}")
@@ -152,8 +152,8 @@ def _flat(data: object, before: str = "", depth: int = 3) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """One combination as a report needs it: its name, what it is varied by, and what it has recorded.
+class CombinationRun:
+    """One combination for a report: its name, its axes, and its results.
 
     ``state``: done, failed, running, waiting. ``why``: how it failed, in a sentence. ``queued``: seconds in the queue.
     ``image``: the digest of its container image. ``shown``: its name without what all combinations share.
@@ -173,7 +173,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class Speedup:
-    """How many times as quick as ``against``; ``low`` and ``high``: its interval, ``None`` where there is none."""
+    """How many times as fast as ``against``; ``low`` and ``high``: its interval, ``None`` if there is none."""
 
     ratio: float
     low: float | None
@@ -183,12 +183,12 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Row:
-    """One result of one combination. ``label``: which result it is; the same in all combinations that have it.
+    """One result of one combination. ``label``: identifies the result, and is the same in all combinations.
 
-    ``speedup``: ``None`` where it is the baseline, or is not compared; then ``note`` says why.
+    ``speedup``: ``None`` for the baseline, or if it is not compared; then ``note`` says why.
     """
 
-    ran: Ran
+    ran: CombinationRun
     label: str
     result: Result
     speedup: Speedup | None = None
@@ -196,31 +196,31 @@ class Row:
     note: str = ""
 
 
-def shared_by_all(runs: Sequence[Ran]) -> list[tuple[str, str]]:
-    """Return the axes that have one value only, with that value; none where there is one combination."""
+def shared_by_all(runs: Sequence[CombinationRun]) -> list[tuple[str, str]]:
+    """Return the axes with only one value, with that value; none if there is one combination."""
     if len(runs) < 2:
         return []
     return [pair for pair in runs[0].values if all(pair in ran.values for ran in runs)]
 
 
-def with_shown_names(runs: Sequence[Ran]) -> list[Ran]:
-    """Return the combinations with names that tell them apart, and tell no more."""
+def with_shown_names(runs: Sequence[CombinationRun]) -> list[CombinationRun]:
+    """Return the combinations with names that distinguish them, and no longer than necessary."""
     shared = {name for name, _ in shared_by_all(runs)}
     return [replace(ran, shown=_without(ran, shared)) for ran in runs]
 
 
-def _without(ran: Ran, shared: set[str]) -> str:
-    # as it stands in the name, where a value may be in quotes
+def _without(ran: CombinationRun, shared: set[str]) -> str:
+    # as written in the name, where a value may be in quotes
     parts = {name: f"{name}={value}" for name, value in ran.values}
     return " ".join(part for name, part in parts.items() if name not in shared) or ran.name
 
 
-def compared(runs: Sequence[Ran], baseline: str = "") -> list[Row]:
+def compared(runs: Sequence[CombinationRun], baseline: str = "") -> list[Row]:
     """Return a row for each result, in the runs' order, compared with the baseline among those of the same label.
 
-    ``baseline``: a combination's name; otherwise, or where it has no such result, it is the first one that has. Results
-    that were not synchronised are compared with nothing. Those with different work are not compared with each other,
-    but with the first of the same work. What is to be doubted of a result itself is said in its note as well.
+    ``baseline``: a combination's name; otherwise, or if it has no such result, the first one that has. Results that
+    were not synchronised are not compared. Those with different work are compared with the first of the same work. The
+    note also has doubts about a result itself.
     """
     of_runs = _of_runs(runs)
     varied = {name for ran in runs for name, _ in ran.values} | of_runs
@@ -235,10 +235,10 @@ def compared(runs: Sequence[Ran], baseline: str = "") -> list[Row]:
     return [_with_notes(_compared(row, first, main), of_runs) for row in rows]
 
 
-def _of_runs(runs: Sequence[Ran]) -> set[str]:
-    """Return the parameters that are one and the same in all of a run, and others in other runs.
+def _of_runs(runs: Sequence[CombinationRun]) -> set[str]:
+    """Return the parameters that are constant within each run, but differ between runs.
 
-    They come of what the matrix varies (threads, of cores): they do not tell one result from another.
+    They follow from what the matrix varies (threads, from cores), and do not distinguish results.
     """
     found: dict[str, list[set[str]]] = {}
     for ran in runs:
@@ -257,7 +257,7 @@ def _of_runs(runs: Sequence[Ran]) -> set[str]:
 
 def _with_notes(row: Row, of_runs: set[str]) -> Row:
     parameters = ", ".join(f"{name}={value}" for name, value in row.result.parameters if name in of_runs)
-    notes = (row.note, *_doubts(row.result), _other_cores(row), parameters)
+    notes = (row.note, *_caveats(row.result), _other_cores(row), parameters)
     return replace(row, note="; ".join(filter(None, notes)))
 
 
@@ -268,13 +268,13 @@ def _other_cores(row: Row) -> str:
 
 
 def cores_instead(row: Row) -> str:
-    """Return how many cores a result had where these are not those of the axis; "" where they are, or nobody told."""
+    """Return how many cores a result had if these differ from the axis' value; "" otherwise, or if not recorded."""
     requested, had = dict(row.ran.values).get("cores"), row.result.fingerprint.get("cores_allotted", "")
     return had if requested and had.isdecimal() and had.isascii() and int(had) != int(requested) else ""
 
 
-def _doubts(result: Result) -> list[str]:
-    """Return what an interval does not keep of what it seems to promise."""
+def _caveats(result: Result) -> list[str]:
+    """Return reasons why an interval may be misleading."""
     if len(result.times) == 1:
         return ["measured once: how much it varies is not known"]
     if result.low is None:
@@ -304,8 +304,8 @@ def _work(result: Result) -> str:
     return "work not given" if result.work is None else f"{result.work:g} {result.unit}".strip()
 
 
-def _labelled(results: Sequence[Result], varied: set[str], runs: Sequence[Ran]) -> list[tuple[str, Result]]:
-    """Return each result with what tells it from the others of its run, and nothing that the matrix varies."""
+def _labelled(results: Sequence[Result], varied: set[str], runs: Sequence[CombinationRun]) -> list[tuple[str, Result]]:
+    """Return each result with a label of what distinguishes it in its run, without what the matrix varies."""
     several = _several_devices(runs, varied)
     counts: dict[str, int] = {}
     found = []
@@ -323,8 +323,8 @@ def _base_label(result: Result, varied: set[str]) -> str:
     return f"{result.name} ({parameters})" if parameters else result.name
 
 
-def _several_devices(runs: Sequence[Ran], varied: set[str]) -> set[str]:
-    """Return the labels that one and the same run has for several kinds of device."""
+def _several_devices(runs: Sequence[CombinationRun], varied: set[str]) -> set[str]:
+    """Return the labels that a single run has for several kinds of device."""
     found = set()
     for ran in runs:
         kinds: dict[str, set[str]] = {}
@@ -335,10 +335,10 @@ def _several_devices(runs: Sequence[Ran], varied: set[str]) -> set[str]:
 
 
 def speedup(before: Result, now: Result, against: str) -> Speedup:
-    """Return how many times as quick a result is as another one, by the medians, with the interval of that.
+    """Return how many times as fast a result is as another one, by the medians, with the interval of that.
 
-    It is a bootstrap; below ``FEWEST`` times it reaches as far as the extremes of both do, and of a single time there
-    is none. The same times give the same interval, each time.
+    It is a bootstrap; with fewer than ``FEWEST`` times it extends to the extremes of both, and for a single time there
+    is none. The same times always give the same interval.
     """
     ratio = before.median / now.median
     fewest = min(len(before.times), len(now.times))
@@ -361,20 +361,20 @@ def _some(times: Sequence[float]) -> list[float]:
     return [times[int(place * step)] for place in range(min(len(times), _MOST_TIMES))]
 
 
-# --- what they ran on ---------------------------------------------------------------------------------------------
+# --- fingerprints -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Fingerprints:
-    """What all results ran on (``same``), and where it differs: a column for each name, a row for each combination."""
+    """What is the same for all results (``same``), and what differs: a column per name, a row per combination."""
 
     same: tuple[tuple[str, str], ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def fingerprints(runs: Sequence[Ran]) -> Fingerprints:
-    """Return the fingerprints of all that has results: what is the same, and what differs, by combination."""
+def fingerprints(runs: Sequence[CombinationRun]) -> Fingerprints:
+    """Return the fingerprints of all results: what is the same, and what differs, by combination."""
     by_run = {
         ran.shown or ran.name: _of_run(ran)
         for ran in runs
@@ -400,8 +400,8 @@ def fingerprints(runs: Sequence[Ran]) -> Fingerprints:
     )
 
 
-def _of_run(ran: Ran) -> dict[str, str]:
-    """Return a run's fingerprint; where its results differ in it, both values stand there."""
+def _of_run(ran: CombinationRun) -> dict[str, str]:
+    """Return a run's fingerprint; if its results differ, both values are given."""
     found: dict[str, list[str]] = {}
     for result in ran.recording.results:
         for name, value in result.fingerprint.items():
@@ -411,4 +411,4 @@ def _of_run(ran: Ran) -> dict[str, str]:
 
 
 def _is_ours_alone(name: str) -> bool:
-    return name.rpartition(".")[2] in _NOT_TELLING
+    return name.rpartition(".")[2] in _PER_RUN

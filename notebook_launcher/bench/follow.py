@@ -1,4 +1,4 @@
-"""The jobs of a bench that are in the queue or run, followed to their ends, and their results fetched."""
+"""Follows the jobs of a bench from the queue to their ends, and fetches their results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from notebook_launcher.run import fetch_results
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, json_object
 
-STREAMS = 6  # sessions that are followed by a stream of their own: sshd allows ten in one connection
+STREAMS = 6  # sessions that are followed by streams of their own: sshd allows ten in one connection
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class JobFileWritten:
 
 @dataclass
 class ActiveJob:
-    """A combination whose job is in the queue or runs, as far as is known.
+    """A combination whose job is queued or running, as far as known.
 
-    ``missed``: lookups that did not find it. ``waits``: the reason that was shown last.
+    ``missed``: consecutive lookups without it. ``waits``: the last reason shown.
     """
 
     name: str
@@ -61,30 +61,30 @@ class ActiveJob:
 
 
 class Follower:
-    """Follows the jobs of a bench, by streams and by looking all of them up, and notes in its folder what they do.
+    """Follows the jobs of a bench, by streams and by lookups of all of them, and records their states in its folder.
 
     ``active``: those that have not ended, by session. ``lookup_at``: when the next lookup is due (monotonic).
-    ``unfetched``: combinations whose results do not come today. ``on_end``: called when one is active no more.
+    ``unfetched``: combinations whose results could not be fetched. ``on_end``: called when one has ended.
     """
 
     def __init__(self, context: Context, folder: BenchFolder, timing: BenchTiming) -> None:
         self._context, self._folder, self._timing = context, folder, timing
         self._polling = Polling(time.monotonic, random.SystemRandom())
-        self._silence_shown = False
+        self._unresponsive_shown = False
         self.active: dict[str, ActiveJob] = {}
         self.lookup_at = 0.0
         self.unfetched: set[str] = set()
         self.on_end: Callable[[], None] = lambda: None
 
     def follow(self, name: str, session: Session) -> None:
-        """Follow the job of a combination from now on."""
+        """Start to follow the job of a combination."""
         self.active[session.id] = job = ActiveJob(name, session)
         self._open_stream(job)
         self._polling.note_change()
         self.lookup_at = time.monotonic() + self._polling.pause_after_answer()
 
     def show(self, text: str) -> None:
-        """Show where the bench stands, with what has just happened."""
+        """Show the state of the bench, with what has just happened."""
         self._context.view.show(self._folder.progress(text))
 
     def note(self, text: str) -> None:
@@ -94,7 +94,7 @@ class Follower:
     # --- streams
 
     def _open_stream(self, job: ActiveJob) -> None:
-        """Follow a session's files where there is room for that; lookups tell the same, later."""
+        """Follow a session's files if a stream is free; otherwise lookups report the same, later."""
         if job.stream is not None or sum(other.stream is not None for other in self.active.values()) >= STREAMS:
             return
         command = ["bash", f"{job.session.directory}/watch.sh", job.session.directory]
@@ -110,7 +110,7 @@ class Follower:
         return on_line
 
     def close_streams(self) -> None:
-        """End all streams; the next lookup opens them again."""
+        """Close all streams; the next lookup opens them again."""
         for job in self.active.values():
             self._close_stream(job)
 
@@ -122,28 +122,28 @@ class Follower:
 
     # --- lookups
 
-    def look_up(self) -> SessionIndex:
-        """Look up all sessions with one command, and ask the scheduler once. Raises ``ConnectionLost``."""
+    def look_up_all(self) -> SessionIndex:
+        """Look up all sessions with one command, and query the scheduler once. Raises ``ConnectionLost``."""
         try:
             return read_session_index(self._context, sure=False, timeout=self._timing.lookup_within)
-        except HostCommandFailed as error:  # it took too long, mostly: a connection that is dead without a word
+        except HostCommandFailed as error:  # it took too long, mostly because the connection is dead
             if not self._context.host.remote:
                 error.hint = CONTINUE
                 raise
             raise ConnectionLost(error.what, why=error.why) from None
 
     def update(self, index: SessionIndex) -> None:
-        """Take over what a lookup has found."""
+        """Apply the result of a lookup."""
         found = {entry.session.id: entry for entry in index.entries}
         for job in list(self.active.values()):
             if job.session.id in self.active:
                 self._update_one(job, found.get(job.session.id))
-        self._show_why_they_wait(found)
+        self._show_pending_reasons(found)
         states = [found[session].summary.state for session in self.active if session in found]
         is_silent = bool(states) and all(state == "unknown" for state in states)
-        if is_silent and not self._silence_shown:
+        if is_silent and not self._unresponsive_shown:
             self.note("The scheduler does not answer; it is asked again, and the jobs go on.")
-        self._silence_shown = is_silent
+        self._unresponsive_shown = is_silent
         if states and not is_silent:
             self._polling.spend(QUERY_RPCS)
         self.lookup_at = time.monotonic() + (
@@ -155,7 +155,7 @@ class Follower:
     def _update_one(self, job: ActiveJob, entry: IndexedSession | None) -> None:
         if entry is None:
             job.missed += 1
-            if job.missed > 1:  # a file server may be behind once
+            if job.missed > 1:  # a file server may lag behind once
                 self._end(job, "failed", "Its session directory is gone, and its results with it.", "JobLost")
             return
         if entry.record.started:
@@ -164,13 +164,13 @@ class Follower:
             self.has_exited(job, entry.record.exited)
         elif not entry.live:
             job.missed += 1
-            if job.missed > 1:  # its exit file may be on its way
+            if job.missed > 1:  # its exit file may not be visible yet
                 self._has_failed(job, {})
         else:
             job.missed = 0
 
-    def _show_why_they_wait(self, found: Mapping[str, IndexedSession]) -> None:
-        """Show why jobs wait, those of one reason together: once, and again when it is another one."""
+    def _show_pending_reasons(self, found: Mapping[str, IndexedSession]) -> None:
+        """Show why jobs are pending, those with the same reason together, and again when the reason changes."""
         new: dict[str, list[str]] = {}
         for job in self.active.values():
             entry = found.get(job.session.id)
@@ -180,7 +180,7 @@ class Follower:
             if reason.summary == job.waits:
                 continue
             job.waits = reason.summary
-            if reason.never or "is held" in reason.summary:  # that does not pass by itself
+            if reason.never or "is held" in reason.summary:  # that does not change by itself
                 how = "can never start" if reason.never else "does not start by itself"
                 cancel = f"to cancel it: launch-notebook stop {job.session.id}"
                 actions = "; ".join(filter(None, (reason.action, cancel)))
@@ -193,7 +193,7 @@ class Follower:
     # --- one job
 
     def has_started(self, job: ActiveJob, data: Mapping[str, object]) -> None:
-        """Note that a job runs, and how long it was in the queue."""
+        """Record that a job runs, and how long it was in the queue."""
         started = str(data.get("started") or "")
         at, now = parse_iso(started), self._context.clock()
         if at is None or self._folder[job.name].started == started:
@@ -206,7 +206,7 @@ class Follower:
         self.show(f"{job.name} runs on {data.get('node') or 'its node'}, after {waited:.0f} s in the queue.")
 
     def has_exited(self, job: ActiveJob, record: Mapping[str, object]) -> None:
-        """Fetch what a job has made that has written how it ended. Raises ``ConnectionLost`` or ``CopyFailed``."""
+        """Fetch the results of a job that has written its exit record. Raises ``ConnectionLost`` or ``CopyFailed``."""
         if record.get("cause") != "finished":
             self._has_failed(job, record)
             return
@@ -218,13 +218,13 @@ class Follower:
             self._end(job, "done")
 
     def _has_failed(self, job: ActiveJob, record: Mapping[str, object]) -> None:
-        """Find out how a job ended that did not end well; it may be back in the queue as well."""
+        """Find out how a job failed; it may also have been requeued."""
         record = record or exit_record(self._context, job.session)
-        try:  # where the job itself says what failed, the scheduler knows no better
+        try:  # if the job itself reports what failed, the scheduler knows no more
             settled = record.get("cause") not in (None, "stopped")
             status = None if settled else final_status(self.separate_context(), job.session, record)
         except SchedulerSilent:
-            return  # it is looked up again
+            return  # the next lookup finds it
         if status is not None and (status.state.waits or not status.state.ended):
             self._folder.change(job.name, started=None, in_queue=None)
             job.missed = 0
@@ -235,20 +235,20 @@ class Follower:
         self._end(job, "failed", error.what, error.kind)
 
     def separate_context(self) -> Context:
-        """Return the context as of now, with an inbox of its own, for what must not take from ours."""
+        """Return the present context with an inbox of its own, for code that must not take from ours."""
         separate = Interrupts()
         separate.defer()
         site = dataclasses.replace(self._context.site, now=self._context.clock())
         return dataclasses.replace(self._context, interrupts=separate, site=site, opened_at=time.time())
 
     def _fetch(self, job: ActiveJob) -> None:
-        """Fetch what a run has made, and note its image. Raises ``ConnectionLost`` or ``CopyFailed``."""
+        """Fetch the results of a run, and record its image. Raises ``ConnectionLost`` or ``CopyFailed``."""
         fetch_results(self.separate_context(), job.session, self._folder.runs_folder(job.name))
         image = json_object(self._context.host.read_file(f"{job.session.directory}/image.json") or b"")
         self._folder.change(job.name, image=str(image.get("digest") or ""))
 
     def _not_fetched(self, job: ActiveJob, error: CopyFailed) -> None:
-        """Leave the results of one there, for the next time. Raises the error where the next would not come either."""
+        """Leave a job's results on the cluster for the next call. Raises the error if the next would fail as well."""
         cause = error.__context__
         if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
             error.hint = joined(error.hint, CONTINUE)
@@ -259,7 +259,7 @@ class Follower:
         self.note(f"The results of {job.name} could not be fetched: {error.what} Run the same command to try again.")
 
     def drop(self, job: ActiveJob) -> None:
-        """Follow a job no more."""
+        """Stop following a job."""
         self.active.pop(job.session.id, None)
         self._close_stream(job)
         self.on_end()

@@ -1,7 +1,7 @@
-"""The journal of a bench: which combinations there are, which session ran each, and what came of it.
+"""The journal of a bench: its combinations, the session of each, and its state.
 
-One small file in the bench's folder, replaced whole at each change. A session is noted in it before its job is queued,
-so that a launcher which is killed at any moment, and started again, finds every job.
+One small file in the bench's folder, replaced atomically at each change. A session is recorded before its job is
+submitted, so that a launcher that is killed at any time, and started again, finds every job.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from notebook_launcher.bench.compare import Ran, Recording, read_recording
+from notebook_launcher.bench.compare import CombinationRun, Recording, read_recording
 from notebook_launcher.bench.matrix import Combination
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
 
 FILE, LOCK, RUNS, RESULTS = "bench.json", ".lock", "runs", "results.jsonl"
-_PARTS = f".{FILE}."  # how the names of files begin that are to become the journal
-LARGEST = 64 * 1024 * 1024  # bytes of a file of results that are read
+_PARTS = f".{FILE}."  # prefix of temporary files that are to replace the journal
+LARGEST = 64 * 1024 * 1024  # bytes of a results file that are read
 
 State = Literal["planned", "queued", "done", "failed"]
 
 
 class JournalEntry(BaseModel):
-    """One combination. ``session``: the one that runs it, or ran it; noted before its job is queued.
+    """One combination. ``session``: the one that runs it, or ran it; recorded before its job is submitted.
 
-    ``queued`` and ``started``: when its job was. ``earlier``: sessions of runs that count no more. ``why`` and
-    ``kind``: how it failed, in a sentence, and the error's name; of one that is queued, why its results could not be
-    fetched. ``in_queue``: seconds. ``image``: the digest of its image. ``number``: of its folder of results, from 1;
-    ``None``: one more than there are earlier sessions.
+    ``queued`` and ``started``: when its job was. ``earlier``: sessions of runs that no longer count. ``why`` and
+    ``kind``: how it failed, in a sentence, and the error's name; of a queued one, why its results could not be fetched.
+    ``in_queue``: seconds. ``image``: the digest of its image. ``number``: of its results folder, from 1; ``None``: one
+    more than there are earlier sessions.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -57,10 +57,10 @@ class JournalEntry(BaseModel):
 
 
 class Journal(BaseModel):
-    """All combinations that the folder has, in the order in which they came. ``digest``: of what the notebook does.
+    """All combinations of the folder, in the order in which they were added. ``digest``: of what the notebook does.
 
-    ``place``: where they run. ``asked``: what was asked for beside the matrix (``matrix.beside``), ``None`` where that
-    is not known. ``matrix`` and ``command``: as they were typed last.
+    ``place``: the target's name. ``asked``: the options besides the matrix (``matrix.beside``), ``None`` if not known.
+    ``matrix`` and ``command``: as last typed.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -78,7 +78,7 @@ class Journal(BaseModel):
 
 
 class BenchFolder:
-    """A bench's folder while we hold its lock; see ``lock_folder``."""
+    """A bench's folder, while its lock is held; see ``lock_folder``."""
 
     def __init__(self, folder: Path, journal: Journal) -> None:
         self.folder = folder
@@ -88,25 +88,25 @@ class BenchFolder:
         return next(entry for entry in self.journal.entries if entry.name == name)
 
     def names(self, *states: State) -> list[str]:
-        """Return the combinations in these states, in their order."""
+        """Return the combinations in these states, in order."""
         return [entry.name for entry in self.journal.entries if entry.state in states]
 
     def change(self, name: str, **what: object) -> JournalEntry:
-        """Change an entry, and keep that."""
+        """Change an entry, and save the journal."""
         changed = self[name].model_copy(update=what)
         entries = tuple(changed if entry.name == name else entry for entry in self.journal.entries)
         self._keep(entries=entries)
         return changed
 
-    def take(self, combinations: Sequence[Combination], *, matrix: str, command: str) -> None:
-        """Add the combinations that are new, and keep what was typed."""
+    def add(self, combinations: Sequence[Combination], *, matrix: str, command: str) -> None:
+        """Add the new combinations, and save what was typed."""
         known = {entry.name for entry in self.journal.entries}
         new = [JournalEntry(name=one.name, values=one.values, folder=one.folder) for one in combinations]
         entries = (*self.journal.entries, *(entry for entry in new if entry.name not in known))
         self._keep(entries=entries, matrix=matrix, command=command)
 
-    def renew(self, *, notebook: str, digest: str, place: str, asked: str) -> bool:
-        """Take over what has changed where ``check_same`` lets it; what failed is a gap again then. Return whether."""
+    def update_settings(self, *, notebook: str, digest: str, place: str, asked: str) -> bool:
+        """Accept what has changed if ``check_same`` allows it; failed ones are then to be run again. Return whether."""
         now = {"notebook": notebook, "digest": digest, "place": place, "asked": asked}
         if all(getattr(self.journal, name) in (None, value) for name, value in now.items()):
             return False
@@ -117,9 +117,9 @@ class BenchFolder:
         return bool(failed)
 
     def put_back(self, name: str) -> None:
-        """Let a combination be a gap again; its session is remembered as an earlier one."""
+        """Mark a combination as to be run again; its session is kept as an earlier one."""
         entry = self[name]
-        number = self._number(entry) + self.runs_folder(name).exists()  # what was fetched already stays as it is
+        number = self._number(entry) + self.runs_folder(name).exists()  # results that were fetched already stay
         earlier = (*entry.earlier, *([entry.session] if entry.session else []))
         nothing = {
             "session": None,
@@ -133,7 +133,7 @@ class BenchFolder:
         self.change(name, state="planned", earlier=earlier, number=number, **nothing)
 
     def progress(self, text: str) -> events.BenchProgress:
-        """Return where the bench stands, with what has just happened."""
+        """Return the state of the bench, with what has just happened."""
         queued = [self[name] for name in self.names("queued")]
         running = tuple(entry.name for entry in queued if entry.started)
         waiting = tuple(name for name in self.names("planned", "queued") if name not in running)
@@ -141,7 +141,7 @@ class BenchFolder:
         return events.BenchProgress(str(self.folder), text, waiting, running, done, failed)
 
     def runs_folder(self, name: str) -> Path:
-        """Return where the results of a combination's present session go."""
+        """Return the folder for the results of a combination's present session."""
         entry = self[name]
         number = self._number(entry)
         return self.folder / RUNS / (entry.folder if number == 1 else f"{entry.folder}-{number}")
@@ -149,13 +149,13 @@ class BenchFolder:
     def _number(self, entry: JournalEntry) -> int:
         return entry.number or len(entry.earlier) + 1
 
-    def ran(self) -> list[Ran]:
-        """Return all combinations as a report needs them, with what they have recorded."""
+    def runs(self) -> list[CombinationRun]:
+        """Return all combinations for a report, with their results."""
         return [
-            Ran(
+            CombinationRun(
                 entry.name,
                 entry.values,
-                _shown_state(entry),
+                _report_state(entry),
                 self._recording(entry),
                 entry.why,
                 entry.in_queue,
@@ -175,10 +175,10 @@ class BenchFolder:
 
     def _keep(self, **what: object) -> None:
         self.journal = self.journal.model_copy(update=what)
-        write_whole(self.folder / FILE, (self.journal.model_dump_json(indent=1) + "\n").encode())
+        write_atomically(self.folder / FILE, (self.journal.model_dump_json(indent=1) + "\n").encode())
 
 
-def _shown_state(entry: JournalEntry) -> str:
+def _report_state(entry: JournalEntry) -> str:
     if entry.state == "queued":
         return "not fetched" if entry.why else "running" if entry.started else "waiting"
     return "waiting" if entry.state == "planned" else entry.state
@@ -195,10 +195,10 @@ def lock_folder(
     now: datetime,
     fresh: Callable[[Journal], None] | None = None,
 ) -> Iterator[BenchFolder]:
-    """Lock a bench's folder, made if need be, and yield it; no other launcher can use it meanwhile.
+    """Lock a bench's folder, created if necessary, and yield it; no other launcher can use it meanwhile.
 
-    ``fresh``: what is there is moved aside first, unless this raises something at the sight of it. Raises
-    ``UsageError`` where another launcher is at it, or where it is another thing's folder.
+    ``fresh``: move the existing contents aside first, unless this raises an error. Raises ``UsageError`` if another
+    launcher uses the folder, or it does not belong to a bench.
     """
     from filelock import FileLock, Timeout
 
@@ -240,7 +240,7 @@ def lock_folder(
 
 
 def _read(folder: Path) -> Journal | None:
-    """Return what is noted there, ``None`` for a folder that is new. Raises ``UsageError`` for what is damaged."""
+    """Return the folder's journal, ``None`` for a new folder. Raises ``UsageError`` for a damaged one."""
     try:
         return Journal.model_validate_json((folder / FILE).read_bytes())
     except FileNotFoundError:
@@ -258,16 +258,16 @@ def _call_before(fresh: Callable[[Journal], None], folder: Path) -> None:
     try:
         there = _read(folder)
     except UsageError:
-        return  # what cannot be read tells of no job
+        return  # an unreadable journal lists no jobs
     if there is not None:
         fresh(there)
 
 
 def check_same(journal: Journal, *, notebook: str, digest: str, place: str, asked: str, folder: Path) -> None:
-    """See that new results can stand beside those that are there, or are to come. Raises ``UsageError``."""
+    """Check that new results are comparable with the existing or expected ones. Raises ``UsageError``."""
     is_empty = all(entry.state in ("planned", "failed") for entry in journal.entries)
     if is_empty and journal.notebook == notebook:
-        return  # there is nothing yet that they would stand beside
+        return  # there are no results yet
     if (journal.notebook, journal.digest) != (notebook, digest):
         what = (
             f"The results in {folder} are of another notebook, {journal.notebook}."
@@ -290,22 +290,22 @@ def check_same(journal: Journal, *, notebook: str, digest: str, place: str, aske
 
 
 def _move_aside(folder: Path, now: datetime) -> None:
-    """Move all that is in a bench's folder into one beside it; the lock stays where it is."""
+    """Move the contents of a bench's folder into one beside it; the lock stays."""
     there = [path for path in folder.iterdir() if path.name != LOCK]
     if not there:
         return
     aside = folder.with_name(f"{folder.name}.{now:%Y%m%d-%H%M%S}")
     try:
         aside.mkdir(mode=0o700)
-        # the journal goes first: without it the rest is a bench's no more, and is found moved half at worst
+        # the journal first: without it the rest is not a bench any more, even if only half of it is moved
         for path in sorted(there, key=lambda path: path.name != FILE):
             path.rename(aside / path.name)
     except OSError as error:
         raise UsageError(f"The old results could not be moved to {aside}.", why=error.strerror or str(error)) from None
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file for its owner alone, whole or not at all, and on the disk when this returns."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file atomically with private permissions, and flush it to disk."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -317,7 +317,7 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         Path(beside).unlink(missing_ok=True)
         raise
-    with contextlib.suppress(OSError):  # not every file system keeps a folder when told, nor does Windows
+    with contextlib.suppress(OSError):  # not every file system can flush a folder, nor can Windows
         opened = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(opened)

@@ -1,4 +1,4 @@
-"""The matrix of a bench: ``env=tf-gpu,tf-mkl cores=1,4 gpus=0,1`` as combinations with names that stay. Pure."""
+"""The matrix of a bench: ``env=tf-gpu,tf-mkl cores=1,4 gpus=0,1`` as combinations with stable names. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS
 from notebook_launcher.core.sbatch_options import BY_NAME, FULFILLED, REFUSED
 
-MOST = 100  # combinations, unless more are asked for on purpose
+MOST = 100  # combinations, unless the user confirms more
 EXAMPLE = '--matrix "env=tf-gpu,tf-mkl cores=1,4 gpus=0,1 EPOCHS=1"'
 
 Kind = Literal["env", "cores", "gpus", "flag", "parameter"]
-#: what else says the same as an axis of ours, and so cannot be said beside it
-SAYS_CORES = frozenset({"ntasks", "cpus-per-task", "ntasks-per-node", "tasks-per-node", "cpus-per-gpu"})
+#: flags that say the same as one of our axes, and conflict with it
+CORE_FLAGS = frozenset({"ntasks", "cpus-per-task", "ntasks-per-node", "tasks-per-node", "cpus-per-gpu"})
 _KINDS: tuple[Kind, ...] = ("env", "cores", "gpus", "flag", "parameter")
-#: what a bench needs itself, or what would make its combinations get into each other's way
+#: flags that a bench needs itself, or that would make its combinations interfere with each other
 _NOT_AN_AXIS = {
     "output": "each run has a log of its own",
     "error": "each run has a log of its own",
@@ -31,21 +31,21 @@ _NOT_AN_AXIS = {
     "clusters": "sessions of one bench are in one queue; use another --output for another cluster",
     "dependency": "combinations do not wait for each other; --at-once says how many are in the queue",
 }
-#: flags that say when a job may start, how long, for whom and what is told of it: no number depends on them
-_OF_NO_NUMBER = frozenset({
+#: flags on when a job may start, how long, for whom and how it is reported: they do not affect results
+_WITHOUT_EFFECT = frozenset({
     "account", "begin", "comment", "deadline", "delay-boot", "dependency", "error", "hold", "job-name",
     "kill-on-invalid-dep", "mail-type", "mail-user", "mcs-label", "nice", "no-requeue", "open-mode", "output",
     "parsable", "priority", "qos", "quiet", "requeue", "signal", "time", "time-min", "wait", "wckey",
 })  # fmt: skip
-_PARAMETER = re.compile(r"[^\W\d]\w*")  # as Python names things
+_PARAMETER = re.compile(r"[^\W\d]\w*")  # a Python identifier
 _GPUS = re.compile(r"(?:[\w.-]+:)?\d{1,4}", re.A)
-_DOUBLE_QUOTED = '"\'"\'"'  # a double quote between two words in double quotes, as a shell has it
+_DOUBLE_QUOTED = '"\'"\'"'  # a double quote within double quotes, for a shell
 _LONGEST = 80  # characters of a folder's name
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One thing that is varied, with its values as they were typed."""
+    """One varied quantity, with its values as typed."""
 
     name: str
     kind: Kind
@@ -53,7 +53,7 @@ class Axis:
 
     @property
     def order(self) -> tuple[int, str]:
-        """Where it stands in the name of a combination, wherever it was typed."""
+        """Its position in the name of a combination, independent of the typed order."""
         return _KINDS.index(self.kind), self.name
 
 
@@ -66,12 +66,12 @@ class Combination:
 
     @property
     def name(self) -> str:
-        """What it is called everywhere: ``env=tf-gpu cores=4 gpus=1``; the same in whichever order it was typed."""
+        """Its name everywhere: ``env=tf-gpu cores=4 gpus=1``; the same for any order of the axes."""
         return " ".join(f"{name}={_quoted(value)}" for name, value in self.values) or "as it is"
 
     @property
     def folder(self) -> str:
-        """A name for its folder, of plain characters; another one for each combination."""
+        """A unique name for its folder, of plain characters."""
         text = self.name.replace(" ", ",")
         plain = re.sub(r"[^A-Za-z0-9.,=+-]+", "_", text)
         if plain == text and len(plain) <= _LONGEST:
@@ -79,14 +79,14 @@ class Combination:
         return f"{plain[:_LONGEST]}-{hashlib.sha256(self.name.encode()).hexdigest()[:8]}"
 
     def value(self, axis: str) -> str | None:
-        """Return its value on an axis, ``None`` where there is no such axis."""
+        """Return its value on an axis, ``None`` if there is no such axis."""
         return dict(self.values).get(axis)
 
     def flags(self) -> dict[str, str | None]:
-        """Return the scheduler's flags that it asks for, by long name."""
+        """Return its scheduler flags, by long name."""
         found: dict[str, str | None] = {}
         for axis, (_, value) in zip(self.axes, self.values, strict=True):
-            if axis.kind == "cores":  # one process: threads, and not tasks, share a notebook's work
+            if axis.kind == "cores":  # one process: a notebook's work is shared by threads, not tasks
                 found |= {"ntasks": "1", "cpus-per-task": value}
             elif axis.kind == "gpus":
                 found["gpus"] = value
@@ -114,7 +114,7 @@ class Matrix:
         return count
 
     def combinations(self) -> Iterator[Combination]:
-        """Yield them, the first axis' values changing slowest, as in the text."""
+        """Yield them, the first axis varying slowest, as in the text."""
         ordered = tuple(sorted(self.axes, key=lambda axis: axis.order))
         places = [self.axes.index(axis) for axis in ordered]
         for values in itertools.product(*(axis.values for axis in self.axes)):
@@ -125,8 +125,8 @@ class Matrix:
         """Return what kinds of axes there are."""
         return frozenset(axis.kind for axis in self.axes)
 
-    def given_twice(self, asked: Sequence[str]) -> str | None:
-        """Return the first of the user's flags that says what an axis says as well, if there is one."""
+    def conflicting_flag(self, asked: Sequence[str]) -> str | None:
+        """Return the first of the user's flags that an axis sets as well, if there is one."""
         taken: set[str] = set()
         for axis in self.axes:
             taken |= _family(axis)
@@ -135,7 +135,7 @@ class Matrix:
 
 def _family(axis: Axis) -> frozenset[str]:
     if axis.kind == "cores":
-        return SAYS_CORES
+        return CORE_FLAGS
     if axis.kind == "gpus" or axis.name in GPU_FLAGS:
         return GPU_FLAGS
     if axis.name in MEMORY_FLAGS:
@@ -143,27 +143,27 @@ def _family(axis: Axis) -> frozenset[str]:
     return frozenset({axis.name}) if axis.kind == "flag" else frozenset()
 
 
-def beside(flags: Mapping[str, str | None], others: Mapping[str, object], words: Sequence[str]) -> str:
-    """Return what is asked for beside a matrix and may change a number, as it is typed: ``--mem=4G -- tf-gpu``.
+def beside(flags: Mapping[str, str | None], others: Mapping[str, object], arguments: Sequence[str]) -> str:
+    """Return the options besides a matrix that may affect results, as typed: ``--mem=4G -- tf-gpu``.
 
-    ``flags``: the scheduler's; ``others``: what else says where it runs, by long name; ``words``: those after ``--``.
+    ``flags``: the scheduler's; ``others``: other options, by long name; ``arguments``: those after ``--``.
     """
     typed = [
         f"--{name}" if value is None else f"--{name}={value}"
         for name, value in sorted(flags.items())
-        if name not in _OF_NO_NUMBER
+        if name not in _WITHOUT_EFFECT
     ]
     for name, given in others.items():
         typed += [f"--{name}={value}" for value in ([given] if isinstance(given, str) else given or ())]  # type: ignore
-    return shlex.join([*typed, *(["--", *words] if words else [])])
+    return shlex.join([*typed, *(["--", *arguments] if arguments else [])])
 
 
 def parse(text: str) -> Matrix:
-    """Return the matrix that a text describes: ``NAME=VALUE,VALUE`` with blanks between the axes.
+    """Parse a matrix: ``NAME=VALUE,VALUE``, with axes separated by spaces.
 
-    Values with a blank or a comma stand in quotes. ``NAME`` is ``env``, ``cores``, ``gpus``, a long flag of sbatch
-    (``--`` before it is optional), or else a parameter of the notebook. Raises ``UsageError``, which says what is wrong
-    and where.
+    Values with a space or a comma are in quotes. ``NAME`` is ``env``, ``cores``, ``gpus``, a long flag of sbatch
+    (``--`` before it is optional), or else a parameter of the notebook. Raises ``UsageError`` for a mistake, with its
+    position.
     """
     axes: list[Axis] = []
     for name, values in _assignments(text):
@@ -192,7 +192,7 @@ def with_parameters(matrix: Matrix, pairs: Sequence[tuple[str, str]]) -> Matrix:
 
 
 def check_size(matrix: Matrix, *, sure: bool) -> None:
-    """See that there are not more combinations than somebody wants. Raises ``UsageError``."""
+    """Check that there are not too many combinations. Raises ``UsageError``."""
     if len(matrix) > MOST and not sure:
         product = " × ".join(str(len(axis.values)) for axis in matrix.axes)
         raise UsageError(
@@ -217,11 +217,11 @@ def find(combinations: Sequence[Combination], text: str) -> Combination:
     )
 
 
-# --- reading ------------------------------------------------------------------------------------------------------
+# --- parsing ------------------------------------------------------------------------------------------------------
 
 
 def _assignments(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Split a text at blanks into axes, and each at commas into values; what is in quotes stays together."""
+    """Split a text at spaces into axes, and each at commas into values; quoted text is not split."""
     name: str | None = None
     values: list[str] = []
     word, quote, began = "", "", False
@@ -274,7 +274,7 @@ def _axis(name: str, values: list[str]) -> Axis:
 
 
 def _kind(name: str) -> tuple[Kind, str]:
-    """Return what an axis' name stands for, and the name without dashes. Raises ``UsageError``."""
+    """Return the kind of an axis, and its name without dashes. Raises ``UsageError``."""
     if name in ("env", "cores", "gpus"):
         return name, name  # type: ignore[return-value]
     flag = name.removeprefix("--")
@@ -303,7 +303,7 @@ def _number(axis: str, value: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    """Return a value as it can be typed in a matrix again."""
+    """Return a value quoted for a matrix."""
     if not re.search(r"[\s,'\"]", value):
         return value
     if '"' in value and "'" not in value:

@@ -1,4 +1,4 @@
-"""Sentences that several parts of a bench say: how to continue, and how to cancel what still runs."""
+"""Messages of several parts of a bench: how to continue, and how to cancel its jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from notebook_launcher.core.text import joined
 from notebook_launcher.planning.plan import LaunchTarget
 
 CONTINUE = "to continue, run the same command again: nothing is run twice"
-_NAMED = 6  # sessions in a command that is to be typed
+_NAMED = 6  # sessions in a suggested command
 
 
 def cancel_hint(sessions: Sequence[str], target: LaunchTarget) -> str:
@@ -22,7 +22,7 @@ def cancel_hint(sessions: Sequence[str], target: LaunchTarget) -> str:
 
 
 def detached(sessions: Sequence[str], target: LaunchTarget, why: str = "") -> Interrupted:
-    """Return the error of a bench that is interrupted while the jobs of these sessions stay in the queue or running."""
+    """Return the error for an interrupted bench whose jobs stay queued or running."""
     count = len(sessions)
     jobs = "One job goes on." if count == 1 else f"{count} jobs go on."
     hint = f"{CONTINUE}; {cancel_hint(sessions, target)}" if count else CONTINUE

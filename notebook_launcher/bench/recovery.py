@@ -166,9 +166,9 @@ class Recovery:
                 raise
             self._reconnect(error)
 
-    def look_up(self) -> None:
+    def look_up_all(self) -> None:
         """Look up all sessions; a connection over which that works is a good one."""
-        index = self._follower.look_up()
+        index = self._follower.look_up_all()
         self._reconnects = 0
         self._follower.update(index)
 

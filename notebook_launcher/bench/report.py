@@ -16,8 +16,8 @@ from pathlib import Path
 from notebook_launcher.bench.compare import (
     CONFIDENCE,
     FEWEST,
+    CombinationRun,
     Fingerprints,
-    Ran,
     Row,
     compared,
     fingerprints,
@@ -50,7 +50,7 @@ class Report:
     matrix: str
     command: str
     made: str
-    runs: tuple[Ran, ...]
+    runs: tuple[CombinationRun, ...]
     rows: tuple[Row, ...]
     prints: Fingerprints
     plots: tuple[Plot, ...] = ()
@@ -62,7 +62,9 @@ class Report:
         return sum(ran.recording.damaged for ran in self.runs)
 
 
-def make_report(notebook: str, matrix: str, command: str, made: str, runs: Sequence[Ran], baseline: str = "") -> Report:
+def make_report(
+    notebook: str, matrix: str, command: str, made: str, runs: Sequence[CombinationRun], baseline: str = ""
+) -> Report:
     """Return the report of these combinations, without plots yet."""
     runs = with_shown_names(runs)
     return Report(notebook, matrix, command, made, tuple(runs), tuple(compared(runs, baseline)), fingerprints(runs))

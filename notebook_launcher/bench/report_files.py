@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Collection
 from datetime import datetime
 
-from notebook_launcher.bench.charts import draw_all, why_no_plots
-from notebook_launcher.bench.journal import BenchFolder, write_whole
+from notebook_launcher.bench.charts import draw_all, plot_error
+from notebook_launcher.bench.journal import BenchFolder, write_atomically
 from notebook_launcher.bench.report import as_csv, as_html, as_markdown, make_report
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import BenchIncomplete, CopyFailed
@@ -22,15 +22,15 @@ def write_report(folder: BenchFolder, baseline: str, view: View, *, quietly: boo
     journal, root = folder.journal, folder.folder
     command = f"launch-notebook bench {journal.command}".strip()
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
-    report = make_report(journal.notebook, journal.matrix, command, made, folder.ran(), baseline)
-    missing = why_no_plots() if report.rows else ""
+    report = make_report(journal.notebook, journal.matrix, command, made, folder.runs(), baseline)
+    missing = plot_error() if report.rows else ""
     report = dataclasses.replace(report, plots=() if missing else tuple(draw_all(report)), missing=missing)
     paths = [root / f"report.{ending}" for ending in ("html", "md", "csv")]
     try:
         for plot in report.plots:
-            write_whole(root / PLOTS / f"{plot.name}.png", plot.png)
+            write_atomically(root / PLOTS / f"{plot.name}.png", plot.png)
         for path, text in zip(paths, (as_html(report), as_markdown(report, PLOTS), as_csv(report)), strict=True):
-            write_whole(path, text.encode())
+            write_atomically(path, text.encode())
     except OSError as error:
         raise CopyFailed(
             f"The report could not be written into {root}.",

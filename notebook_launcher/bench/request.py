@@ -11,9 +11,9 @@ AT_ONCE, MOST_AT_ONCE = 4, 50  # jobs in the queue
 
 @dataclass(frozen=True)
 class BenchRequest:
-    """What is wanted of a bench. ``output``: its folder; ``None``: ``./bench-NAME``. ``command``: as it was typed.
+    """The request for a bench. ``output``: its folder; ``None``: ``./bench-NAME``. ``command``: as typed.
 
-    ``pairs``: parameters that are the same in all combinations. ``sure``: also for more combinations than are usual.
+    ``pairs``: parameters that are the same in all combinations. ``sure``: allow more combinations than usual.
     """
 
     matrix: str

@@ -58,7 +58,7 @@ class Runner:
                     self._wait()
                 self._take_interrupts()
                 if self._follower.active and time.monotonic() >= self._follower.lookup_at:
-                    recovery.unless_lost(recovery.look_up)
+                    recovery.unless_lost(recovery.look_up_all)
         finally:
             self._follower.close_streams()
 
@@ -108,7 +108,7 @@ class Runner:
     def _cancel_all(self) -> None:
         """Cancel the jobs, but keep what has ended meanwhile by itself: the answer may have taken its time."""
         with contextlib.suppress(LauncherError):
-            self._recovery.look_up()
+            self._recovery.look_up_all()
         running = list(self._follower.active.values())
         if running:
             cancel_jobs(self._context, [job.session for job in running])

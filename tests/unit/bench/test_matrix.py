@@ -123,10 +123,10 @@ def test_what_is_asked_for_beside_the_matrix_is_what_may_change_a_number() -> No
 
 
 def test_a_flag_beside_the_matrix_that_says_the_same_is_found() -> None:
-    assert parse("cores=1").given_twice(["time", "ntasks"]) == "ntasks"
-    assert parse("gpus=1").given_twice(["gres"]) == "gres"
-    assert parse("mem=8G").given_twice(["mem-per-cpu"]) == "mem-per-cpu"
-    assert parse("cores=1 gpus=1").given_twice(["time", "mem", "account"]) is None
+    assert parse("cores=1").conflicting_flag(["time", "ntasks"]) == "ntasks"
+    assert parse("gpus=1").conflicting_flag(["gres"]) == "gres"
+    assert parse("mem=8G").conflicting_flag(["mem-per-cpu"]) == "mem-per-cpu"
+    assert parse("cores=1 gpus=1").conflicting_flag(["time", "mem", "account"]) is None
 
 
 def test_parameters_that_are_the_same_for_all() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.bench import charts, report
-from notebook_launcher.bench.compare import Ran, compared, fingerprints, read_recording
+from notebook_launcher.bench.compare import CombinationRun, compared, fingerprints, read_recording
 from notebook_launcher.bench.report import Report, as_csv, as_html, as_markdown, interval, make_report, seconds
 
 HOSTILE = "<script>alert(1)</script>|`x`\n$x^2$ [a](http://b) =1+1"
@@ -47,13 +47,13 @@ def record(name: str = "fit", median: float = 1.0, repeats: int = 9, **others: o
     return json.dumps({**data, **others})
 
 
-def ran(values: dict[str, str], *lines: str, state: str = "done", **others: object) -> Ran:
+def ran(values: dict[str, str], *lines: str, state: str = "done", **others: object) -> CombinationRun:
     name = " ".join(f"{key}={value}" for key, value in values.items())
     lines = tuple(line.replace('"cores_allotted": 4', f'"cores_allotted": {values.get("cores", 4)}') for line in lines)
-    return Ran(name, tuple(values.items()), state, read_recording("\n".join(lines)), **others)  # type: ignore[arg-type]
+    return CombinationRun(name, tuple(values.items()), state, read_recording("\n".join(lines)), **others)  # type: ignore[arg-type]
 
 
-def reported(*runs: Ran, baseline: str = "") -> Report:
+def reported(*runs: CombinationRun, baseline: str = "") -> Report:
     return make_report(
         "tiny.ipynb", "cores=1,4", "launch-notebook bench tiny.ipynb", "2026-11-22 05:00", runs, baseline
     )
@@ -421,9 +421,9 @@ def test_cores_that_a_job_did_not_have_are_warned_of_and_draw_no_scaling() -> No
 
 
 def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert charts.why_no_plots() == ""
+    assert charts.plot_error() == ""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert "Plots need matplotlib" in charts.why_no_plots()
-    assert "pip install 'notebook-launcher[plot]'" in charts.why_no_plots()
-    told = dataclasses.replace(reported(ran({"cores": "1"}, record())), missing=charts.why_no_plots())
-    assert charts.why_no_plots() in as_markdown(told, "plots").splitlines()
+    assert "Plots need matplotlib" in charts.plot_error()
+    assert "pip install 'notebook-launcher[plot]'" in charts.plot_error()
+    told = dataclasses.replace(reported(ran({"cores": "1"}, record())), missing=charts.plot_error())
+    assert charts.plot_error() in as_markdown(told, "plots").splitlines()
