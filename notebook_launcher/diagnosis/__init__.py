@@ -1,5 +1,5 @@
-"""Pure: why a job waits, why it ended, and what else could be asked for. Evidence in, sentences out.
+"""Why a job is pending, why it ended, and what else could be requested. Pure: evidence in, sentences out.
 
-Collecting the evidence is in ``jobs``.
+``jobs`` collects the evidence.
 May import: core, schedulers.
 """

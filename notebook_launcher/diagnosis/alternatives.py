@@ -1,6 +1,6 @@
-"""What else could be asked for, so that it starts sooner: shorter, another GPU, another partition. Pure.
+"""Alternatives that may start sooner: shorter, with another GPU, in another partition. Pure.
 
-Each variation costs the scheduler a test, so there are few. None is longer or bigger than what was asked for.
+Each variation costs the scheduler a test, so there are few. None is longer or larger than the request.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MOST = 8  # with the request itself
 Changes = dict[str, str | None]
 
 _ROUND = tuple(Walltime(minutes=n) for n in (10, 15, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 7200))
-_LONG_ENOUGH = Walltime(days=2)  # what an unlimited walltime is shortened from
-_OF_ONE_NODE = GPU_FLAGS - {"gpus"}  # flags whose count, or more, has to be found on one node
+_LONG_ENOUGH = Walltime(days=2)  # an unlimited walltime is shortened to this first
+_OF_ONE_NODE = GPU_FLAGS - {"gpus"}  # flags whose count, or more, must be available on one node
 
 
 @dataclass(frozen=True)
 class Variation:
-    """A request, and the flags that make it of the one asked for, as they are typed; of that itself all its flags."""
+    """A request, and the flags that change the original one to it, as typed; for the original, all of its flags."""
 
     request: Request
     flags: str
@@ -42,10 +42,10 @@ def find_alternatives(
     qos: str | None = None,
     possible: Callable[[Request], bool] = lambda _: True,
 ) -> list[Variation]:
-    """Return the request itself and up to seven sensible changes of it, the most promising of each kind first.
+    """Return the request itself and up to seven useful variations, the most promising of each kind first.
 
-    ``partitions`` and ``nodes``: ``None`` where they are not known; nothing is then guessed about them. ``account`` and
-    ``qos``: what the request counts on, ``None``: not known. ``possible``: says no to what can never start.
+    ``partitions`` and ``nodes``: ``None`` if not known; nothing is then guessed about them. ``account`` and ``qos``:
+    the request's, ``None``: not known. ``possible``: returns false for what can never start.
     """
     cluster = _Cluster(request, partitions or (), nodes or (), account, qos)
     kinds = (_shorter(cluster), _other_gpus(cluster), _other_partitions(cluster), _quick_trial(cluster))
@@ -57,12 +57,12 @@ def find_alternatives(
     return found[:MOST]
 
 
-# --- what is asked for, and where --------------------------------------------------------------------------------
+# --- the request and the cluster ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Gpus:
-    """The GPUs asked for, where one flag says it all: ``type`` is empty where any will do."""
+    """The requested GPUs, if a single flag describes them: ``type`` is empty if any will do."""
 
     flag: str
     type: str
@@ -71,7 +71,7 @@ class _Gpus:
 
 @dataclass(frozen=True)
 class _Cluster:
-    """The request before what is there."""
+    """The request and the cluster."""
 
     request: Request
     partitions: Sequence[Partition]
@@ -81,17 +81,17 @@ class _Cluster:
 
     @property
     def own(self) -> list[Partition]:
-        """The partitions asked for, or the default one."""
+        """The requested partitions, or the default one."""
         partitions = (self.request.flags.get("partition") or "").split(",")
         named = [partition for partition in self.partitions if partition.name in partitions]
         return named if partitions != [""] else [partition for partition in self.partitions if partition.is_default]
 
     @property
     def others(self) -> list[Partition]:
-        """The other partitions in which the request may be put, the best first.
+        """The other partitions in which the request could run, the best first.
 
-        Last are those where jobs may have to make room for others, and before them those that may be closed to the
-        user. A reservation and named nodes belong to the partitions they are in.
+        Those with preemption come last, and before them those that may be closed to the user. A reservation and named
+        nodes belong to their partitions.
         """
         own = self.own
         if not own or self.request.flags.keys() & {"reservation", "nodelist"}:
@@ -115,14 +115,14 @@ class _Cluster:
         )
 
     def _is_open(self, partition: Partition) -> bool:
-        """Whether nothing that was not read keeps the user out."""
+        """Whether no unread limit could exclude the user."""
         account = partition.accounts is None or self.account is not None
         qos = partition.qos is None or self.qos is not None
         return account and qos and partition.groups is None
 
 
 def _gpus(request: Request) -> _Gpus | None:
-    """Return the GPUs asked for; ``None`` where there are none, or several flags or types."""
+    """Return the requested GPUs; ``None`` if there are none, or several flags or types."""
     requested = []
     for flag in sorted(GPU_FLAGS & request.flags.keys()):
         for name, count in _gpu_items(flag, request.flags[flag] or ""):
@@ -139,7 +139,7 @@ def _gpu_items(flag: str, value: str) -> list[tuple[str, int]]:
 
 
 def _of_type(cluster: _Cluster, gpus: _Gpus, kind: str) -> Changes:
-    """Return the change to as many GPUs of another type."""
+    """Return the change to the same number of GPUs of another type."""
     value = cluster.request.flags[gpus.flag] or ""
     if gpus.flag in ("gres", "tres-per-task"):
         return {gpus.flag: re.sub(rf"(gpu[:=/]){re.escape(gpus.type)}(?=[:=,]|$)", rf"\g<1>{kind}", value, count=1)}
@@ -151,17 +151,17 @@ def _types(nodes: Sequence[Node]) -> list[str]:
 
 
 def _has(nodes: Sequence[Node], gpus: _Gpus, kind: str) -> bool:
-    """Whether there are as many GPUs of a type (``""``: of any), in use or not."""
+    """Whether there are enough GPUs of a type (``""``: of any), in use or not."""
     counts = [sum(n for name, n in node.gpus.items() if kind in ("", name)) for node in nodes]
     return (max(counts, default=0) if gpus.flag in _OF_ONE_NODE else sum(counts)) >= gpus.count
 
 
-# --- kinds of changes --------------------------------------------------------------------------------------------
+# --- kinds of variations -----------------------------------------------------------------------------------------
 
 
 def _shorter(cluster: _Cluster) -> Iterator[Changes]:
-    """The partition's limit where more was asked for; then about half, and about a quarter of it."""
-    if "time-min" in cluster.request.flags:  # says itself how short it may be
+    """The partition's limit if the request exceeds it; then about half, and about a quarter of it."""
+    if "time-min" in cluster.request.flags:  # the request itself says how short it may be
         return
     limits = [partition.walltime for partition in cluster.own if partition.walltime is not None]
     limit = max(limits, default=UNLIMITED)
@@ -177,7 +177,7 @@ def _shorter(cluster: _Cluster) -> Iterator[Changes]:
 
 
 def _other_gpus(cluster: _Cluster) -> Iterator[Changes]:
-    """As many GPUs of another type, where one was named; in other partitions for types that are only there."""
+    """The same number of GPUs of another type, if one was named; in other partitions for types that are only there."""
     gpus = _gpus(cluster.request)
     if gpus is None or not gpus.type:
         return
@@ -197,7 +197,7 @@ def _long_enough(cluster: _Cluster) -> list[Partition]:
 
 
 def _other_partitions(cluster: _Cluster) -> Iterator[Changes]:
-    """Another partition for the same request; one with GPUs on every node only where GPUs are asked for."""
+    """Another partition for the same request; one with GPUs on every node only if GPUs are requested."""
     gpus = _gpus(cluster.request)
     for partition in _long_enough(cluster):
         nodes = cluster.usable(partition)
@@ -210,7 +210,7 @@ def _other_partitions(cluster: _Cluster) -> Iterator[Changes]:
 
 
 def _quick_trial(cluster: _Cluster) -> Iterator[Changes]:
-    """What a quick trial needs: no GPU, and no longer than in the partition for the shortest jobs."""
+    """A quick trial: no GPU, and no longer than in the partition for the shortest jobs."""
     gpus: Changes = {"gpus": "0"} if cluster.request.gpus else {}
     places = [
         partition

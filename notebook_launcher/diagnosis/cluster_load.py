@@ -1,4 +1,4 @@
-"""What of a cluster is free, what is busy and what waits, counted from its nodes and its queue. Pure."""
+"""What is free, busy and pending on a cluster, counted from its nodes and its queue. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def count_load(
     hidden: bool | None,
     user: str,
 ) -> events.Queue:
-    """Return the figures. A node in several partitions, and a job that may run in several, counts once in the totals.
+    """Return the counts. A node in several partitions, and a job that may run in several, counts once in the totals.
 
-    ``partitions`` and ``waiting`` are ``None`` where they were not told.
+    ``partitions`` and ``waiting`` are ``None`` if not reported.
     """
     described = {partition.name: partition for partition in partitions or ()}
     names = list(described) or list(dict.fromkeys(node.partition for node in nodes))
@@ -49,7 +49,7 @@ def _partition(
 
 
 def _waiting(jobs: Sequence[QueuedJob] | None, user: str) -> tuple[int | None, int | None, int | None]:
-    """Return how many wait, how many GPUs they ask for, and how many are the user's; ``None``: not told."""
+    """Return how many are pending, how many GPUs they request, and how many are the user's; ``None``: not reported."""
     if jobs is None:
         return None, None, None
     yours = sum(job.tasks for job in jobs if job.user == user)
@@ -68,7 +68,7 @@ def _gpu_loads(nodes: Sequence[Node]) -> tuple[events.ResourceLoad, ...]:
 
 
 def _gpu_load(kind: str, nodes: Sequence[Node]) -> events.ResourceLoad:
-    """Count the GPUs of one type. Those of a node without a free core are as good as busy."""
+    """Count the GPUs of one type. Those of a node without a free core count as busy."""
     used = [None if node.gpus_used is None else min(node.gpus_used.get(kind, 0), node.gpus[kind]) for node in nodes]
     known = [count for count in used if count is not None]
     free = busy = out = 0

@@ -1,4 +1,4 @@
-"""Causes of a job's end: what the job script, the scheduler's codes and a log's last words stand for. Pure tables."""
+"""Causes of a job's end: the meaning of the job script's record, exit codes and log messages. Pure tables."""
 
 from __future__ import annotations
 
@@ -34,30 +34,30 @@ from notebook_launcher.schedulers.base import State
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause: the error for it, what to do, and what happened (after “Job 7 …”), where that is always the same."""
+    """One cause: the error for it, what to do, and what happened (after “Job 7 …”), if that is always the same."""
 
     kind: type[LauncherError]
     hint: str
     what: str = ""
 
 
-#: causes after which the scheduler may know better: a signal came from it, a crash was a lack of memory
-ASK_THE_SCHEDULER = frozenset({None, "stopped", "jupyter-failed", "container-failed", "kernel-died"})
-#: causes that are only where it showed; the log may name the real one
+#: causes that the scheduler may explain better: it sent the signal, or a crash was caused by a lack of memory
+SCHEDULER_KNOWS_BETTER = frozenset({None, "stopped", "jupyter-failed", "container-failed", "kernel-died"})
+#: causes that are only symptoms; the log may name the real one
 MAYBE_IN_THE_LOG = frozenset({"jupyter-failed", "container-failed", "jupyter-silent", "activate-failed", "kernel-died"})
-#: the exit code with which the job script says that it cannot write into its session's directory
+#: the exit code of a job script that cannot write to its session's directory
 EXIT_UNUSABLE = 73
 
-_ROOM = "make room in your home folder (quota -s), or name another place with session_root in the profile"
+_DISK_SPACE = "make room in your home folder (quota -s), or name another place with session_root in the profile"
 _MEMORY = "ask for more with --mem"
 _AGAIN = "start again"
-#: what to do where nothing better is known
+#: what to do if nothing better is known
 LOG = "read the last lines of its log"
 _TO_START = (
     "is the folder of its log there on the compute nodes, and may you write into it? -o and session_root name others"
 )
 
-#: by the cause in ``exit.json``, see docs/job-script.md; the script says itself what happened
+#: by the cause in ``exit.json``, see docs/job-script.md; the script itself describes what happened
 BY_SCRIPT: dict[str, Cause] = {
     "finished": Cause(JobFailed, LOG),
     "jupyter-missing": Cause(
@@ -89,10 +89,10 @@ BY_SCRIPT: dict[str, Cause] = {
     "conda-missing": Cause(ActivationFailed, "list the names with: conda env list"),
     "venv-missing": Cause(ActivationFailed, "check the path after --venv or --uv"),
     "activate-failed": Cause(ActivationFailed, "check `activate` in the profile's environment"),
-    "session-unusable": Cause(HomeUnusable, _ROOM),
+    "session-unusable": Cause(HomeUnusable, _DISK_SPACE),
 }
 
-#: by the state that the scheduler gives, where that says more than the job's own word
+#: by the state that the scheduler reports, if that is more specific than the job's own record
 BY_STATE: dict[State, Cause] = {
     State.OUT_OF_MEMORY: Cause(OutOfMemory, _MEMORY, "needed more memory than it had asked for"),
     State.NODE_FAIL: Cause(NodeFailed, _AGAIN, "ended because its node failed"),
@@ -105,20 +105,20 @@ BY_STATE: dict[State, Cause] = {
     State.TIMEOUT: Cause(JobTimedOut, "ask for more with -t next time", "reached its walltime"),
 }
 
-#: by the reason that Slurm gives for a job that has failed
+#: by the reason that Slurm reports for a failed job
 BY_REASON: dict[str, Cause] = {
     "OutOfMemory": BY_STATE[State.OUT_OF_MEMORY],
     "SystemFailure": Cause(BootFailed, _AGAIN, "failed because of Slurm, a file system or the network"),
     "InactiveLimit": Cause(JobFailed, _AGAIN, "was ended because it did nothing for too long"),
-    # 22.05 says so of every job that was killed; a failed start is only one way to that
+    # 22.05 reports this for every job that was killed; a failed start is only one cause
     "JobLaunchFailure": Cause(JobFailed, _TO_START, "was killed, or could not be started"),
 }
 
-#: the cause of an end that is no failure whoever was there: what the job says of it is all there is to say
+#: causes that are not failures; the job's own message is complete
 IDLE = "idle"
 
-UNUSABLE = Cause(HomeUnusable, _ROOM, "could not write into its session's directory")
-#: Slurm's way to say that it could not open the job's output: not a signal that anything sends
+UNUSABLE = Cause(HomeUnusable, _DISK_SPACE, "could not write into its session's directory")
+#: Slurm's code for a job output that could not be opened: no process sends this signal
 NO_OUTPUT_SIGNAL = 53
 NO_OUTPUT = Cause(
     BootFailed, _TO_START, "could not be started: Slurm could not open the file for its output on the node"
@@ -149,14 +149,14 @@ def signal_name(number: int) -> str:
 
 
 def signal_meaning(number: int) -> str:
-    """Return what a signal stands for; nothing where it tells no more than its name."""
+    """Return the meaning of a signal; nothing if its name says it all."""
     return _SIGNALS.get(number, "")
 
 
 def exit_code_meaning(code: int) -> str:
-    """Return what an exit code stands for, as a shell sets it; nothing where it tells no more than a failure.
+    """Return the meaning of an exit code, as a shell sets it; nothing if it only means failure.
 
-    Slurm takes 128 off the codes above it, so that a shell's 137 is told as 9.
+    Slurm subtracts 128 from larger codes, so a shell's 137 is reported as 9.
     """
     if code in _CODES:
         return _CODES[code]
@@ -166,10 +166,10 @@ def exit_code_meaning(code: int) -> str:
     return f"if it stands for {code + 128}, {meaning}" if meaning else ""
 
 
-# --- a log's last words --------------------------------------------------------------------------------------------
+# --- messages in a log ---------------------------------------------------------------------------------------------
 
-_LAST_LINES = 10  # what stands before them may be of an earlier run
-# What Slurm's step daemon writes into a job's log.
+_LAST_LINES = 10  # earlier lines may belong to an earlier run
+# Messages of Slurm's step daemon in a job's log.
 _MEMORY_SHORT: tuple[tuple[str, Cause], ...] = (
     (r"oom[-_]kill|out-of-memory handler|exceeded (job |step )?memory limit", BY_STATE[State.OUT_OF_MEMORY]),
 )
@@ -180,10 +180,10 @@ _STEP_DAEMON: tuple[tuple[str, Cause], ...] = (
     (r"CANCELLED AT .* DUE TO NODE FAILURE", BY_STATE[State.NODE_FAIL]),
     (r"CANCELLED AT \S+ (\*\*\*|DUE to SIGNAL)", Cause(JobCancelled, "start again when you like", "was cancelled")),
 )
-# What programs write before they end.
+# Messages of programs that fail.
 _PROGRAMS: tuple[tuple[str, Cause], ...] = (
-    (r"No space left on device", Cause(HomeUnusable, _ROOM, "failed because a disk is full")),
-    (r"Disk quota exceeded", Cause(HomeUnusable, _ROOM, "failed because a disk quota is used up")),
+    (r"No space left on device", Cause(HomeUnusable, _DISK_SPACE, "failed because a disk is full")),
+    (r"Disk quota exceeded", Cause(HomeUnusable, _DISK_SPACE, "failed because a disk quota is used up")),
     (
         r"Read-only file system",
         Cause(HomeUnusable, "ask the cluster's support", "failed because a file system is read-only on its node"),
@@ -204,17 +204,17 @@ _PROGRAMS: tuple[tuple[str, Cause], ...] = (
 
 
 def cause_in_log(log: Sequence[str]) -> tuple[Cause, str] | None:
-    """Return the cause that the log's last words name, with the line."""
+    """Return the cause that the log's last lines name, with the line."""
     return memory_shortage(log) or _last(_PROGRAMS, log)
 
 
 def memory_shortage(log: Sequence[str]) -> tuple[Cause, str] | None:
-    """Return the line with which Slurm's step daemon says that memory was short."""
+    """Return the line in which Slurm's step daemon reports an out-of-memory event."""
     return _last(_MEMORY_SHORT, _by_step_daemon(log))
 
 
 def step_daemon_message(log: Sequence[str]) -> tuple[Cause, str] | None:
-    """Return what Slurm's step daemon last wrote into the log, with its line, where that names a cause."""
+    """Return the cause in the last message of Slurm's step daemon in the log, with its line, if there is one."""
     return _last(_STEP_DAEMON, _by_step_daemon(log))
 
 
@@ -231,7 +231,7 @@ def _last(table: Sequence[tuple[str, Cause]], lines: Sequence[str]) -> tuple[Cau
 
 
 def script_message(log: Sequence[str]) -> str:
-    """Return the sentence that the job script left in the log where it could not write anywhere else."""
+    """Return the message that the job script left in the log if it could not write anywhere else."""
     for line in reversed(log):
         if match := re.match(r"\s*notebook-launcher: (.*session directory.*)", line, re.I):
             return match[1].strip()

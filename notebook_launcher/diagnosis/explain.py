@@ -1,4 +1,4 @@
-"""Why a job waits and why it died, in words. Pure: evidence in, sentences out; what was not read is not guessed."""
+"""Why a job is pending and why it ended, in sentences. Pure: evidence in, sentences out; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.diagnosis import exit_causes, partition_fit
 from notebook_launcher.diagnosis.exit_causes import Cause
-from notebook_launcher.diagnosis.requirements import amount_in_words, amount_requested, is_beyond, parse_amount
+from notebook_launcher.diagnosis.requirements import amount_requested, amount_text, is_beyond, parse_amount
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
 from notebook_launcher.schedulers.slurm import limit_reasons, pending_reasons
 from notebook_launcher.schedulers.slurm.limit_reasons import RESOURCES, LimitReason
 from notebook_launcher.schedulers.slurm.pending_reasons import ReasonMeaning, Topic
 
-#: what is worth reading of what does not concern one's own job alone
+#: the evidence that concerns other jobs as well
 Worth = Literal["partitions", "limits", "ahead"]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a job waits: a summary, what can be done (may be empty), and whether waiting can never end."""
+    """Why a job is pending: a summary, what helps (may be empty), and whether it can never start."""
 
     summary: str
     action: str = ""
     never: bool = False
 
 
-# --- why it waits --------------------------------------------------------------------------------------------------
+# --- pending jobs --------------------------------------------------------------------------------------------------
 
 _NOTHING_KNOWN = Evidence()
 _WORTH: dict[Topic, frozenset[Worth]] = {
     "queue": frozenset({"ahead"}),
     "partition": frozenset({"partitions"}),
     "limit": frozenset({"limits"}),
-    # what the scheduler says only when these are over
+    # what the scheduler reports only when these are over
     "later": frozenset({"partitions", "limits"}),
     "": frozenset(),
 }
 _LIMITED_BY = {"account": "account", "qos": "QOS"}
-# What Slurm itself calls the first QOS (sacctmgr's manual), which is hardly ever given rights of its own.
+# Slurm's name for the first QOS (sacctmgr's manual), which hardly ever has limits of its own.
 _ORDINARY_QOS = "normal"
-# Reasons that are about one of the things that a partition allows; the others may be about any.
+# Reasons about one limit of a partition; the others may be about any.
 _CHECKS: dict[str, tuple[Callable[[Request, Partition], partition_fit.Obstacle | None], ...]] = {
     "partitiontimelimit": (partition_fit.too_long,),
     "partitionnodelimit": (partition_fit.wrong_size,),
@@ -59,16 +59,16 @@ _CHECKS: dict[str, tuple[Callable[[Request, Partition], partition_fit.Obstacle |
 
 
 def evidence_needed(reason: str | None) -> frozenset[Worth]:
-    """Return what is worth reading to explain a reason."""
+    """Return what evidence to read to explain a reason."""
     meaning = _meaning(reason)
     return _WORTH[meaning.topic] if meaning else frozenset()
 
 
 def pending(reason: str | None, evidence: Evidence | None = None, *, job: str = "JOB") -> Explanation:
-    """Return why a job waits, from the scheduler's reason; one that is not known is given in its own word.
+    """Return why a job is pending, from the scheduler's reason; an unknown reason is shown as it is.
 
-    ``evidence``: what else was read; what is missing there is said to be unknown where it matters. ``job``: its id, for
-    the commands that are told. Where several partitions were asked for, a reason speaks of one of them.
+    ``evidence``: what else was read; missing parts are mentioned if they matter. ``job``: its id, for the suggested
+    commands. If several partitions were requested, a reason is about one of them.
     """
     meaning = _meaning(reason)
     if meaning is None:
@@ -90,10 +90,10 @@ def _meaning(reason: str | None) -> ReasonMeaning | None:
 
 
 def never_starts(request: Request, evidence: Evidence) -> Explanation | None:
-    """Return why a request seems never to start, judged from the evidence alone; ``None`` where little speaks for it.
+    """Return why a request seems never to start, judged from the evidence alone; ``None`` if there is little evidence.
 
-    A QOS may lift what a partition allows (sacctmgr's manual: PartitionTimeLimit and others), and of several partitions
-    each may have limits of its own.
+    A QOS may override a partition's limits (sacctmgr's manual: PartitionTimeLimit and others), and each of several
+    partitions may have limits of its own.
     """
     is_ordinary = request.flags.get("qos") in (None, _ORDINARY_QOS)
     known = Evidence(request, evidence.partition, evidence.partitions, evidence.limits, evidence.ahead)
@@ -109,7 +109,7 @@ def never_starts(request: Request, evidence: Evidence) -> Explanation | None:
 
 
 def _queue(meaning: ReasonMeaning, known: Evidence, *, asked_for_more: bool) -> str:
-    """Say how many are ahead, where that was told."""
+    """Add how many jobs are ahead, if known."""
     named = partition_fit.partition_names(known) if known.partition else ()
     where = f" in partition{'s' if len(named) > 1 else ''} {' and '.join(named)}" if named else ""
     ahead = known.ahead
@@ -126,7 +126,7 @@ def _queue(meaning: ReasonMeaning, known: Evidence, *, asked_for_more: bool) -> 
 
 
 def _partition(meaning: ReasonMeaning, known: Evidence) -> Explanation:
-    """Name the partition and what it allows, where that was read."""
+    """Add the partition's name and its limit, if read."""
     if obstacles := _obstacles(known, _CHECKS.get(meaning.word, ())):
         return _blocked(obstacles, known)
     several = len(partition_fit.partition_names(known)) > 1
@@ -135,9 +135,9 @@ def _partition(meaning: ReasonMeaning, known: Evidence) -> Explanation:
     if too_long and known.partitions is None:
         summary += " (how long that is was not read)"
         action += "; it is listed by: sinfo -o '%P %l'"
-    # where the walltime is no longer than what was read, one of the two has just been changed
+    # if the walltime does not exceed the limit that was read, one of them has just been changed
     is_contradicted = too_long and known.request is not None and partition_fit.known_partitions(known) is not None
-    # where it has no nodes now, they may come when they are needed
+    # if it has no nodes now, they may be added when needed
     is_empty = meaning.word == "partitionconfig" and any(
         place.nodes == 0 for place in partition_fit.known_partitions(known) or ()
     )
@@ -152,11 +152,11 @@ def _partition(meaning: ReasonMeaning, known: Evidence) -> Explanation:
 def _obstacles(
     known: Evidence, checks: Sequence[Callable[[Request, Partition], partition_fit.Obstacle | None]]
 ) -> list[partition_fit.Obstacle]:
-    """Return what keeps the request out of each of its partitions; nothing where one may take it."""
+    """Return what excludes the request from each of its partitions; nothing if one may accept it."""
     partitions = partition_fit.known_partitions(known)
     if known.request is None or not partitions:
         return []
-    # what the longest one says comes first: it is the easiest to go by
+    # the partition with the longest limit comes first, as the best suggestion
     found = []
     for partition in sorted(partitions, key=lambda one: one.walltime or timedelta(0), reverse=True):
         obstacle = next(filter(None, (check(known.request, partition) for check in checks)), None)
@@ -178,7 +178,7 @@ def _blocked(obstacles: Sequence[partition_fit.Obstacle], known: Evidence) -> Ex
 
 
 def _with_others(action: str, known: Evidence) -> str:
-    """Add the partitions that would take the request."""
+    """Add the partitions that would accept the request."""
     others = " or ".join(f"-p {name}" for name in partition_fit.other_partitions(known))
     if not others:
         return action
@@ -189,11 +189,11 @@ def _with_others(action: str, known: Evidence) -> str:
 
 
 def _limit(meaning: ReasonMeaning, reason: LimitReason, known: Evidence) -> Explanation:
-    """Name the limit and how much of it is in use, where that was read."""
+    """Add the limit and how much of it is in use, if read."""
     several = len(partition_fit.partition_names(known)) > 1
     never = meaning.never and not several
     account = known.request.flags.get("account") if known.request else None
-    meant = [limit for limit in known.limits or () if _is_meant(limit, reason)]
+    meant = [limit for limit in known.limits or () if _may_be_named(limit, reason)]
     if not meant:
         unread = "was not read" if known.limits is None else "was not told"
         if known.limits is None and (unknown := _whose_is_unknown(known.request)):
@@ -208,18 +208,18 @@ def _limit(meaning: ReasonMeaning, reason: LimitReason, known: Evidence) -> Expl
         if (too_much := next((limit for limit in meant if is_beyond(request, limit)), None)) and not several:
             return _too_much(request, too_much)
         meant = [limit for limit in meant if _is_reached(request, limit)] or meant
-    return Explanation("; ".join(map(_limit_in_words, meant[:2])), meaning.action, False)
+    return Explanation("; ".join(map(_limit_text, meant[:2])), meaning.action, False)
 
 
 def _whose_is_unknown(request: Request | None) -> str:
-    """Return which of account and QOS, on which the limits depend, is not known of a job."""
+    """Return which of account and QOS, which determine the limits, is not known."""
     return " and ".join(
         word for flag, word in _LIMITED_BY.items() if request is not None and not request.flags.get(flag)
     )
 
 
-def _is_meant(limit: Limit, reason: LimitReason) -> bool:
-    """Whether a limit is one that the reason may speak of; of GRES it does not say which."""
+def _may_be_named(limit: Limit, reason: LimitReason) -> bool:
+    """Whether a limit may be the one that the reason names; for GRES the reason does not say which."""
     if (limit.of.lower().startswith("account")) != (reason.by == "account") or limit.per != reason.per:
         return False
     running, minutes = limit.on.startswith("running "), limit.on.endswith(" minutes")
@@ -235,9 +235,9 @@ def _is_reached(request: Request, limit: Limit) -> bool:
     return None not in (wanted, allowed, used) and (used or 0) + (wanted or 0) > (allowed or 0)
 
 
-def _limit_in_words(limit: Limit) -> str:
+def _limit_text(limit: Limit) -> str:
     whose = {"group": "for all together"}.get(limit.per, f"per {limit.per}")
-    allowed = f"{limit.of} allows at most {amount_in_words(limit.on, limit.value)} {whose}"
+    allowed = f"{limit.of} allows at most {amount_text(limit.on, limit.value)} {whose}"
     if limit.per in ("job", "node"):
         return allowed
     verb = "used" if limit.on.endswith(" minutes") and not limit.on.startswith("running ") else "in use"
@@ -247,7 +247,7 @@ def _limit_in_words(limit: Limit) -> str:
 
 
 def _too_much(request: Request, limit: Limit) -> Explanation:
-    """Say that no other job's end will help."""
+    """Add that it does not help that other jobs end."""
     other = "another account: -A" if limit.of.lower().startswith("account") else "another QOS: -q"
     if limit.on == "walltime":
         why = f"its walltime of {request.walltime.as_text()} is longer than {limit.of} allows ({limit.value})"
@@ -259,7 +259,7 @@ def _too_much(request: Request, limit: Limit) -> Explanation:
     together = limit.per == "group" and limit.of.lower().startswith("account")
     may = f"may use {limit.value} at a time" if together else f"allows {limit.value} {_share(limit)}"
     return Explanation(
-        f"it asks for {amount_in_words(limit.on, much)}, and {limit.of} {may}", _less(limit) or other, never=True
+        f"it asks for {amount_text(limit.on, much)}, and {limit.of} {may}", _less(limit) or other, never=True
     )
 
 
@@ -268,7 +268,7 @@ def _share(limit: Limit) -> str:
 
 
 def _less(limit: Limit) -> str:
-    """Return what to type to ask for what the limit allows, where it allows any."""
+    """Return the flags that request what the limit allows, if it allows any."""
     if not (parse_amount(limit.on, limit.value) or 0):
         return ""
     kind = limit.on.partition("gres/gpu")[2].removeprefix(":")
@@ -278,10 +278,10 @@ def _less(limit: Limit) -> str:
     return flags.get(limit.on, f"try -N {limit.value}" if limit.on == "node" else "")
 
 
-# --- how it ended --------------------------------------------------------------------------------------------------
+# --- ended jobs ----------------------------------------------------------------------------------------------------
 
-#: causes after which the scheduler may know better: a signal came from it, a crash was a lack of memory
-ASK_THE_SCHEDULER = exit_causes.ASK_THE_SCHEDULER
+#: causes that the scheduler may explain better: it sent the signal, or a crash was caused by a lack of memory
+SCHEDULER_KNOWS_BETTER = exit_causes.SCHEDULER_KNOWS_BETTER
 
 
 def ended(
@@ -296,12 +296,11 @@ def ended(
     output: str = "",
     program: str = "jupyterlab",
 ) -> LauncherError:
-    """Return the error that tells how a job ended, from its own word, the scheduler's and its log.
+    """Return the error for how a job ended, from its own record, the scheduler's status and its log.
 
-    The job's own word counts more, except that ``stopped`` (it was sent a signal) is explained by the scheduler; where
-    neither names a cause, the log may. ``user``: who asks. ``who``: the name of who cancelled it, ``None`` where that
-    is not known. ``walltime``: how long it was allowed to run. ``output``: where its output should go.
-    ``program``: what it was for, as in the session's record.
+    The job's own record has precedence, except that ``stopped`` (it received a signal) is explained by the scheduler;
+    if neither names a cause, the log may. ``user``: the present user. ``who``: who cancelled it, ``None`` if not known.
+    ``walltime``: the job's limit. ``output``: the path of its output file. ``program``: as in the session's record.
     """
     end = _ExitEvidence(job, exit_record or {}, status, log, user, who, walltime, output, program)
     for explained in (end.by_state, end.by_its_own_word, end.cancelled, end.by_the_log, end.failed, end.by_a_signal):
@@ -317,7 +316,7 @@ def ended(
 
 @dataclass(frozen=True)
 class _ExitEvidence:
-    """All that is known of a job's end; each method returns the error if it can tell the cause."""
+    """Everything known about a job's end; each method returns the error if it can determine the cause."""
 
     job: JobRef
     record: Mapping[str, object]
@@ -342,23 +341,23 @@ class _ExitEvidence:
         return str(self.record.get("message") or "")
 
     def _error(self, cause: Cause, *, why: str = "", lines: int = 0) -> LauncherError:
-        """``lines``: how many of the log's last ones tell something; 0: all that were read."""
+        """``lines``: how many of the log's last lines to show; 0: all that were read."""
         what = f"Job {self.job} {cause.what}{self._which(cause)}."
         return cause.kind(what, why=why, hint=cause.hint, log=self.log[-lines:])
 
     def _which(self, cause: Cause) -> str:
-        """Return what else is known of it: the walltime that was reached, the file that could not be opened."""
+        """Return further details: the walltime that was reached, the file that could not be opened."""
         if cause.kind is JobTimedOut and self.walltime is not None and not self.walltime.is_unlimited:
             return f" of {self.walltime.as_text()}"
         return f" ({self.output})" if cause is exit_causes.NO_OUTPUT and self.output else ""
 
     def by_state(self) -> LauncherError | None:
-        """By a state that says more than the job itself can know."""
+        """From a state that says more than the job itself can know."""
         cause = exit_causes.BY_STATE.get(self._state)
         return self._error(cause, lines=5) if cause else None
 
     def by_its_own_word(self) -> LauncherError | None:
-        """By the job script, which has written down why; the log may tell the cause behind that."""
+        """From the job script's record; the log may name the underlying cause."""
         if self._cause in ("", "stopped"):
             return None
         cause = exit_causes.BY_SCRIPT.get(self._cause, Cause(JobFailed, exit_causes.LOG))
@@ -372,7 +371,7 @@ class _ExitEvidence:
         return cause.kind(what, why=why, hint=cause.hint, log=self.log)
 
     def cancelled(self) -> LauncherError | None:
-        """By somebody, by name where that is known; a lack of memory may look the same."""
+        """From a cancellation, by name if known; an out-of-memory event may look the same."""
         if self._state is not State.CANCELLED:
             return None
         if shortage := exit_causes.memory_shortage(self.log):
@@ -383,7 +382,7 @@ class _ExitEvidence:
         return error
 
     def _by(self) -> tuple[str, str]:
-        """Return by whom it was cancelled, and what to do then."""
+        """Return who cancelled it, and what to do then."""
         uid_or_name = self.status.by if self.status else None
         name = self.who or ("root" if uid_or_name == "0" else f"user {uid_or_name}" if uid_or_name else None)
         again = "start again when you like"
@@ -399,16 +398,16 @@ class _ExitEvidence:
         return f" by {name}", again
 
     def by_the_log(self) -> LauncherError | None:
-        """By the last words in its log, where the scheduler says no more than that it failed, or nothing."""
+        """From the last lines of its log, if the scheduler reports nothing more specific."""
         if self._state is State.COMPLETED:
             return None
         found = exit_causes.cause_in_log(self.log)
-        if found is None and self._state is not State.FAILED:  # else it may be the word on an earlier run
+        if found is None and self._state is not State.FAILED:  # otherwise it may belong to an earlier run
             found = exit_causes.step_daemon_message(self.log)
         return self._error(found[0], why=f"The log says “{found[1]}”.") if found else None
 
     def failed(self) -> LauncherError | None:
-        """By the scheduler's exit code, signal and reason."""
+        """From the scheduler's exit code, signal and reason."""
         if self._state is State.COMPLETED:
             before = "the notebook was run" if self.program == "notebook" else "JupyterLab could be used"
             return self._error(Cause(JobFailed, exit_causes.LOG, f"ended by itself before {before}"))
@@ -432,14 +431,14 @@ class _ExitEvidence:
         return self._error(Cause(JobFailed, exit_causes.LOG, what), why=why)
 
     def _signal(self) -> int | None:
-        """Return the signal that ended it: of the history, or of squeue's reason ``RaisedSignal:9(Killed)``."""
+        """Return the signal that ended it: from the history, or from squeue's reason ``RaisedSignal:9(Killed)``."""
         if self.status is None or self.status.signal:
             return self.status.signal if self.status else None
         match = re.match(r"RaisedSignal:(\d{1,3})", self.status.reason or "", re.A)
         return int(match[1]) if match else None
 
     def by_a_signal(self) -> LauncherError | None:
-        """By the job's own word that it was sent a signal, where nobody knows from whom."""
+        """From the job's own record that it received a signal, if its sender is unknown."""
         if self._cause != "stopped":
             return None
         return JobCancelled(f"Job {self.job} was stopped from outside.", why=self._message, log=self.log)

@@ -1,4 +1,4 @@
-"""What a partition allows of a request, and where else it may be put. Pure: what was not told forbids nothing."""
+"""Whether a partition allows a request, and which others do. Pure: limits that were not reported exclude nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.requirements import least_nodes, least_walltime, most_nodes
 from notebook_launcher.schedulers.cluster_info import Evidence, Partition
 
-MOST_OTHERS = 2  # of several partitions that would do, so many are named
+MOST_OTHERS = 2  # the most partitions to suggest
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """Why a partition does not take a request: what it asks, what the partition allows; and what to type instead."""
+    """Why a partition does not accept a request: what it requests, what is allowed; and what to type instead."""
 
     asks: str
     allows: str
@@ -28,7 +28,7 @@ class Obstacle:
 
 
 def partition_names(evidence: Evidence) -> tuple[str, ...]:
-    """Return the partitions in which the job may start, by the scheduler or else as asked for; none where unknown."""
+    """Return the partitions in which the job may start, as reported or else as requested; none if not known."""
     requested = evidence.request.flags.get("partition") if evidence.request else None
     found = [name.strip() for name in (evidence.partition or requested or "").split(",")]
     if not any(found):
@@ -37,14 +37,14 @@ def partition_names(evidence: Evidence) -> tuple[str, ...]:
 
 
 def known_partitions(evidence: Evidence) -> tuple[Partition, ...] | None:
-    """Return what is known of these partitions; ``None`` where not all of them are known."""
+    """Return these partitions; ``None`` if not all of them are known."""
     known = {partition.name: partition for partition in evidence.partitions or ()}
     wanted = partition_names(evidence)
     return tuple(known[name] for name in wanted) if wanted and known.keys() >= set(wanted) else None
 
 
 def too_long(request: Request, partition: Partition) -> Obstacle | None:
-    """Return what to say where the request's walltime is longer than the partition allows."""
+    """Return the obstacle if the request's walltime exceeds the partition's limit."""
     walltime = least_walltime(request)
     if walltime is None or partition.walltime is None or walltime <= partition.walltime:
         return None
@@ -58,12 +58,12 @@ def too_long(request: Request, partition: Partition) -> Obstacle | None:
 
 
 def wrong_size(request: Request, partition: Partition) -> Obstacle | None:
-    """Return what to say where the partition does not take jobs of as many, or as few, nodes."""
+    """Return the obstacle if the partition does not accept jobs with as many, or as few, nodes."""
     least, most, name = least_nodes(request), most_nodes(request), f"partition {partition.name}"
     asks = f"it asks for {counted(least, 'node')}, and"
     if partition.max_nodes is not None and least > partition.max_nodes:
         return Obstacle(asks, f"{name} allows {partition.max_nodes} at most", f"-N {partition.max_nodes}")
-    # none at all tells nothing: nodes may come when they are needed
+    # no nodes at all means nothing: they may be added when needed
     if partition.nodes and least > partition.nodes:
         return Obstacle(asks, f"{name} has {partition.nodes}", f"-N {partition.nodes}")
     if partition.min_nodes is not None and most is not None and most < partition.min_nodes:
@@ -73,10 +73,10 @@ def wrong_size(request: Request, partition: Partition) -> Obstacle | None:
 
 
 def closed_to(request: Request, partition: Partition) -> Obstacle | None:
-    """Return what to say where the request's account or QOS may not use the partition.
+    """Return the obstacle if the request's account or QOS may not use the partition.
 
-    An account that inherits its right from the one above it looks as if it had none (slurm.conf's manual), so this
-    explains what the scheduler says, and proves nothing.
+    An account that inherits its permission looks as if it had none (slurm.conf's manual), so this explains a refusal,
+    but does not prove one.
     """
     account, qos = request.flags.get("account"), request.flags.get("qos")
     if not may_use(account, partition.accounts, partition.denied_accounts):
@@ -87,14 +87,14 @@ def closed_to(request: Request, partition: Partition) -> Obstacle | None:
 
 
 def may_use(own: str | None, allowed: frozenset[str] | None, denied: frozenset[str]) -> bool:
-    """Return whether an account or a QOS may, or might: what is not known excludes nothing."""
+    """Return whether an account or a QOS is, or may be, allowed: what is not known excludes nothing."""
     return not own or (own not in denied and (allowed is None or own in allowed))
 
 
 def other_partitions(evidence: Evidence) -> Sequence[str]:
     """Return other partitions that are up, long and large enough, and open to the request's account and QOS.
 
-    None where that depends on what is not known here: on GPUs, features, or named nodes.
+    None if that depends on what is not known here: GPUs, features, or named nodes.
     """
     request = evidence.request
     if request is None or request.gpus or request.flags.keys() & {"constraint", "nodelist", "reservation", "gres"}:

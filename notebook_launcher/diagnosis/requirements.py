@@ -1,4 +1,4 @@
-"""What a request asks for at least, in the units in which limits are told, and both in words. Pure.
+"""What a request needs at least, in the units of the limits, and both as text. Pure.
 
 At least, because a scheduler may count more: whole nodes, hardware threads, a partition's defaults.
 """
@@ -20,11 +20,11 @@ _PER_NODE = frozenset({"gres", "gpus-per-node"})
 _PER_TASK = frozenset({"gpus-per-task", "tres-per-task"})
 
 
-# --- what is asked for ---------------------------------------------------------------------------------------------
+# --- the request ---------------------------------------------------------------------------------------------------
 
 
 def amount_requested(request: Request, on: str) -> float | None:
-    """Return how much of something a request asks for at least; ``None`` where that cannot be told.
+    """Return how much of a resource a request needs at least; ``None`` if not known.
 
     ``on`` as in ``Limit.on``. Memory in MiB, the walltime in seconds, the rest by count.
     """
@@ -45,7 +45,7 @@ def amount_requested(request: Request, on: str) -> float | None:
 
 
 def least_walltime(request: Request) -> Walltime | None:
-    """Return the shortest walltime that the request is content with; ``None``: its ``--time-min`` is no walltime."""
+    """Return the shortest walltime that the request accepts; ``None``: its ``--time-min`` is invalid."""
     minimum = request.flags.get("time-min")
     if not minimum:
         return request.walltime
@@ -56,9 +56,9 @@ def least_walltime(request: Request) -> Walltime | None:
 
 
 def least_nodes(request: Request) -> int:
-    """Return the smallest number of nodes that the request is content with: of ``2-4``, 2.
+    """Return the smallest number of nodes that the request accepts: of ``2-4``, 2.
 
-    sbatch itself lowers the number of nodes to that of tasks, where that is named and smaller.
+    sbatch itself reduces the number of nodes to that of tasks, if that is given and smaller.
     """
     text = request.flags.get("nodes") or ""
     if re.search(r"[a-zA-Z]", text):  # 1k
@@ -68,7 +68,7 @@ def least_nodes(request: Request) -> int:
 
 
 def most_nodes(request: Request) -> int | None:
-    """Return the largest number of nodes that the request allows; ``None`` where it says nothing of it."""
+    """Return the largest number of nodes that the request accepts; ``None`` if it does not say."""
     match = re.fullmatch(r"\s*(?:\d{1,9}-)?(\d{1,9})\s*", request.flags.get("nodes") or "", re.A)
     return int(match[1]) if match else None
 
@@ -94,7 +94,7 @@ def _cores(request: Request) -> int | None:
 
 
 def _gpus(request: Request, kind: str | None) -> int | None:
-    """Return how many GPUs, of one type where ``kind`` names it; of a type the request may say nothing."""
+    """Return how many GPUs, of the type ``kind`` if given; the request may not name a type."""
     counts = [_gpus_in(request, flag, kind) for flag in GPU_FLAGS & request.flags.keys()]
     if kind is not None and not any(counts):
         return None
@@ -156,7 +156,7 @@ def is_beyond(request: Request, limit: Limit) -> bool:
 # --- in words ------------------------------------------------------------------------------------------------------
 
 
-def amount_in_words(on: str, value: str) -> str:
+def amount_text(on: str, value: str) -> str:
     """Return an amount as people say it: ``2 GPUs``, ``5G of memory``, ``600 CPU minutes``."""
     if on == "walltime":
         return f"a walltime of {value}"

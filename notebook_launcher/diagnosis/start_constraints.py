@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.diagnosis.partition_fit import may_use
-from notebook_launcher.diagnosis.requirements import amount_in_words, amount_requested, parse_amount
+from notebook_launcher.diagnosis.requirements import amount_requested, amount_text, parse_amount
 from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
 
 _FOR = {"user": "for you", "account": "for your account", "group": "for all who share it"}
@@ -61,6 +61,6 @@ class StartConstraints:
             if limit.on == "walltime" or not wanted or allowed is None or used is None or used + wanted <= allowed:
                 continue
             whose, are = _FOR.get(limit.per, ""), "is" if limit.used == "1" else "are"
-            allows = f"{limit.of} allows {amount_in_words(limit.on, limit.value)} {whose}"
+            allows = f"{limit.of} allows {amount_text(limit.on, limit.value)} {whose}"
             return f"{allows[0].upper()}{allows[1:]}, and {limit.used} {are} in use: it waits until that is less."
         return ""

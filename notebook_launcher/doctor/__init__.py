@@ -1,5 +1,5 @@
-"""``doctor``: is everything there that a launch needs? Checks in order, each with a hint.
+"""``doctor``: checks everything that a launch needs, in order, each with a hint.
 
-Why a single job failed is in ``diagnosis``.
+``diagnosis`` explains why a single job failed.
 May import: core, diagnosis, hosts, jobs, launch, planning, profiles, schedulers, session, supervision, tunnel.
 """

@@ -1,4 +1,4 @@
-"""A command on the login node with a time limit: it ends there when its time is up, or this process ends."""
+"""Runs a command on the login node with a time limit: it ends there at the limit, or with this process."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import threading
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.hosts.base import Host, bound_to_stdin
 
-_MARK = "--launch-notebook--"  # what stands before it is a start-up file's
+_MARK = "--launch-notebook--"  # everything before it was printed by a start-up file
 _MARKED = f'echo; echo {_MARK}; "$@" 2>&1; printf "\\n{_MARK} %d\\n" "$?"'
 _MOST = 2000  # lines that are kept, the last ones
 
 
 class CommandTimeout(HostCommandFailed):
-    """It did not finish in time, and was ended."""
+    """The command did not finish in time, and was killed."""
 
 
 def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:

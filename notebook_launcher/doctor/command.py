@@ -13,14 +13,14 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.view import View
 from notebook_launcher.doctor.checks.course import check_course, check_reservations
-from notebook_launcher.doctor.checks.login import HOME, IN, ROOT, check_there, check_this_machine, log_in
+from notebook_launcher.doctor.checks.login import HOME, LOGGED_IN, ROOT, check_login_node, check_this_machine, log_in
 from notebook_launcher.doctor.checks.node import NODE, check_node
 from notebook_launcher.doctor.checks.queue import (
-    TAKEN,
+    ACCEPTED,
     WALLTIME,
     check_accounting,
+    check_capacity,
     check_request,
-    check_room,
     check_scheduler,
 )
 from notebook_launcher.doctor.checks.software import (
@@ -127,13 +127,13 @@ class _Doctor:
         host = log_in(self._checks, self._place, self._prompts)
         if host is None:
             for name in _LATER:
-                self._checks.skip_unless_passed(name, IN)
+                self._checks.skip_unless_passed(name, LOGGED_IN)
             return
         with host:
             self._behind_the_login(host)
 
     def _behind_the_login(self, host: Host) -> None:
-        there = check_there(self._checks, host, self._place)
+        there = check_login_node(self._checks, host, self._place)
         if there is None:
             return
         site, root = there
@@ -152,7 +152,7 @@ class _Doctor:
         check_accounting(self._checks, host, scheduler)
         if (course := self._place.course) is not None:
             check_reservations(self._checks, course, report, site.now, plan.request.flags.get("reservation"))
-            check_room(self._checks, plan.request, report)
+            check_capacity(self._checks, plan.request, report)
         check_image(self._checks, host, plan, site, for_others=course is not None)
         context = Context(plan.target, host, site, scheduler, root, self._checks.view, self._prompts, self._interrupts)
         self._software(context, plan, site)
@@ -162,15 +162,15 @@ class _Doctor:
         return make_scheduler(kind if kind != "auto" else find_scheduler(host, self._checks.view), root)
 
     def _software(self, context: Context, plan: Plan, site: Site) -> None:
-        needs = [HOME, ROOT, *TAKEN, IMAGE, DIGEST]
-        node_tells = bool(self._node) and all(map(self._checks.passed, needs))
+        needs = [HOME, ROOT, *ACCEPTED, IMAGE, DIGEST]
+        checks_node = bool(self._node) and all(map(self._checks.passed, needs))
         check_environment(
             self._checks,
             context.host,
             plan,
             context.root,
             lambda: session_env(plan, context.scheduler, site),
-            node_tells=node_tells,
+            checks_node=checks_node,
         )
         if self._checks.skip_unless_passed(NODE, needs if self._node else [*needs, ENVIRONMENT, JUPYTERLAB]):
             return

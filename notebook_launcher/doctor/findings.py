@@ -1,4 +1,4 @@
-"""Findings judged from what the cluster reported: a home, a clock, the path to an image, a reservation. Pure."""
+"""Findings from what the cluster reported: a home, a clock, the path to an image, a reservation. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from notebook_launcher.core.request import Request, gpu_items
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.schedulers.cluster_info import Node, ReservationInfo
 
-SKEW = timedelta(seconds=60)  # by so much two clocks may differ before it is worth a word
-LITTLE_ROOM = 500 * 1024  # KiB; JupyterLab's own files, a kernel's history and a few notebooks
+SKEW = timedelta(seconds=60)  # clocks may differ by this much
+LOW_SPACE = 500 * 1024  # KiB; JupyterLab's own files, a kernel's history and a few notebooks
 SLOW_LOGIN = 5.0  # seconds that a login shell may take to start
 SOON_FULL = 95  # per cent of a quota
 
@@ -25,7 +25,7 @@ SOON_FULL = 95  # per cent of a quota
 
 
 def judge_keys(modes: Mapping[str, int]) -> Finding | None:
-    """Judge the modes of private key files here; ``None`` where there are none."""
+    """Judge the modes of local private key files; ``None`` if there are none."""
     if not modes:
         return None
     open_ones = [path for path, mode in modes.items() if mode & 0o077]
@@ -49,7 +49,7 @@ def judge_clock(there: datetime, here: datetime) -> Finding:
 
 
 def judge_login_shell(shell: str, noise: Sequence[str], seconds: float) -> Finding:
-    """Judge how a login shell starts: what it prints by itself does no harm, that it is slow does."""
+    """Judge how a login shell starts: output does no harm, but slowness does."""
     summary = f"{shell or 'a shell'}, ready within {max(0.1, seconds):.1f} s"
     if noise:
         summary += f"; it prints {counted(len(noise), 'line')} at each login, which does no harm"
@@ -115,13 +115,13 @@ def _folder(values: Mapping[str, str], which: str) -> Folder:
 
 
 def judge_home(home: Folder) -> Finding:
-    """Judge whether the home can be written, and whether there is room."""
+    """Judge whether the home is writable, and has space."""
     if not home.writes:
         return _unwritable("Your home", home)
     if home.free is None:
         return ok(f"{home.path} can be written")
     room = f"{disk_size(home.free)} free of {disk_size(home.size or 0)}"
-    if home.free < LITTLE_ROOM and (home.size or 0) > 2 * LITTLE_ROOM:
+    if home.free < LOW_SPACE and (home.size or 0) > 2 * LOW_SPACE:
         return warning(f"{home.path} has little room left: {room}.", "make some: du -xh ~ | sort -h | tail")
     return ok(f"{home.path} can be written; {room}")
 
@@ -153,7 +153,7 @@ def _unwritable(what: str, folder: Folder, besides: str = "") -> Finding:
 
 
 def judge_ssh_files(modes: Mapping[str, str]) -> Finding | None:
-    """Judge who may write what an SSH server reads of a user; ``None`` where nothing was reported."""
+    """Judge who may write the files that an SSH server reads of a user; ``None`` if nothing was reported."""
     if not modes:
         return None
     loose = [path for path, mode in modes.items() if len(mode) >= 9 and "w" in (mode[5], mode[8])]
@@ -166,7 +166,7 @@ def judge_ssh_files(modes: Mapping[str, str]) -> Finding | None:
 
 
 def judge_quota(command: Sequence[str], exit_code: int, output: str) -> Finding:
-    """Judge what a site's own command says of quotas, as far as that can be read by anybody but a person."""
+    """Judge the output of a site's quota command, as far as a program can parse it."""
     name = " ".join(command)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if exit_code != 0 or not lines:
@@ -186,7 +186,7 @@ def judge_quota(command: Sequence[str], exit_code: int, output: str) -> Finding:
 
 
 def judge_programs(paths: Mapping[str, str], version: str) -> Finding:
-    """Judge which of a scheduler's commands are found; the first one is that which queues."""
+    """Judge which of a scheduler's commands exist; the first one is that which submits."""
     first = next(iter(paths), "")
     missing = [name for name, path in paths.items() if not path]
     if first in missing:
@@ -204,7 +204,7 @@ def judge_programs(paths: Mapping[str, str], version: str) -> Finding:
 
 
 def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
-    """Judge the account. ``yours``: those that may be used, ``None``: not known. ``refusal``: of the account itself."""
+    """Judge the account. ``yours``: those that the user may use, ``None``: not known. ``refusal``: of the account."""
     there = f"Yours are: {', '.join(yours)}." if yours else ""
     if refusal is None:
         if requested is None:
@@ -222,7 +222,7 @@ def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: L
 def judge_reservation(
     name: str, reservations: Sequence[ReservationInfo] | None, now: datetime, refusal: LauncherError | None
 ) -> Finding:
-    """Judge a reservation. ``refusal``: of this reservation, where the scheduler was asked with it."""
+    """Judge a reservation. ``refusal``: of this reservation, if the scheduler was queried with it."""
     if reservations is None:
         return unknown(f"The scheduler did not report its reservations; {name} could not be checked.")
     reservation = next((one for one in reservations if one.name == name), None)
@@ -247,14 +247,14 @@ def judge_reservation(
 
 
 def span_of(reservation: ReservationInfo, zone: tzinfo | None) -> str:
-    """Return from when to when a reservation lasts, on the cluster's clock."""
+    """Return the start and end of a reservation, on the cluster's clock."""
     moments = [parse_iso(text) for text in (reservation.start, reservation.end)]
     first, last = (f"{at.astimezone(zone) if at.tzinfo else at:%Y-%m-%d %H:%M}" if at else "?" for at in moments)
     return f"{first} to {last}"
 
 
 def whom(reservation: ReservationInfo) -> str:
-    """Return for whom a reservation is."""
+    """Return who may use a reservation."""
     named = (("user", reservation.users), ("account", reservation.accounts))
     return " and ".join(f"{kind}{'s' if ',' in names else ''} {names}" for kind, names in named if names) or "all"
 
@@ -267,7 +267,7 @@ def covers(reservation: ReservationInfo, first: date, last: date, now: datetime)
     return start.astimezone(now.tzinfo).date() <= first and end.astimezone(now.tzinfo).date() >= last
 
 
-def room_in(names: Iterable[str] | None, partitions: Collection[str], nodes: Iterable[Node]) -> list[Node]:
+def nodes_in_service(names: Iterable[str] | None, partitions: Collection[str], nodes: Iterable[Node]) -> list[Node]:
     """Return the nodes in service among those that are named, in the partitions where none are; each of them once."""
     wanted = set(names) if names else None
     there = (node for node in nodes if node.available)
@@ -281,7 +281,7 @@ def room_in(names: Iterable[str] | None, partitions: Collection[str], nodes: Ite
 
 
 def sessions_on(nodes: Iterable[Node], request: Request) -> int:
-    """Return how many sessions with these GPUs some nodes have room for, by GPUs alone; each session is on one node."""
+    """Return how many sessions with these GPUs fit on some nodes, counting only GPUs; each session is on one node."""
     requested = dict(max((gpu_items(flag, value or "") or [] for flag, value in request.flags.items()), key=_total))
     return sum(
         min((_having(node, kind) // count for kind, count in requested.items() if count), default=0) for node in nodes
@@ -297,12 +297,12 @@ def _having(node: Node, kind: str | None) -> int:
 
 
 def gpu_types(request: Request) -> set[str]:
-    """Return the types of GPU that a request names; none where any will do."""
+    """Return the types of GPU that a request names; none if any will do."""
     return {kind for flag, value in request.flags.items() for kind, _ in gpu_items(flag, value or "") or () if kind}
 
 
 def gpus_of(nodes: Iterable[Node]) -> dict[str, int]:
-    """Return how many GPUs of each type some nodes have; a node that stands there twice counts once."""
+    """Return how many GPUs of each type some nodes have; a node that is listed twice counts once."""
     found: dict[str, int] = {}
     for node in {node.name: node for node in nodes}.values():
         for kind, count in node.gpus.items():
@@ -328,7 +328,7 @@ def expand(names: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Step:
-    """One part of the way to an image. ``mode`` as ls writes it; ``enters``: whether this user gets further."""
+    """One part of the path to an image. ``mode`` as ls writes it; ``enters``: whether this user can access it."""
 
     path: str
     mode: str = ""
@@ -341,7 +341,7 @@ class Step:
 class Image:
     """An image as the login node sees it. ``kind``: sif, squashfs, folder, other, missing, or unreadable.
 
-    ``beside``: where the way to it ends, the names that are there instead.
+    ``beside``: where the path does not exist, the names that exist there.
     """
 
     path: str
@@ -406,7 +406,7 @@ def judge_image(image: Image) -> Finding:
 
 
 def judge_for_others(image: Image) -> Finding:
-    """Judge whether everybody can read an image, by the bits on the way to it."""
+    """Judge whether everybody can read an image, from the modes on the path to it."""
     groups: list[str] = []
     for step in image.steps:
         needed = "r" if step.path == image.path else "x"

@@ -415,7 +415,7 @@ class Supervisor:
         """Raise the exception for how the job ended; continue only if it is requeued."""
         record = record or exit_record(self._context, self._session)
         self._raise_if_finished(record)
-        if status is None and record.get("cause") in explain.ASK_THE_SCHEDULER:
+        if status is None and record.get("cause") in explain.SCHEDULER_KNOWS_BETTER:
             status = final_status(self._context, self._session, record)
         if status is not None and status.state.waits:
             self._status_changed(StatusChanged(status))

@@ -1,4 +1,4 @@
-"""The checks of ``doctor``, one file for each place that is looked at.
+"""The checks of ``doctor``, one file for each system that is inspected.
 
-Judging what they found is in ``doctor.findings``.
+``doctor.findings`` judges the results.
 """

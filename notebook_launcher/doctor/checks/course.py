@@ -1,4 +1,4 @@
-"""What a course needs besides, from its first day to its last: its reservations and its notebooks."""
+"""Checks what a course needs from its first day to its last: its reservations and its notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from notebook_launcher.profiles.models import CourseProfile, Reservation
 
 
 def check_course(checks: CheckRunner, course: CourseProfile, today: date) -> None:
-    """Check what is of the course alone, without contacting anything."""
+    """Check the course itself, without contacting anything."""
     checks.check("course", lambda: _dates(course, today))
     if course.notebooks:
         checks.check("notebooks", lambda: _notebooks(course))
@@ -25,9 +25,9 @@ def check_course(checks: CheckRunner, course: CourseProfile, today: date) -> Non
 def check_reservations(
     checks: CheckRunner, course: CourseProfile, report: SchedulerReport, now: datetime, requested: str | None = None
 ) -> None:
-    """Check each reservation of the course: that it is there, and lasts as long as the course says.
+    """Check each reservation of the course: that it exists, and lasts as long as the course says.
 
-    ``requested``: the one that the request has, of which all but the days is reported with it.
+    ``requested``: the reservation of the request; only its dates are checked here.
     """
     for reservation in course.reservations:
         if reservation.name == requested and not checks.passed(RESERVATION):

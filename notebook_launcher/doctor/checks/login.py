@@ -1,4 +1,4 @@
-"""This machine, the route to the login node, and what is there of the user's: files, clock, shell."""
+"""Checks this machine, the connection to the login node, and the user's files, clock and shell there."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from notebook_launcher.session.connect import open_host
 from notebook_launcher.session.record import Site, inspect_host
 
 LOGIN_NODE, HOST_KEY, AUTHENTICATION, HOME, ROOT = "login node", "host key", "login", "home", "session folder"
-IN = (LOGIN_NODE, HOST_KEY, AUTHENTICATION)  # what everything on the login node builds on
+LOGGED_IN = (LOGIN_NODE, HOST_KEY, AUTHENTICATION)  # required by everything on the login node
 _KEYS = (HostKeyChanged, HostKeyUnknown)
-WITHIN = 30.0  # seconds for one look at the login node; a file server that hangs answers nothing
+TIMEOUT = 30.0  # seconds for one query of the login node; a file server that hangs does not answer
 
-# Lines of a word and a value. What is tried is removed at once. POSIX sh, read from standard input.
+# Lines of a key and a value. Test files are removed at once. POSIX sh, read from standard input.
 INSPECT_HOME = r"""
 disk() { df -Pk -- "$1" 2>/dev/null | awk 'NR == 2 { print $2, $4 }'; }
 try() (  # others may write in that folder as well: a name that nobody can foresee, and a file for us alone
@@ -66,7 +66,7 @@ printf 'root-path %s\nroot-disk %s\nroot-write %s\n' "$root" "$(disk "${above:-/
 
 
 def check_this_machine(checks: CheckRunner, target: LaunchTarget) -> None:
-    """Check what is needed here: an SSH engine, keys that nobody else reads, a port for the browser."""
+    """Check this machine: an SSH engine, private key files, a port for the browser."""
     if target.destination is not None:
         checks.check("ssh here", lambda: _engine(target))
         checks.check("keys here", lambda: _keys(target), needs=["ssh here"])
@@ -77,7 +77,7 @@ def _engine(target: LaunchTarget) -> Finding:
     from notebook_launcher.hosts.engine_choice import choose, gather
     from notebook_launcher.hosts.ssh_config import resolve
 
-    assert target.destination is not None  # noqa: S101  # the caller has looked
+    assert target.destination is not None  # noqa: S101  # checked by the caller
     settings, wanted = resolve(target.destination), target.profile.engine
     return ok(str(choose(settings, wanted, gather(settings, wanted))))
 
@@ -87,7 +87,7 @@ def _keys(target: LaunchTarget) -> Finding | None:
 
     from notebook_launcher.hosts.ssh_config import resolve
 
-    if sys.platform == "win32" or target.destination is None:  # there such modes say nothing
+    if sys.platform == "win32" or target.destination is None:  # file modes mean nothing there
         return None
     files = [file for file in resolve(target.destination).identity_files if file.is_file()]
     return judge_keys({_from_home(file): file.stat().st_mode & 0o777 for file in files})
@@ -116,7 +116,7 @@ def _local_port() -> Finding:
 
 
 def log_in(checks: CheckRunner, target: LaunchTarget, prompts: Prompts) -> Host | None:
-    """Log in, and tell by which step it failed, if it did; ``None`` then."""
+    """Log in, and report the step that failed, if any; ``None`` then."""
     if target.destination is None:
         checks.report(LOGIN_NODE, ok("this machine: no connection is needed"))
         return open_host(target, checks.view, prompts)
@@ -136,25 +136,27 @@ def log_in(checks: CheckRunner, target: LaunchTarget, prompts: Prompts) -> Host 
 def _failed(checks: CheckRunner, step: int, error: LauncherError) -> None:
     for before in range(step):
         _report_login(checks, before, "", "")
-    checks.report(IN[step], of_error(error))
+    checks.report(LOGGED_IN[step], of_error(error))
     _skip_the_rest(checks, step + 1)
 
 
 def _report_login(checks: CheckRunner, step: int, label: str, how: str) -> None:
     answers = f"{label} answers" if label else "it answers"
-    checks.report(IN[step], ok((answers, "as known_hosts has it", f"by {how}" if how else "ssh lets us in")[step]))
+    checks.report(
+        LOGGED_IN[step], ok((answers, "as known_hosts has it", f"by {how}" if how else "ssh lets us in")[step])
+    )
 
 
 def _skip_the_rest(checks: CheckRunner, first: int) -> None:
-    for name in IN[first:]:
-        checks.skip(name, f"not checked: it needs {IN[max(0, first - 1)]}")
+    for name in LOGGED_IN[first:]:
+        checks.skip(name, f"not checked: it needs {LOGGED_IN[max(0, first - 1)]}")
 
 
-# --- what is there ---------------------------------------------------------------------------------------------
+# --- on the login node -----------------------------------------------------------------------------------------
 
 
-def check_there(checks: CheckRunner, host: Host, target: LaunchTarget) -> tuple[Site, str] | None:
-    """Check what is there of the user; return the ``Site`` and the folder for sessions, ``None`` without commands."""
+def check_login_node(checks: CheckRunner, host: Host, target: LaunchTarget) -> tuple[Site, str] | None:
+    """Check the user's account there; return the ``Site`` and the sessions folder, ``None`` if no commands run."""
     site = _site(checks, host)
     if site is None:
         return None
@@ -166,7 +168,7 @@ def check_there(checks: CheckRunner, host: Host, target: LaunchTarget) -> tuple[
     if host.remote:
         checks.check("ssh files there", lambda: judge_ssh_files(home.modes or {}), needs=["commands there"])
     checks.check(HOME, lambda: judge_home(home.home), needs=["commands there"])
-    # of a home that is full, or cannot be written, it is reported once
+    # a full or read-only home is reported once
     needs = ["commands there", *([HOME] if root.startswith(f"{site.home}/") else [])]
     checks.check(ROOT, lambda: judge_root(home.root), needs=needs)
     if command := target.profile.quota_command:
@@ -184,7 +186,7 @@ def _site(checks: CheckRunner, host: Host) -> Site | None:
 
 def _inspect_home(checks: CheckRunner, host: Host, root: str) -> Home:
     try:
-        answer = host.run(["sh", "-s", "--", root], stdin=INSPECT_HOME.encode(), timeout=WITHIN)
+        answer = host.run(["sh", "-s", "--", root], stdin=INSPECT_HOME.encode(), timeout=TIMEOUT)
     except HostCommandFailed as error:
         error.why = "Does a file server hang, or the home?"
         checks.report("commands there", of_error(error))
@@ -193,14 +195,14 @@ def _inspect_home(checks: CheckRunner, host: Host, root: str) -> Home:
 
 
 def _login_shell(host: Host, shell: str) -> Finding:
-    """Start one twice: how long that takes, and what it prints by itself."""
+    """Start a login shell twice: how long it takes, and what it prints by itself."""
     began = time.monotonic()
-    host.run(["true"], login_shell=True, timeout=WITHIN)
+    host.run(["true"], login_shell=True, timeout=TIMEOUT)
     seconds = time.monotonic() - began
-    result = host.run(["bash", "-l", "-c", ":"], timeout=WITHIN)
+    result = host.run(["bash", "-l", "-c", ":"], timeout=TIMEOUT)
     return judge_login_shell(shell, [*result.stdout.splitlines(), *result.stderr.splitlines()], seconds)
 
 
 def _quota(host: Host, site: Site, command: tuple[str, ...]) -> Finding:
-    answer = host.run([site.expand(word) for word in command], login_shell=True, timeout=WITHIN)
+    answer = host.run([site.expand(word) for word in command], login_shell=True, timeout=TIMEOUT)
     return judge_quota(command, answer.exit_code, answer.stdout or answer.stderr)

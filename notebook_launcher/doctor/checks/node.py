@@ -1,4 +1,4 @@
-"""A short job of its own: how far does a launch come on a compute node? It ends as soon as that is known."""
+"""Checks a compute node with a short job: how far does a launch come? The job is cancelled as soon as that is known."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, discard_session
 from notebook_launcher.supervision.jupyter import supervise_jupyter
 
-MINUTES = 5  # of walltime; less where the user asks for less
-START_WITHIN = 600.0  # seconds that are waited for the job's start, and for JupyterLab in it
-STEP_WITHIN = 45.0  # seconds for a look around in the job
+MINUTES = 5  # of walltime; less if the user requests less
+START_WITHIN = 600.0  # seconds to wait for the job's start, and for JupyterLab in it
+STEP_WITHIN = 45.0  # seconds for a command in the job
 
 NODE, ROUTE, JUPYTERLAB, GPUS = "compute node", "route", "JupyterLab there", "GPUs there"
 _STEPS = (NODE, ROUTE, JUPYTERLAB, GPUS)
@@ -59,7 +59,7 @@ _BELONGS: tuple[tuple[type[LauncherError], str], ...] = (
     (JobSilent, "session folder there"),
     (NodeUnreachable, ROUTE),
 )
-# flags that keep a job from starting soon, or that say what becomes of it later
+# flags that delay a job's start, or that matter only later
 _NOT_NOW = ("begin", "hold", "dependency", "deadline", "signal", "requeue", "time-min", "mail-type", "mail-user")
 
 _LOOK = (
@@ -70,7 +70,7 @@ _LOOK = (
 
 
 def check_node(checks: CheckRunner, context: Context, plan: Plan, needs: Sequence[str]) -> None:
-    """Launch a session for some minutes, look how far it comes, and end it. Raises ``Interrupted`` or ``HungUp``."""
+    """Launch a session for some minutes, report how far it comes, and end it. Raises ``Interrupted`` or ``HungUp``."""
     if checks.skip_unless_passed(NODE, needs):
         return
     short = _short(plan)
@@ -82,7 +82,7 @@ def check_node(checks: CheckRunner, context: Context, plan: Plan, needs: Sequenc
         session, access = queue_session(short, deaf, purpose="doctor")
         with watching.given_up_after(START_WITHIN):
             supervise_jupyter(deaf, session, access, ours=True, first=submitted(short, context, session))
-    except HungUp:  # nobody comes back to it
+    except HungUp:  # nobody will reconnect to it
         if session is not None:
             cancel_job(context, session)
         raise
@@ -106,7 +106,7 @@ def _short(plan: Plan) -> Plan:
 
 
 class _Watching:
-    """A view that notes how far a session came, and ends it once JupyterLab has answered."""
+    """A view that records how far a session came, and ends it once JupyterLab has answered."""
 
     def __init__(self, context: Context, gpus: int) -> None:
         self._context, self._wants_gpus = context, gpus > 0
@@ -118,7 +118,7 @@ class _Watching:
         self.gpus: Finding | None = None
 
     def show(self, event: events.Event) -> None:
-        """Note the steps of a launch, and pass on what tells that something goes on."""
+        """Record the steps of a launch, and pass on events that show progress."""
         if isinstance(event, events.Submitted):
             self.job, self.cluster = event.job, event.cluster
             self._pass(events.Querying(f"job {event.job} is queued, for {event.walltime} at most"))
@@ -139,19 +139,19 @@ class _Watching:
         elif isinstance(event, events.Stopping):
             self._pass(events.Querying(f"ending job {event.job}"))
         elif isinstance(event, events.Ended):
-            self._inbox.put(Typed(""))  # nobody waits for the last figures of its bill
+            self._inbox.put(Typed(""))  # do not wait for the last figures of its bill
         elif isinstance(event, events.Note | events.Disconnected | events.Reconnected | events.SchedulerNotResponding):
             self._pass(event)
 
     def listen(self, inbox: queue.SimpleQueue[object]) -> None:
-        """Leave the keyboard alone: Ctrl-C ends it."""
+        """Nothing: Ctrl-C ends it."""
 
     def _pass(self, event: events.Event) -> None:
         self._context.view.show(event)
 
     @contextlib.contextmanager
     def given_up_after(self, seconds: float) -> Iterator[None]:
-        """End the session when it was not of use within so many seconds."""
+        """End the session if it is not usable within so many seconds."""
 
         def give_up() -> None:
             if not self.is_ready:
@@ -180,7 +180,7 @@ class _Watching:
 
 
 def judge_gpus(output: str) -> Finding:
-    """Judge whether a job that asked for GPUs sees any: by the variables that it has, and by the devices."""
+    """Judge whether a job that requested GPUs has any: from its environment variables, and the devices."""
     lines = [line.partition(" ") for line in output.splitlines()]
     seen = [text for word, _, text in lines if word == "seen"]
     devices = [text for word, _, text in lines if word == "device"]
@@ -200,7 +200,7 @@ def judge_gpus(output: str) -> Finding:
 def _report(
     checks: CheckRunner, context: Context, watching: _Watching, session: Session | None, error: LauncherError | None
 ) -> None:
-    """Tell each step that was reached, then what stopped it."""
+    """Report each step that was reached, then what stopped it."""
     name = "" if error is None else next((name for kind, name in _BELONGS if isinstance(error, kind)), NODE)
     if watching.node and name != NODE:
         checks.report(NODE, ok(f"job {watching.job} ran on {watching.node}, and saw its session directory"))

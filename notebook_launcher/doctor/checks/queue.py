@@ -1,4 +1,4 @@
-"""The scheduler, and whether it takes the request: asked as for a launch, without queueing anything."""
+"""Checks the scheduler, and whether it accepts the request, without submitting anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from notebook_launcher.doctor.findings import (
     judge_account,
     judge_programs,
     judge_reservation,
-    room_in,
+    nodes_in_service,
     sessions_on,
 )
 from notebook_launcher.hosts.base import Host
@@ -55,8 +55,8 @@ PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, START = (
     "GPUs",
     "start",
 )
-TAKEN = (PROGRAMS, ANSWERS, PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, "QOS", START)
-WITHIN = 30.0  # seconds for one word of the scheduler
+ACCEPTED = (PROGRAMS, ANSWERS, PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, "QOS", START)
+TIMEOUT = 30.0  # seconds for one query of the scheduler
 AT_ONCE = timedelta(minutes=1)
 
 _FIND = 'for name do printf "%s %s\\n" "$name" "$(command -v "$name")"; done; "$1" -V 2>&1 | head -n 1'
@@ -71,7 +71,7 @@ _BELONGS: dict[type[LauncherError], str] = {
 
 
 def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler) -> None:
-    """Check that the scheduler's commands are there and answer."""
+    """Check that the scheduler's commands exist and answer."""
     if scheduler.same_machine:
         checks.report(PROGRAMS, ok(f"{scheduler.name}: jobs run on {host.label} itself, and wait for nobody"))
         return
@@ -82,7 +82,7 @@ def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler) -> No
 
 
 def _programs(host: Host, scheduler: Scheduler) -> Finding:
-    answer = host.run(["sh", "-c", _FIND, "find", *scheduler.programs], login_shell=True, timeout=WITHIN)
+    answer = host.run(["sh", "-c", _FIND, "find", *scheduler.programs], login_shell=True, timeout=TIMEOUT)
     pairs = [line.split(" ", 1) for line in answer.stdout.splitlines() if line.startswith(scheduler.programs)]
     found = {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
     paths = {name: found.get(name, "").strip() for name in scheduler.programs}
@@ -92,7 +92,7 @@ def _programs(host: Host, scheduler: Scheduler) -> Finding:
 
 @dataclass
 class SchedulerReport:
-    """What the scheduler reported. ``None``: it did not."""
+    """What the scheduler reported. ``None``: no answer."""
 
     partitions: tuple[Partition, ...] | None = None
     nodes: tuple[Node, ...] | None = None
@@ -105,19 +105,19 @@ class SchedulerReport:
 
     @property
     def refusal(self) -> LauncherError | None:
-        """Why the request is refused; ``None`` where one of its partitions takes it."""
+        """Why the request is refused; ``None`` if one of its partitions accepts it."""
         refusals = [would.refusal for _, would in self.tests]
         return None if None in refusals else next(iter(refusals), None)
 
     def refused(self, kind: type[LauncherError]) -> LauncherError | None:
-        """Return the refusal where it is of this kind."""
+        """Return the refusal if it is of this kind."""
         return self.refusal if isinstance(self.refusal, kind) else None
 
 
 def check_request(
     checks: CheckRunner, host: Host, scheduler: Scheduler, request: Request, user: str, now: datetime
 ) -> SchedulerReport:
-    """Check what is asked for, one thing after the other, and when it would start."""
+    """Check each part of the request, and when it would start."""
     report, cluster_info = SchedulerReport(), scheduler.cluster_info
     if cluster_info is None:
         for name in (ACCOUNT, WALLTIME, START) if not scheduler.same_machine else ():
@@ -136,7 +136,7 @@ def check_request(
             checks.skip(name, f"not checked: it needs {ANSWERS if checks.passed(PROGRAMS) else PROGRAMS}")
         return report
     names = _partitions_of(request, report.partitions)
-    _ask_all(host, cluster_info, request, names, user, report)
+    _query_all(host, cluster_info, request, names, user, report)
     flags = request.flags
     checks.check(PARTITION, lambda: _partition(names, report))
     account = report.refused(AccountRefused)
@@ -173,10 +173,10 @@ def _partitions_of(request: Request, partitions: Sequence[Partition] | None) -> 
     return names or [partition.name for partition in partitions or () if partition.is_default]
 
 
-def _ask_all(
+def _query_all(
     host: Host, cluster_info: ClusterInfo, request: Request, names: Sequence[str], user: str, report: SchedulerReport
 ) -> None:
-    """Ask for everything by one login: a test for each partition, and what explains what it says."""
+    """Query everything with one login: a test for each partition, and what explains its result."""
     cluster = request.clusters
     each = [Request({**request.flags, "partition": name}) for name in names[:4]] if len(names) > 1 else [request]
     others = [
@@ -196,7 +196,7 @@ def _ask_all(
     report.tests = [(one, cluster_info.read_start_estimate(test)) for one, test in zip(each, tests, strict=True)]
 
 
-# --- one thing after the other ---------------------------------------------------------------------------------
+# --- the parts of the request ----------------------------------------------------------------------------------
 
 
 def _plain(refusal: LauncherError | None, name: str) -> Finding:
@@ -261,7 +261,7 @@ def _kinds_of(gpus: Mapping[str, int]) -> str:
 
 
 def _start(request: Request, report: SchedulerReport, now: datetime) -> Finding:
-    """Tell when it would start, or why it never will."""
+    """Report when it would start, or why it never will."""
     if report.refusal is not None:
         return of_error(report.refusal)
     rules = StartConstraints(report.partitions, lambda _: report.limits, report.account, report.qos)
@@ -285,11 +285,11 @@ def _start(request: Request, report: SchedulerReport, now: datetime) -> Finding:
     return ok(f"it would start at {at.astimezone(now.tzinfo):%Y-%m-%d %H:%M}, in {wait}{where}")
 
 
-# --- besides ---------------------------------------------------------------------------------------------------
+# --- other checks ----------------------------------------------------------------------------------------------
 
 
 def check_accounting(checks: CheckRunner, host: Host, scheduler: Scheduler) -> None:
-    """Check whether the accounting answers, by which a session's usage and end are known."""
+    """Check whether the accounting answers, which reports a session's usage and end."""
     command = scheduler.history(JobRef("1"))
     if command is None or scheduler.same_machine or scheduler.accounting(JobRef("1")) is None:
         return
@@ -304,8 +304,8 @@ def check_accounting(checks: CheckRunner, host: Host, scheduler: Scheduler) -> N
     checks.check("accounting", inspect, needs=[PROGRAMS, ANSWERS], doing="asking the accounting")
 
 
-def check_room(checks: CheckRunner, request: Request, report: SchedulerReport) -> None:
-    """Tell for how many sessions like this one there is room at one time: in the reservation, or the partition."""
+def check_capacity(checks: CheckRunner, request: Request, report: SchedulerReport) -> None:
+    """Report how many sessions like this one fit at the same time: in the reservation, or the partition."""
     names = _partitions_of(request, report.partitions)
     reservation = next((one for one in report.reservations or () if one.name == request.flags.get("reservation")), None)
     reserved = expand(reservation.nodes) if reservation and reservation.nodes else None
@@ -313,7 +313,7 @@ def check_room(checks: CheckRunner, request: Request, report: SchedulerReport) -
     def inspect() -> Finding:
         if not report.nodes:
             return unknown("The scheduler did not report its nodes.")
-        nodes = room_in(reserved, names, report.nodes)
+        nodes = nodes_in_service(reserved, names, report.nodes)
         where = (
             f"reservation {reservation.name}" if reservation and reserved else f"partition {', '.join(names) or '?'}"
         )

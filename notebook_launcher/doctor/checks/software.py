@@ -1,4 +1,4 @@
-"""The image and the environment, as far as they can be seen from the login node."""
+"""Checks the image and the environment, as far as the login node can see them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.record import Site
 
 IMAGE, ENVIRONMENT, JUPYTERLAB, DIGEST = "image", "environment", "JupyterLab", "image digest"
-WITHIN = 30.0  # seconds for a look at the way to an image
-ENTER_WITHIN = 90.0  # seconds for modules, the first entry into an image, and an activation
-DIGEST_WITHIN = 180.0  # seconds for the digest of an image of many gigabytes
-# The folder of a checkup that is over, and those of checkups that were killed: an hour old, they are nobody's any more.
+PATH_TIMEOUT = 30.0  # seconds to inspect the path to an image
+ENTER_TIMEOUT = 90.0  # seconds for modules, the first start of an image, and an activation
+DIGEST_TIMEOUT = 180.0  # seconds for the digest of an image of many gigabytes
+# The folder of a finished check, and those of checks that were killed, if they are an hour old.
 _REMOVE = (
     'rm -rf -- "$1"; find "${1%/*}/" -maxdepth 1 -type d -name ".checkup-*" -mmin +60 -exec rm -rf -- {} + 2>/dev/null'
 )
@@ -73,7 +73,7 @@ fi
 
 
 def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_others: bool) -> None:
-    """Check the way to the image, and the image; ``for_others``: whether a whole course can read it."""
+    """Check the path to the image, and the image; ``for_others``: whether all of a course can read it."""
     if plan.container is None:
         return
     command = plan.environment.container_command
@@ -85,7 +85,7 @@ def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_
 
     def inspect() -> Finding:
         nonlocal text
-        text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=WITHIN).stdout
+        text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=PATH_TIMEOUT).stdout
         return judge_image(read_image(path, text))
 
     well = checks.check(IMAGE, inspect, doing="looking for the image")
@@ -96,7 +96,7 @@ def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_
 
 
 def _digest(host: Host, path: str, wanted: str) -> Finding:
-    code, lines = run_bounded(host, ["sha256sum", "--", path], DIGEST_WITHIN)
+    code, lines = run_bounded(host, ["sha256sum", "--", path], DIGEST_TIMEOUT)
     output = " ".join(lines).strip()
     found = "sha256:" + output.partition(" ")[0].lstrip("\\")
     if code != 0:
@@ -113,11 +113,11 @@ def _digest(host: Host, path: str, wanted: str) -> Finding:
 
 
 def check_environment(
-    checks: CheckRunner, host: Host, plan: Plan, root: str, session_env: Callable[[], str], *, node_tells: bool
+    checks: CheckRunner, host: Host, plan: Plan, root: str, session_env: Callable[[], str], *, checks_node: bool
 ) -> None:
-    """Look for JupyterLab as a job would, on the login node; what only differs there is no fault.
+    """Look for JupyterLab as a job would, on the login node; differences between the nodes are no fault.
 
-    ``node_tells``: whether a compute node will be looked at as well, whose word counts for more.
+    ``checks_node``: whether a compute node will be checked as well, which is more reliable.
     """
     if plan.target.profile.node_arch:
         what = (
@@ -135,13 +135,13 @@ def check_environment(
         try:
             passed, cause, sentence = _run_check(host, root, session_env())
         except CommandTimeout:
-            what = f"{name} was not ready within {ENTER_WITHIN:.0f} s on the login node; it was ended."
+            what = f"{name} was not ready within {ENTER_TIMEOUT:.0f} s on the login node; it was ended."
             return warning(
                 what,
                 "is it slow, or does it ask for something? Try its lines by hand there"
-                + ("" if node_tells else "; a node tells more: launch-notebook doctor --node"),
+                + ("" if checks_node else "; a node tells more: launch-notebook doctor --node"),
             )
-        found.extend(_judged(plan, name, passed, cause, sentence, node_tells=node_tells))
+        found.extend(_judged(plan, name, passed, cause, sentence, checks_node=checks_node))
         return found[0][1]
 
     checks.check(ENVIRONMENT, inspect, doing=f"trying {name} on the login node")
@@ -150,13 +150,13 @@ def check_environment(
 
 
 def _judged(
-    plan: Plan, name: str, passed: list[str], cause: str, sentence: str, *, node_tells: bool
+    plan: Plan, name: str, passed: list[str], cause: str, sentence: str, *, checks_node: bool
 ) -> list[tuple[str, Finding]]:
-    """Return the findings on the environment, and on JupyterLab in it where it came to that."""
+    """Return the findings on the environment, and on JupyterLab in it if that was reached."""
     where = "on the login node" if plan.target.destination or plan.target.scheduler != "local" else "here"
     if cause in ("container-command-missing", "bind-missing", "not-tried"):
         return [(ENVIRONMENT, unknown(f"{name} was not entered {where}: {sentence}"))]
-    bad = warning if node_tells or _is_absent(cause) else fault
+    bad = warning if checks_node or _is_absent(cause) else fault
     hint = exit_causes.BY_SCRIPT[cause].hint if cause in exit_causes.BY_SCRIPT else exit_causes.LOG
     if cause and cause != "jupyter-missing":
         return [(ENVIRONMENT, bad(f"{name}: {sentence}", hint))]
@@ -187,11 +187,11 @@ def _is_absent(cause: str) -> bool:
 
 
 def _run_check(host: Host, root: str, session_env: str) -> tuple[list[str], str, str]:
-    """Return the steps that went well, and the cause and the sentence of the first that did not."""
+    """Return the steps that succeeded, and the cause and the message of the first that did not."""
     name = f".checkup-{os.getpid()}-{secrets.token_hex(4)}"
     scripts = {script: job_script(script).read_bytes() for script in _SCRIPTS}
     with _folder(host, f"{root}/{name}", {**scripts, "session.env": session_env.encode()}) as directory:
-        code, lines = run_bounded(host, ["bash", f"{directory}/checkup.sh", directory], ENTER_WITHIN)
+        code, lines = run_bounded(host, ["bash", f"{directory}/checkup.sh", directory], ENTER_TIMEOUT)
     passed = [line.partition(" ")[2] for line in lines if line.startswith("passed ")]
     failed = next((line for line in lines if line.startswith("failed ")), "")
     _, cause, sentence = (*failed.split(" ", 2), "", "", "")[:3]
@@ -210,10 +210,10 @@ def _run_check(host: Host, root: str, session_env: str) -> tuple[list[str], str,
 
 @contextlib.contextmanager
 def _folder(host: Host, path: str, files: dict[str, bytes]) -> Iterator[str]:
-    """Make a folder with files, for this user alone, and remove it again."""
+    """Create a folder with files, for this user alone, and remove it again."""
     try:
         host.write_files(path, files)
         yield path
     finally:
         with contextlib.suppress(LauncherError):
-            host.run(["sh", "-c", _REMOVE, "remove", path], timeout=WITHIN)
+            host.run(["sh", "-c", _REMOVE, "remove", path], timeout=PATH_TIMEOUT)

@@ -271,7 +271,7 @@ def test_every_cause_that_the_job_script_gives_has_its_error_and_no_other() -> N
     given_causes |= set(re.findall(r'\b(?:GaveUp|conclude)\("([a-z-]+)"', execute))
     assert exit_causes.BY_SCRIPT.keys() == given_causes - {"stopped"}
     assert given_causes >= exit_causes.MAYBE_IN_THE_LOG
-    assert {str(cause) for cause in explain.ASK_THE_SCHEDULER if cause} <= given_causes
+    assert {str(cause) for cause in explain.SCHEDULER_KNOWS_BETTER if cause} <= given_causes
     assert f"EXIT_UNUSABLE={exit_causes.EXIT_UNUSABLE}\n" in scripts
 
 

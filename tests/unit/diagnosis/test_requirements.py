@@ -7,8 +7,8 @@ import pytest
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import UNLIMITED
 from notebook_launcher.diagnosis.requirements import (
-    amount_in_words,
     amount_requested,
+    amount_text,
     is_beyond,
     most_nodes,
     parse_amount,
@@ -138,4 +138,4 @@ def test_what_no_other_jobs_end_helps(limit: Limit, beyond: bool) -> None:
     ],
 )
 def test_amounts_in_words(on: str, value: str, text: str) -> None:
-    assert amount_in_words(on, value) == text
+    assert amount_text(on, value) == text

@@ -26,7 +26,7 @@ from notebook_launcher.doctor.findings import (
     judge_account,
     judge_programs,
     judge_reservation,
-    room_in,
+    nodes_in_service,
     sessions_on,
 )
 from notebook_launcher.hosts.base import Host
@@ -127,9 +127,9 @@ def test_the_short_form_of_nodes() -> None:
 def test_how_much_room_there_is() -> None:
     nodes = [Node("gpu1", "gpu", "idle", True, 16, 0, {"t4": 2}), Node("gpu1", "core", "idle", True, 16, 0, {"t4": 2}),
              Node("gpu2", "gpu", "down", False, 16, 0, {"t4": 2}), Node("n1", "core", "idle", True, 20, 0)]  # fmt: skip
-    assert [node.name for node in room_in(["gpu1", "gpu2"], [], nodes)] == ["gpu1"]
-    assert {node.name for node in room_in(None, ["core"], nodes)} == {"gpu1", "n1"}
-    assert {node.name for node in room_in(None, ["gpu", "core"], nodes)} == {"gpu1", "n1"}
+    assert [node.name for node in nodes_in_service(["gpu1", "gpu2"], [], nodes)] == ["gpu1"]
+    assert {node.name for node in nodes_in_service(None, ["core"], nodes)} == {"gpu1", "n1"}
+    assert {node.name for node in nodes_in_service(None, ["gpu", "core"], nodes)} == {"gpu1", "n1"}
 
 
 @pytest.mark.parametrize(

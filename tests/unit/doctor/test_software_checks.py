@@ -31,7 +31,7 @@ from tests.unit.doctor.check_results import results
 
 
 def test_an_environment_that_hangs_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(software, "ENTER_WITHIN", 1.0)
+    monkeypatch.setattr(software, "ENTER_TIMEOUT", 1.0)
     target = LaunchTarget(ClusterProfile(), None, None, "local")
     plan = Plan(target, Request({}), "slow", Environment(activate="sleep 987.25"), None)
     shown = RecordingView()
@@ -45,7 +45,7 @@ def test_an_environment_that_hangs_is_ended_and_told(tmp_path: Path, monkeypatch
         plan,
         str(tmp_path),
         lambda: session_env(plan, Local(str(tmp_path)), inspect_host(host)),
-        node_tells=False,
+        checks_node=False,
     )
     assert results(shown) == {"environment": "warning"}
     assert "1 s" in shown.events[-1].found and "doctor --node" in shown.events[-1].hint  # type: ignore[attr-defined]
