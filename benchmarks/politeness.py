@@ -53,13 +53,13 @@ while [ "$SECONDS" -lt "$end" ]; do ssh -S /tmp/forward login "bash -lc 'cat for
 
 
 @dataclass
-class Way:
+class WaitMethod:
     """One way to wait: a user's, with so many sessions; ``processes``: those that wait."""
 
     name: str
     user: str
     sessions: int
-    begin: Callable[[PracticeCluster, Way, Path], list[subprocess.Popen[bytes]]]
+    begin: Callable[[PracticeCluster, WaitMethod, Path], list[subprocess.Popen[bytes]]]
     processes: list[subprocess.Popen[bytes]]
     counts: list[int]
 
@@ -75,24 +75,25 @@ def rpcs(cluster: PracticeCluster, user: str) -> int:
     return int(found[1]) if found else 0
 
 
-def launch(cluster: PracticeCluster, way: Way, folder: Path) -> list[subprocess.Popen[bytes]]:
+def launch(cluster: PracticeCluster, method: WaitMethod, folder: Path) -> list[subprocess.Popen[bytes]]:
     """Start sessions on the laptop, one after the other, and wait until the last one waits."""
     begun = []
-    for number in range(way.sessions):
-        output = folder / f"{way.user}-{number}"
+    for number in range(method.sessions):
+        output = folder / f"{method.user}-{number}"
         argv = ["launch-notebook", "--cluster", "practice", "--json", *WAITS]
-        begun.append(start(cluster.argv("laptop", way.user, argv), output.open("wb")))
-        until(lambda output=output: b'"pending"' in output.read_bytes(), f"session {number} of {way.user}")  # type: ignore[misc]
+        begun.append(start(cluster.argv("laptop", method.user, argv), output.open("wb")))
+        until(lambda output=output: b'"pending"' in output.read_bytes(), f"session {number} of {method.user}")  # type: ignore[misc]
     return begun
 
 
-def loop(script: str) -> Callable[[PracticeCluster, Way, Path], list[subprocess.Popen[bytes]]]:
+def loop(script: str) -> Callable[[PracticeCluster, WaitMethod, Path], list[subprocess.Popen[bytes]]]:
     """Return what starts a loop on the login node."""
 
-    def begin(cluster: PracticeCluster, way: Way, folder: Path) -> list[subprocess.Popen[bytes]]:
+    def begin(cluster: PracticeCluster, method: WaitMethod, folder: Path) -> list[subprocess.Popen[bytes]]:
         return [
             start(
-                cluster.argv("login", way.user, ["bash", "-c", script, "wait", *WAITS]), (folder / way.user).open("wb")
+                cluster.argv("login", method.user, ["bash", "-c", script, "wait", *WAITS]),
+                (folder / method.user).open("wb"),
             )
         ]
 
@@ -124,14 +125,14 @@ def forward_for_a_minute(cluster: PracticeCluster, user: str) -> tuple[int, int]
     return rpcs(cluster, user) - before - submitting, polls
 
 
-def show(ways: Sequence[Way], minutes: float, forward: tuple[int, int]) -> None:
+def show(methods: Sequence[WaitMethod], minutes: float, forward: tuple[int, int]) -> None:
     """Print the table, as Markdown: RPCs of one session."""
     print(f"| way to wait | sessions | in the first {FIRST_MINUTES} min | in an hour after that | in the first hour |")
     print("|---|---|---|---|---|")
-    for way in ways:
-        first, then = way.per_session(0, 1), way.per_session(1, 2) * 60 / (minutes - FIRST_MINUTES)
+    for method in methods:
+        first, then = method.per_session(0, 1), method.per_session(1, 2) * 60 / (minutes - FIRST_MINUTES)
         whole = first + then * (60 - FIRST_MINUTES) / 60
-        print(f"| {way.name} | {way.sessions} | {first:.1f} | {then:.1f} | {whole:.1f} |")
+        print(f"| {method.name} | {method.sessions} | {first:.1f} | {then:.1f} | {whole:.1f} |")
     asked, polls = forward
     cells = f"{FIRST_MINUTES * asked} | {60 * asked} | {60 * asked}"
     print(f"| jupyter-forward's way ({polls} times `cat` in a minute) | 1 | {cells} |")
@@ -149,37 +150,37 @@ def main() -> None:
     cluster = PracticeCluster(arguments.slurm)
     was_up = cluster.is_up()
     cluster.up(until_end_of=None if was_up else os.getpid())
-    ways = [
-        Way("launch-notebook, all of one user", "alice", arguments.sessions, launch, [], []),
-        Way("launch-notebook", "bob", 1, launch, [], []),
-        Way("`squeue -j JOB` every 10 s", "carol", 1, loop(SQUEUE), [], []),
-        Way("notebook.py's way", "heidi", 1, loop(NOTEBOOK_PY), [], []),
+    methods = [
+        WaitMethod("launch-notebook, all of one user", "alice", arguments.sessions, launch, [], []),
+        WaitMethod("launch-notebook", "bob", 1, launch, [], []),
+        WaitMethod("`squeue -j JOB` every 10 s", "carol", 1, loop(SQUEUE), [], []),
+        WaitMethod("notebook.py's way", "heidi", 1, loop(NOTEBOOK_PY), [], []),
     ]
     with ExitStack() as at_the_end, tempfile.TemporaryDirectory() as folder:
         at_the_end.callback(clear, cluster)
         clear(cluster)
         cluster.run("login", "erin", ["sbatch", *FULL], check=True)
-        for way in ways:
-            write_profile(cluster, "laptop", way.user)
-            way.counts.append(rpcs(cluster, way.user))
-            way.processes = way.begin(cluster, way, Path(folder))
-            at_the_end.callback(end, way)
+        for method in methods:
+            write_profile(cluster, "laptop", method.user)
+            method.counts.append(rpcs(cluster, method.user))
+            method.processes = method.begin(cluster, method, Path(folder))
+            at_the_end.callback(end, method)
         for wait in (FIRST_MINUTES, arguments.minutes - FIRST_MINUTES):
             time.sleep(60 * wait)
-            for way in ways:
-                way.counts.append(rpcs(cluster, way.user))
-                gone = [process for process in way.processes if process.poll() is not None]
+            for method in methods:
+                method.counts.append(rpcs(cluster, method.user))
+                gone = [process for process in method.processes if process.poll() is not None]
                 if gone:
-                    sys.exit(f"{way.name}: {len(gone)} of {way.sessions} have ended")
+                    sys.exit(f"{method.name}: {len(gone)} of {method.sessions} have ended")
         forward = forward_for_a_minute(cluster, "grace")
-        show(ways, arguments.minutes, forward)
+        show(methods, arguments.minutes, forward)
 
 
-def end(way: Way) -> None:
+def end(method: WaitMethod) -> None:
     """Let the launchers leave; their jobs, and the loops that ask for theirs, end afterwards."""
-    for process in way.processes:
+    for process in method.processes:
         if process.poll() is None:
-            process.communicate(b"d\n") if way.begin is launch else process.kill()
+            process.communicate(b"d\n") if method.begin is launch else process.kill()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Measured:
     """One node: how many processes, which way, and what a sample took."""
 
     processes: int
-    way: str
+    mode: str
     samples: int
     seconds: float  # of processor time
     elapsed: float
@@ -101,7 +101,7 @@ class Node:
     """One that is measured."""
 
     processes: int
-    way: str
+    mode: str
     directory: Path
     starter: subprocess.Popen[bytes]
     begun: tuple[float, float, int] = (0.0, 0.0, 0)
@@ -132,12 +132,12 @@ def run_time(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-def start(processes: int, way: str, directory: Path, places: list[Path]) -> Node:
+def start(processes: int, mode: str, directory: Path, places: list[Path]) -> Node:
     """Bring a node up and the sampler to work on it."""
     directory.mkdir()
     inside = [sys.executable, "-c", NODE, str(processes), str(directory), *map(str, places)]
     argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *inside]
-    return Node(processes, way, directory, subprocess.Popen(argv, stderr=subprocess.DEVNULL))
+    return Node(processes, mode, directory, subprocess.Popen(argv, stderr=subprocess.DEVNULL))
 
 
 def measure(seconds: int) -> list[Measured]:
@@ -146,11 +146,11 @@ def measure(seconds: int) -> list[Measured]:
         top = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         nodes = []
         for processes in CROWDS:
-            ways = {"processes": list[Path]()}
+            modes = {"processes": list[Path]()}
             if job_cgroups():
-                ways["cgroup"] = stack.enter_context(cgroups(str(processes)))
-            for way, places in ways.items():
-                nodes.append(start(processes, way, top / f"{way}{processes}", places))
+                modes["cgroup"] = stack.enter_context(cgroups(str(processes)))
+            for mode, places in modes.items():
+                nodes.append(start(processes, mode, top / f"{mode}{processes}", places))
                 stack.callback(nodes[-1].starter.wait)
                 stack.callback(nodes[-1].starter.kill)
         while any(node.samples < 1 for node in nodes):
@@ -165,7 +165,7 @@ def result(node: Node) -> Measured:
     """Return what it has used since it was begun to be measured."""
     used, moment, samples = node.look()
     used_before, moment_before, samples_before = node.begun
-    return Measured(node.processes, node.way, samples - samples_before, used - used_before, moment - moment_before)
+    return Measured(node.processes, node.mode, samples - samples_before, used - used_before, moment - moment_before)
 
 
 def main() -> None:
@@ -179,7 +179,7 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for one in measure(arguments.seconds):
         print(
-            f"| {one.processes} | {one.way} | {1000 * one.per_sample:.1f} ms | {one.per_hour:.1f} s |"
+            f"| {one.processes} | {one.mode} | {1000 * one.per_sample:.1f} ms | {one.per_hour:.1f} s |"
             f" {one.per_hour / 36:.2f} % |"
         )
 

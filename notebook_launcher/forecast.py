@@ -44,30 +44,30 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.usage.cost_estimate import Costing
 
-NOW = timedelta(minutes=1)  # what starts within this starts now; so much sooner is worth a note
-MOST_PARTITIONS = 4  # of several, so many are asked about at once; more only where these refuse
+NOW = timedelta(minutes=1)  # a start within this time counts as now; a smaller difference is not worth a note
+MOST_PARTITIONS = 4  # the most partitions to query at once; more only if these refuse
 
 _WORTH = (
     "This is the scheduler's estimate as of now: jobs that end early or late, and new ones that go first, change it."
 )
 _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
 _LATER = "try again in a minute"
-_MAKES_ROOM = "A job there may have to make room for others."
-_TAKES_ROOM = "Other people's jobs would have to make room for it."
+_PREEMPTED = "A job there may have to make room for others."
+_PREEMPTS = "Other people's jobs would have to make room for it."
 _NOTHING_READ = StartConstraints(None, lambda _: None)
-_LEFT_OUT = {  # flags that hold a job back, of which a test knows nothing
+_NOT_TESTED = {  # flags that delay a job, which a test does not consider
     "hold": "It is queued on hold, and starts only once it is released.",
     "dependency": "The estimate does not wait for what --dependency names.",
 }
-# refused for what no variation changes; and the refusals that a shorter walltime alone may lift
+# refusals that no variation can avoid; and those that a shorter walltime alone may avoid
 _HOPELESS = (AccountRefused, QosRefused, ReservationRefused, LicenceRefused, ClusterRefused, DependencyRefused, NoRoom)
 _TOO_LONG = (WalltimeRefused, LimitRefused, JobNeverStarts)
 
 
 def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> int:
-    """Show when the request would start, and what would start sooner; return the exit code. Nothing is queued.
+    """Show when the request would start, and what would start sooner; return the exit code. Nothing is submitted.
 
-    Raises a ``LauncherError`` where that could not be found out; a request that is refused is an answer, and no error.
+    Raises a ``LauncherError`` if there was no answer; a refused request is an answer, not an error.
     """
     with open_context(plan.target, view, prompts, interrupts) as context:
         _show_notes(plan, context)
@@ -76,15 +76,15 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
             view.show(_without_a_queue(plan.request, context.site.now))
             return 0
         costing = Costing(plan, context)
-        code = _Forecaster(context, context.scheduler.cluster_info, plan.request).tell()
-        costing.tell()
+        code = _Forecaster(context, context.scheduler.cluster_info, plan.request).run()
+        costing.show_price()
         return code
 
 
 def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Show what is free and what waits. ``cluster``: another one of the same scheduler, as with ``-M``.
+    """Show what is free and what is pending. ``cluster``: another one of the same scheduler, as with ``-M``.
 
-    Raises ``SchedulerSilent`` where the scheduler tells nothing of its nodes.
+    Raises ``SchedulerSilent`` if the scheduler reports nothing about its nodes.
     """
     with open_context(target, view, prompts, interrupts) as context:
         cluster_info = context.scheduler.cluster_info
@@ -120,7 +120,7 @@ def _show_notes(plan: Plan, context: Context) -> None:
 
 
 def _require_no_queue(context: Context) -> None:
-    """Raise ``SchedulerSilent`` where there is a queue of which nothing is known."""
+    """Raise ``SchedulerSilent`` if the scheduler cannot report on its queue."""
     if not context.scheduler.same_machine:
         raise SchedulerSilent(
             f"On {context.host.label} it is not known what is free, nor when a job would start.",
@@ -136,7 +136,7 @@ def _without_a_queue(request: Request, now: datetime) -> events.Forecast:
 
 
 def _begin(request: Request, now: datetime) -> datetime:
-    """Return when the request may start at the earliest, as far as that can be told without the scheduler."""
+    """Return the earliest possible start of the request, as far as known without the scheduler."""
     return (parse_begin(request.begin, now).at if request.begin else None) or now
 
 
@@ -159,8 +159,8 @@ def _seconds(start: datetime, now: datetime) -> int:
 class _Start:
     """When a request would start, on the cluster's clock with its zone; or why it cannot.
 
-    ``held_up``: what keeps it waiting for longer than a test says; empty: nothing that is known.
-    ``preempts``: others would have to make room for it. ``flags``: what is changed, of a variation.
+    ``delays``: what may delay it beyond the test's result; empty: nothing known. ``preempts``: other jobs would be
+    preempted. ``flags``: the change, of a variation.
     """
 
     request: Request
@@ -168,22 +168,22 @@ class _Start:
     partition: str | None = None
     nodes: str | None = None
     refusal: LauncherError | None = None
-    held_up: str = ""
+    delays: str = ""
     preempts: bool = False
     flags: str = ""
 
     def is_after(self, time: datetime) -> bool:
-        """Whether it starts later than that, by more than is worth mentioning, as far as is known."""
-        return self.at is None or bool(self.held_up) or self.at - time > NOW
+        """Whether it starts noticeably later than ``time``, as far as known."""
+        return self.at is None or bool(self.delays) or self.at - time > NOW
 
     @property
     def order(self) -> tuple[bool, bool, float]:
-        """What starts first goes first, then what is held up; what cannot start is last."""
-        return self.at is None, bool(self.held_up), self.at.timestamp() if self.at else 0.0
+        """The earliest start first, then delayed ones, then those that cannot start."""
+        return self.at is None, bool(self.delays), self.at.timestamp() if self.at else 0.0
 
 
 class _Forecaster:
-    """Asks about one request, and then about its variations."""
+    """Estimates the start of one request, and then of its variations."""
 
     def __init__(self, context: Context, cluster_info: ClusterInfo, request: Request) -> None:
         self._context, self._outlook, self._request = context, cluster_info, request
@@ -198,33 +198,33 @@ class _Forecaster:
         """The cluster's clock."""
         return self._context.site.now + timedelta(seconds=time.monotonic() - self._read_at)
 
-    def tell(self) -> int:
+    def run(self) -> int:
         """Show the request's start, then those of its variations; return the exit code."""
-        starts = self._ask_for_the_request()
+        starts = self._estimate_request()
         start = next(filter(self._is_mistyped, starts), min(starts, key=lambda one: one.order))
         self._context.view.show(self._forecast(start))
         others: list[_Start] = []
         if not isinstance(start.refusal, _HOPELESS) and start.is_after(
             max(self._now, _begin(self._request, self._now))
         ):
-            others = self._ask_for_variations(start, [one.request for one in starts])
+            others = self._estimate_variations(start, [one.request for one in starts])
         for other in sorted(others, key=lambda one: one.order):
             self._context.view.show(self._variation(other, start))
         self._context.view.show(events.ForecastDone(_iso(self._now), self._worth([start, *others])))
         return start.refusal.exit_code if start.refusal else 0
 
     def _worth(self, starts: Sequence[_Start]) -> str:
-        """Return what an estimate is worth; nothing where there is none."""
+        """Return how reliable an estimate is; nothing if there is none."""
         if all(start.at is None for start in starts):
             return ""
         return _WORTH if self._rules.limits(self._request) is not None else f"{_WORTH} {_NO_LIMITS}"
 
-    # --- asking ---
+    # --- queries ---
 
-    def _ask_for_the_request(self) -> list[_Start]:
-        """Ask for it in each of its partitions until one takes it, and for what there is besides.
+    def _estimate_request(self) -> list[_Start]:
+        """Estimate it in each of its partitions until one accepts it, and read the other evidence.
 
-        Raises ``SchedulerSilent``, ``SchedulerMissing`` or ``SchedulerAway`` where there was no answer to it.
+        Raises ``SchedulerSilent``, ``SchedulerMissing`` or ``SchedulerAway`` if there was no answer.
         """
         requests, cluster, cluster_info = _one_partition_each(self._request), self._request.clusters, self._outlook
         self._context.view.show(events.Querying("asking the scheduler when this would start"))
@@ -234,8 +234,8 @@ class _Forecaster:
         )
         self._partitions, self._nodes = cluster_info.read_partitions(partitions), cluster_info.read_nodes(nodes)
         starts = self._judged(requests[: len(answers)], answers)
-        left = sorted(requests[len(answers) :], key=self._is_known)
-        while left and (not self._is_known(left[0]) or all(start.refusal for start in starts)):
+        left = sorted(requests[len(answers) :], key=self._is_listed)
+        while left and (not self._is_listed(left[0]) or all(start.refusal for start in starts)):
             more, left = left[:MOST_PARTITIONS], left[MOST_PARTITIONS:]
             starts += self._judged(
                 more, run_queries(self._context.host, [cluster_info.estimate_start(one) for one in more])
@@ -243,24 +243,24 @@ class _Forecaster:
         self._unasked = left
         return starts
 
-    def _is_known(self, request: Request) -> bool:
+    def _is_listed(self, request: Request) -> bool:
         """Whether its one partition is among those that were read, if any were."""
         name = request.flags.get("partition")
         return self._partitions is None or any(partition.name == name for partition in self._partitions)
 
     def _is_mistyped(self, start: _Start) -> bool:
-        """Whether there is no such partition: Slurm then refuses the request in all the others, too."""
-        return isinstance(start.refusal, PartitionRefused) and not self._is_known(start.request)
+        """Whether the partition does not exist: Slurm then refuses the request in all the others, too."""
+        return isinstance(start.refusal, PartitionRefused) and not self._is_listed(start.request)
 
     def _judged(self, requests: Sequence[Request], answers: Sequence[CommandResult]) -> list[_Start]:
-        """Return what the scheduler said, with what its test leaves out."""
+        """Return the scheduler's estimate, with what its test does not consider."""
         starts = [self._read(request, answer) for request, answer in zip(requests, answers, strict=True)]
         if self._rules is _NOTHING_READ and not all(isinstance(start.refusal, _HOPELESS) for start in starts):
             self._rules = self._read_rules()
         return [self._checked(start) for start in starts]
 
     def _read_rules(self) -> StartConstraints:
-        """Read the limits of accounts and QOS; where they cannot be read, only the partitions' rules are known."""
+        """Read the limits of accounts and QOS; without them, only the partitions' limits are considered."""
         cluster_info = self._outlook
         answers = run_query(self._context.host, cluster_info.limits(self._context.site.user, self._request.clusters))
         account, qos = cluster_info.read_defaults(self._request, answers)
@@ -269,18 +269,18 @@ class _Forecaster:
         )
 
     def _checked(self, start: _Start) -> _Start:
-        """Return a start with what the test leaves out."""
+        """Return a start with what the test does not consider."""
         if start.refusal:
             return start
         never = self._rules.never(start.request, start.partition)
         if never is None:
-            return replace(start, held_up=self._rules.held_up(start.request, start.partition))
+            return replace(start, delays=self._rules.delays(start.request, start.partition))
         what = f"It could be queued; as far as its limits can be read, it would never start: {never.summary}."
         refusal = JobNeverStarts(what, hint=never.action)
         return replace(start, at=None, refusal=refusal)
 
-    def _ask_for_variations(self, start: _Start, requested: Sequence[Request]) -> list[_Start]:
-        """Ask for what has not been asked for yet; no answer to that is no error."""
+    def _estimate_variations(self, start: _Start, requested: Sequence[Request]) -> list[_Start]:
+        """Estimate the variations that have no estimate yet; a missing answer is not an error."""
         rules = self._rules
         found = alternatives.find_alternatives(
             start.request, self._partitions, self._nodes, rules.account, rules.qos, self._is_worth_a_test
@@ -300,7 +300,7 @@ class _Forecaster:
         return [replace(one, flags=other.flags) for one, other in zip(starts, others, strict=True)]
 
     def _is_worth_a_test(self, request: Request) -> bool:
-        return self._rules.never(request, None) is None and not self._rules.held_up(request, None)
+        return self._rules.never(request, None) is None and not self._rules.delays(request, None)
 
     def _read(self, request: Request, answer: CommandResult) -> _Start:
         would = self._outlook.read_start_estimate(answer)
@@ -316,10 +316,10 @@ class _Forecaster:
     # --- showing ---
 
     def _forecast(self, start: _Start) -> events.Forecast:
-        left_out = [note for flag, note in _LEFT_OUT.items() if flag in self._request.flags]
-        note = " ".join(filter(None, [self._preemption(start), self._unasked_note(start), *left_out]))
+        left_out = [note for flag, note in _NOT_TESTED.items() if flag in self._request.flags]
+        note = " ".join(filter(None, [self._preemption(start), self._unestimated_note(start), *left_out]))
         event = events.Forecast(
-            _flags(self._request), *self._at(start), start.partition, start.nodes, start.held_up, note
+            _flags(self._request), *self._at(start), start.partition, start.nodes, start.delays, note
         )
         refusal = start.refusal
         if refusal is None:
@@ -332,7 +332,7 @@ class _Forecaster:
         what = other.refusal.what if other.refusal else ""
         return events.Alternative(other.flags, *self._at(other), other.partition, other.nodes, sooner, note, what)
 
-    def _unasked_note(self, start: _Start) -> str:
+    def _unestimated_note(self, start: _Start) -> str:
         names = [request.flags["partition"] or "" for request in self._unasked]
         if not names or start.at is None:
             return ""
@@ -343,12 +343,12 @@ class _Forecaster:
         return (_iso(start.at), _seconds(start.at, self._now)) if start.at else (None, None)
 
     def _preemption(self, start: _Start) -> str:
-        """Return what is to be said of jobs that make room for others; nothing of one that cannot start."""
+        """Return a note about jobs that would be preempted; nothing for a request that cannot start."""
         if start.at is None:
             return ""
         if start.preempts:
-            return _TAKES_ROOM
-        return _MAKES_ROOM if self._rules.may_be_preempted(start.partition) else ""
+            return _PREEMPTS
+        return _PREEMPTED if self._rules.may_be_preempted(start.partition) else ""
 
 
 def _differs_in_time_alone(one: Request, other: Request) -> bool:
@@ -356,7 +356,7 @@ def _differs_in_time_alone(one: Request, other: Request) -> bool:
 
 
 def _one_partition_each(request: Request) -> list[Request]:
-    """Return the request for each of its partitions: a test answers for one alone."""
+    """Return the request for each of its partitions: a test covers only one."""
     requested = re.split(r"\s*,\s*", request.flags.get("partition") or "")
     names = list(dict.fromkeys(name for name in requested if name))
     if len(names) < 2:

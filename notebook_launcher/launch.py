@@ -40,14 +40,14 @@ from notebook_launcher.session.session_keys import join_keys, new_keys
 from notebook_launcher.sessions import offer_existing_session
 from notebook_launcher.supervision.jupyter import supervise_jupyter
 from notebook_launcher.tunnel.routes import may_need_sshd
-from notebook_launcher.usage.cost_estimate import Costing, no_price_of, price_of
+from notebook_launcher.usage.cost_estimate import Costing, estimate_price, no_price_note
 
 
 def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Queue a job, wait for JupyterLab in it, open the tunnel, show the address, and stay attached.
+    """Submit a job, wait for its JupyterLab, open the tunnel, show the address, and stay attached.
 
-    Returns when the session has ended or the user has detached. Raises a ``LauncherError`` otherwise, after
-    ending the job; ``HungUp`` (a closed terminal) leaves it running.
+    Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
+    the job; ``HungUp`` (a closed terminal) leaves it running.
     """
     with open_context(plan.target, view, prompts, interrupts, plan.forwards) as context:
         costing = Costing(plan, context)
@@ -67,20 +67,20 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
 def queue_session(
     plan: Plan, context: Context, program: Program = "jupyterlab", costing: Costing | None = None, purpose: str = ""
 ) -> tuple[Session, Access]:
-    """Make a session and queue its job; from then on interrupts are deferred. Raises what ``queue_job`` raises.
+    """Create a session and submit its job; from then on interrupts are deferred. Raises what ``queue_job`` raises.
 
     The price is shown before. ``purpose``: see ``SessionRecord``.
     """
     costing = costing or Costing(plan, context)
-    return queue_payload(plan, context, Payload(program), before_queueing=costing.tell, purpose=purpose)
+    return queue_payload(plan, context, Payload(program), before_queueing=costing.show_price, purpose=purpose)
 
 
 @dataclass(frozen=True)
 class Payload:
-    """What a session's program is, and what it takes along.
+    """A session's program, and its files.
 
-    ``lines``: of ``session.env``, for this program alone. ``notebook``, ``sent``: see ``SessionRecord``. ``files``: by
-    their names in the session's directory. ``send``: copies what is too much to go with these.
+    ``lines``: further lines of ``session.env``. ``notebook``, ``sent``: see ``SessionRecord``. ``files``: by their
+    names in the session's directory. ``send``: copies files that are too large for that.
     """
 
     program: Program = "jupyterlab"
@@ -99,9 +99,9 @@ def queue_payload(
     before_queueing: Callable[[], None] = lambda: None,
     purpose: str = "",
 ) -> tuple[Session, Access]:
-    """Make a session with its payload, and queue its job, as ``queue_session``."""
+    """Create a session with its payload, and submit its job, as ``queue_session``."""
     session = _new_session(plan, context.scheduler, context.site, context.root, payload, purpose)
-    context.scheduler.submit(plan.request, session.submission)  # what cannot be requested is an error before all else
+    context.scheduler.submit(plan.request, session.submission)  # an impossible request raises before anything is done
     context.interrupts.defer()  # from here on there may be a job, which no interrupt may orphan
     with _discarded_if_not_queued(context, session), name_profile_in_refusal(plan):
         access = _write(plan, context, session, payload)
@@ -111,13 +111,13 @@ def queue_payload(
 
 
 def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lambda _here: Payload()) -> None:
-    """Show the exact submit command and session file, and do nothing: not even connect.
+    """Show the exact submit command and session file, without connecting.
 
-    ``payload_on``: returns what the session takes along, given whether commands run on this very machine.
+    ``payload_on``: returns the session's payload; its argument is whether commands run on this machine.
     """
     host = LocalHost()
     there = plan.target.destination
-    # of a cluster nothing is known yet; and this machine may be one without sh
+    # nothing is known about a cluster yet; and this machine may have no sh
     site = Site("$HOME", "$USER", str(there), datetime.now().astimezone()) if there else inspect_host(host)
     root = site.expand(plan.target.profile.session_root)
     scheduler = make_scheduler(plan.target.scheduler, root)
@@ -125,7 +125,7 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
     session = _new_session(plan, scheduler, site, root, payload)
     for note in notes_before(plan, scheduler, site, payload.program):
         view.show(events.Note(note))
-    if priced := price_of(plan, scheduler) or no_price_of(plan, scheduler):
+    if priced := estimate_price(plan, scheduler) or no_price_note(plan, scheduler):
         view.show(priced)
     command = scheduler.submit(plan.request, session.submission)
     env = session_env(plan, scheduler, site, payload)
@@ -133,9 +133,9 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
 
 
 def _as_typed(command: list[str], request: Request, root: str) -> str:
-    """Quote for a shell, but let ``$HOME`` and ``$USER`` in our own paths, below ``root``, be filled in there.
+    """Quote for a shell, but let ``$HOME`` and ``$USER`` be expanded in our own paths, below ``root``.
 
-    Only the login node knows them. What a flag of the request says is for the scheduler, and stays as it is.
+    Only the login node knows their values. The values of flags are for the scheduler, and are not expanded.
     """
     values = set(filter(None, request.flags.values()))
     is_open = "$HOME" in root or "$USER" in root
@@ -152,7 +152,7 @@ def _as_typed(command: list[str], request: Request, root: str) -> str:
 
 
 def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program = "jupyterlab") -> list[str]:
-    """Return what the user should know before the job is queued, in sentences."""
+    """Return notes for the user before the job is submitted."""
     useless = useless_flags_note(plan.user_flags) if scheduler.same_machine else None
     is_open = program == "jupyterlab" and not scheduler.same_machine
     open_port = open_port_note(plan.target.profile) if is_open else None
@@ -192,9 +192,9 @@ def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
 
 
 def _write(plan: Plan, context: Context, session: Session, payload: Payload) -> Access:
-    """Write the session's directory, with a token and keys that are its own."""
+    """Write the session's directory, with a token and keys of its own."""
     env = session_env(plan, context.scheduler, context.site, payload)
-    # no server of ours has to be entered on this machine, or in a run
+    # no SSH server is needed on this machine, or in a run
     if context.scheduler.same_machine or payload.program == "notebook":
         token = write_session(context.host, session, env, payload.files)
         return Access(token, lambda: join_keys(context.host, session.directory))
@@ -202,8 +202,8 @@ def _write(plan: Plan, context: Context, session: Session, payload: Payload) -> 
     return Access(write_session(context.host, session, env, {**files, **payload.files}), lambda: keys)
 
 
-def _reach_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
-    """Return what the job has to do so that it can be reached: an SSH server of its own where it may come to that."""
+def _route_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
+    """Return the lines that make the job reachable: an SSH server of its own if that may be needed."""
     if scheduler.same_machine:
         return {}
     if plan.target.profile.route == "direct":
@@ -211,15 +211,15 @@ def _reach_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:
     return {"sshd": "yes"} if may_need_sshd(plan.target.profile.route, plan.target.name) else {}
 
 
-def _watch_lines(plan: Plan) -> dict[str, str]:
-    """Return what the job has to watch: the use of the node, and for how long nobody has used the session."""
+def _monitoring_lines(plan: Plan) -> dict[str, str]:
+    """Return the lines on monitoring: the use of the node, and idleness of the session."""
     profile = plan.target.profile
     lines = {"usage": str(profile.usage_seconds)}
     return {**lines, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else lines
 
 
 def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload = Payload()) -> str:
-    """Return what the job script needs to know, as it stands in ``session.env``."""
+    """Return the content of ``session.env``."""
     configured = plan.environment
     environment = configured.model_copy(
         update={
@@ -232,7 +232,7 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
     )
     container = site.expand(plan.container) if plan.container else None
     if payload.program == "jupyterlab":
-        others = {**_reach_lines(plan, scheduler), **_watch_lines(plan)}
+        others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan)}
     else:
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
     return environment_lines(environment, container=container, path=plan.path, others=others)
@@ -240,7 +240,7 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
 
 @contextlib.contextmanager
 def _discarded_if_not_queued(context: Context, session: Session) -> Iterator[None]:
-    """Take the session's directory away again when no job came of it; keep it where that is not certain."""
+    """Remove the session's directory if no job was submitted; keep it if that is not certain."""
     try:
         yield
     except (ConnectionLost, SubmitUncertain):
@@ -252,6 +252,6 @@ def _discarded_if_not_queued(context: Context, session: Session) -> Iterator[Non
 
 
 def submitted(plan: Plan, context: Context, session: Session) -> events.Submitted:
-    """Return what there is to tell of a session that was just queued."""
+    """Return the event for a session that was just submitted."""
     job, walltime = job_of(session), plan.request.walltime.as_text()
     return events.Submitted(session.id, job.id, job.cluster, context.scheduler.name, walltime, session.directory)

@@ -1,4 +1,4 @@
-"""``run``: a notebook goes to the cluster, is executed there from top to bottom, and its results are fetched."""
+"""``run``: sends a notebook to the cluster, executes it there from top to bottom, and fetches its results."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ __all__ = [
 ]
 
 To = Literal["notebook", "script"]
-SLOWEST = 100_000  # bytes a second that a line carries, at least, so that what is sent has its time
-SLOW_AFTER = 2.0  # seconds after which it is shown what is being sent
+SLOWEST = 100_000  # bytes per second, at least, that sending is given time for
+SLOW_AFTER = 2.0  # seconds after which the progress of sending is shown
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What is wanted of a run. ``output``: the folder here in which each run gets one of its own; ``None``: ``runs``.
+    """The request for a run. ``output``: the local folder for the results of runs; ``None``: ``runs``.
 
-    ``to``: what is executed, the notebook or a script made of it. ``detach``: do not wait for its end.
+    ``to``: what is executed, the notebook or a script made from it. ``detach``: do not wait for its end.
     """
 
     output: Path | None = None
@@ -67,10 +67,10 @@ class RunRequest:
 def run_notebook(
     plan: Plan, prepared: Prepared, request: RunRequest, view: View, prompts: Prompts, interrupts: Interrupts
 ) -> int:
-    """Queue a notebook, follow it to its end, fetch what it made, and return the exit code: 0.
+    """Submit a notebook, follow it to its end, fetch its results, and return the exit code: 0.
 
-    Raises a ``LauncherError`` where it did not end well, after fetching what there is (``NotebookFailed``: a cell
-    failed); ``Interrupted`` after ending the job; ``HungUp`` (a closed terminal), which leaves it running.
+    Raises a ``LauncherError`` if it failed, after fetching the results so far (``NotebookFailed``: a cell failed);
+    ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
     with open_context(plan.target, view, prompts, interrupts) as context:
         costing = Costing(plan, context)
@@ -98,7 +98,7 @@ def _remember(request: RunRequest, session: Session) -> None:
 
 
 def _detach(context: Context, session: Session, first: events.Event) -> None:
-    """Leave a run that was just queued, unless that was interrupted meanwhile. Raises ``Interrupted``, ``HungUp``."""
+    """Detach from a submitted run, unless it was interrupted meanwhile. Raises ``Interrupted``, ``HungUp``."""
     context.view.show(first)
     kinds = {interrupt.kind for interrupt in _interrupts(context)}
     if "leave" in kinds:
@@ -109,13 +109,13 @@ def _detach(context: Context, session: Session, first: events.Event) -> None:
     report_detached(context, session)
 
 
-def with_run_command(plan: Plan, words: Sequence[str]) -> Plan:
-    """Return the plan with the command that runs the same again: the run's own arguments go first."""
-    return dataclasses.replace(plan, command=f"{shlex.join(words)} {plan.command}".strip())
+def with_run_command(plan: Plan, arguments: Sequence[str]) -> Plan:
+    """Return the plan with the command that repeats the run: the run's own arguments come first."""
+    return dataclasses.replace(plan, command=f"{shlex.join(arguments)} {plan.command}".strip())
 
 
 def dry_run_notebook(plan: Plan, prepared: Prepared, request: RunRequest, view: View) -> None:
-    """Show the submit command, the session file and what would be sent, and do nothing: not even connect."""
+    """Show the submit command, the session file and the files to send, without connecting."""
     for note in prepared.notes:
         view.show(events.Note(note))
     view.show(_queued(prepared, here=plan.target.destination is None))
@@ -131,10 +131,10 @@ def queue_run(
     *,
     written: Callable[[Session], None] = lambda _session: None,
 ) -> tuple[Session, Access]:
-    """Make the session of one run, with all that it needs, and queue its job; from then on interrupts are deferred.
+    """Create the session of one run, with all its files, and submit its job; from then on interrupts are deferred.
 
-    ``costing``: shows the price before; without it nothing is shown but that it takes long. ``written``: called with
-    the session once its files are there, before its job is queued. Raises what ``queue_job`` raises, and
+    ``costing``: shows the price before; without it nothing is shown except when it is slow. ``written``: called with
+    the session once its files are written, before its job is submitted. Raises what ``queue_job`` raises, and
     ``NotebookInvalid`` for dependencies that cannot be sent.
     """
     payload = _payload(prepared, to, here=not context.host.remote)
@@ -147,17 +147,17 @@ def queue_run(
         plan,
         context,
         dataclasses.replace(payload, send=send),
-        before_queueing=costing.tell if costing else lambda: None,
+        before_queueing=costing.show_price if costing else lambda: None,
     )
 
 
 def results(
     target: LaunchTarget, prefix: str, output: Path | None, view: View, prompts: Prompts, interrupts: Interrupts
 ) -> events.ResultsFetched:
-    """Fetch what a run has made so far; without a name that of the one that runs, or of the last one.
+    """Fetch the results of a run so far; without a name, of the running one, or of the last one.
 
-    ``output``: as in ``RunRequest``; ``None``: where the run was begun on this machine, as requested then. Raises
-    ``SessionNotFound``, and ``UsageError`` for a session that is no run.
+    ``output``: as in ``RunRequest``; ``None``: as when the run was started on this machine. Raises ``SessionNotFound``,
+    and ``UsageError`` for a session that is not a run.
     """
     with open_context(target, view, prompts, interrupts) as context:
         entry = _the_run(context, prefix)
@@ -165,7 +165,7 @@ def results(
         view.show(events.Querying("fetching what the notebook has made"))
         made = fetch_results(context, session, results_folder(session, output or usual_output(session)))
         view.show(made)
-        if not made.complete and (why := _why_not_whole(entry)):
+        if not made.complete and (why := _incomplete_note(entry)):
             view.show(events.Note(why))
         return made
 
@@ -189,8 +189,8 @@ def _the_run(context: Context, prefix: str) -> IndexedSession:
     return entry
 
 
-def _why_not_whole(entry: IndexedSession) -> str:
-    """Return in a sentence why there is no more."""
+def _incomplete_note(entry: IndexedSession) -> str:
+    """Return a sentence on why there are no more results."""
     seen = entry.summary
     if entry.live:
         far = f" (cell {seen.done} of {seen.cells} is done)" if seen.done is not None and seen.cells else ""
@@ -199,7 +199,7 @@ def _why_not_whole(entry: IndexedSession) -> str:
     return str(message) if message else f"The notebook did not finish: {seen.detail or 'nobody knows why'}."
 
 
-# --- what is sent --------------------------------------------------------------------------------------------
+# --- the files to send ---------------------------------------------------------------------------------------
 
 
 def _queued(prepared: Prepared, *, here: bool) -> events.NotebookPrepared:
@@ -208,12 +208,12 @@ def _queued(prepared: Prepared, *, here: bool) -> events.NotebookPrepared:
 
 
 def _sent(prepared: Prepared, folder: Path | None) -> Mapping[str, bytes]:
-    """Return what is copied into the session's folder: all, or what the folder that the kernel works in has not."""
+    """Return the files to copy into the session's folder: all, or those that the kernel's working folder lacks."""
     return {name: prepared.dependencies[name] for name in prepared.helpers} if folder else prepared.dependencies
 
 
 def _payload(prepared: Prepared, to: To, *, here: bool) -> Payload:
-    """Return what a session takes along. ``here``: whether this machine's files are seen by the job."""
+    """Return a session's payload. ``here``: whether the job sees this machine's files."""
     folder = _kernel_folder(prepared, here=here)
     dependencies = _sent(prepared, folder)
     record = {
@@ -239,11 +239,11 @@ def _as_json(record: Mapping[str, object]) -> bytes:
 
 
 def _kernel_folder(prepared: Prepared, *, here: bool) -> Path | None:
-    """Return the notebook's own folder where the kernel can work in it: it is on this machine, with all that it needs.
+    """Return the notebook's own folder if the kernel can work in it: it is on this machine, and complete.
 
-    Files that were named from elsewhere are put together in the session's own folder, with the notebook. So they
-    are where the folder's name has a sign with which a container could not be shown it. What the launcher lends is
-    imported from the session's folder.
+    Files from elsewhere are copied to the session's own folder, together with the notebook; also if the folder's name
+    has a character that cannot be passed to a container. The launcher's own modules are imported from the session's
+    folder.
     """
     folder = prepared.folder
     if not here or folder is None or not str(folder).isprintable() or set(":,") & set(str(folder)):
@@ -260,7 +260,7 @@ def _is_same(path: Path, content: bytes) -> bool:
 
 
 def _send(context: Context, session: Session, dependencies: Mapping[str, bytes]) -> None:
-    """Copy the dependencies into the folder where the notebook runs. A request to end it meanwhile is not put off."""
+    """Copy the dependencies to the notebook's working folder. An interrupt takes effect at once."""
     if not dependencies:
         return
     size = sum(map(len, dependencies.values()))
@@ -276,14 +276,14 @@ def _send(context: Context, session: Session, dependencies: Mapping[str, bytes])
 
     threading.Thread(target=send, name="send dependencies", daemon=True).start()
     error = _until_done(context, done, f"sending {len(dependencies)} files with the notebook ({file_size(size)})")
-    if isinstance(error, ValueError):  # a name that no tar takes
+    if isinstance(error, ValueError):  # a name that tar does not accept
         raise NotebookInvalid("A file cannot be sent with the notebook.", why=str(error), hint="give it a shorter name")
     if error is not None:
         raise error
 
 
 def _until_done(context: Context, done: queue.SimpleQueue[Exception | None], what: str) -> Exception | None:
-    """Wait for the end of what is sent, and say what takes so long. Raises ``Interrupted``."""
+    """Wait until everything is sent, and show what takes long. Raises ``Interrupted``."""
     waited = 0.0
     while True:
         with contextlib.suppress(queue.Empty):
@@ -295,13 +295,13 @@ def _until_done(context: Context, done: queue.SimpleQueue[Exception | None], wha
 
 
 def _refuse_if_interrupted(context: Context) -> None:
-    """Raise ``Interrupted`` where the user has changed their mind."""
+    """Raise ``Interrupted`` if the user has pressed Ctrl-C."""
     if _interrupts(context):
         raise Interrupted("Interrupted.", why="Nothing was queued.")
 
 
 def _interrupts(context: Context) -> list[Interrupt]:
-    """Return the interrupts that have come; all that has come stays where it is, in its order."""
+    """Return the interrupts in the inbox, which stays as it is."""
     items: list[object] = []
     with contextlib.suppress(queue.Empty):
         while True:

@@ -46,17 +46,17 @@ from notebook_launcher.supervision.jupyter import supervise_jupyter
 from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
 from notebook_launcher.usage.bill_command import show_bill
 
-RECENTLY = timedelta(hours=24)  # for so long a session that has ended is listed without --all
-WORTH_IT = 120  # seconds that are left, at least, of a session that is offered before a launch
-LOOKUP_TIMEOUT = 10.0  # seconds for looking up sessions before a launch; it goes on without
+LISTED_FOR = timedelta(hours=24)  # how long an ended session is listed without --all
+WORTH_OFFERING = 120  # seconds left, at least, of a session that is offered before a launch
+LOOKUP_TIMEOUT = 10.0  # seconds to look up sessions before a launch; without an answer it continues
 
 
 def list_sessions(
     target: LaunchTarget, view: View, prompts: Prompts, interrupts: Interrupts, *, every: bool = False
 ) -> None:
-    """Show the sessions of a place: those that live, then those that have ended, each the newest first.
+    """Show the sessions of a cluster: the live ones, then the ended ones, each the newest first.
 
-    ``every``: also those that ended more than a day ago. Tidies up after those that are over.
+    ``every``: also those that ended more than a day ago. Cleans up after ended sessions.
     """
     with open_context(target, view, prompts, interrupts) as context:
         index = read_session_index(context, tidy=True)
@@ -103,9 +103,9 @@ def connect(
 
 
 def _find(context: Context, prefix: str, programs: Sequence[Program]) -> tuple[Session, IndexedSession]:
-    """Return the session that the user means; without a name it is one of these programs where there is such a one.
+    """Return the session that the user named; without a name, one of these programs if there is one.
 
-    Raises ``SessionNotFound``, and ``UsageError`` for one of another program.
+    Raises ``SessionNotFound``, and ``UsageError`` for a session of another program.
     """
     index = read_session_index(context)
     if not prefix and any(entry.session.record.program in programs for entry in index.live):
@@ -133,7 +133,7 @@ def _has_no_jupyterlab(context: Context, session: Session) -> UsageError:
 
 
 def reattach(context: Context, session: Session) -> None:
-    """Attach to a session that exists already, or follow a run."""
+    """Attach to an existing session, or follow a run."""
     context.interrupts.defer()
     if session.record.program == "notebook":
         supervise_run(context, session, ours=False, first=_job_note(session))
@@ -158,9 +158,9 @@ def forward(
     prompts: Prompts,
     interrupts: Interrupts,
 ) -> None:
-    """Hold ports of a session's node open here, each with the number that it should have here (0: the same).
+    """Forward ports of a session's node, each with its local number (0: the same).
 
-    The session is left as it is, whatever ends this.
+    The session keeps running, however this ends.
     """
     with open_context(target, view, prompts, interrupts) as context:
         session, _ = find_session(context, prefix)
@@ -182,11 +182,11 @@ def stop(
     every: bool = False,
     sure: bool = False,
 ) -> None:
-    """End sessions from anywhere, and wait until their jobs are gone; without a name the one that there is.
+    """Cancel sessions, and wait until their jobs have ended; without a name, the only one.
 
-    ``every``: all that live. ``sure``: do not ask before several are ended. One that has ended already is no error.
-    Raises ``UsageError`` for a name without a letter, and ``SubmitUncertain``, when the others have been ended, for
-    those of which no job is known.
+    ``every``: all live sessions. ``sure``: do not ask before cancelling several. An ended session is not an error.
+    Raises ``UsageError`` for an empty name, and ``SubmitUncertain``, after the others are cancelled, for those whose
+    job is not known.
     """
     if "" in names:
         raise UsageError(
@@ -232,19 +232,19 @@ def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> lis
 
 
 def _not_noted(index: SessionIndex) -> list[IndexedSession]:
-    """Return the sessions of the last days whose job was never noted: the connection broke while it was queued."""
+    """Return recent sessions without a recorded job: the connection broke during the submission."""
     gone = [entry for entry in index.ended if entry.summary.state == "gone" and entry.session.job is None]
     return [entry for entry in gone if index.now - entry.session.record.created < LONGEST_WAIT]
 
 
 def _is_wanted(context: Context, entries: Sequence[IndexedSession]) -> bool:
-    """Ask, where there is somebody to ask."""
+    """Ask the user, if there is a terminal."""
     question = f"{describe_sessions(entries, context.clock())}\nEnd these {len(entries)} sessions?"
     return not context.prompts.asks or bool(context.prompts.confirm(question))
 
 
 def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Open a session in the browser: over the tunnel that this machine has to it already, else as ``connect``."""
+    """Open a session in the browser: over an existing tunnel from this machine, else as ``connect``."""
     with open_context(target, view, prompts, interrupts) as context:
         session, entry = _find(context, prefix, ("jupyterlab",))
         if not _is_open_here(context, session, entry.summary.node or "its node"):
@@ -252,7 +252,7 @@ def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts
 
 
 def _is_open_here(context: Context, session: Session, node: str) -> bool:
-    """Lead the browser over the tunnel of another launcher on this machine; tell whether there is one that works."""
+    """Open the browser over the tunnel of another launcher on this machine; return whether there is one that works."""
     token = _access(context, session).token
     for port in local_state.attached_ports(session.id):
         with contextlib.suppress(LauncherError):
@@ -267,17 +267,17 @@ def _is_open_here(context: Context, session: Session, node: str) -> bool:
 
 
 def _is_recent(entry: IndexedSession, index: SessionIndex) -> bool:
-    return entry.ended is None or index.now - entry.ended < RECENTLY
+    return entry.ended is None or index.now - entry.ended < LISTED_FOR
 
 
 # --- before another one is launched --------------------------------------------------------------------------
 
 
 def offer_existing_session(plan: Plan, context: Context) -> bool:
-    """Where a session is there already: offer to connect to it, and hold it then; return whether that was wanted.
+    """If there is a session already, offer to connect to it, and stay attached; return whether the user accepted.
 
-    Where nobody can be asked, or another one is wanted in any case, it is only told. Costs one command where there is
-    no session, and one question to the scheduler where there may be.
+    Without a terminal, or with --new, only a note is shown. Costs one command if there is no session, and one query of
+    the scheduler if there may be one.
     """
     live = _live(context)
     there = _there_already(live)
@@ -304,7 +304,7 @@ def offer_existing_session(plan: Plan, context: Context) -> bool:
 
 
 def _live(context: Context) -> list[IndexedSession]:
-    """Return the live sessions; none where nobody tells in time."""
+    """Return the live sessions; none if there is no answer in time."""
     try:
         return read_session_index(context, sure=False, timeout=LOOKUP_TIMEOUT).live
     except HostCommandFailed:
@@ -312,13 +312,15 @@ def _live(context: Context) -> list[IndexedSession]:
 
 
 def _there_already(live: Sequence[IndexedSession]) -> list[IndexedSession]:
-    """Return those with JupyterLab that run, start or wait, in this order, with the most time left first.
+    """Return those with JupyterLab that run, start or are pending, in this order, with the most time left first.
 
-    Those that are about to end are no longer worth coming back to.
+    Sessions that are about to end are left out.
     """
     order = ("running", "starting", "pending")
     found = [entry for entry in live if entry.summary.state in order and entry.summary.program == "jupyterlab"]
-    found = [entry for entry in found if entry.summary.seconds_left is None or entry.summary.seconds_left >= WORTH_IT]
+    found = [
+        entry for entry in found if entry.summary.seconds_left is None or entry.summary.seconds_left >= WORTH_OFFERING
+    ]
     return sorted(found, key=lambda entry: (order.index(entry.summary.state), -(entry.summary.seconds_left or 0)))
 
 

@@ -1,4 +1,4 @@
-"""A terminal on a compute node: in a session that runs, or in an allocation that is submitted for it alone."""
+"""A shell on a compute node: in a running session, or in an allocation that is submitted for it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from notebook_launcher.supervision.until_started import await_start
 
 @dataclass(frozen=True)
 class ShellRequest:
-    """What is wanted there: a terminal, or without one the output of a ``command``; in or out of the environment."""
+    """The request: a terminal, or without one the output of a ``command``; inside or outside the environment."""
 
     inside: bool = True
     command: str | None = None
@@ -35,7 +35,7 @@ def shell_in_session(
 ) -> int:
     """Open a terminal in the running job of a session, and return the exit code of its shell, or of the command.
 
-    Raises a ``LauncherError``; the session goes on in every case.
+    Raises a ``LauncherError``; the session keeps running in every case.
     """
     with open_context(target, view, prompts, interrupts) as context:
         session, entry = find_session(context, prefix)
@@ -67,10 +67,10 @@ def shell_in_session(
 
 
 def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Prompts, interrupts: Interrupts) -> int:
-    """Queue a job for a terminal alone, open it, end the job, and return the exit code of the shell or the command.
+    """Submit a job for a terminal, open it, cancel the job, and return the exit code of the shell or the command.
 
-    Raises a ``LauncherError``, after ending the job. A closed terminal (``HungUp``) ends it as well: nobody could come
-    back to it.
+    Raises a ``LauncherError``, after cancelling the job. A closed terminal (``HungUp``) cancels it as well: nobody
+    could reconnect to it.
     """
     with open_context(plan.target, view, prompts, interrupts) as context:
         useless = useless_flags_note(plan.user_flags) if context.scheduler.same_machine else None
@@ -80,7 +80,7 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
         node = await_start(context, session, submitted(plan, context, session))
         interrupted = _Interrupted(interrupts)
         try:
-            with _kept_alive(context, session):
+            with _keepalive(context, session):
                 code = _shell(context, session, node, request, interrupted, ends_job=True)
         except Exception as error:
             cancel_after_failure(context, session, error)
@@ -94,12 +94,12 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
 
 
 @contextlib.contextmanager
-def _kept_alive(context: Context, session: Session) -> Iterator[None]:
-    """Let something travel all the time, so that a login node notices that we have gone for good, and ends our shell.
+def _keepalive(context: Context, session: Session) -> Iterator[None]:
+    """Send keepalives, so that the login node notices when the connection is lost, and ends the shell.
 
-    A terminal in which nobody types sends nothing; a connection over which nothing is sent is never found to be broken,
-    and the allocation would last until its walltime. What is sent in vain ends it within a quarter of an hour (TCP's
-    own patience).
+    An idle terminal sends nothing; a connection over which nothing is sent is never found to be broken, and the
+    allocation would last until its walltime. Unacknowledged data end it within a quarter of an hour (TCP's own
+    timeout).
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(LauncherError):
@@ -109,7 +109,7 @@ def _kept_alive(context: Context, session: Session) -> Iterator[None]:
 
 
 class _Interrupted:
-    """Whether the user has interrupted us since; of what else lies in the inbox nothing is of interest any more."""
+    """Whether the user has interrupted since; other events in the inbox are ignored."""
 
     def __init__(self, interrupts: Interrupts) -> None:
         self._inbox = interrupts.inbox
@@ -130,7 +130,7 @@ def _shell(
     """Run the shell, or the command, in the session's job."""
     job, scheduler = job_of(session), context.scheduler
     directory, where = session.directory, "inside" if request.inside else "outside"
-    words = [
+    argv = [
         "bash",
         f"{directory}/shell.sh",
         directory,
@@ -138,9 +138,9 @@ def _shell(
         *([request.command] if request.command is not None else []),
     ]
     if request.command is not None:
-        step = list(words) if scheduler.same_machine else scheduler.step(job, words)
+        step = list(argv) if scheduler.same_machine else scheduler.step(job, argv)
     else:
-        step = scheduler.terminal_step(job, words)
+        step = scheduler.terminal_step(job, argv)
     if step is None:
         raise LauncherError(
             f"No terminal can be opened in a job of {scheduler.name}.", why="It has no job steps that share a job."

@@ -31,7 +31,7 @@ from notebook_launcher.planning.plan import useless_flags_note
 from notebook_launcher.run import queue_run
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
-from notebook_launcher.usage.cost_estimate import price_of
+from notebook_launcher.usage.cost_estimate import estimate_price
 
 #: a refusal that the next combination would meet as well, unless the matrix varies what it is about
 _REFUSES_ALL = (AccountRefused, PartitionRefused, QosRefused, ReservationRefused, ClusterRefused, LicenceRefused)
@@ -95,7 +95,7 @@ class Submitter:
                     "On this machine one job runs at a time, whatever --at-once says: several would slow each other "
                     "down."
                 )
-        prices = [price_of(self._ready[name].plan, self._context.scheduler) for name in names]
+        prices = [estimate_price(self._ready[name].plan, self._context.scheduler) for name in names]
         known = [price for price in prices if price is not None]
         if known:
             count = "one job" if len(known) == 1 else f"{len(known)} jobs"

@@ -31,7 +31,7 @@ class StartConstraints:
         """Return why a request can never start in a partition (``None``: the one it names), by what was read."""
         return explain.never_starts(request, Evidence(request, partition, self.partitions, self.limits(request)))
 
-    def held_up(self, request: Request, partition: str | None) -> str:
+    def delays(self, request: Request, partition: str | None) -> str:
         """Return a sentence on what keeps a request waiting for longer than a test says; empty where nothing does."""
         return self._closed(request, partition) or self._used_up(request)
 

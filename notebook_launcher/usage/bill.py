@@ -1,7 +1,7 @@
-"""The usage report of a session that is over: what it asked for, what it used, what it cost. Pure.
+"""The usage report of a session that is over: what it requested, what it used, what it cost. Pure.
 
-Three things tell: Slurm's accounting, the samples that the job took of itself, and what was asked for. Any of them may
-be missing; what nobody tells is ``None`` and never a guess.
+There are three sources: Slurm's accounting, the job's own samples, and the request. Any of them may be missing; an
+unknown value is ``None``, and never guessed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found out. ``wall``: seconds by the job's own clock; ``node``: where it ran."""
+    """The evidence. ``wall``: seconds by the job's own clock; ``node``: where it ran."""
 
     accounted: AccountingRecord | None = None
     samples: Sequence[Sample] = ()
@@ -35,14 +35,14 @@ class Facts:
 
 
 def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None) -> events.Bill | None:
-    """Return the usage report of a session that is over, ``None`` for one that never ran, as far as anybody knows."""
+    """Return the usage report of a session that is over, ``None`` if it never ran, as far as known."""
     accounted, request, flags = facts.accounted, Request(record.flags), record.flags
     use = add_up(last_run(facts.samples))
     wall = accounted.wall if accounted and accounted.complete else None
     wall = wall or int(facts.wall or 0) or (accounted.wall if accounted else None) or int(use.seconds)
     if not wall:
         return None
-    shared = record.scheduler != "local"  # there a job is given its share; else nothing is asked for but time
+    shared = record.scheduler != "local"  # only a scheduler allocates resources
     limit = request.walltime
     gpus = accounted.gpus if accounted and accounted.gpus is not None else request.gpus if shared else use.gpus
     cores = accounted.cores if accounted else None
@@ -77,11 +77,11 @@ def make_bill(record: SessionRecord, job: str, facts: Facts, price: Price | None
     return dataclasses.replace(bill, recommendations=advice)
 
 
-# --- which figure counts -------------------------------------------------------------------------------------
+# --- choosing a value ----------------------------------------------------------------------------------------
 
 
 def _cpu_used(accounted: AccountingRecord | None, use: Use) -> float | None:
-    """Return Slurm's figure; while that may grow, or where what was killed is not in it, the samples' if it is more."""
+    """Return Slurm's value; while it may grow, or if killed processes are missing in it, the samples' if larger."""
     figures = [seconds for seconds in (accounted.cpu_used if accounted else None, use.cpu) if seconds is not None]
     return max(figures, default=None)
 
@@ -93,7 +93,7 @@ def _energy(accounted: AccountingRecord | None, use: Use) -> tuple[float | None,
 
 
 def _memory_of(flags: Mapping[str, str | None]) -> float | None:
-    """Return what ``--mem`` asks for in MiB; ``0`` is all of a node, and how much that is nobody tells."""
+    """Return the value of ``--mem`` in MiB; ``0`` means all of a node, whose size is unknown."""
     text = (flags.get("mem") or "").strip().upper().removesuffix("B")
     unit = text[-1:] if text[-1:].isalpha() else ""
     number = text.removesuffix(unit)
@@ -103,7 +103,7 @@ def _memory_of(flags: Mapping[str, str | None]) -> float | None:
 def _cost(
     price: Price | None, flags: Mapping[str, str | None], wall: int, accounted: AccountingRecord | None, share: Share
 ) -> float | None:
-    """Return what the time cost, earlier runs included; ``None`` where a number is missing that has a price."""
+    """Return the cost of the time, including earlier runs; ``None`` if a value with a price is missing."""
     if price is None:
         return None
     cores, nodes, earlier = (accounted.cores, accounted.nodes, accounted.earlier) if accounted else (None, None, 0)
@@ -114,7 +114,7 @@ def _cost(
 
 
 def _measured(facts: Facts, use: Use, gpus: int, *, accounting: bool) -> str:
-    """Return where the figures come from, in words. ``accounting``: whether the scheduler's was to tell."""
+    """Return the sources of the values, as text. ``accounting``: whether the scheduler's was expected."""
     accounted = facts.accounted
     samples = f"{counted(use.count, 'sample')} of the job" if use.count else ""
     sources = " and ".join(filter(None, ("Slurm's accounting" if accounted else "", samples)))

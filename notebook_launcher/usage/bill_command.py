@@ -26,30 +26,30 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.usage.bill import Facts, make_bill
 
-PATIENCE = 6.0  # seconds for all that is asked, the accounting's last figures too: nobody waits longer for a report
-FILES_WITHIN = 3.0  # of these, for the session's files
-SLOW_AFTER = 1.0  # seconds after which it is said what is waited for
-MOST_BYTES = 4 * 1024 * 1024  # of usage.csv, which the job keeps well below that
+QUERY_TIMEOUT = 6.0  # seconds for all queries, including the accounting's last values: nobody waits longer for a report
+FILES_TIMEOUT = 3.0  # of these, for the session's files
+SLOW_AFTER = 1.0  # seconds after which a note says what the command is waiting for
+MOST_BYTES = 4 * 1024 * 1024  # of usage.csv, which the job keeps much smaller
 
 
 def show_bill(context: Context, session: Session) -> None:
-    """Show the usage report of a session whose job is gone; nothing of one that never ran. Raises nothing."""
+    """Show the usage report of a session whose job is gone; nothing if it never ran. Raises nothing."""
     try:
         if context.host.alive:
             bill = _bill(context, session)
             if bill is not None:
                 context.view.show(bill)
     except LauncherError:
-        pass  # the cluster is not reached any more, or takes its time: the session is over all the same
-    except Exception as error:  # one of ours
+        pass  # the cluster is unreachable or slow: the session is over all the same
+    except Exception as error:  # a bug
         context.view.show(events.Note(f"The usage report could not be made: {error!r}."))
 
 
 def bill(target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
     """Show the usage report of a session that is over; without a name, of the last one.
 
-    Raises ``SessionNotFound``, also for one that never ran or of which nobody tells anything, and ``UsageError`` for
-    one that has not ended.
+    Raises ``SessionNotFound``, also if it never ran or nothing is known about it, and ``UsageError`` if it has not
+    ended.
     """
     with open_context(target, view, prompts, interrupts) as context:
         entry = _ended_entry(context, prefix)
@@ -81,26 +81,26 @@ def _ended_entry(context: Context, name: str) -> IndexedSession:
 
 
 def _ran(entry: IndexedSession) -> bool:
-    """Whether its script began; a scheduler tells a start also of what was cancelled while it waited."""
+    """Whether its script began; a scheduler also reports a start for jobs that were cancelled while pending."""
     return entry.record.started is not None
 
 
-# --- what is found out ---------------------------------------------------------------------------------------
+# --- the evidence ----------------------------------------------------------------------------------------------
 
 
 def _bill(context: Context, session: Session) -> events.Bill | None:
-    """Ask the session's directory, then the accounting: it gets its last figures some seconds after the job's end.
+    """Read the session's directory, then the accounting, whose last values arrive some seconds after the job's end.
 
     What does not answer in time is left out. Raises ``ConnectionLost``.
     """
     if session.job is None:
         return None
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + QUERY_TIMEOUT
     started, ended, samples = _job_files(context, session)
     accounted = _accounted(context, session, deadline)
     wall = _between(started.get("started"), ended.get("ended"))
     if wall is None and samples:
-        wall = samples[-1].seconds  # killed, without a word
+        wall = samples[-1].seconds  # killed, without an exit record
     node = str(started["node"]) if started.get("node") else None
     facts = Facts(accounted, samples, wall, node)
     return make_bill(session.record, job_of(session).id, facts, context.target.profile.price)
@@ -114,10 +114,10 @@ _READ = (
 
 
 def _job_files(context: Context, session: Session) -> tuple[Mapping[str, object], Mapping[str, object], list[Sample]]:
-    """Return ``started.json``, ``exit.json`` and the samples, with one command; what makes no sense is empty."""
+    """Return ``started.json``, ``exit.json`` and the samples, with one command; invalid ones are empty."""
     command, lines = ["sh", "-c", _READ, "read-bill", session.directory, str(MOST_BYTES)], []
-    with contextlib.suppress(HostCommandFailed):  # the file server is away
-        lines = context.host.run(command, timeout=FILES_WITHIN).stdout.splitlines()
+    with contextlib.suppress(HostCommandFailed):  # the file server is not available
+        lines = context.host.run(command, timeout=FILES_TIMEOUT).stdout.splitlines()
     files: dict[str, Mapping[str, object]] = {"started": {}, "exit": {}}
     for line in lines:
         name, _, text = line.partition(" ")
@@ -128,9 +128,9 @@ def _job_files(context: Context, session: Session) -> tuple[Mapping[str, object]
 
 
 def _accounted(context: Context, session: Session, deadline: float) -> AccountingRecord | None:
-    """Ask the accounting, and again while its figures are not complete; between two answers ENTER or Ctrl-C ends that.
+    """Query the accounting, repeatedly until its values are complete; ENTER or Ctrl-C stops that.
 
-    Returns what it told last, where its database does not answer any more.
+    Returns the last answer if the database stops answering.
     """
     job = job_of(session)
     command = context.scheduler.accounting(job)
@@ -144,7 +144,7 @@ def _accounted(context: Context, session: Session, deadline: float) -> Accountin
             record = newest or record
             if newest is None or newest.complete or time.monotonic() + pause > deadline:
                 break
-            if _tired_within(context.interrupts.inbox, pause):
+            if _user_stops_within(context.interrupts.inbox, pause):
                 break
             pause = min(2 * pause, context.timing.longest_accounting_pause)
     return record
@@ -152,7 +152,7 @@ def _accounted(context: Context, session: Session, deadline: float) -> Accountin
 
 @contextlib.contextmanager
 def _note_if_slow(view: View) -> Iterator[None]:
-    """Say what is waited for, where it is not there in a moment."""
+    """Show a note on what the command is waiting for, if it takes long."""
     slow = threading.Timer(SLOW_AFTER, view.show, (events.Querying("asking the scheduler's accounting"),))
     slow.daemon = True
     slow.start()
@@ -162,8 +162,8 @@ def _note_if_slow(view: View) -> Iterator[None]:
         slow.cancel()
 
 
-def _tired_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
-    """Wait that long, or until the user types or interrupts; what else happens is of no interest now."""
+def _user_stops_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
+    """Wait that long, or until the user types or interrupts; other events are ignored."""
     deadline = time.monotonic() + seconds
     with contextlib.suppress(queue.Empty):
         while True:
@@ -173,7 +173,7 @@ def _tired_within(inbox: queue.SimpleQueue[object], seconds: float) -> bool:
 
 
 def _between(started: object, ended: object) -> float | None:
-    """Return the seconds between two moments of the job's own clock, in ISO; ``None`` for what are none."""
+    """Return the seconds between two ISO times of the job's own clock; ``None`` if one is invalid."""
     first, last = parse_iso(str(started)), parse_iso(str(ended))
     if first is None or last is None or (first.tzinfo is None) != (last.tzinfo is None):
         return None

@@ -1,6 +1,6 @@
-"""Telling the price before: what a request will cost, and what is left of the account, asked on the login node.
+"""The price before a launch: what a request will cost, and the account's balance, queried on the login node.
 
-The question runs while other things are done, and nobody waits for it longer than ``PATIENCE``.
+The query runs in the background, and nobody waits for it longer than ``QUERY_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context
 from notebook_launcher.usage.pricing import Estimate, estimate, left_of, missing
 
-PATIENCE = 5.0  # seconds, counted from the question on
-SLOW_AFTER = 1.0  # seconds after which it is said what is waited for
-# A command that hangs is ended there, too; and of one that prints without end a beginning is enough. No input: one that
-# asks for something gets no answer.
+QUERY_TIMEOUT = 5.0  # seconds from the start of the query
+SLOW_AFTER = 1.0  # seconds after which a note says what the command is waiting for
+# A command that hangs is killed there, too; of endless output only the beginning is read. It has no input, so that a
+# command that asks for something gets no answer.
 _BOUNDED = (
     'command -v timeout >/dev/null && set -- timeout -k 1 "$0" "$@"; '
     '"$@" </dev/null 2>&1 | head -c 65536; exit "${PIPESTATUS[0]}"'
 )
 
 
-def price_of(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | None:
-    """Return what a request will cost at most; ``None`` where it has no price, or none that is known."""
+def estimate_price(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | None:
+    """Return the most that a request can cost; ``None`` if it has no price, or none is known."""
     price = plan.target.profile.price
     found: Estimate | None = None
     if price is not None and not scheduler.same_machine:
@@ -37,28 +37,28 @@ def price_of(plan: Plan, scheduler: Scheduler) -> events.CostEstimate | None:
     return events.CostEstimate(found.cost, price.unit, found.reckoning, plan.request.flags.get("account"))
 
 
-def no_price_of(plan: Plan, scheduler: Scheduler) -> events.Note | None:
-    """Return why there is no price, where a cluster has some."""
+def no_price_note(plan: Plan, scheduler: Scheduler) -> events.Note | None:
+    """Return why there is no price, on a cluster that has prices."""
     price = plan.target.profile.price
     why = missing(price, plan.request, plan.gpu_type) if price is not None and not scheduler.same_machine else ""
     return events.Note(f"What it costs is not known: {why}.") if why else None
 
 
 class Costing:
-    """What a launch will cost; from its making on, what is left of the account is asked for."""
+    """The price of a launch; the account's balance is queried in the background from its creation on."""
 
     def __init__(self, plan: Plan, context: Context) -> None:
-        self._context, self._priced = context, price_of(plan, context.scheduler)
-        self._unpriced = no_price_of(plan, context.scheduler)
+        self._context, self._priced = context, estimate_price(plan, context.scheduler)
+        self._unpriced = no_price_note(plan, context.scheduler)
         self._began = time.monotonic()
-        self._answer: tuple[float | None, str] | None = None  # what is left, and why that is not known
+        self._answer: tuple[float | None, str] | None = None  # the balance, and why it is not known
         self._budget = plan.target.profile.budget if self._priced else None
         if self._budget:
-            self._thread = threading.Thread(target=self._ask, args=(self._budget,), name="budget", daemon=True)
+            self._thread = threading.Thread(target=self._run_query, args=(self._budget,), name="budget", daemon=True)
             self._thread.start()
 
-    def tell(self) -> None:
-        """Show the price, with what is left where that is known by then; nothing where the user wants it over."""
+    def show_price(self) -> None:
+        """Show the price, with the balance if it is known by then; nothing if the user interrupts."""
         priced = self._priced
         if priced is None:
             if self._unpriced:
@@ -71,31 +71,33 @@ class Costing:
         left, note = self._answer or (None, "")
         self._context.view.show(dataclasses.replace(priced, balance=left, note=note))
         if self._budget and self._answer is None:
-            self._context.view.show(events.Note(f"The account's balance was not reported within {PATIENCE:.0f} s."))
+            self._context.view.show(
+                events.Note(f"The account's balance was not reported within {QUERY_TIMEOUT:.0f} s.")
+            )
 
     def _await(self) -> None:
-        """Wait for the answer until its time is up, or the user interrupts."""
+        """Wait for the answer until the timeout, or until the user interrupts."""
         slow_at = time.monotonic() + SLOW_AFTER
         while self._answer is None and self._context.interrupts.inbox.empty():
             now = time.monotonic()
-            if now >= self._began + PATIENCE:
+            if now >= self._began + QUERY_TIMEOUT:
                 break
             if now >= slow_at:
                 self._context.view.show(events.Querying("querying the account's balance"))
-                slow_at = self._began + PATIENCE
+                slow_at = self._began + QUERY_TIMEOUT
             self._thread.join(0.05)
 
-    def _ask(self, budget: Budget) -> None:
+    def _run_query(self, budget: Budget) -> None:
         try:
             self._answer = self._query(budget)
-        except Exception as error:  # no price is worth a launch
+        except Exception as error:  # no price is worth a failed launch
             self._answer = None, f"the balance could not be queried: {error}"
 
     def _query(self, budget: Budget) -> tuple[float | None, str]:
         account = self._priced.account if self._priced else None
         command = [word.replace("{account}", account or "") for word in budget.command]
         answer = self._context.host.run(
-            ["bash", "-c", _BOUNDED, f"{PATIENCE:.0f}", *command], login_shell=True, timeout=PATIENCE + 2
+            ["bash", "-c", _BOUNDED, f"{QUERY_TIMEOUT:.0f}", *command], login_shell=True, timeout=QUERY_TIMEOUT + 2
         )
         left = left_of(budget, account, answer.stdout)
         if left is not None:

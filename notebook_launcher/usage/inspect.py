@@ -1,4 +1,4 @@
-"""Commands that inspect a session: how it is, what it used, what its job printed."""
+"""Commands that inspect a session: its state, its use, and its log."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
 from notebook_launcher.usage.series import Used, add_rows, used
 
-SHOWN_TIME = timedelta(hours=1)  # by status; the rest is usage's
-SHOWN_BYTES = 2_000_000  # of usage.csv, from its end: an hour of eight GPUs, sampled every second
+SHOWN_TIME = timedelta(hours=1)  # by status; usage shows the rest
+SHOWN_BYTES = 2_000_000  # of the end of usage.csv: an hour of eight GPUs, sampled every second
 MOST_BYTES = 64_000_000
-EVERY = 4.5  # seconds between two looks at one's samples, at least: a little less than the usual time between two
+SHOW_EVERY = 4.5  # seconds between two reads of one's samples, at least: a little less than the usual interval
 LINES = 200  # of a log
-#: what JupyterLab tells in every session, for ``grep -E`` and Python: of language servers that nobody asked for, and
-#: of the job script's own try as a stranger; what it calls an error says the line after it in full
+#: messages of JupyterLab in every session, for ``grep -E`` and Python: about language servers that nobody uses, and the
+#: job script's own test without a token; the line after an error has the full message
 _NOISE = r"Skipped non-installed server\(s\): |wrote error: 'Forbidden'|403 GET [^ ]*/api/status\?as-a-stranger "
 
 
 def status(
     target: LaunchTarget, prefix: str, view: View, prompts: Prompts, interrupts: Interrupts, *, watch: bool = False
 ) -> None:
-    """Show how a session is and what it used in its last hour; ``watch``: again and again until its end or Ctrl-C."""
+    """Show a session's state and its use in the last hour; ``watch``: repeatedly until its end or Ctrl-C."""
     with open_context(target, view, prompts, interrupts) as context:
         inspection = _Inspection(context, *find_session(context, prefix, ended_too=True))
         inspection.read()
@@ -63,9 +63,9 @@ def usage(
     csv: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Show what a session used over its whole time, or write it: ``plot``, ``csv`` are files to be written here.
+    """Show what a session used over its whole time, or write it: ``plot``, ``csv`` are local files to write.
 
-    Raises ``UsageError`` for a file that is there already (but for ``force``) or cannot be, ``NothingMeasured``.
+    Raises ``UsageError`` for an existing file (without ``force``) or an impossible one, ``NothingMeasured``.
     """
     for path in filter(None, (plot, csv)):
         _check_new(path, force=force)
@@ -101,11 +101,11 @@ def logs(
     lines: int = LINES,
     everything: bool = False,
 ) -> None:
-    """Show the last ``lines`` of what a session's job printed (0: all); ``follow``: go on until its end or Ctrl-C.
+    """Show the last ``lines`` of a session's log (0: all); ``follow``: continue until its end or Ctrl-C.
 
     Lines that are not shown do not count.
 
-    ``everything``: also what JupyterLab says in every session, and nobody needs.
+    ``everything``: also show JupyterLab's messages that are in every session.
     """
     with open_context(target, view, prompts, interrupts) as context:
         session, entry = find_session(context, prefix, ended_too=True)
@@ -123,11 +123,11 @@ def logs(
                 view.show(events.Note(_why_no_log(entry, paths)))
 
 
-# --- how a session is ---
+# --- a session's state ---
 
 
 class _Inspection:
-    """One session: what is known of it, and its samples."""
+    """One session: its state, and its samples."""
 
     def __init__(self, context: Context, session: Session, entry: IndexedSession) -> None:
         self.session = session
@@ -138,12 +138,12 @@ class _Inspection:
 
     @property
     def is_live(self) -> bool:
-        """Whether it has not ended, as far as is known."""
+        """Whether it has not ended, as far as known."""
         return self._entry.live
 
     @property
     def where(self) -> str:
-        """Where it runs or ran, as words to be added."""
+        """Where it runs or ran, as a phrase to append."""
         return f" on {self._entry.summary.node}" if self._entry.summary.node else ""
 
     @property
@@ -151,7 +151,7 @@ class _Inspection:
         return f"{self.session.directory}/usage.csv"
 
     def read(self, most: int = SHOWN_BYTES) -> str:
-        """Read the samples that there are, from at most so many bytes at the file's end, and return their rows."""
+        """Read the samples, from at most so many bytes at the file's end, and return their rows."""
         answer = self._context.host.run(["sh", "-c", _READ_ROWS, "read-rows", self._file, str(most)])
         count, _, rows = answer.stdout.partition("\n")
         self._read_to = int(count) if count.strip().isdecimal() else 0
@@ -159,7 +159,7 @@ class _Inspection:
         return rows
 
     def show(self, *, whole: bool = False) -> None:
-        """Show the session, with what it used in its last hour, or in its ``whole`` time."""
+        """Show the session, with its use in the last hour, or in its ``whole`` time."""
         record, shown = self.session.record, self.used(None if whole else SHOWN_TIME)
         self._context.view.show(
             events.Status(
@@ -190,22 +190,22 @@ class _Inspection:
         return "Its job has written none: it did not come to that, or the profile switches it off (usage_seconds = 0)."
 
     def go_on(self) -> None:
-        """Show the session again and again, until its end or an interrupt."""
+        """Show the session repeatedly, until its end or an interrupt."""
         following = SessionFollower(self._context, self.session, [(self._file, self._read_to + 1)])
         shown_at, is_new = time.monotonic(), False
         for item in _with_advice(following, f"status --watch {self.session.id}"):
             if isinstance(item, FileLine):
                 add_rows(self.samples, [item.text])
                 is_new = True
-            has_changed = self._learn(item)
-            if has_changed or (is_new and time.monotonic() - shown_at >= EVERY):
+            has_changed = self._update(item)
+            if has_changed or (is_new and time.monotonic() - shown_at >= SHOW_EVERY):
                 self.show()
                 shown_at, is_new = time.monotonic(), False
         if following.ended and is_new:
             self.show()
 
-    def _learn(self, item: object) -> bool:
-        """Take what the job or the scheduler says, and tell whether that is news."""
+    def _update(self, item: object) -> bool:
+        """Handle a report of the job or the scheduler, and return whether it is news."""
         before, record = self._entry.summary, self._entry.record
         if isinstance(item, StatusChanged):
             self._status = item
@@ -226,7 +226,7 @@ class _Inspection:
         return self._entry.summary != before
 
 
-# The count first, and no line that comes meanwhile. On one line: csh, as a login shell, cannot quote more.
+# The count first, and no line that is written meanwhile. On one line: csh, as a login shell, cannot quote more.
 _READ_ROWS = (
     '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; echo $have; '
     'head -n $have -- "$1" 2>/dev/null | tail -c "$2" 2>/dev/null'
@@ -238,7 +238,7 @@ def _as_typed(flags: dict[str, str | None]) -> str:
 
 
 def _with_advice(following: SessionFollower, command: str) -> Iterable[object]:
-    """Pass on what comes; a connection that is lost for good ends with the command to go on with."""
+    """Pass on items; if the connection is lost for good, add the command that continues."""
     try:
         yield from following.items()
     except ConnectionLost as error:
@@ -246,11 +246,11 @@ def _with_advice(following: SessionFollower, command: str) -> Iterable[object]:
         raise ConnectionLost(error.what, why=error.why, hint=hint) from None
 
 
-# --- files here ---
+# --- local files ---
 
 
 def _check_new(path: Path, *, force: bool) -> None:
-    """See that a file can be written. Raises ``UsageError``."""
+    """Check that a file can be written. Raises ``UsageError``."""
     if path.is_dir() or (path.exists() and not force):
         raise UsageError(f"{path} is there already.", hint="choose another name, or replace it with --force")
     if not path.absolute().parent.is_dir():
@@ -258,7 +258,7 @@ def _check_new(path: Path, *, force: bool) -> None:
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:
-    """Have a file written beside and moved into place: it is there whole, or not at all. Raises ``UsageError``."""
+    """Write a file atomically, by a temporary one. Raises ``UsageError``."""
     try:
         descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
         os.close(descriptor)
@@ -282,11 +282,11 @@ def _plot(inspection: _Inspection, path: Path) -> None:
     _write(path, lambda new: plotting.draw(shown, title, new, path.suffix.lower()))
 
 
-# --- what its job printed ---
+# --- the log ---
 
 
 def _log_files(context: Context, session: Session, node: str | None) -> list[str]:
-    """Return where the job prints to, its output first; none where the name cannot be told yet."""
+    """Return the paths of the job's log, its output first; none if they cannot be resolved yet."""
     record = session.record
     if session.job is None:
         return [record.log]
@@ -296,7 +296,7 @@ def _log_files(context: Context, session: Session, node: str | None) -> list[str
 
 
 class _ShownLines:
-    """Shows lines of one log, or of several, each with its name where they take turns."""
+    """Shows lines of one log, or of several, with its name where it changes."""
 
     def __init__(self, view: View, *, several: bool, noise: str) -> None:
         self._view, self._several, self.noise = view, several, noise
@@ -304,7 +304,7 @@ class _ShownLines:
         self.count = 0
 
     def show(self, line: FileLine) -> None:
-        """Show a line, unless it is only noise."""
+        """Show a line, unless it is noise."""
         self.count += 1
         if self.noise and re.search(self.noise, line.text):
             return

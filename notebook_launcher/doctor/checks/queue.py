@@ -271,7 +271,7 @@ def _start(request: Request, report: SchedulerReport, now: datetime) -> Finding:
         never = nevers[0]
         assert never is not None  # noqa: S101  # none of them is
         return fault(f"It could be queued and would never start: {never.summary}.", never.action)
-    held_up = [rules.held_up(one, would.partition) for one, would in open_ones]
+    held_up = [rules.delays(one, would.partition) for one, would in open_ones]
     moments = [(at, would) for _, would in open_ones if (at := parse_iso(would.start, now))]
     if held_up and all(held_up):
         return warning(held_up[0], "see what would start instead: launch-notebook when")

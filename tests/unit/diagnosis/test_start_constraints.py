@@ -25,4 +25,4 @@ Flags = dict[str, str | None]
     ],
 )
 def test_a_limit_that_is_used_up(flags: Flags, limit: Limit, is_used_up: bool) -> None:
-    assert bool(StartConstraints(None, lambda _: [limit]).held_up(Request(flags), None)) is is_used_up
+    assert bool(StartConstraints(None, lambda _: [limit]).delays(Request(flags), None)) is is_used_up

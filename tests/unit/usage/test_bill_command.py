@@ -79,7 +79,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_an_accounting_that_does_not_answer_leaves_the_samples(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bill_command, "PATIENCE", 1.0)
+    monkeypatch.setattr(bill_command, "QUERY_TIMEOUT", 1.0)
     monkeypatch.setattr(bill_command, "SLOW_AFTER", 0.2)
     home.session()
     home.sacct("exec sleep 30")
@@ -93,7 +93,7 @@ def test_an_accounting_that_does_not_answer_leaves_the_samples(home: Home, monke
 
 
 def test_an_accounting_that_falls_silent_leaves_what_it_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bill_command, "PATIENCE", 2.5)
+    monkeypatch.setattr(bill_command, "QUERY_TIMEOUT", 2.5)
     home.session()
     first = _ROW.format(state="COMPLETED", step="RUNNING")
     home.sacct(f'test -e ~/asked && exec sleep 30; touch ~/asked; printf %s "{first}"')
@@ -105,7 +105,7 @@ def test_an_accounting_that_falls_silent_leaves_what_it_told(home: Home, monkeyp
 
 
 def test_files_that_do_not_answer_leave_the_accounting(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bill_command, "FILES_WITHIN", 0.2)
+    monkeypatch.setattr(bill_command, "FILES_TIMEOUT", 0.2)
     monkeypatch.setattr(bill_command, "_READ", "exec sleep 30")
     home.session()
     home.sacct(f'printf %s "{_ROW.format(state="COMPLETED", step="COMPLETED")}"')
@@ -115,7 +115,7 @@ def test_files_that_do_not_answer_leave_the_accounting(home: Home, monkeypatch: 
 
 
 def test_nobody_tells_anything(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bill_command, "FILES_WITHIN", 0.2)
+    monkeypatch.setattr(bill_command, "FILES_TIMEOUT", 0.2)
     monkeypatch.setattr(bill_command, "_READ", "exec sleep 30")
     home.session()
     home.sacct("exit 1")
