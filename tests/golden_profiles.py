@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from notebook_launcher.cli.options import ASKED_FLAGS, scheduler_options
+from notebook_launcher.cli.options import SCHEDULER_FLAGS, scheduler_options
 from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 from notebook_launcher.profiles import ClusterProfile, load_profile
@@ -169,9 +169,9 @@ def flags_of(words: str) -> dict[str, str | None]:
     def read() -> None:
         pass
 
-    found: dict[str, dict[str, str | None]] = {ASKED_FLAGS: {}}
+    found: dict[str, dict[str, str | None]] = {SCHEDULER_FLAGS: {}}
     read.main(shlex.split(words), obj=found, standalone_mode=False)
-    return found[ASKED_FLAGS]
+    return found[SCHEDULER_FLAGS]
 
 
 def main() -> int:

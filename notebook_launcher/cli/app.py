@@ -35,7 +35,7 @@ from notebook_launcher.cli.commands.stop import stop
 from notebook_launcher.cli.commands.usage import usage
 from notebook_launcher.cli.commands.when import when
 from notebook_launcher.cli.completion import TYPED, completion
-from notebook_launcher.cli.options import ASKED_FLAGS, WITH_VALUE, WORDS
+from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, WITH_VALUE
 from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
 
@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> int:
             args=_spelled_out(before),
             prog_name="launch-notebook",
             standalone_mode=False,
-            obj={WORDS: tuple(after), ASKED_FLAGS: {}},
+            obj={ARGUMENTS: tuple(after), SCHEDULER_FLAGS: {}},
         )
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as exit_:

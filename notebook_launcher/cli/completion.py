@@ -1,4 +1,4 @@
-"""What a shell is offered on TAB: names that this machine knows. Nothing is contacted."""
+"""Completion on TAB: names that this machine knows. Nothing is contacted."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from click.shell_completion import CompletionItem, get_completion_class
 from notebook_launcher.core.errors import UsageError
 
 SHELLS = ("bash", "zsh", "fish")
-TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one that is completed
+TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one to complete
 
 
 def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the sessions that were seen last, the newest first; behind two dashes, environments."""
+    """Complete recently listed sessions, the newest first; after two dashes, environments."""
     from notebook_launcher.core.local_state import known_sessions
 
     if isinstance(ctx.command, TakesEnvironment) and "--" in ctx.meta.get(TYPED, ()):
@@ -24,19 +24,19 @@ def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete
 
 
 def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the cluster profiles that there are."""
+    """Complete the cluster profiles."""
     from notebook_launcher.profiles.store import profile_names
 
     return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
 
 
 def complete_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the courses that were taken, or else files."""
+    """Complete the saved courses, or else files."""
     return complete_kept_course(_ctx, _parameter, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
 def complete_kept_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the courses that were taken."""
+    """Complete the saved courses."""
     from notebook_launcher.profiles.courses import saved_courses
 
     return [CompletionItem(name) for name in saved_courses() if name.startswith(incomplete)]
@@ -46,7 +46,7 @@ class TakesEnvironment(click.Command):
     """A command that takes an environment after two dashes."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Offer the options; behind the two dashes the profile's environments."""
+        """Complete the options; after the two dashes the profile's environments."""
         if "--" in ctx.meta.get(TYPED, ()):
             return _environments(ctx.params, incomplete)
         return super().shell_complete(ctx, incomplete)
@@ -59,7 +59,7 @@ def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionI
     try:
         options = LaunchOptions(cluster=typed.get("cluster"), host=typed.get("host"), course=typed.get("course"))
         environments = resolve_target(options, LocalMachine.detect()).profile.environments
-    except LauncherError:  # a launch will say what is wrong
+    except LauncherError:  # a launch reports the mistake
         return []
     return [
         CompletionItem(name, help=environment.description)

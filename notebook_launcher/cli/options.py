@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "paramiko", "openssh")
 ROUTES = ("auto", "node-ssh", "step", "job-sshd", "direct")
-WORDS = "words"  # key in click's context: what stood after --
-ASKED_FLAGS = "flags"  # key in click's context: the scheduler's flags as they were given
+ARGUMENTS = "words"  # key in click's context: the arguments after --
+SCHEDULER_FLAGS = "flags"  # key in click's context: the scheduler's flags as typed
 WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where a command goes, and whether it speaks JSON: the options that every command has."""
+    """The cluster or host of a command, and whether to print JSON: the options of every command."""
 
     cluster: str | None = None
     host: str | None = None
@@ -42,7 +42,7 @@ class Where:
     course_files: CourseFiles | None = None
 
     def target(self, route: str | None = None) -> LaunchTarget:
-        """Return the place that is meant. Raises ``ProfileError`` or ``UsageError``."""
+        """Return the selected target. Raises ``ProfileError`` or ``UsageError``."""
         from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_target
 
         options = LaunchOptions(
@@ -57,7 +57,7 @@ class Where:
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that lead to a place, as one parameter ``where``."""
+    """Give a command the options that select a target, as one parameter ``where``."""
 
     @functools.wraps(command)
     def with_where(
@@ -70,7 +70,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
         course: str | None,
         **others: Any,
     ) -> Any:
-        where = _with_course_kept(
+        where = _with_saved_course(
             Where(cluster, host, ssh_config, engine, as_json, course), dry_run=others.get("dry_run", False)
         )
         return command(*words, where=where, **others)
@@ -97,10 +97,10 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_where
 
 
-def _with_course_kept(where: Where, *, dry_run: bool) -> Where:
-    """Take a course that is named by its file or address, before any command goes where it leads.
+def _with_saved_course(where: Where, *, dry_run: bool) -> Where:
+    """Save a course that is named by its file or address, before the command uses it.
 
-    ``dry_run``: it is read for this run, and not kept.
+    ``dry_run``: read it for this run, without saving.
     """
     if where.course is None or where.host:
         return where
@@ -148,7 +148,7 @@ def _as_route(ctx: click.Context, _parameter: click.Parameter, value: str | None
         ctx.params["route"] = value
 
 
-#: ``--stream``, the name that ``--route`` had first
+#: ``--stream``, the former name of ``--route``
 former_route_option = click.option(
     "--stream", hidden=True, expose_value=False, type=click.Choice(ROUTES), callback=_as_route
 )
@@ -172,11 +172,11 @@ def route_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _scheduler_option(flag: Flag, without: str) -> Callable[[Any], Any]:
-    """Return a click option that puts a scheduler's flag, as it was given, into the context."""
+    """Return a click option that puts a scheduler's flag, as typed, into the context."""
 
     def keep(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
         if value is not None and value is not False:
-            ctx.obj[ASKED_FLAGS][flag.name] = None if value is True else str(value)
+            ctx.obj[SCHEDULER_FLAGS][flag.name] = None if value is True else str(value)
 
     def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
         hidden, text = flag.name not in _SHOWN, _SHOWN.get(flag.name)
@@ -214,9 +214,9 @@ _SHOWN = {
 def scheduler_options(
     command: Callable[..., Any], *, without: str = "", without_names: Collection[str] = ()
 ) -> Callable[..., Any]:
-    """Give a command every flag of the scheduler; what was given lands in the context, under ``ASKED_FLAGS``.
+    """Give a command every flag of the scheduler; those that are typed are put into the context, ``SCHEDULER_FLAGS``.
 
-    ``without``: letters that have another meaning there; ``without_names``: flags that have.
+    ``without``: letters with another meaning there; ``without_names``: such flags.
     """
     for flag in reversed(FLAGS):
         if flag.name not in without_names:
@@ -225,12 +225,14 @@ def scheduler_options(
 
 
 def plan_without_gpus(where: Where, flags: Mapping[str, str | None]) -> Plan:
-    """Return the plan of a job in which something is made that needs no GPU."""
+    """Return the plan of a job that needs no GPU."""
     from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 
-    asked = {**flags, "gpus": "0"}
+    flags_without_gpus = {**flags, "gpus": "0"}
     return make_plan(
-        LaunchOptions(asked, where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course),
+        LaunchOptions(
+            flags_without_gpus, where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course
+        ),
         LocalMachine.detect(),
     )
 
@@ -245,10 +247,10 @@ def user_interface(
     notes_apart: bool = False,
     notes_are_results: bool = False,
 ) -> Iterator[tuple[BaseView, TerminalPrompts, Interrupts]]:
-    """Yield a view, prompts on its terminal, and signals as interrupts, for the time that a command runs.
+    """Yield a view, prompts on its terminal, and signals as interrupts, while a command runs.
 
-    ``notes_apart``: all that is said goes to standard error, because standard output is a command's.
-    ``notes_are_results``: what is noted is what was asked for.
+    ``notes_apart``: print notes to standard error, because standard output belongs to a command. ``notes_are_results``:
+    the notes are the command's results.
     """
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.signals import signals

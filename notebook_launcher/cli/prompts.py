@@ -1,4 +1,4 @@
-"""Questions to the user: secrets without echo, yes or no; only where there is a terminal to ask on."""
+"""Prompts on the terminal: secrets without echo, yes or no; only if there is a terminal."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.core.text import printable
 
 _ANSWERS = {"yes": True, "no": False, "n": False}
-_ASKED = 3  # times at most
+_ATTEMPTS = 3  # attempts
 
 
 class TerminalPrompts:
-    """Asks on the terminal, with the waiting line out of the way meanwhile.
+    """Asks on the terminal; the status line is hidden meanwhile.
 
-    While the view listens to the keyboard, the answer comes from there: two readers of one keyboard would steal each
+    While the view listens to the keyboard, the answer comes from there: two readers of one keyboard would take each
+    other's lines.
     other's lines.
     """
 
     def __init__(self, view: BaseView, *, interactive: bool) -> None:
         self._view = view
         self._interactive = interactive and sys.stdin.isatty()
-        # the way to the node and a new connection may ask at once: one answer would go to the wrong question, and the
-        # next line would be taken for a word to the session
+        # several threads may ask at once: one answer would go to the wrong prompt, and the next line would be taken for
+        # a command to the session
         self._one_at_a_time = threading.Lock()
 
     @property
     def asks(self) -> bool:
-        """Whether there is a terminal to ask on."""
+        """Whether there is a terminal."""
         return self._interactive
 
     def secret(self, text: str, *, echo: bool = False) -> str | None:
-        """Ask for a secret; ``None`` where there is no terminal, or no answer. ``echo``: it is no secret after all."""
+        """Ask for a secret; ``None`` without a terminal, or an answer. ``echo``: show it while it is typed."""
         if not self._interactive:
             return None
         import getpass
@@ -46,26 +47,26 @@ class TerminalPrompts:
                 return None
 
     def line(self, text: str) -> str | None:
-        """Ask for a line; return it without blanks around it, ``None`` where there is no terminal, or no answer."""
+        """Ask for a line; return it stripped, ``None`` without a terminal, or an answer."""
         answer = self.secret(text, echo=True)
         if answer is None and self._interactive:
-            sys.stderr.write("\n")  # Ctrl-D leaves the cursor behind the question
+            sys.stderr.write("\n")  # Ctrl-D leaves the cursor after the prompt
         return None if answer is None else answer.strip()
 
     def dismiss(self) -> None:
-        """End the question that stands, if any, without an answer."""
+        """Close an open prompt, if any, without an answer."""
         self._view.dismiss()
 
     def confirm(self, text: str) -> bool | None:
-        """Ask for yes or no; ``None`` where there is no terminal, or no answer after three questions.
+        """Ask for yes or no; ``None`` without a terminal, or an answer after three attempts.
 
-        The whole word, because such a question may be about trust.
+        The whole word is required, because the question may be about trust.
         """
         if not self._interactive:
             return None
         question = f"{printable(text)} [yes/no] "
         with self._one_at_a_time, self._view.paused():
-            for _ in range(_ASKED):
+            for _ in range(_ATTEMPTS):
                 answer = self._line(question)
                 if answer is None:
                     break

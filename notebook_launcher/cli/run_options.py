@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from notebook_launcher.cli.options import ASKED_FLAGS, WORDS, Where
+from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, Where
 from notebook_launcher.core.errors import NotebookInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def asked(
+def run_launch_options(
     ctx: click.Context,
     where: Where,
     *,
@@ -60,11 +60,11 @@ def asked(
     from notebook_launcher.planning.plan import LaunchOptions
 
     return LaunchOptions(
-        ctx.obj[ASKED_FLAGS],
+        ctx.obj[SCHEDULER_FLAGS],
         where.cluster,
         where.host,
         where.ssh_config,
-        ctx.obj[WORDS],
+        ctx.obj[ARGUMENTS],
         modules,
         conda,
         venv,

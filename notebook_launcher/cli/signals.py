@@ -1,4 +1,4 @@
-"""Signals as interrupts: SIGINT and SIGTERM end the session, SIGHUP (a closed terminal) leaves it running."""
+"""Signals as interrupts: SIGINT and SIGTERM cancel the session, SIGHUP (a closed terminal) detaches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from notebook_launcher.core.interrupts import HungUp, Interrupts
 
 @contextlib.contextmanager
 def signals(view: BaseView) -> Iterator[Interrupts]:
-    """Turn signals into interrupts while the block runs; a hang-up silences the view and is no error.
+    """Turn signals into interrupts while the block runs; a hang-up silences the view and is not an error.
 
-    A signal that our parent has set to be ignored (``nohup``, a background job of a script) stays ignored.
+    A signal that the parent process ignores (``nohup``, a background job of a script) stays ignored.
     """
     interrupts = view.interrupts
 
@@ -38,8 +38,8 @@ def signals(view: BaseView) -> Iterator[Interrupts]:
     try:
         yield interrupts
     except HungUp:
-        view.exit_code = 129  # as a shell tells a death by SIGHUP
+        view.exit_code = 129  # as a shell reports a death by SIGHUP
     finally:
         for number, was in before.items():
-            if was is not None:  # None: a handler that is not Python's
+            if was is not None:  # None: a handler that was not set by Python
                 signal.signal(number, was)

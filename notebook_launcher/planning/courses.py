@@ -71,7 +71,7 @@ def take_course(word: str, view: View, prompts: Prompts, cluster: str | None = N
         if name is None or source.pin:
             raise
         what = f"{error.what} {error.why}".strip()
-        view.show(events.Note(f"{what} The course “{name}” is used as it was saved on {saved_course(name).taken}."))
+        view.show(events.Note(f"{what} The course “{name}” is used as it was saved on {saved_course(name).saved_on}."))
     else:
         name = _save_course(source, found, view, prompts, cluster)
     choose_course(name)
@@ -136,7 +136,7 @@ def _course_entry(
 ) -> events.CourseEntry:
     about = kept.course
     return events.CourseEntry(
-        name, about.cluster, kept.source, kept.digest, kept.taken, about.description, name == chosen, decides
+        name, about.cluster, kept.source, kept.digest, kept.saved_on, about.description, name == chosen, decides
     )
 
 
@@ -154,7 +154,7 @@ def update_course(name: str, view: View, prompts: Prompts) -> None:
         error.hint = f"use the new line from your teacher: launch-notebook --course {kept.source}#sha256=…"
         raise
     if _save_course(source, read_files(source, view), view, prompts, None) == name and saved_course(name) == kept:
-        view.show(events.Note(f"The course “{name}” is what it was on {kept.taken}."))
+        view.show(events.Note(f"The course “{name}” is what it was on {kept.saved_on}."))
 
 
 def digest_of(path: str, view: View) -> str:
@@ -184,7 +184,7 @@ def _save_course(source: CourseSource, found: CourseFiles, view: View, prompts: 
         changed = changes(kept, found)
         if len(changed) > _MOST_CHANGES and not source.asks:  # a user who has to agree sees all changes
             changed[_MOST_CHANGES:] = [f"… and {len(changed) - _MOST_CHANGES} more lines"]
-        since = f"The course “{name}” has changed since {kept.taken or 'it was taken'}:"
+        since = f"The course “{name}” has changed since {kept.saved_on or 'it was taken'}:"
         view.show(events.Note("\n  ".join([since, *changed])))
     elif source.asks or moved:
         view.show(events.Note(f"The course “{name}” from {source.name}:\n  " + "\n  ".join(summary(found))))

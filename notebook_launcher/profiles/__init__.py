@@ -1,6 +1,6 @@
-"""Cluster and course profiles: their shape, where they lie, and reading and editing them, as validated data.
+"""Cluster and course profiles: their models and files, and reading and editing them, as validated data.
 
-What a profile means for a launch is decided in ``planning``.
+``planning`` decides what a profile means for a launch.
 May import: core.
 """
 

@@ -1,4 +1,4 @@
-"""Courses: where they are kept, and what one puts on top of its cluster's profile on a given day."""
+"""Courses: where they are saved, and the settings that one adds to its cluster's profile on a given day."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 from notebook_launcher.profiles.store import as_flags, config_folder, load_configuration, validated
 
-_FILE = "course.toml"  # the course's own file, whatever it was called where it came from
+_FILE = "course.toml"  # the course's own file, whatever its name at the source
 _SOURCE = "source.json"
-_ASIDE = ".old-"  # begins the name of the folder that a course is in while a newer one takes its place
-_OTHERS = "files"  # the folder of what stands beside it: files it stands on, and notebooks
-_DEEPEST = 8  # course files that stand on each other
+_ASIDE = ".old-"  # prefix of the folder that an old version is in while it is replaced
+_OTHERS = "files"  # the folder of the other files: base files and notebooks
+_DEEPEST = 8  # nested base files
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PLAIN_NAME = re.compile(r"[^./\\\s~?#%:][^/\\?#%:]*")
 
 
 @dataclass(frozen=True)
 class CourseFiles:
-    """A course with all that it is made of: its files as layers, the lowest first, and its notebooks by name.
+    """A course with all its files: the TOML files as layers, the lowest first, and its notebooks by name.
 
     ``names`` and ``contents`` are those of the layers; the last one is the course's own file.
     """
@@ -48,8 +48,8 @@ class CourseFiles:
     def digest(self) -> str:
         """The SHA-256 of the course in hexadecimal digits: of its file, or, where there are more, of their list.
 
-        The list is what ``sha256sum`` prints: the course's file as ``course.toml``, then what it stands on, then
-        the notebooks, in the order in which they are named.
+        The list is in the format of ``sha256sum``: the course's file as ``course.toml``, then its base files, then the
+        notebooks, in the order of the file.
         """
         if len(self.contents) == 1 and not self.notebooks:
             return self.own_digest
@@ -59,7 +59,7 @@ class CourseFiles:
 
     @property
     def own_digest(self) -> str:
-        """The SHA-256 of the course's own file, without what else belongs to it."""
+        """The SHA-256 of the course's own file, without the others."""
         return _sha256(self.contents[-1])
 
     def notebook_digests(self) -> dict[str, str]:
@@ -69,9 +69,9 @@ class CourseFiles:
 
 @dataclass(frozen=True)
 class SavedCourse:
-    """A course that was taken. ``source``: its path or address; ``digest``: its SHA-256; ``taken``: the day.
+    """A saved course. ``source``: its path or address; ``digest``: its SHA-256; ``saved_on``: the day.
 
-    ``source`` and ``digest`` are empty where what was noted of them is damaged.
+    ``source`` and ``digest`` are empty if their record is damaged.
     """
 
     course: CourseProfile
@@ -79,10 +79,10 @@ class SavedCourse:
     folder: Path
     source: str = ""
     digest: str = ""
-    taken: str = ""
+    saved_on: str = ""
 
     def files(self) -> CourseFiles:
-        """Return it with its notebooks. Raises ``ProfileError`` where one cannot be read."""
+        """Return it with its notebooks. Raises ``ProfileError`` if one cannot be read."""
         paths = [Path(layer.name) for layer in self.layers]
         notebooks = {name: _read(self.folder / _OTHERS / name) for name in self.course.notebooks}
         names = tuple(path.name for path in paths)
@@ -90,12 +90,12 @@ class SavedCourse:
 
 
 def courses_folder() -> Path:
-    """Return where courses are kept, a folder each, with ``course.toml`` in it."""
+    """Return the folder of saved courses, with a folder each, with ``course.toml`` in it."""
     return config_folder() / "courses"
 
 
 def saved_courses() -> list[str]:
-    """Return the names of the courses that were taken."""
+    """Return the names of the saved courses."""
     for aside in courses_folder().glob(f"{_ASIDE}*"):
         _put_back(courses_folder() / aside.name.removeprefix(_ASIDE))
     found = (path.parent.name for path in courses_folder().glob(f"*/{_FILE}"))
@@ -103,7 +103,7 @@ def saved_courses() -> list[str]:
 
 
 def saved_course(name: str) -> SavedCourse:
-    """Return a course that was taken. Raises ``ProfileError``."""
+    """Return a saved course. Raises ``ProfileError``."""
     folder = courses_folder() / name
     if _NAME.fullmatch(name):
         _put_back(folder)
@@ -113,21 +113,21 @@ def saved_course(name: str) -> SavedCourse:
             why=f"There are: {', '.join(saved_courses()) or 'none yet'}.",
             hint="name one by its file or its address: launch-notebook --course FILE_OR_URL",
         )
-    # without a name: where it came from it may have had another, and stand on a file that is called as it is here
+    # without a name: the file may have had another one at its source
     layers = stacked(read_layer(folder / _FILE), "", lambda base: read_layer(folder / _OTHERS / base))[0]
-    return SavedCourse(validated_course(layers), layers, folder, *_noted(folder))
+    return SavedCourse(validated_course(layers), layers, folder, *_read_record(folder))
 
 
 def saved_course_from(source: str) -> str | None:
-    """Return the name of the course that was taken from a path or an address, if any."""
-    return next((name for name in saved_courses() if _noted(courses_folder() / name)[0] == source), None)
+    """Return the name of the course that was saved from a path or an address, if any."""
+    return next((name for name in saved_courses() if _read_record(courses_folder() / name)[0] == source), None)
 
 
 def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[Layer, ...], tuple[str, ...]]:
-    """Return a course's file with those that it stands on, the lowest first, and their names beside it.
+    """Return a course's file with its base files, the lowest first, and their names.
 
-    ``read`` returns the file of a name. Raises ``ProfileError`` where they stand on each other in a circle; what it
-    raises names the line as well.
+    ``read`` returns the content of a file. Raises ``ProfileError`` for a circle of base files; errors of ``read`` get
+    the line that refers to the file.
     """
     layers, names = [own], [name]
     while (base := layers[0].data.get("base")) is not None:
@@ -152,7 +152,7 @@ def stacked(own: Layer, name: str, read: Callable[[str], Layer]) -> tuple[tuple[
 
 
 def validated_course(layers: Sequence[Layer]) -> CourseProfile:
-    """Return the course that files come to. Raises ``ProfileError``, which names the file, the line and the key."""
+    """Return the course in some files. Raises ``ProfileError`` with the file, the line and the key."""
     try:
         course = validated(CourseProfile, layers)
     except ProfileError as error:
@@ -169,10 +169,10 @@ def validated_course(layers: Sequence[Layer]) -> CourseProfile:
 def course_layers(
     course: CourseProfile, files: Sequence[Layer], day: date, cluster: Sequence[Layer]
 ) -> tuple[Layer, ...]:
-    """Return what a course puts on top of its cluster's profile: its files in the words of a cluster profile.
+    """Return the layers that a course puts on its cluster's profile: its files with the keys of a cluster profile.
 
-    The reservation is the one of that day. ``cluster``: the profile's own files. A flag of the course replaces all that
-    say the same in other words, as a user's flag does.
+    The reservation is that of the day. ``cluster``: the profile's own files. A flag of the course replaces all that
+    mean the same, as a user's flag does.
     """
     result: list[Layer] = []
     for layer in files:
@@ -200,12 +200,12 @@ def flags_of(course: CourseProfile) -> frozenset[str]:
 
 
 def reservation_on(course: CourseProfile, day: date) -> Reservation | None:
-    """Return the reservation of a day: the first one of the list where there are several."""
+    """Return the reservation of a day: the first one if there are several."""
     return next((one for one in course.reservations if one.first <= day <= one.last), None)
 
 
 def _replaced(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flags of lower layers that say in other words what upper ones say, as what is left of them."""
+    """Return flags of lower layers without those that mean the same as a flag of an upper one."""
     theirs, ours = as_flags(below), as_flags(above)
     left = merge_flags(theirs, ours)
     words = {key: key.replace("_", "-") for key in below}
@@ -217,7 +217,7 @@ def _replaced(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, A
 
 
 def _with_image(course: CourseProfile, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the course's image to its environments that name none; without any, to the one that is meant."""
+    """Set the course's image for its environments without one; if it has none, for the default one."""
     environments = {name: dict(table) for name, table in data["environments"].items()}
     for name, environment in course.environments.items():
         if not environment.container and not environment.modules:
@@ -228,11 +228,11 @@ def _with_image(course: CourseProfile, data: Mapping[str, Any]) -> dict[str, Any
     return {**data, "environment": meant, "environments": {meant: {"container": course.image}}}
 
 
-# --- keeping -------------------------------------------------------------------------------------------------
+# --- saving --------------------------------------------------------------------------------------------------
 
 
 def save_course(files: CourseFiles, source: str, day: date) -> Path:
-    """Keep a course, in place of what is kept under its name, and return its folder. Raises ``ProfileError``."""
+    """Save a course, replacing one of the same name, and return its folder. Raises ``ProfileError``."""
     folder = courses_folder() / files.course.name
     with _written_beside(folder) as new:
         _write(new / _FILE, files.contents[-1])
@@ -240,25 +240,25 @@ def save_course(files: CourseFiles, source: str, day: date) -> Path:
             _write(new / _OTHERS / name, content)
         for name, content in files.notebooks.items():
             _write(new / _OTHERS / name, content)
-        _write(new / _SOURCE, _note(source, files.digest, day))
+        _write(new / _SOURCE, _record(source, files.digest, day))
     return folder
 
 
 def save_source(kept: SavedCourse, source: str) -> None:
-    """Note that a course, as it is kept, comes from somewhere else now."""
-    with _told(kept.folder):
+    """Record that a saved course has another source now."""
+    with _recorded(kept.folder):
         path = kept.folder / f".{_SOURCE}.{os.getpid()}"
-        _write(path, _note(source, kept.digest, date.fromisoformat(kept.taken)))
+        _write(path, _record(source, kept.digest, date.fromisoformat(kept.saved_on)))
         path.replace(kept.folder / _SOURCE)
 
 
 def forget_course(name: str) -> None:
-    """Remove a course that was taken. Raises ``ProfileError`` where there is none, or it cannot be removed."""
+    """Remove a saved course. Raises ``ProfileError`` if there is none, or it cannot be removed."""
     folder = courses_folder() / name
     if not _NAME.fullmatch(name) or not folder.is_dir():
-        saved_course(name)  # says what there is
-    with _told(folder):
-        shutil.rmtree(_aside(folder), ignore_errors=True)  # it would be put back
+        saved_course(name)  # raises, and lists the existing ones
+    with _recorded(folder):
+        shutil.rmtree(_aside(folder), ignore_errors=True)  # otherwise it would be restored
         shutil.rmtree(folder)
 
 
@@ -270,10 +270,10 @@ def choose_course(name: str | None) -> None:
 
 @contextlib.contextmanager
 def _written_beside(folder: Path) -> Iterator[Path]:
-    """Yield a new folder that takes a folder's place at the end; where that fails, the old one stays and no other."""
-    with _told(folder):
+    """Yield a new folder that replaces a folder at the end; if that fails, the old one stays."""
+    with _recorded(folder):
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))  # for this user alone
+        beside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))  # with private permissions
         try:
             new = beside / "new"
             new.mkdir(0o700)
@@ -294,14 +294,14 @@ def _aside(folder: Path) -> Path:
 
 
 def _put_back(folder: Path) -> None:
-    """Bring back a course that was put aside for a newer one, which never came: the launcher was killed."""
+    """Restore a course that was moved aside for a newer version, if the launcher was killed meanwhile."""
     if not folder.exists() and _aside(folder).exists():
-        with contextlib.suppress(OSError):  # another launcher was quicker
+        with contextlib.suppress(OSError):  # another launcher was faster
             _aside(folder).replace(folder)
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _recorded(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -328,16 +328,16 @@ def _read(path: Path) -> bytes:
                            hint="fetch the course again: launch-notebook course update") from None  # fmt: skip
 
 
-def _note(source: str, digest: str, day: date) -> bytes:
+def _record(source: str, digest: str, day: date) -> bytes:
     return (json.dumps({"source": source, "sha256": digest, "taken": day.isoformat()}, indent=1) + "\n").encode()
 
 
-def _noted(folder: Path) -> tuple[str, str, str]:
-    """Return the source, the digest and the day of a kept course; empty where they are not told."""
+def _read_record(folder: Path) -> tuple[str, str, str]:
+    """Return the source, the digest and the day of a saved course; empty if not recorded."""
     try:
         data = json.loads((folder / _SOURCE).read_bytes())
-        source, digest, taken = (str(data[key]) for key in ("source", "sha256", "taken"))
-        date.fromisoformat(taken)
+        source, digest, saved_on = (str(data[key]) for key in ("source", "sha256", "taken"))
+        date.fromisoformat(saved_on)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "", "", ""
-    return source, digest, taken
+    return source, digest, saved_on

@@ -1,6 +1,6 @@
-"""The user's own settings written into their file of a profile, and into the configuration.
+"""Edits the user's own file of a profile, and the configuration.
 
-Comments and order are kept; a file is written whole or not at all, and only its owner can read it.
+Comments and order are kept; a file is written atomically, with private permissions.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from notebook_launcher.profiles.store import (
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
-#: values by their place; ``None`` takes a key away
+#: values by their key; ``None`` removes a key
 Values = Mapping[tuple[str, ...], Any]
 
 
 def user_profile_text(name: str) -> str | None:
-    """Return the user's own file of a profile, ``None`` where there is none. Raises ``ProfileError``."""
+    """Return the user's own file of a profile, ``None`` if there is none. Raises ``ProfileError``."""
     path = user_profile_path(name)
     return read_layer(path).text if path.exists() else None
 
 
 def new_profile_text(name: str) -> str:
-    """Return how the user's own file of a profile begins: on top of the bundled one of that name, if there is one."""
+    """Return the template of the user's own file of a profile: based on the bundled one of that name, if any."""
     if name not in bundled_profiles():
         return ""
     return (
@@ -49,7 +49,7 @@ def new_profile_text(name: str) -> str:
 
 
 def hints(profile: ClusterProfile) -> str:
-    """Return comments that show where a user's own words would stand."""
+    """Return comments that show where the user's settings go."""
     example = profile.account.example or "…"
     return f"""
 # user = "…"                        # your name on the login node
@@ -66,9 +66,9 @@ def hints(profile: ClusterProfile) -> str:
 
 
 def changed(text: str, values: Values, name: str = "the file") -> str:
-    """Return a TOML text with other values in it, and with its comments. Raises ``ProfileError`` where it is not TOML.
+    """Return a TOML text with values changed, keeping its comments. Raises ``ProfileError`` if it is not TOML.
 
-    ``name``: what the user calls the file.
+    ``name``: the file's name in messages.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -76,18 +76,18 @@ def changed(text: str, values: Values, name: str = "the file") -> str:
     parse_layer(text.encode(), name)
     try:
         document = tomlkit.parse(text)
-        for place, value in values.items():
-            _put(document, place, value)
+        for key_path, value in values.items():
+            _put(document, key_path, value)
         return tomlkit.dumps(document)
     except (TOMLKitError, TypeError, ValueError) as error:
         raise ProfileError(f"{name} cannot be changed.", why=str(error), hint="change it in an editor") from None
 
 
-def _put(document: TOMLDocument, place: Sequence[str], value: Any) -> None:
+def _put(document: TOMLDocument, key_path: Sequence[str], value: Any) -> None:
     import tomlkit
 
     table: Any = document
-    for part in place[:-1]:
+    for part in key_path[:-1]:
         if part not in table and value is None:
             return
         if part not in table:
@@ -96,18 +96,18 @@ def _put(document: TOMLDocument, place: Sequence[str], value: Any) -> None:
         if not isinstance(table, dict):
             raise ValueError(f"{part} is not a table")
     if value is None:
-        table.pop(place[-1], None)
+        table.pop(key_path[-1], None)
     else:
-        table[place[-1]] = value
+        table[key_path[-1]] = value
 
 
 def checked_text(name: str, text: str) -> ClusterProfile:
-    """Return what a profile comes to with this text as the user's own file of it. Raises ``ProfileError``."""
+    """Return the profile with this text as the user's own file. Raises ``ProfileError``."""
     return checked_profile(profile_layers(name, top=parse_layer(text.encode(), str(user_profile_path(name)))))
 
 
 def save_profile(name: str, text: str) -> Path:
-    """Write the user's own file of a profile, once it is known to be right. Raises ``ProfileError``."""
+    """Write the user's own file of a profile, if it is valid. Raises ``ProfileError``."""
     checked_text(name, text)
     return write_private(user_profile_path(name), text)
 
@@ -118,7 +118,7 @@ def save_default_cluster(name: str | None) -> Path:
 
 
 def save_setting(key: str, value: str | None) -> Path:
-    """Write a key of the configuration; ``None`` takes it away. Raises ``ProfileError``."""
+    """Write a key of the configuration; ``None`` removes it. Raises ``ProfileError``."""
     path = config_folder() / "config.toml"
     text = changed(read_layer(path).text if path.exists() else "", {(key,): value}, str(path))
     validated(Configuration, [Layer(str(path), parse_layer(text.encode(), str(path)).data, text)])
@@ -126,7 +126,7 @@ def save_setting(key: str, value: str | None) -> Path:
 
 
 def write_private(path: Path, text: str) -> Path:
-    """Write a file that its owner alone can read, whole or not at all; a link stays one. Raises ``ProfileError``."""
+    """Write a file atomically, with private permissions; a link stays a link. Raises ``ProfileError``."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         target = path.resolve()

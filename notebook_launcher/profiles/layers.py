@@ -1,4 +1,4 @@
-"""TOML files laid over each other: each key of the result knows the file and the line that it comes from."""
+"""TOML files merged in layers: each key of the result knows its file and line."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ else:
 
 _PART = r"""(?:[\w-]+|"(?:\\.|[^"\\])*"|'[^']*')"""
 _NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
-# what should have been in quotes: words, and times; no numbers
+# values that should have been in quotes: words, and times; no numbers
 _BARE = r"""[^\s"'\[{#\d][^"'#]*?|\d+[A-Za-z]+|(?:\d+-)?\d+(?::\d+)+"""
 _DAY = r"(?:(\d\d?)\.(\d\d?)\.(\d{4})|\d+[-/.]\d+[-/.]\d+)"
-_CONTINUED = 500  # lines in which values go on; what stands behind so many in a file has no line number
+_CONTINUED = 500  # lines that a value may span; keys after longer ones have no line number
 
-#: keys of a profile that had another name at first, which is still read
+#: former names of keys, which are still accepted
 _NEW_NAMES = {"stream": "route"}
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One file, read. ``name``: what the user calls it, a path or the like; ``text`` is kept to find lines in."""
+    """One parsed file. ``name``: its name in messages, such as its path; ``text`` is kept to find lines in it."""
 
     name: str
     data: Mapping[str, Any]
@@ -43,23 +43,23 @@ class Layer:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def line_of(self, keys: Sequence[str]) -> int | None:
-        """Return the number of the line that sets a key, or of the nearest table above it; ``None`` without any.
+        """Return the line number of a key, or of the nearest table above it; ``None`` without any.
 
         A table of an array is named by its number, from 0: ``("translations", "1", "note")``.
         """
-        places = (tuple(keys[:count]) for count in range(len(keys), 0, -1))
-        return next((self._lines[place] for place in places if place in self._lines), None)
+        key_paths = (tuple(keys[:count]) for count in range(len(keys), 0, -1))
+        return next((self._lines[key_path] for key_path in key_paths if key_path in self._lines), None)
 
     @functools.cached_property
     def _lines(self) -> dict[tuple[str, ...], int]:
         lines: dict[tuple[str, ...], int] = {}
-        for place, number in _places(self.text):
-            lines.setdefault(place, number)
+        for key_path, number in _places(self.text):
+            lines.setdefault(key_path, number)
         return lines
 
 
 def read_layer(path: Path, name: str | None = None) -> Layer:
-    """Return a TOML file as a layer. Raises ``ProfileError``, with the line where it is not TOML."""
+    """Return a TOML file as a layer. Raises ``ProfileError``, with the line if it is not TOML."""
     try:
         return parse_layer(path.read_bytes(), name or str(path))
     except (OSError, ValueError) as error:  # ValueError: a NUL in its name
@@ -72,7 +72,7 @@ def read_layer(path: Path, name: str | None = None) -> Layer:
 def parse_layer(content: bytes, name: str) -> Layer:
     """Return the content of a TOML file as a layer. Raises ``ProfileError``."""
     try:
-        text = content.decode("utf-8-sig")  # Windows' editor begins a file with a mark
+        text = content.decode("utf-8-sig")  # Windows' editor begins a file with a byte order mark
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ProfileError(
@@ -86,40 +86,40 @@ def parse_layer(content: bytes, name: str) -> Layer:
 
 
 def _with_new_names(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a file's keys by the names that they have now."""
+    """Return a file's keys by their present names."""
     return {new if (new := _NEW_NAMES.get(key, key)) not in data else key: value for key, value in data.items()}
 
 
 def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
-    """Return the line of what ``tomllib`` found, its words with the line itself, and how the line may be meant."""
+    """Return the line of an error of ``tomllib``, its message with the line itself, and a hint."""
     lines = text.splitlines() or [""]
-    told = re.search(r"\(at line (\d+), column \d+\)", words)
-    number = min(int(told[1]), len(lines)) if told else len(lines)
-    said, line = re.sub(r"\s*\(at .*\)", "", words), lines[number - 1].strip()
+    position = re.search(r"\(at line (\d+), column \d+\)", words)
+    number = min(int(position[1]), len(lines)) if position else len(lines)
+    mistake, line = re.sub(r"\s*\(at .*\)", "", words), lines[number - 1].strip()
     bare = re.fullmatch(rf"({_NAME})\s*=\s*({_BARE})\s*(#.*)?", line)
     day = re.fullmatch(rf"({_NAME})\s*=\s*{_DAY}\s*(#.*)?", line)
-    if re.match("Cannot (overwrite|declare|mutate)", said):
-        said, hint = "This is there twice", "remove one of the two"
+    if re.match("Cannot (overwrite|declare|mutate)", mistake):
+        mistake, hint = "This is there twice", "remove one of the two"
     elif day and day[2] and int(day[3]) <= 12:  # 18.12.2026
         hint = f"write {day[1]} = {day[4]}-{int(day[3]):02}-{int(day[2]):02}"
     elif day:
         hint = f"a day is written year-month-day, for example: {day[1]} = 2026-11-22"
-    elif bare:  # what people write most
+    elif bare:  # the most frequent mistake
         hint = f'a text stands in quotes: {bare[1]} = "{bare[2]}"'
     else:
         hint = 'a line is: key = "a text", or a [table]'
-    return number, f"{said}: {line if len(line) < 100 else line[:100] + '…'}", hint
+    return number, f"{mistake}: {line if len(line) < 100 else line[:100] + '…'}", hint
 
 
 def key_parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a dotted key as it stands in a file; none where it is no key."""
+    """Return the parts of a dotted key in a file; none for an invalid key."""
     return tuple(_parts(name)) if re.fullmatch(_NAME, name) else ()
 
 
 def plain_value(text: str) -> Any:
-    """Return what a value means that was typed without a file: numbers, lists and the like as in TOML, else a text.
+    """Return a typed value: numbers, lists and the like as in TOML, else a text.
 
-    ``None`` for nothing at all. A walltime is a text: TOML would take some for a time of day.
+    ``None`` for an empty one. A walltime is a text, although TOML would accept some as a time of day.
     """
     if not text:
         return None
@@ -131,7 +131,7 @@ def plain_value(text: str) -> Any:
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Any]:
-    """Return what the layers come to, the last one on top: tables are merged, everything else is replaced."""
+    """Return the merged layers, the last one on top: tables are merged, everything else is replaced."""
     merged: dict[str, Any] = {}
     for layer in layers:
         merged = _merged(merged, layer.data)
@@ -139,9 +139,9 @@ def merge(layers: Sequence[Layer]) -> dict[str, Any]:
 
 
 def origin(layers: Sequence[Layer], keys: Sequence[str]) -> str:
-    """Return the file, and the line where it is known, that the uppermost layer with this key has it from.
+    """Return the file, and the line if known, of the uppermost layer with this key.
 
-    Where no layer has the key (it is missing), the table is told in which it should stand.
+    If no layer has the key (it is missing), return those of its table.
     """
     for count in range(len(keys), 0, -1):
         for layer in reversed(layers):
@@ -160,7 +160,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
 
 
 def _has(data: Any, keys: Sequence[str]) -> bool:
-    """Whether a table has the key; a place in a list counts as the list, which is replaced as a whole."""
+    """Whether a table has the key; an item of a list counts as the list, which is replaced as a whole."""
     for key in keys:
         if isinstance(data, list):
             return True
@@ -171,10 +171,10 @@ def _has(data: Any, keys: Sequence[str]) -> bool:
 
 
 def _places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the place of every table and key in a valid TOML text with its line, 1 for the first.
+    """Yield the path of every table and key in a valid TOML text with its line, starting at 1.
 
-    ``tomllib`` keeps no positions, and tomlkit puts the tables of an array side by side where others stand between
-    them. But the lines of a single statement are valid TOML, and no fewer lines of it are.
+    ``tomllib`` has no positions, and tomlkit groups the tables of an array if others are between them. But the lines of
+    a single statement are valid TOML, and no fewer lines of it are.
     """
     table: tuple[str, ...] = ()
     arrays: dict[tuple[str, ...], int] = {}  # the number of the table of each array that was begun last
@@ -184,7 +184,7 @@ def _places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
         lines.append(f"{line}\n")
         try:
             statement: Any = tomllib.loads("".join(lines))
-        except (ValueError, RecursionError):  # a value that goes on
+        except (ValueError, RecursionError):  # a value that continues
             continued += 1
             if continued > _CONTINUED:  # each has taken a look at all of its value
                 return
@@ -206,13 +206,13 @@ def _places(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def _numbered(name: Sequence[str], arrays: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
-    """Put the number of the table that was begun last behind the name of an array of tables."""
-    place: tuple[str, ...] = ()
+    """Add the number of the last table to the name of an array of tables."""
+    key_path: tuple[str, ...] = ()
     for part in name:
-        place = (*place, part)
-        if place in arrays:
-            place = (*place, str(arrays[place]))
-    return place
+        key_path = (*key_path, part)
+        if key_path in arrays:
+            key_path = (*key_path, str(arrays[key_path]))
+    return key_path
 
 
 def _parts(name: str) -> list[str]:

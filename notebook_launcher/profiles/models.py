@@ -1,4 +1,4 @@
-"""The shape of a cluster profile, of the environments in it, and of a course profile on top of it."""
+"""The models of a cluster profile, its environments, and of a course profile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from notebook_launcher.core.request import parse_idle
 from notebook_launcher.core.safe_regex import RegexTimeout, search
 from notebook_launcher.core.walltime import Walltime
 
-_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # controls, marks of format such as zero widths, ends of lines
+_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})  # controls, format characters such as zero-width spaces, line separators
 
 
 def _one_line(text: str) -> str:
@@ -35,7 +35,7 @@ def _one_line(text: str) -> str:
     return text
 
 
-def _no_flag(text: str) -> str:
+def _not_a_flag(text: str) -> str:
     if text.startswith("-"):
         raise ValueError(f"“{text}” begins with a dash, and would be taken for a flag")
     return text
@@ -53,9 +53,9 @@ def _looks_like(pattern: str, what: str) -> AfterValidator:
 # Values travel to the job script as lines of text: one line each.
 Sentence = Annotated[str, AfterValidator(_one_line)]
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(_one_line)]
-# A line that becomes a word of a command of its own: no word of a profile is ever one of its flags.
-Word = Annotated[Line, AfterValidator(_no_flag)]
-# What a command or a pattern is made of may only look like what it is; everything else could only do harm.
+# A line that becomes a command's argument: no value of a profile is ever a flag.
+Argument = Annotated[Line, AfterValidator(_not_a_flag)]
+# Commands and patterns have only visible characters; any others could only do harm.
 Host = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$\\]+", "the name of a host")]
 User = Annotated[Line, _looks_like(r"(?!-)[^\s'\"`;&<>|(){}$]+", "the name of a user")]
 HostPattern = Annotated[Line, _looks_like(r"(?!-)[\w.*?\[\]!-]+", "a pattern for names of hosts")]
@@ -63,11 +63,11 @@ Account = Annotated[Line, _looks_like(r"(?!-)[\w.:@+/%-]+", "the name of an acco
 Ending = Annotated[Line, _looks_like(r"[\w.-]+", "the end of a name")]
 TypeName = Annotated[Line, _looks_like(r"(?!-)[\w.+-]+", "the name of a kind of GPU")]
 Folder = Annotated[Line, _looks_like(r"[/~$].*", "a folder that begins with /, ~ or $HOME")]
-Whole = Annotated[int, Field(strict=True)]
-Count = Annotated[Whole, Field(ge=1)]
+StrictInteger = Annotated[int, Field(strict=True)]
+Count = Annotated[StrictInteger, Field(ge=1)]
 Rate = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 YesNo = Annotated[bool, Field(strict=True)]
-# A flag of the scheduler: ``true`` is a flag without a value, ``false`` takes away what a lower layer has.
+# A flag of the scheduler: ``true`` is a flag without a value, ``false`` removes one of a lower layer.
 FlagValue = str | int | bool
 ContainerCommand = Literal[
     "apptainer", "singularity", "charliecloud", "podman", "podman-hpc", "enroot", "pyxis", "shifter"
@@ -80,7 +80,7 @@ class _Strict(BaseModel):
 
 
 class Environment(_Strict):
-    """A named way to get software on the node. Empty: ``jupyter lab`` as the node finds it.
+    """A named set of software for the node. Empty: ``jupyter lab`` as installed on the node.
 
     ``modules`` are loaded on the node; ``conda``, ``venv`` or ``uv``, and then ``activate`` apply inside the container
     where there is one, otherwise on the node. ``source`` and ``definition`` say where the image comes from, for
@@ -88,21 +88,21 @@ class Environment(_Strict):
     """
 
     description: Sentence = ""
-    container: Word | None = None
+    container: Argument | None = None
     container_command: ContainerCommand | None = None
-    source: Word | None = None
-    definition: Word | None = None
+    source: Argument | None = None
+    definition: Argument | None = None
     digest: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")] | None = None
-    bind: tuple[Word, ...] = ()
-    modules: tuple[Word, ...] = ()
-    module_use: tuple[Word, ...] = ()
-    conda: Word | None = None
-    venv: Word | None = None
-    uv: Word | None = Field(default=None, description="folder of a uv project; its .venv is used")
+    bind: tuple[Argument, ...] = ()
+    modules: tuple[Argument, ...] = ()
+    module_use: tuple[Argument, ...] = ()
+    conda: Argument | None = None
+    venv: Argument | None = None
+    uv: Argument | None = Field(default=None, description="folder of a uv project; its .venv is used")
     activate: Line | tuple[Line, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     gpu: Literal["auto", "nvidia", "amd", "none"] = "auto"
-    start_timeout: Whole = Field(default=600, ge=1, description="seconds until Jupyter must listen")
+    start_timeout: StrictInteger = Field(default=600, ge=1, description="seconds until Jupyter must listen")
 
     @field_validator("env")
     @classmethod
@@ -118,12 +118,12 @@ class Environment(_Strict):
 
     @property
     def is_plain(self) -> bool:
-        """Says nothing about where JupyterLab comes from."""
+        """Whether it does not say where JupyterLab comes from."""
         return not (self.container or self.modules or self.conda or self.venv or self.uv or self.activate)
 
 
 class Rates(_Strict):
-    """What an hour costs, in the site's own unit; what is absent costs nothing.
+    """The price of an hour, in the site's own unit; what is absent costs nothing.
 
     ``gpu_hour``: of one GPU, or by type. ``core_hour``: of one core. ``node_hour``: of one node. ``least_cores``: the
     fewest that are charged on a node.
@@ -132,13 +132,13 @@ class Rates(_Strict):
     gpu_hour: Rate | dict[Line, Rate] = 0.0
     core_hour: Rate = 0.0
     node_hour: Rate = 0.0
-    least_cores: Whole = Field(default=0, ge=0)
+    least_cores: StrictInteger = Field(default=0, ge=0)
 
 
 class Price(Rates):
-    """The rates of a cluster, and of single partitions where these differ.
+    """The rates of a cluster, and of partitions where these differ.
 
-    ``rule``: whether what a job has is added up, or the dearest part counts alone, as with Slurm's MAX_TRES.
+    ``rule``: whether the parts are added up, or only the most expensive one counts, as with Slurm's MAX_TRES.
     """
 
     unit: Line
@@ -147,7 +147,7 @@ class Price(Rates):
 
 
 class Budget(_Strict):
-    """How much is left of an account: a command on the login node, and where the number stands in its output.
+    """The balance of an account: a command on the login node, and a pattern for its output.
 
     ``pattern``: a regular expression whose group ``left`` is the number, searched line by line; ``{account}`` in it
     is the account's name.
@@ -159,7 +159,7 @@ class Budget(_Strict):
     @field_validator("command")
     @classmethod
     def _begins_with_a_program(cls, command: tuple[str, ...]) -> tuple[str, ...]:
-        _no_flag(command[0])
+        _not_a_flag(command[0])
         return command
 
     @field_validator("pattern")
@@ -171,9 +171,9 @@ class Budget(_Strict):
 
 
 class AccountRule(_Strict):
-    """Who pays: whether an account must be given, what it looks like, and the endings that some sites want.
+    """The account rules: whether an account is required, what it looks like, and the suffixes of some sites.
 
-    ``gpu_suffix`` and ``cpu_suffix``: what the name ends in for jobs with and without GPUs; added where it is missing.
+    ``gpu_suffix`` and ``cpu_suffix``: suffixes for jobs with and without GPUs; added where missing.
     """
 
     required: YesNo = False
@@ -189,7 +189,7 @@ class AccountRule(_Strict):
         return pattern
 
     def fits(self, name: str) -> bool:
-        """Whether a name looks like an account of this cluster, in any case of letters, or nobody can tell."""
+        """Whether a name looks like an account of this cluster, ignoring case, or there is no pattern."""
         try:
             return not self.pattern or search(self.pattern, name, whole=True, any_case=True) is not None
         except RegexTimeout:
@@ -199,17 +199,17 @@ class AccountRule(_Strict):
 def _expression(pattern: str) -> re.Pattern[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what a later Python may read otherwise
+            warnings.simplefilter("ignore")  # about a pattern that a later Python may read differently
             return re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"is no regular expression: {error}") from None
 
 
 class Flags(_Strict):
-    """Flags that a kind of job gets here, where the user does not say otherwise.
+    """Flags for a kind of job, unless the user sets them.
 
-    In values, ``{count}`` is the number of GPUs and ``{type}`` their type as the site spells it; ``{type}:`` falls away
-    where none is named. ``per_gpu``: numbers that grow with the GPUs, ``cpus-per-task = 18``.
+    In values, ``{count}`` is the number of GPUs and ``{type}`` their type as the site spells it; ``{type}:`` is dropped
+    if no type is named. ``per_gpu``: numbers per GPU, ``cpus-per-task = 18``.
     """
 
     description: Sentence = ""
@@ -218,14 +218,14 @@ class Flags(_Strict):
 
 
 class GpuRule(Flags):
-    """How GPUs are asked for here; ``types`` stand on top of it, by the name that ``--gpus NAME:2`` takes.
+    """How to request GPUs; ``types`` override it, by the name in ``--gpus NAME:2``.
 
-    ``default``: how many where nothing is said. ``required``: why a job without any is not possible here.
-    ``whole_partitions``: where a job gets all GPUs of its node if it names no number, and how many these are.
-    ``most``: how many a job may have, by partition and QOS; more are told.
+    ``default``: the number if none is given. ``required``: why a job without GPUs is not possible.
+    ``whole_partitions``: where a job gets all GPUs of its node if it gives no number, and how many these are. ``most``:
+    how many a job may have, by partition and QOS; exceeding it shows a note.
     """
 
-    default: Whole = Field(default=0, ge=0)
+    default: StrictInteger = Field(default=0, ge=0)
     default_type: TypeName | None = None
     required: Line | None = None
     whole_partitions: dict[Line, Count] = Field(default_factory=dict)
@@ -233,7 +233,7 @@ class GpuRule(Flags):
     types: dict[TypeName, Flags] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _knows_its_default(self) -> GpuRule:
+    def _check_default(self) -> GpuRule:
         if self.default_type is not None and self.default_type not in self.types:
             types = ", ".join(self.types) or "none"
             raise ValueError(f"default_type = “{self.default_type}” is not among [gpu.types], which has: {types}")
@@ -241,11 +241,11 @@ class GpuRule(Flags):
 
 
 class Translation(_Strict):
-    """Words of another time or place that are put into this cluster's own; applied in order, each told to the user.
+    """Flags of another time or cluster, translated to this cluster's; applied in order, each with a note.
 
-    ``when``: flags that must all be there, with ``*``, ``?`` and ``[…]`` as in file names, in any case of letters
-    (``gpu:t4:*``). ``drop``: flags that go away. ``set``: flags that come; in their values ``{gres}`` is what the last
-    ``*`` stood for in ``when``'s gres, or all of it where there is none. ``note``: why, in a sentence.
+    ``when``: flags that must all be set, with ``*``, ``?`` and ``[…]`` as in file names, ignoring case (``gpu:t4:*``).
+    ``drop``: flags to remove. ``set``: flags to add; in their values ``{gres}`` is what the last ``*`` matched in
+    ``when``'s gres, or all of it without one. ``note``: why, in a sentence.
     """
 
     when: dict[str, Line]
@@ -255,29 +255,29 @@ class Translation(_Strict):
 
 
 class Unavailable(_Strict):
-    """Why no session can be launched there, and the way that does work."""
+    """Why no session can be launched there, and what works instead."""
 
     why: Line
     instead: Line
 
 
 class Container(_Strict):
-    """What runs images on the compute nodes: the command, the modules that bring it, what every image sees besides.
+    """How images run on the compute nodes: the command, the modules that it needs, and bind mounts for every image.
 
-    ``build``: where images are made, in a job or on the login node, where compute nodes have no internet.
+    ``build``: where images are built, in a job or, if compute nodes have no internet, on the login node.
     """
 
     command: ContainerCommand | None = None
     build: Literal["job", "login"] = "job"
-    modules: tuple[Word, ...] = ()
-    bind: tuple[Word, ...] = ()
+    modules: tuple[Argument, ...] = ()
+    bind: tuple[Argument, ...] = ()
 
 
 class ClusterProfile(_Strict):
-    """How one cluster wants to be asked; see ``docs/profiles.md`` for every key.
+    """The settings of one cluster; see ``docs/profiles.md`` for every key.
 
-    ``base``: the profile that this one stands on. ``status``: whether the cluster is in use; a retired one names its
-    ``successor``, and its ``translations`` lead there. ``ask``: what a user is asked at the first launch.
+    ``base``: the profile that this one extends. ``status``: whether the cluster is in use; a retired one names its
+    ``successor``, and its ``translations`` lead there. ``ask``: what to ask a user at the first launch.
     """
 
     base: Line | None = None
@@ -291,8 +291,8 @@ class ClusterProfile(_Strict):
     ask: tuple[Literal["host", "user", "account", "partition"], ...] = ()
     host: Host | None = Field(default=None, description="login node, as ssh knows it; absent: this machine")
     user: User | None = None
-    port: Whole | None = Field(default=None, ge=1, le=65535)
-    ssh_config: Word | None = None
+    port: StrictInteger | None = Field(default=None, ge=1, le=65535)
+    ssh_config: Argument | None = None
     login_nodes: tuple[HostPattern, ...] = ()
     scheduler: SchedulerKind = "slurm"
     engine: Literal["auto", "paramiko", "openssh"] = "auto"
@@ -301,12 +301,16 @@ class ClusterProfile(_Strict):
     node_arch: Ending | None = Field(default=None, description="what `uname -m` says on GPU nodes, where it differs")
     session_root: Folder = "~/.notebook-launcher/sessions"
     environment: Line | None = None
-    image_dir: Word | None = None
+    image_dir: Argument | None = None
     container: Container = Container()
     idle_stop: Line | None = Field(default=None, description="a time without use that ends a session: 30m")
     gpu_idle: Literal["warn", "end"] = "warn"
-    usage_seconds: Whole = Field(default=5, ge=0, le=3600, description="seconds between two samples of use; 0: none")
-    keep_days: Whole = Field(default=30, ge=1, description="days for which the record of an ended session is kept")
+    usage_seconds: StrictInteger = Field(
+        default=5, ge=0, le=3600, description="seconds between two samples of use; 0: none"
+    )
+    keep_days: StrictInteger = Field(
+        default=30, ge=1, description="days for which the record of an ended session is kept"
+    )
     account: AccountRule = AccountRule()
     gpu: GpuRule = GpuRule()
     cpu: Flags = Flags()
@@ -318,16 +322,16 @@ class ClusterProfile(_Strict):
     budget: Budget | None = None
     quota_command: tuple[Line, ...] = ()
     defaults: dict[str, FlagValue] = Field(default_factory=dict)
-    environments: dict[Word, Environment] = Field(default_factory=dict)
+    environments: dict[Argument, Environment] = Field(default_factory=dict)
     _chosen: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
     def chosen(self) -> frozenset[str]:
-        """Flags in ``defaults`` that a course or the user put on top: they go before ``gpu`` and ``cpu``."""
+        """Flags in ``defaults`` that a course or the user set: they have priority over ``gpu`` and ``cpu``."""
         return self._chosen
 
     def choose(self, flags: frozenset[str]) -> None:
-        """Note which flags were put on top; only who puts files together knows."""
+        """Record which flags were set by upper layers; only the merging code knows."""
         self._chosen = flags
 
     @field_validator("idle_stop")
@@ -363,7 +367,7 @@ MOST_NOTEBOOKS = 200  # each is a file to fetch
 
 
 class Reservation(_Strict):
-    """Nodes that are kept for a course from one day to another, both included. Days are those of the user's clock."""
+    """Nodes reserved for a course from one day to another, both inclusive, by the user's clock."""
 
     name: Account
     first: date
@@ -377,16 +381,16 @@ class Reservation(_Strict):
 
 
 class CourseProfile(_Strict):
-    """What a course puts on top of a cluster profile; see ``docs/courses.md`` for every key.
+    """The settings that a course adds to a cluster profile; see ``docs/courses.md`` for every key.
 
-    ``cluster``: the cluster profile's name. ``base``: another course file that this one stands on, beside it.
-    ``image``: the image of the environments that name none. ``notebooks``: files beside the course file, or below it,
-    that are copied into ``folder`` in the student's home on the cluster. ``contact``: whom to ask.
+    ``cluster``: the cluster profile's name. ``base``: another course file that this one extends, beside it. ``image``:
+    the image of the environments without one. ``notebooks``: files beside the course file, or below it, that are copied
+    into ``folder`` in the student's home on the cluster. ``contact``: whom to ask.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     description: Sentence = ""
-    base: Word | None = None
+    base: Argument | None = None
     cluster: Line | None = None
     contact: Line | None = None
     first: date | None = None
@@ -394,15 +398,15 @@ class CourseProfile(_Strict):
     account: Account | None = None
     reservations: tuple[Reservation, ...] = ()
     environment: Line | None = None
-    image: Word | None = None
-    image_dir: Word | None = None
+    image: Argument | None = None
+    image_dir: Argument | None = None
     idle_stop: Line | None = None
     gpu_idle: Literal["warn", "end"] | None = None
     notice: Line | None = None
-    notebooks: tuple[Word, ...] = ()
-    folder: Word | None = None
+    notebooks: tuple[Argument, ...] = ()
+    folder: Argument | None = None
     defaults: dict[str, FlagValue] = Field(default_factory=dict)
-    environments: dict[Word, Environment] = Field(default_factory=dict)
+    environments: dict[Argument, Environment] = Field(default_factory=dict)
 
     @field_validator("idle_stop")
     @classmethod
@@ -418,7 +422,7 @@ class CourseProfile(_Strict):
 
     @field_validator("notebooks")
     @classmethod
-    def _stay_below(cls, notebooks: tuple[str, ...]) -> tuple[str, ...]:
+    def _relative_only(cls, notebooks: tuple[str, ...]) -> tuple[str, ...]:
         if len(notebooks) > MOST_NOTEBOOKS:
             raise ValueError(f"has {len(notebooks)} files, and at most {MOST_NOTEBOOKS} are copied")
         for name in notebooks:

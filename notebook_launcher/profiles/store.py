@@ -1,4 +1,4 @@
-"""Where profiles and the configuration lie, and reading them with errors that name the file and the key."""
+"""Finds and reads profiles and the configuration, with errors that name the file and the key."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class Configuration(BaseModel):
-    """The user's ``config.toml``: what is taken where neither --cluster nor --host nor --course is given.
+    """The user's ``config.toml``: the defaults without --cluster, --host and --course.
 
-    ``cluster``: a cluster profile. ``course``: a course that was taken, which names its own cluster and goes first.
+    ``cluster``: a cluster profile. ``course``: a saved course, which names its own cluster and has priority.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,7 +39,7 @@ class Configuration(BaseModel):
 
 
 def config_folder() -> Path:
-    """Return the user's configuration folder for the launcher (``$NOTEBOOK_LAUNCHER_CONFIG`` moves it)."""
+    """Return the user's configuration folder for the launcher (``$NOTEBOOK_LAUNCHER_CONFIG`` overrides it)."""
     if moved := os.environ.get("NOTEBOOK_LAUNCHER_CONFIG"):
         return Path(moved)
     from platformdirs import user_config_path
@@ -48,13 +48,13 @@ def config_folder() -> Path:
 
 
 def load_configuration() -> Configuration:
-    """Return the user's configuration; the defaults where there is no file. Raises ``ProfileError``."""
+    """Return the user's configuration; the defaults if there is no file. Raises ``ProfileError``."""
     path = config_folder() / "config.toml"
     return validated(Configuration, [read_layer(path)]) if path.exists() else Configuration()
 
 
 def profile_names() -> list[str]:
-    """Return the names of all profiles that ``--cluster`` takes: the user's own and the bundled ones."""
+    """Return the names of all profiles for ``--cluster``: the user's own and the bundled ones."""
     return sorted({*user_profiles(), *bundled_profiles()})
 
 
@@ -64,22 +64,22 @@ def user_profiles() -> list[str]:
 
 
 def user_profile_path(name: str) -> Path:
-    """Return where the user's own file of a profile lies. Raises ``ProfileError`` for what is no name."""
+    """Return the path of the user's own file of a profile. Raises ``ProfileError`` for an invalid name."""
     if not _NAME.fullmatch(name):
         raise ProfileError(f"“{name}” cannot be the name of a profile.", why="It has letters, digits and . _ - in it.")
     return config_folder() / "clusters" / f"{name}.toml"
 
 
 def bundled_profiles() -> list[str]:
-    """Return the names of the profiles that come with the launcher."""
+    """Return the names of the bundled profiles."""
     return sorted(path.stem for path in _BUNDLED.glob("*.toml"))
 
 
 def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
-    """Return the files that a profile is made of, the lowest first. Raises ``ProfileError``.
+    """Return the files of a profile, the lowest first. Raises ``ProfileError``.
 
-    A file of the user's goes before a bundled one of that name, and stands on it where ``base`` names it. ``top``:
-    what that file of the user's is going to be.
+    A user's file overrides a bundled one of that name, and extends it if ``base`` names it. ``top``: the future content
+    of the user's file.
     """
     layers: list[Layer] = []
     seen: list[str] = []
@@ -107,13 +107,13 @@ def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
 def load_profile(name: str, over: Sequence[Layer] = ()) -> ClusterProfile:
     """Return the profile of that name, with further layers on top of it.
 
-    Raises ``ProfileError`` where there is none, or it is wrong.
+    Raises ``ProfileError`` if there is none, or it is invalid.
     """
     return checked_profile([*profile_layers(name), *over])
 
 
 def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
-    """Return the profile that layers come to. Raises ``ProfileError``, which names the file, the line and the key."""
+    """Return the profile in merged layers. Raises ``ProfileError`` with the file, the line and the key."""
     profile = validated(ClusterProfile, layers)
     profile.choose(_chosen(layers))
     _check_flags(profile, layers)
@@ -129,10 +129,10 @@ def checked_profile(layers: Sequence[Layer]) -> ClusterProfile:
 
 
 def _chosen(layers: Sequence[Layer]) -> frozenset[str]:
-    """Return the flags in ``[defaults]`` that were put on top of a profile, and not by its own file.
+    """Return the flags in ``[defaults]`` that upper layers set, and not the profile's own file.
 
-    They go before what a file below adds for jobs with GPUs, or without. Within one file it is the other way round:
-    there the ``[gpu]`` is the more special word.
+    They have priority over the ``[gpu]`` and ``[cpu]`` of lower files. Within one file it is the reverse: there
+    ``[gpu]`` is more specific.
     """
     chosen: set[str] = set()
     special: set[str] = set()
@@ -212,28 +212,28 @@ def flag_tables(profile: ClusterProfile) -> Iterator[tuple[tuple[str, ...], Mapp
 
 
 def _check_flags(profile: ClusterProfile, layers: Sequence[Layer]) -> None:
-    for place, table in flag_tables(profile):
+    for key_path, table in flag_tables(profile):
         for key, value in table.items():
-            _check_flag((*place, key), key, value, layers)
+            _check_flag((*key_path, key), key, value, layers)
     for number, translation in enumerate(profile.translations):
         for key in translation.drop:
             _check_flag(("translations", str(number), "drop", key), key, False, layers)
 
 
-def _check_flag(place: Sequence[str], key: str, value: FlagValue, layers: Sequence[Layer]) -> None:
-    name, table = key.replace("_", "-"), ".".join(part for part in place[:-1] if not part.isdecimal())
+def _check_flag(key_path: Sequence[str], key: str, value: FlagValue, layers: Sequence[Layer]) -> None:
+    name, table = key.replace("_", "-"), ".".join(part for part in key_path[:-1] if not part.isdecimal())
     if name not in BY_NAME:
         near = closest(name)
         raise ProfileError(
-            f"{origin(layers, place)}: [{table}] has “{_cut(key)}”, which is not a flag of sbatch.",
+            f"{origin(layers, key_path)}: [{table}] has “{_cut(key)}”, which is not a flag of sbatch.",
             hint=f"did you mean {near.lstrip('-')}?" if near else "the flags: sbatch --help",
         )
-    if not {"when", "drop"} & set(place) and (problem := _problem_with(name, value)):
-        raise ProfileError(f"{origin(layers, place)}: [{table}] {key} {problem[0]}", hint=problem[1])
+    if not {"when", "drop"} & set(key_path) and (problem := _problem_with(name, value)):
+        raise ProfileError(f"{origin(layers, key_path)}: [{table}] {key} {problem[0]}", hint=problem[1])
 
 
 def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
-    """Return what is wrong with a default, and the hint."""
+    """Return the mistake in a default, and the hint."""
     argument = BY_NAME[name].argument
     if name in REFUSED:
         return "cannot be used here.", REFUSED[name]
@@ -255,34 +255,34 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
     return None
 
 
-#: flags whose values are names on every cluster, with an example of one; placeholders stand in braces
+#: flags whose values are names on every cluster, with an example; placeholders are in braces
 _NAMES = {"account": "proj1", "partition": "gpu", "qos": "normal", "reservation": "lab1", "clusters": "main"}
 _OF_NAMES = re.compile(r"(?!-)[\w.,:@+/%*{}-]+")
 
 
 def validated(model: type[Model], layers: Sequence[Layer]) -> Model:
-    """Return the model that layers come to. Raises ``ProfileError``, which names the file, the line and the key."""
+    """Return the model of merged layers. Raises ``ProfileError`` with the file, the line and the key."""
     data = merge(layers)
     try:
         return model.model_validate(data)
     except ValidationError as error:
         problems: dict[tuple[str, ...], tuple[str, str]] = {}  # one for each key, with its hint
         for details in error.errors():
-            place = _place(details, data)
-            problems.setdefault(place, _problem(model, details, place))
+            key_path = _place(details, data)
+            problems.setdefault(key_path, _problem(model, details, key_path))
         (first, (what, hint)), *others = problems.items()
         raise ProfileError(
             f"{origin(layers, first)}: {what}",
-            why=" ".join(f"And {origin(layers, place)}: {also}" for place, (also, _) in others),
+            why=" ".join(f"And {origin(layers, key_path)}: {also}" for key_path, (also, _) in others),
             hint=hint
             or "every key is described in docs/profiles.md; a whole profile: launch-notebook clusters show NAME",
         ) from None
 
 
 def _place(details: Any, data: Any) -> tuple[str, ...]:
-    """Return where a problem is: pydantic's own place goes on with names of types that no file has."""
+    """Return the key of a problem, without the type names that pydantic adds to it."""
     *above, last = details["loc"] if details["loc"] else ("",)
-    place: list[str] = []
+    key_path: list[str] = []
     for part in details["loc"]:
         try:
             data = data[part] if isinstance(data, Mapping | list) else None
@@ -290,14 +290,14 @@ def _place(details: Any, data: Any) -> tuple[str, ...]:
             break
         if data is None:
             break
-        place.append(str(part))
-    if details["type"] == "missing" and len(place) == len(above):
-        place.append(str(last))
-    return tuple(place)
+        key_path.append(str(part))
+    if details["type"] == "missing" and len(key_path) == len(above):
+        key_path.append(str(last))
+    return tuple(key_path)
 
 
-#: what is said of a type that is wrong, with the hint
-_MEANT = {
+#: messages for wrong types, with the hint
+_EXAMPLES = {
     "string": ("is a text, in quotes.", '{key} = "{value}"'),
     "int": ("is a whole number, without quotes.", "for example: {key} = 5"),
     "float": ("is a number, without quotes.", "for example: {key} = 1.5"),
@@ -311,10 +311,10 @@ _MEANT = {
 }
 
 
-def _problem(model: type[BaseModel], details: Any, place: tuple[str, ...]) -> tuple[str, str]:
-    """Return what is wrong in a sentence, and what to type, as far as that is known."""
+def _problem(model: type[BaseModel], details: Any, key_path: tuple[str, ...]) -> tuple[str, str]:
+    """Return the mistake in a sentence, and what to type, if known."""
     kind, value, limits = details["type"], details["input"], details.get("ctx", {})
-    names = [_cut(part) for part in place if not part.isdecimal()] or ["the file"]  # numbers are places in lists
+    names = [_cut(part) for part in key_path if not part.isdecimal()] or ["the file"]  # numbers are positions in lists
     where, key, shown = ".".join(names), names[-1], _cut(str(value))
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(key, _keys_at(model, details["loc"][:-1]), n=1)
@@ -333,31 +333,31 @@ def _problem(model: type[BaseModel], details: Any, place: tuple[str, ...]) -> tu
     if kind in ("greater_than_equal", "less_than_equal"):
         limit = limits.get("ge", limits.get("le"))
         return f"{where} = {value}: it is {limit} at {'least' if 'ge' in limits else 'most'}.", f"{key} = {limit}"
-    if meant := _MEANT.get(kind) or _MEANT.get(kind.partition("_")[0]):
+    if meant := _EXAMPLES.get(kind) or _EXAMPLES.get(kind.partition("_")[0]):
         plain = shown if isinstance(value, str | int | float | time) else "…"
         return f"{where} {meant[0]}", meant[1].format(key=key, table=where, value=plain)
-    told = _cut(details["msg"].removeprefix("Value error, ").rstrip("."), 300)
-    if told.startswith("has more than one line"):
-        return f"{where} {told}.", "write it on one line, or as a list of lines where it may be one"
-    if told.startswith("has a character"):
-        return f"{where} {told}.", f'write it anew: {key} = "…"'
-    return f"{where}: {told}.", ""
+    message = _cut(details["msg"].removeprefix("Value error, ").rstrip("."), 300)
+    if message.startswith("has more than one line"):
+        return f"{where} {message}.", "write it on one line, or as a list of lines where it may be one"
+    if message.startswith("has a character"):
+        return f"{where} {message}.", f'write it anew: {key} = "…"'
+    return f"{where}: {message}.", ""
 
 
 def _cut(text: str, length: int = 80) -> str:
-    """Return a value as it is told: on one line, and no longer than tells it apart."""
+    """Return a value for a message: on one line, and shortened."""
     line = re.sub(r"[\n\r\t]", " ", text)
     return line if len(line) <= length else f"{line[:length]}…"
 
 
-def _keys_at(model: type[BaseModel], place: Sequence[str | int]) -> list[str]:
-    """Return the keys of the table at a place in a model."""
+def _keys_at(model: type[BaseModel], key_path: Sequence[str | int]) -> list[str]:
+    """Return the keys of the table at a path in a model."""
     kind: Any = model
-    for part in place:
+    for part in key_path:
         if _is_model(kind):
             field = kind.model_fields.get(str(part))
             kind = _table_in(field.annotation) if field else None
-        else:  # a table with names of its own, or a list
+        else:  # a table with arbitrary keys, or a list
             kinds = get_args(kind)
             kind = _table_in(kinds[1 if get_origin(kind) is dict else 0]) if kinds else None
     return list(kind.model_fields) if _is_model(kind) else []

@@ -12,24 +12,24 @@ import click
 
 from notebook_launcher.cli.commands.notebooks import complete_notebook
 from notebook_launcher.cli.completion import TakesEnvironment
-from notebook_launcher.cli.options import WORDS, Where, scheduler_options, target_options, user_interface
+from notebook_launcher.cli.options import ARGUMENTS, Where, scheduler_options, target_options, user_interface
 from notebook_launcher.cli.run_options import (
-    asked,
     dependencies_option,
     environment_options,
     output_folder,
     parameter_option,
+    run_launch_options,
     the_notebook,
 )
 
-TYPED_WORDS = "notebook_launcher.bench_words"  # key in click's meta: the words after the command's name
+TYPED_ARGUMENTS = "notebook_launcher.bench_words"  # key in click's meta: the words after the command's name
 
 
 class _Bench(TakesEnvironment):
     """Remembers how it was typed, for the report."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[TYPED_WORDS] = tuple(args)
+        ctx.meta[TYPED_ARGUMENTS] = tuple(args)
         return super().parse_args(ctx, args)
 
 
@@ -81,8 +81,8 @@ def bench(
     from notebook_launcher.bench.request import NOTEBOOK, BenchRequest
     from notebook_launcher.planning.plan import LocalMachine
 
-    words = ctx.obj[WORDS]
-    typed = [*ctx.meta[TYPED_WORDS], *(["--", *words] if words else [])]
+    words = ctx.obj[ARGUMENTS]
+    typed = [*ctx.meta[TYPED_ARGUMENTS], *(["--", *words] if words else [])]
     notebook = the_notebook(names or (NOTEBOOK,), pairs, "bench")
     folder = output_folder(output)
     request = BenchRequest(
@@ -98,7 +98,7 @@ def bench(
         sure,
         without_user(typed),
     )
-    launch_options = asked(ctx, where, **software)
+    launch_options = run_launch_options(ctx, where, **software)
     with user_interface(where) as (view, prompts, interrupts):
         run_bench(launch_options, LocalMachine.detect(), request, view, prompts, interrupts)
     return view.exit_code

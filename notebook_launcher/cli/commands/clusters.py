@@ -114,7 +114,7 @@ def edit(ctx: click.Context, name: str, *, host: str | None, user: str | None, a
         (("defaults", "account"), account),
         (("defaults", "partition"), partition),
     )
-    values = {place: value or None for place, value in given if value is not None} | dict(map(_setting, others))
+    values = {key_path: value or None for key_path, value in given if value is not None} | dict(map(_setting, others))
     with user_interface(_where(ctx, as_json)) as (view, prompts, _interrupts):
         if values:
             change_profile(name, values, view)
@@ -128,7 +128,7 @@ def _setting(text: str) -> tuple[tuple[str, ...], Any]:
     from notebook_launcher.profiles.layers import key_parts, plain_value
 
     key, equals, value = text.partition("=")
-    place = key_parts(key.strip())
-    if not equals or not place:
+    key_path = key_parts(key.strip())
+    if not equals or not key_path:
         raise UsageError(f"--set {text} sets nothing.", hint="for example: --set idle_stop=30m --set defaults.gpus=1")
-    return place, plain_value(value.strip())
+    return key_path, plain_value(value.strip())

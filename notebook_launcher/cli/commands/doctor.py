@@ -6,8 +6,8 @@ import click
 
 from notebook_launcher.cli.completion import TakesEnvironment, complete_cluster
 from notebook_launcher.cli.options import (
-    ASKED_FLAGS,
-    WORDS,
+    ARGUMENTS,
+    SCHEDULER_FLAGS,
     Where,
     former_route_option,
     scheduler_options,
@@ -60,11 +60,11 @@ def doctor(
     if name and where.cluster:
         raise UsageError(f"Two clusters are named: {name} and {where.cluster}.", hint=f"launch-notebook doctor {name}")
     launch_options = LaunchOptions(
-        ctx.obj[ASKED_FLAGS],
+        ctx.obj[SCHEDULER_FLAGS],
         name or where.cluster,
         where.host,
         where.ssh_config,
-        ctx.obj[WORDS],
+        ctx.obj[ARGUMENTS],
         modules,
         conda,
         venv,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from notebook_launcher.cli.options import (
-    ASKED_FLAGS,
+    SCHEDULER_FLAGS,
     Where,
     plan_without_gpus,
     scheduler_options,
@@ -69,7 +69,7 @@ def check(ctx: click.Context, /, name: str | None, *, where: Where, node: bool) 
     from notebook_launcher.environments.check import check_environment
     from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 
-    flags = ctx.obj[ASKED_FLAGS]
+    flags = ctx.obj[SCHEDULER_FLAGS]
     if flags and not node:
         raise UsageError("Flags of the scheduler are for a job.", hint="add --node to check on a compute node")
     launch_options = _ask(where, name)
@@ -141,7 +141,7 @@ def create(
     from notebook_launcher.environments.create import NewEnvironment, create_environment
     from notebook_launcher.profiles import Environment
 
-    flags = ctx.obj[ASKED_FLAGS]
+    flags = ctx.obj[SCHEDULER_FLAGS]
     if flags and not job:
         raise UsageError("Flags of the scheduler are for a job.", hint="add --job to make it in one")
     name = name or file.expanduser().resolve().parent.name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from notebook_launcher.cli.options import (
-    ASKED_FLAGS,
+    SCHEDULER_FLAGS,
     Where,
     plan_without_gpus,
     scheduler_options,
@@ -106,7 +106,7 @@ def _make(
         recipe = dataclasses.replace(recipe, image=output)
     elif here:
         recipe = dataclasses.replace(recipe, image=recipe.image.rpartition("/")[2])
-    plan = _plan(where, machine, ctx.obj[ASKED_FLAGS])
+    plan = _plan(where, machine, ctx.obj[SCHEDULER_FLAGS])
     with user_interface(where) as (view, prompts, interrupts):
         make_image(plan, recipe, machine, view, prompts, interrupts, force=force)
     return view.exit_code

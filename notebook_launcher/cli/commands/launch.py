@@ -8,8 +8,8 @@ import click
 
 from notebook_launcher.cli.completion import TakesEnvironment
 from notebook_launcher.cli.options import (
-    ASKED_FLAGS,
-    WORDS,
+    ARGUMENTS,
+    SCHEDULER_FLAGS,
     Where,
     route_options,
     scheduler_options,
@@ -65,11 +65,11 @@ def launch(
     from notebook_launcher.planning.plan import LaunchOptions
 
     launch_options = LaunchOptions(
-        ctx.obj[ASKED_FLAGS],
+        ctx.obj[SCHEDULER_FLAGS],
         where.cluster,
         where.host,
         where.ssh_config,
-        ctx.obj[WORDS],
+        ctx.obj[ARGUMENTS],
         modules,
         conda,
         venv,

@@ -13,11 +13,11 @@ from click.shell_completion import CompletionItem
 from notebook_launcher.cli.completion import TakesEnvironment
 from notebook_launcher.cli.options import Where, scheduler_options, target_options, user_interface
 from notebook_launcher.cli.run_options import (
-    asked,
     dependencies_option,
     environment_options,
     output_folder,
     parameter_option,
+    run_launch_options,
     the_notebook,
 )
 
@@ -80,7 +80,7 @@ def run(
     notebook = the_notebook(words, pairs, "run")
     prepared = prepare(notebook, pairs, tuple(map(Path, dependencies)))
     request = run_module.RunRequest(output_folder(output), "script" if to == "script" else "notebook", detach)
-    launch_options = asked(ctx, where, **software)
+    launch_options = run_launch_options(ctx, where, **software)
     here = LocalMachine.detect()
     with user_interface(where, verbose=verbose) as (view, prompts, interrupts):
         plan = make_plan(complete_options(launch_options, here, view, prompts, dry_run=dry_run), here)

@@ -11,8 +11,8 @@ import click
 
 from notebook_launcher.cli.completion import TakesEnvironment
 from notebook_launcher.cli.options import (
-    ASKED_FLAGS,
-    WORDS,
+    ARGUMENTS,
+    SCHEDULER_FLAGS,
     Where,
     scheduler_options,
     session_argument,
@@ -64,7 +64,7 @@ def shell(
     from notebook_launcher.planning.first_run import complete_options
     from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 
-    flags, words = ctx.obj[ASKED_FLAGS], ctx.obj[WORDS]
+    flags, words = ctx.obj[SCHEDULER_FLAGS], ctx.obj[ARGUMENTS]
     request = shells.ShellRequest(not outside, _command(flags, command, letter))
     if request.command is None:
         _check_terminal(where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.options import ASKED_FLAGS, Where, scheduler_options, target_options, user_interface
+from notebook_launcher.cli.options import SCHEDULER_FLAGS, Where, scheduler_options, target_options, user_interface
 
 
 @click.command(short_help="Show when a launch would start, and what starts sooner.")
@@ -18,7 +18,7 @@ def when(ctx: click.Context, *, where: Where) -> int:
     from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 
     launch_options = LaunchOptions(
-        ctx.obj[ASKED_FLAGS], where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course
+        ctx.obj[SCHEDULER_FLAGS], where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course
     )
     here = LocalMachine.detect()
     code = 0

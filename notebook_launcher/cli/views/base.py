@@ -1,4 +1,4 @@
-"""What every view does: it shows events and listens to the keyboard."""
+"""The base of every view: shows events and reads the keyboard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BaseView:
-    """Shows events; a context manager that gives the terminal back as it was, on every way out."""
+    """Shows events; a context manager that always restores the terminal."""
 
     exit_code = 0
 
@@ -50,15 +50,15 @@ class BaseView:
             self._browser.close_when_read() if self._opened and error is None else self._browser.close()
 
     def show(self, event: events.Event) -> None:
-        """Show one event, and open the browser when it is time to."""
+        """Show one event, and open the browser when it is time."""
         if not self._silent:
             try:
                 self._show(event)
-            except BrokenPipeError:  # who read us has gone: nobody would know of the session any more
+            except BrokenPipeError:  # our reader has gone: nobody would learn of the session
                 self.silence()
-                sys.stdout = io.StringIO()  # or the interpreter would try once more at its end, and complain
+                sys.stdout = io.StringIO()  # otherwise the interpreter would try again at its exit, and complain
                 self.interrupts.arrive("end")
-            except OSError:  # the terminal is gone; a signal tells so as well
+            except OSError:  # the terminal is gone; a signal reports that as well
                 self.silence()
         if isinstance(event, events.Ready | events.BrowserOpened) and self._open_browser and self._browser is None:
             self._open(event.url)
@@ -71,7 +71,7 @@ class BaseView:
         self.show(events.Note(text))
 
     def _terminal_writer(self) -> Callable[[str], None] | None:
-        """Return what writes commands to the terminal, ``None`` where none shows what is printed."""
+        """Return a writer of terminal commands, ``None`` if the output is not a terminal."""
         return None
 
     def _open(self, url: str) -> None:
@@ -94,7 +94,7 @@ class BaseView:
     def _read_keyboard(self, inbox: queue.SimpleQueue[object]) -> None:
         ends = 0
         with contextlib.suppress(OSError, ValueError):
-            # Ctrl-D ends a terminal's input for a moment only; a pipe's or a closed terminal's for ever
+            # Ctrl-D ends a terminal's input only once; a pipe's or a closed terminal's for ever
             while ends < (_CTRL_DS if sys.stdin.isatty() else 1):
                 line = sys.stdin.readline()
                 if line:
@@ -116,7 +116,7 @@ class BaseView:
     def next_line(self, question: str, *, echo: bool) -> str | None:
         """Ask while listening: the next line is the answer.
 
-        ``None`` where it could not be kept from being shown, or was dismissed.
+        ``None`` if echo could not be disabled, or the prompt was dismissed.
         """
         if not echo and not self._terminal.echo(False):
             return None
@@ -132,7 +132,7 @@ class BaseView:
                 sys.stderr.write("\n")
 
     def dismiss(self) -> None:
-        """End the question that stands, if any, without an answer; may be called by a signal handler."""
+        """Close an open prompt, if any, without an answer; may be called by a signal handler."""
         answers = self._answers
         if answers is not None:
             answers.put(None)
