@@ -39,9 +39,9 @@ QUIET = frozenset(
     name + "_request" for name in ("kernel_info", "comm_info", "history", "debug", "usage", "interrupt", "shutdown")
 )
 
-Word = namedtuple("Word", "why since ends message sentence is_over")
-Word.__doc__ = (
-    """What is to be said: why (``unused``, ``gpu``), since when, and when it ends the session, if it does."""
+Notice = namedtuple("Notice", "why since ends message sentence is_over")
+Notice.__doc__ = (
+    """A warning or an end: why (``unused``, ``gpu``), since when, and when it ends the session, if it does."""
 )
 
 
@@ -56,7 +56,7 @@ class Judge:
         self.grace = min(WARNED_FOR, idle_stop / 2)
         self.gpu_grace = idle_stop / 2 if idle_stop < 60 else min(GPU_WARNED_FOR, max(60, idle_stop / 2))
         self.ends_for_gpu = ends_for_gpu
-        self.used_at = self.busy_at = self.looked_at = now
+        self.used_at = self.busy_at = self.checked_at = now
         self.warned_at = self.gpu_warned_at = None
 
     def use(self, now):
@@ -65,22 +65,26 @@ class Judge:
         self.warned_at = None
 
     def look(self, now, busy, gpus=0, gpu_idle_since=None, at_most=60):
-        """Return what is to be said now, ``None`` for nothing.
+        """Return the present notice, ``None`` without one.
 
         ``busy``: whether something runs. ``gpus``, ``gpu_idle_since``: how many GPUs there are and since when none of
         them does anything, ``None``: not known. ``at_most``: seconds between two looks; what was not looked at, as
         while the job was suspended, is not time without use.
         """
-        missed = now - self.looked_at
+        missed = now - self.checked_at
         if missed > at_most:
             self.used_at += missed
             self.warned_at = self.gpu_warned_at = None
-        self.looked_at = now
+        self.checked_at = now
         if busy:
             self.busy_at = now
             self.use(now)
-        words = [word for word in (self._unused(now), self._gpu_unused(now, gpus, gpu_idle_since)) if word]
-        return min(words, key=lambda word: (not word.is_over, word.ends is None, word.ends or 0)) if words else None
+        notices = [notice for notice in (self._unused(now), self._gpu_unused(now, gpus, gpu_idle_since)) if notice]
+        return (
+            min(notices, key=lambda notice: (not notice.is_over, notice.ends is None, notice.ends or 0))
+            if notices
+            else None
+        )
 
     def _unused(self, now):
         if now < self.used_at + self.idle_stop - self.grace:
@@ -91,7 +95,7 @@ class Judge:
         so_far, left, in_all = in_words(self.idle_stop - self.grace), in_words(self.grace), in_words(self.idle_stop)
         message = f"Nobody has used JupyterLab for {so_far}: the session ends in {left} unless somebody does."
         sentence = f"Nobody used JupyterLab for {in_all}, so the session was ended, as --idle-stop asked."
-        return Word("unused", self.used_at, ends, message, sentence, now >= ends)
+        return Notice("unused", self.used_at, ends, message, sentence, now >= ends)
 
     def _gpu_unused(self, now, gpus, since):
         if since is None or now < since + self.idle_stop:
@@ -110,7 +114,7 @@ class Judge:
         so = f"others may wait for {it}" if ends is None else f"the session ends in {left} unless {they_are} used"
         message = f"{name} {have} done nothing for {in_all}: {so}."
         sentence = f"{name} did nothing for {in_all}, so the session was ended, as gpu_idle asked."
-        return Word("gpu", since, ends, message, sentence, ends is not None and now >= ends)
+        return Notice("gpu", since, ends, message, sentence, ends is not None and now >= ends)
 
 
 def in_words(seconds):
@@ -137,7 +141,7 @@ class Kernel:
         self.running = set()  # requests that it works on
         self.stream = None
 
-    def hear(self, frames):
+    def receive(self, frames):
         """Take one message, and return whether it comes of use."""
         start = frames.index(b"<IDS|MSG>") + 2
         header, parent = (json.loads(bytes(frame).decode("utf-8")) for frame in frames[start : start + 2])
@@ -220,7 +224,7 @@ class Usage:
         self.sampled_at = None
         self.computed_at = None  # when the last sample was taken in which something was computed
         self._offset, self._rest = 0, b""
-        self._moment, self._rows = None, []
+        self._sample_time, self._rows = None, []
 
     def read(self):
         """Take what is new."""
@@ -248,31 +252,31 @@ class Usage:
         if len(row) != self.COLUMNS:
             return
         try:
-            moment = datetime.datetime.strptime(row[self.TIME] + "+0000", "%Y-%m-%dT%H:%M:%SZ%z").timestamp()
+            sample_time = datetime.datetime.strptime(row[self.TIME] + "+0000", "%Y-%m-%dT%H:%M:%SZ%z").timestamp()
         except ValueError:
             return  # the heading
-        if moment != self._moment:
+        if sample_time != self._sample_time:
             self._judge()
-            self._moment, self._rows = moment, []
+            self._sample_time, self._rows = sample_time, []
         self._rows.append(row)
 
     def _judge(self):
         """Take a sample all of whose rows have come."""
         if not self._rows:
             return
-        if self.sampled_at is not None and self._moment <= self.sampled_at:
+        if self.sampled_at is not None and self._sample_time <= self.sampled_at:
             return  # read again: the file was thinned out
-        last, self.sampled_at = self.sampled_at, self._moment
+        last, self.sampled_at = self.sampled_at, self._sample_time
         percents = {row[self.GPU]: number(row[self.PERCENT]) for row in self._rows if row[self.GPU]}
         self.gpus.update(percents)
         is_whole = bool(percents) and set(percents) == self.gpus and None not in percents.values()
-        in_a_row = last is not None and self._moment - last <= self.longest
+        in_a_row = last is not None and self._sample_time - last <= self.longest
         if not is_whole or any(percents.values()):
             self.idle_since = None
         elif self.idle_since is None or not in_a_row:
-            self.idle_since = self._moment
+            self.idle_since = self._sample_time
         if any(percents.values()) or (number(self._rows[0][self.CORES]) or 0) >= CORES_OF_USE:
-            self.computed_at = self._moment
+            self.computed_at = self._sample_time
 
 
 def number(text):
@@ -298,7 +302,7 @@ class Guard:
         self.kernels = {}  # by id
         self.unclear = {}  # since when a kernel is said to start
         self.terminals = {}  # when each was last active
-        self.said = None
+        self.shown = None
         self.computed_at = None
         self.is_looking = False
         self.complaints = set()
@@ -373,7 +377,7 @@ class Guard:
         kernel.stream.on_recv(lambda frames: self._guarded(self._hear, kernel, frames))
 
     def _hear(self, kernel, frames):
-        if kernel.hear(frames):
+        if kernel.receive(frames):
             self._see_use()
 
     def _forget(self, kernel_id):
@@ -462,42 +466,42 @@ class Guard:
         since = self.usage.gpus_idle_since(time.time())
         if since is not None:
             since += now - time.time()
-        word = self.judge.look(now, busy, len(self.usage.gpus), since, at_most=3 * self.pause + 30)
-        is_news = word is not None and (word.is_over or self.said is None)
+        notice = self.judge.look(now, busy, len(self.usage.gpus), since, at_most=3 * self.pause + 30)
+        is_news = notice is not None and (notice.is_over or self.shown is None)
         if is_news and not busy and not await self._is_every_kernel_at_rest():
-            word = self.judge.look(now, True, len(self.usage.gpus), since)
-        if word is not None and word.is_over:
-            self._end(word)
+            notice = self.judge.look(now, True, len(self.usage.gpus), since)
+        if notice is not None and notice.is_over:
+            self._end(notice)
         else:
-            self._say(word, now)
+            self._show(notice, now)
 
-    def _say(self, word, now):
+    def _show(self, notice, now):
         """Keep ``idle.json`` true."""
-        said = word and (word.why, word.ends, word.message)
-        if said == self.said:
+        shown = notice and (notice.why, notice.ends, notice.message)
+        if shown == self.shown:
             return
         path = self.folder / "idle.json"
-        if word is None:
+        if notice is None:
             if path.exists():
                 path.unlink()
         else:
             utc = time.time() - now
             text = {
                 "version": 1,
-                "why": word.why,
-                "since": stamp(utc + word.since),
-                "ends": None if word.ends is None else stamp(utc + word.ends),
-                "message": word.message,
+                "why": notice.why,
+                "since": stamp(utc + notice.since),
+                "ends": None if notice.ends is None else stamp(utc + notice.ends),
+                "message": notice.message,
             }
             replace(path, json.dumps(text))
-            self.app.log.warning("notebook-launcher: %s", word.message)
-        self.said = said
+            self.app.log.warning("notebook-launcher: %s", notice.message)
+        self.shown = shown
 
-    def _end(self, word):
+    def _end(self, notice):
         cause = self.folder / "runtime" / "cause"
-        replace(cause, "idle " + word.sentence)
+        replace(cause, "idle " + notice.sentence)
         try:
-            self.app.log.warning("notebook-launcher: %s", word.sentence)
+            self.app.log.warning("notebook-launcher: %s", notice.sentence)
             self.app.stop()
         except Exception:
             cause.unlink()

@@ -129,13 +129,13 @@ def message(kind: str, content: dict[str, str], parent: str, asked: str = "execu
 
 def test_a_long_cell_stays_busy_whatever_is_answered_beside_it() -> None:
     kernel = guard.Kernel()
-    assert kernel.hear(message("status", {"execution_state": "busy"}, "cell"))
+    assert kernel.receive(message("status", {"execution_state": "busy"}, "cell"))
     for asked in ("comm_msg", "kernel_info_request", "execute_request"):  # in a subshell, or on the control channel
         for state in ("busy", "idle"):
-            kernel.hear(message("status", {"execution_state": state}, "other", asked))
+            kernel.receive(message("status", {"execution_state": state}, "other", asked))
         assert kernel.running == {"cell"}
-    assert kernel.hear(message("stream", {"text": "x"}, "cell"))
-    assert kernel.hear(message("status", {"execution_state": "idle"}, "cell"))
+    assert kernel.receive(message("stream", {"text": "x"}, "cell"))
+    assert kernel.receive(message("status", {"execution_state": "idle"}, "cell"))
     assert not kernel.running
 
 
@@ -143,14 +143,14 @@ def test_what_a_page_asks_a_kernel_by_itself_is_no_use() -> None:
     kernel = guard.Kernel()
     for asked in sorted(guard.QUIET):
         for state in ("busy", "idle"):
-            assert not kernel.hear(message("status", {"execution_state": state}, "1", asked))
+            assert not kernel.receive(message("status", {"execution_state": state}, "1", asked))
             assert not kernel.running
 
 
 def test_a_kernel_that_died_in_a_cell_is_not_busy_when_it_starts_again() -> None:
     kernel = guard.Kernel()
-    kernel.hear(message("status", {"execution_state": "busy"}, "cell"))
-    assert not kernel.hear(message("status", {"execution_state": "starting"}, ""))
+    kernel.receive(message("status", {"execution_state": "busy"}, "cell"))
+    assert not kernel.receive(message("status", {"execution_state": "starting"}, ""))
     assert not kernel.running
 
 
