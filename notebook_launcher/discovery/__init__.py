@@ -1,5 +1,5 @@
-"""``init``: an unknown cluster is read, and a profile of it is written.
+"""``init``: reads an unknown cluster, and writes a profile of it.
 
-Reading and editing profiles is in ``profiles``.
+``profiles`` reads and edits profiles.
 May import: core, hosts, jobs, launch, planning, profiles, schedulers, session, supervision, tunnel.
 """

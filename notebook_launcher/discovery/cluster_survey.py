@@ -1,7 +1,6 @@
-"""What a cluster reports of itself: the parts that ``survey.sh`` printed, read as data. Pure.
+"""A cluster's report about itself: parses the parts that ``survey.sh`` printed. Pure.
 
-All of it is foreign text. What becomes a value has the form of one, or is left out; what could not be read is ``None``,
-which is not the same as none.
+The text is not trusted. Values are validated, or left out; ``None`` means not read, which is not the same as none.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 from notebook_launcher.schedulers.slurm.limits import pairs
 
-# what a partition, an account, a cluster or a type of GPU may be called: Slurm allows more, and no site uses it
+# names of partitions, accounts, clusters and GPU types: Slurm allows more, but no site uses it
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,127}")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/-]{0,127}")
 _GPUS = re.compile(r"(?:^|,)gpu(?::(?P<type>[^:,()=]+))?:(?P<count>\d{1,4})(?=,|$)", re.A)
-_MESSAGE_LENGTH = 200  # characters of what a command said
+_MESSAGE_LENGTH = 200  # characters of a command's message
 
 #: the commands behind the parts, as a user would type them
 COMMANDS = {
@@ -47,7 +46,7 @@ COMMANDS = {
     "gpus": "nvidia-smi -L",
 }
 
-#: commands that run images, and what a profile calls them
+#: commands that run images, and their names in a profile
 RUNTIMES = {
     "apptainer": "apptainer",
     "singularity": "singularity",
@@ -57,7 +56,7 @@ RUNTIMES = {
     "enroot": "enroot",
     "shifter": "shifter",
 }
-# of the programs with "quota" in their names those that come with every system; they tell a user nothing
+# programs with "quota" in their names that come with every system; they report nothing to a user
 _ADMINISTRATORS = frozenset(
     {
         "quotacheck",
@@ -81,7 +80,7 @@ _ADMINISTRATORS = frozenset(
 
 @dataclass(frozen=True)
 class SurveyPart:
-    """What one command reported. ``code``: its exit code; ``None`` where it was not begun, or did not end."""
+    """The output of one command. ``code``: its exit code; ``None`` if it was not run, or did not end."""
 
     name: str
     code: int | None = None
@@ -94,12 +93,12 @@ class SurveyPart:
         return self.code == 0
 
     @property
-    def why_not(self) -> str:
-        """Why it reported nothing, as text."""
+    def failure_of(self) -> str:
+        """Why it printed nothing, as text."""
         command = COMMANDS.get(self.name, self.name)
         if self.code is None:
             return f"{command}: there was no time left for it"
-        if self.code in (124, 137):  # timeout's own code, and that of one that had to be killed
+        if self.code in (124, 137):  # timeout's own code, and that of a command that had to be killed
             return f"{command} took too long"
         if self.code == 127:
             return f"there is no {command.split()[0]}"
@@ -108,8 +107,8 @@ class SurveyPart:
 
 
 def read_parts(text: str) -> dict[str, SurveyPart]:
-    """Return what ``survey.sh`` printed, by part; nothing where it was not that script that answered."""
-    # the script ends its lines by \n; what else splitlines() takes for an end may stand in what a command printed
+    """Return the output of ``survey.sh``, by part; empty if it is not that script's."""
+    # the script's lines end with \n; a command's output may contain the other line ends of splitlines()
     lines = iter(text.split("\n"))
     parts: dict[str, list[str]] = {}
     if "survey 1" not in (line.strip() for line in lines):
@@ -135,13 +134,13 @@ def _part(name: str, lines: Sequence[str]) -> SurveyPart:
 
 
 def one_line(text: str, most: int = _MESSAGE_LENGTH) -> str:
-    """Return foreign text as one line that can stand in a comment or on a terminal."""
+    """Return untrusted text as one line for a comment or a terminal."""
     line = " ".join(printable(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def is_name(text: str) -> bool:
-    """Whether a partition, an account or the like is called so."""
+    """Whether this is a valid name of a partition, an account or the like."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -150,10 +149,10 @@ def is_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class SurveyedPartition:
-    """One partition. ``gpus``: of one node, by type (``""`` where none is named); ``gpu_nodes``: how many have any.
+    """One partition. ``gpus``: of one node, by type (``""`` if it has no name); ``gpu_nodes``: how many have any.
 
-    ``longest`` and ``usual``: the walltime that is allowed, and that without ``--time``, as sbatch takes them; ``None``
-    without a limit, or where it was not reported. ``accounts`` and ``groups``: those allowed, ``None``: all.
+    ``longest`` and ``usual``: the maximum walltime, and the default, as sbatch accepts them; ``None`` without a limit,
+    or if not reported. ``accounts`` and ``groups``: those allowed, ``None``: all.
     """
 
     name: str
@@ -173,15 +172,15 @@ class SurveyedPartition:
 
     @property
     def only_gpus(self) -> bool:
-        """Whether every node there has GPUs: it was made for them."""
+        """Whether every node in it has GPUs."""
         return bool(self.gpus) and self.gpu_nodes == self.nodes
 
 
 @dataclass(frozen=True)
 class Software:
-    """What there is on one machine. ``runtimes``: commands for images, in a profile's words, the best first.
+    """The software of one machine. ``runtimes``: commands for images, by their profile names, the best first.
 
-    ``modules``: those that may bring Jupyter and what is used with it; ``hidden``: those that need others first.
+    ``modules``: those that may contain Jupyter and related software; ``hidden``: those that need others first.
     """
 
     machine: str | None = None
@@ -195,10 +194,10 @@ class Software:
 
 @dataclass(frozen=True)
 class ClusterSurvey:
-    """What a login node reported on a day. ``None``: not read; ``parts`` say why.
+    """The report of a login node on a day. ``None``: not read; ``parts`` say why.
 
-    ``cluster``: Slurm's name for it; ``other``: whether it is another one than the login node's own, as with ``-M``.
-    ``strange``: names that are none, left out.
+    ``cluster``: Slurm's name for it; ``other``: whether it is another one than the login node's own (``-M``).
+    ``strange``: invalid names, left out.
     """
 
     day: date
@@ -219,18 +218,18 @@ class ClusterSurvey:
     quota_candidates: tuple[str, ...] = ()
     strange: int = 0
 
-    def why_not(self, *names: str) -> str:
+    def failure_of(self, *names: str) -> str:
         """Why the first of these parts that failed reported nothing."""
-        failed = [part.why_not for name in names if not (part := self.part(name)).ok]
+        failed = [part.failure_of for name in names if not (part := self.part(name)).ok]
         return failed[0] if failed else f"{COMMANDS.get(names[0], names[0])} reported nothing"
 
     def part(self, name: str) -> SurveyPart:
-        """Return a part, an empty one where it did not come to it."""
+        """Return a part, an empty one if the script did not reach it."""
         return self.parts.get(name, SurveyPart(name))
 
 
 def read_survey(text: str, day: date, other: str | None = None) -> ClusterSurvey:
-    """Return what ``survey.sh login`` reported. ``other``: the other cluster that it was asked for, if any."""
+    """Parse the output of ``survey.sh login``. ``other``: the other cluster that was surveyed, if any."""
     parts = read_parts(text)
     read = ClusterSurvey(day, parts, other=other is not None)
     config = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in _lines(read, "config"))}
@@ -259,7 +258,7 @@ def read_survey(text: str, day: date, other: str | None = None) -> ClusterSurvey
 
 
 def read_node(text: str) -> Software | None:
-    """Return what ``survey.sh node`` reported, ``None`` for no answer."""
+    """Parse the output of ``survey.sh node``, ``None`` without an answer."""
     parts = read_parts(text)
     return _software(parts) if parts else None
 
@@ -278,7 +277,7 @@ def _first_name(lines: Iterable[str]) -> str | None:
 
 
 def _hostname(survey: ClusterSurvey) -> str | None:
-    """Return the login node's own name, in full where that is known."""
+    """Return the login node's own name, with its domain if known."""
     name, full = _first_name(_lines(survey, "hostname")), _first_name(_lines(survey, "hostname_f"))
     return full if name and full and full.startswith(f"{name.partition('.')[0]}.") else name
 
@@ -296,7 +295,7 @@ def _version(survey: ClusterSurvey) -> str | None:
 
 
 def _accounts(survey: ClusterSurvey, cluster: str | None) -> tuple[tuple[str, ...] | None, str | None, int]:
-    """Return the user's accounts on this cluster, the default account, and how many are no names."""
+    """Return the user's accounts on this cluster, the default account, and the number of invalid names."""
     if not survey.part("associations").ok:
         return None, None, 0
     rows = [line.split("|") for line in _lines(survey, "associations") if line.count("|") == 4]
@@ -311,7 +310,7 @@ def _accounts(survey: ClusterSurvey, cluster: str | None) -> tuple[tuple[str, ..
 
 
 def _partitions(survey: ClusterSurvey) -> tuple[tuple[SurveyedPartition, ...] | None, int]:
-    """Return the partitions as both commands tell of them, and how many are called as none can be."""
+    """Return the partitions from both commands' output, and the number of invalid names."""
     seen: dict[str, SurveyedPartition] = {}
     strange: set[str] = set()
     for line in _lines(survey, "sinfo"):
@@ -351,7 +350,7 @@ def _partitions(survey: ClusterSurvey) -> tuple[tuple[SurveyedPartition, ...] | 
 
 
 def _with_nodes(partition: SurveyedPartition, fields: Sequence[str]) -> SurveyedPartition:
-    """Add a line of sinfo, which stands for nodes that have the same."""
+    """Add a line of sinfo, which covers nodes with the same resources."""
     _, marked, state, longest, count, _, gres, features, _, _ = fields
     nodes = int(count) if re.fullmatch(r"\d{1,6}", count, re.A) else 0
     gpus = _gpus(gres)
@@ -368,7 +367,7 @@ def _with_nodes(partition: SurveyedPartition, fields: Sequence[str]) -> Surveyed
 
 
 def _gpus(gres: str) -> dict[str, int]:
-    """Return GPUs by type; a type may stand there several times, once for each socket."""
+    """Return GPUs by type; a type may occur several times, once for each socket."""
     counts: dict[str, int] = {}
     for match in _GPUS.finditer(re.sub(r"\([^)]*\)", "", gres)):
         kind = match["type"] or ""
@@ -411,7 +410,7 @@ def _software(parts: Mapping[str, SurveyPart]) -> Software:
 
 
 def _modules(lines: Iterable[str]) -> tuple[str, ...]:
-    """Return the modules of ``module -t avail``; ``name/`` stands for all versions, ``name(default)`` for itself."""
+    """Return the modules of ``module -t avail``; ``name/`` means all versions, ``name(default)`` is the name itself."""
     names = (re.sub(r"\s*[(<][^)>]*[)>]\s*$", "", line.strip()) for line in lines)
     return tuple(dict.fromkeys(name for name in names if _MODULE.fullmatch(name) and not name.endswith("/")))
 
@@ -423,7 +422,7 @@ def _gpu_names(lines: Iterable[str]) -> Iterable[str]:
 
 
 def _quota(survey: ClusterSurvey) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the command that surely tells a quota, and other programs that may be for it."""
+    """Return the command that prints a quota, and other programs that may do so."""
     paths = _lines(survey, "quota_commands")
     names = _names(path.rpartition("/")[2] for path in paths)
     others = tuple(name for name in names if name not in _ADMINISTRATORS and name not in ("quota", "lfs"))

@@ -101,7 +101,7 @@ def _partitions(survey: ClusterSurvey) -> CheckResult:
     names = ", ".join(partition.name for partition in survey.partitions[:12])
     if not survey.part("partitions").ok:
         return CheckResult(
-            "partitions", "warning", f"{names}; {survey.why_not('partitions')}", "who may use which is not known"
+            "partitions", "warning", f"{names}; {survey.failure_of('partitions')}", "who may use which is not known"
         )
     return CheckResult("partitions", "ok", names)
 
@@ -154,4 +154,4 @@ def _modules(survey: ClusterSurvey) -> CheckResult:
 
 
 def _unknown(what: str, survey: ClusterSurvey, *names: str) -> CheckResult:
-    return CheckResult(what, "unknown", f"not read: {survey.why_not(*names)}", _CHECK_PROFILE)
+    return CheckResult(what, "unknown", f"not read: {survey.failure_of(*names)}", _CHECK_PROFILE)

@@ -57,17 +57,17 @@ from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.supervision.until_started import await_start
 from notebook_launcher.tunnel.routes import LAST_ROUTES, ROUTES, JobNode, NodeTarget
 
-READ_WITHIN = 90.0  # seconds for all that is read at once; the script itself begins nothing new after 70
-_ASKED = 3  # times at most
+READ_WITHIN = 90.0  # seconds for the whole survey; the script itself starts no command after 70
+_ATTEMPTS = 3  # attempts
 
 Probing = Literal["ask", "no", "cpu", "gpu"]
 
 
 @dataclass(frozen=True)
 class InitRequest:
-    """What the user wants to have read. ``login``: the login node, ``None``: this machine. ``cluster``: as with ``-M``.
+    """The request. ``login``: the login node, ``None``: this machine. ``cluster``: as with ``-M``.
 
-    ``probe``: whether a short job may find out what only a job can. ``command``: as it was typed, for the profile.
+    ``probe``: whether a short job may find out what only a job can. ``command``: as typed, for the profile.
     """
 
     login: str | None
@@ -81,10 +81,10 @@ class InitRequest:
 
 
 def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: Interrupts) -> None:
-    """Read a cluster, write a profile of it, and with a probe complete that.
+    """Read a cluster, write a profile of it, and complete it with a probe.
 
-    Raises ``UsageError`` or ``ProfileError`` where there is such a profile already, what opening the host raises, and
-    ``SchedulerMissing``. What the probe raises leaves the profile as it was without one.
+    Raises ``UsageError`` or ``ProfileError`` if such a profile exists, what opening the host raises, and
+    ``SchedulerMissing``. If the probe fails, the profile stays as it is without one.
     """
     launch_target = _place(request)
     if request.cluster and not is_name(request.cluster):
@@ -114,7 +114,7 @@ def _place(request: InitRequest) -> LaunchTarget:
 
 
 def _path(request: InitRequest, launch_target: LaunchTarget) -> Path:
-    """Return where the profile will be. Raises ``UsageError`` for what cannot be a name."""
+    """Return the profile's path. Raises ``UsageError`` for an invalid name."""
     name = request.name or name_for(
         launch_target.destination.host if launch_target.destination else socket.gethostname()
     )
@@ -128,7 +128,7 @@ def _path(request: InitRequest, launch_target: LaunchTarget) -> Path:
 
 
 def name_for(host: str) -> str:
-    """Return what a cluster is called by its login node's name: the first word that is not every login node's."""
+    """Return a cluster's name from its login node's: the first part that is not a generic name."""
     if host.replace(".", "").isdecimal() or ":" in host:
         return "cluster"
     labels = host.split(".")
@@ -138,7 +138,7 @@ def name_for(host: str) -> str:
 
 @contextlib.contextmanager
 def _room_for(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[None]:
-    """See to it that the user wants a profile of that name, before they are asked for a password."""
+    """Check that the user wants a profile of that name, before asking for a password."""
     if request.force:
         yield
         return
@@ -166,7 +166,7 @@ def _room_for(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[No
 
 
 def _keep(draft: Draft, path: Path) -> ClusterProfile:
-    """Write the profile, after reading it as a launch would; one that is there keeps a name of its own."""
+    """Write the profile, after validating it as a launch would; an existing one is renamed."""
     text = profile_text(draft)
     profile = checked_profile([parse_layer(text.encode(), str(path))])
     beside: Path | None = None
@@ -197,7 +197,7 @@ def _old_name(path: Path, day: date) -> Path:
 
 
 def _read(request: InitRequest, name: str, context: Context) -> Draft:
-    """Read the cluster in one round trip, choose with the user what is not clear, and have the scheduler check it."""
+    """Read the cluster in one round trip, let the user choose what is unclear, and let the scheduler test it."""
     context.view.show(events.Querying(f"reading what {context.host.label} reports about its cluster"))
     survey = _survey(context, request.cluster)
     account = chosen("account", choose_account(survey), context.prompts)
@@ -243,20 +243,20 @@ def _login(context: Context, survey: ClusterSurvey) -> Login:
 
 
 def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
-    """Let the user choose where nothing else does; ENTER leaves it open."""
+    """Let the user choose if nothing else decides; ENTER leaves it open."""
     if choice.value or len(choice.candidates) < 2 or not prompts.asks:
         return choice
     question = f"Which {what} ({', '.join(choice.candidates[:12])})? ENTER leaves it open: "
-    for _ in range(_ASKED):
+    for _ in range(_ATTEMPTS):
         answer = (prompts.secret(question, echo=True) or "").strip()
         if not answer or answer in choice.candidates:
             break
         question = f"There is no {what} {answer}. One of {', '.join(choice.candidates[:12])}, or ENTER: "
-    return choice.taken(answer) if answer in choice.candidates else choice
+    return choice.with_value(answer) if answer in choice.candidates else choice
 
 
 def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
-    """Have Slurm judge a short job as the profile asks for it, with a GPU in each spelling until one is taken."""
+    """Test a short job with Slurm as the profile requests it, with a GPU in each spelling until one is accepted."""
     message, refused = _judged(context, sample_flags(draft))
     context.view.show(accepted("a job without GPUs", None, message, refused))
     if not draft.gpu_partition.value and not draft.gpu_partition.candidates:
@@ -273,7 +273,7 @@ def _checked_by_scheduler(draft: Draft, context: Context) -> Draft:
 
 
 def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
-    """Return what Slurm says against a job, nothing where it would start, and whether it was refused."""
+    """Return Slurm's objection to a job, nothing if it would start, and whether it was refused."""
     cluster_info = context.scheduler.cluster_info
     if cluster_info is None:
         return "there is nobody to ask", False
@@ -296,7 +296,7 @@ def _probing(request: InitRequest, draft: Draft, prompts: Prompts) -> Literal["c
 
 
 def _probe(draft: Draft, profile: ClusterProfile, context: Context, *, with_gpu: bool) -> ProbeResult:
-    """Queue the smallest job, find a route to its node, look around there, and end it. Raises a ``LauncherError``."""
+    """Submit the smallest job, find a route to its node, inspect it, and cancel the job. Raises a ``LauncherError``."""
     launch_target = replace(context.target, profile=profile, cluster=draft.name)
     flags = sample_flags(draft, draft.spelling if with_gpu else None)
     plan = Plan(launch_target, Request(flags), None, Environment(), None)
@@ -332,7 +332,7 @@ def _inspect_node(context: Context, session: Session, access: Access) -> ProbeRe
 
 
 def _open_route(target: NodeTarget, about: str) -> tuple[str | None, tuple[str, ...]]:
-    """Return the first route to the node that is open without asking the user anything, and those that are not."""
+    """Return the first route to the node that works without asking the user, and those that do not."""
     closed: list[str] = []
     for name, open_route in ROUTES.items():
         try:
@@ -359,7 +359,7 @@ def _software(context: Context, session: Session) -> Software | None:
 
 
 def _end_if_interrupted(context: Context) -> None:
-    """Act on what the user has done meanwhile; interrupts raise nothing any more once there is a job."""
+    """Handle the user's input so far; interrupts do not raise any more once there is a job."""
     while not context.interrupts.inbox.empty():
         item = context.interrupts.inbox.get()
         if isinstance(item, Interrupt):

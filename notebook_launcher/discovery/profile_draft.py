@@ -1,6 +1,6 @@
-"""What is chosen for the profile of a cluster, from what the cluster reported of itself. Pure.
+"""The values of a new profile, chosen from the cluster's report. Pure.
 
-Each choice carries the command that it comes from. What is not clear stays open, with its candidates.
+Each choice has the command that it comes from. What is unclear stays open, with its candidates.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Login:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a profile should say of something. ``value``: the one sensible choice, if there is one; ``why``, in words.
+    """A value for the profile. ``value``: the one sensible choice, if there is one; ``why``, as text.
 
-    ``candidates``: what else there is, the most sensible first. ``needed``: whether no job is taken without a value.
+    ``candidates``: the alternatives, the most sensible first. ``needed``: whether jobs are refused without a value.
     """
 
     value: str | None
@@ -33,15 +33,15 @@ class Choice:
     candidates: tuple[str, ...] = ()
     needed: bool = False
 
-    def taken(self, value: str) -> Choice:
-        """Return the choice with the user's own word."""
+    def with_value(self, value: str) -> Choice:
+        """Return the choice with the user's own value."""
         others = tuple(name for name in self.candidates if name != value)
         return Choice(value, "your answer", others)
 
 
 @dataclass(frozen=True)
 class Spelling:
-    """How this cluster is asked for GPUs: the flag, and the scheduler's word on it. ``confirmed``: it took that."""
+    """How to request GPUs on this cluster: the flag, and the scheduler's answer. ``confirmed``: it was accepted."""
 
     flag: str = "gpus-per-node"
     confirmed: bool = False
@@ -55,9 +55,9 @@ class Spelling:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a job of a few minutes found out. ``route``: the name of the one that was open; ``closed``: those not.
+    """The findings of a job of a few minutes. ``route``: the name of the open one; ``closed``: those that are not.
 
-    ``software``: what there is on the node, ``None`` where it did not tell.
+    ``software``: the node's, ``None`` if not reported.
     """
 
     node: str
@@ -68,7 +68,7 @@ class ProbeResult:
 
 @dataclass(frozen=True)
 class Draft:
-    """All that goes into a profile."""
+    """Everything for the profile."""
 
     name: str
     login: Login
@@ -81,14 +81,14 @@ class Draft:
     probed: ProbeResult | None = None
 
 
-# --- what is chosen ----------------------------------------------------------------------------------------------
+# --- choosing ----------------------------------------------------------------------------------------------------
 
 
 def choose_account(survey: ClusterSurvey) -> Choice:
-    """Return who pays: the default account, or the only one."""
+    """Return the account: the default one, or the only one."""
     accounts = survey.accounts or ()
     if survey.accounts is None:
-        return Choice(None, f"not read: {survey.why_not('associations')}")
+        return Choice(None, f"not read: {survey.failure_of('associations')}")
     if not accounts:
         return Choice(None, f"sacctmgr shows no account of yours on {survey.cluster or 'this cluster'}")
     others = tuple(name for name in accounts if name != survey.default_account)
@@ -102,7 +102,7 @@ def choose_account(survey: ClusterSurvey) -> Choice:
 def choose_partition(survey: ClusterSurvey, account: str | None) -> Choice:
     """Return the partition for jobs without GPUs: Slurm's default, or the only one that is open to the user."""
     if survey.partitions is None:
-        return Choice(None, f"not read: {survey.why_not('sinfo', 'partitions')}")
+        return Choice(None, f"not read: {survey.failure_of('sinfo', 'partitions')}")
     usable = usable_partitions(survey, account)
     usable = [partition for partition in usable if not partition.only_gpus] or usable
     names = tuple(partition.name for partition in usable)
@@ -117,7 +117,7 @@ def choose_partition(survey: ClusterSurvey, account: str | None) -> Choice:
 def choose_gpu_partition(survey: ClusterSurvey, account: str | None) -> Choice:
     """Return the partition for jobs with GPUs: the only one whose nodes all have some, or the only one with any."""
     if survey.partitions is None:
-        return Choice(None, f"not read: {survey.why_not('sinfo', 'partitions')}")
+        return Choice(None, f"not read: {survey.failure_of('sinfo', 'partitions')}")
     having = [partition for partition in usable_partitions(survey, account) if partition.gpus]
     if not having:
         return Choice(None, "sinfo: no partition that is open to you has GPUs")
@@ -137,7 +137,7 @@ def choose_gpu_partition(survey: ClusterSurvey, account: str | None) -> Choice:
 
 
 def usable_partitions(survey: ClusterSurvey, account: str | None) -> list[SurveyedPartition]:
-    """Return the partitions that take jobs of the user's, with this account where one is known."""
+    """Return the partitions that accept the user's jobs, with this account if known."""
     mine = frozenset([account]) if account else frozenset(survey.accounts or ())
 
     def lets_in(partition: SurveyedPartition) -> bool:
@@ -161,9 +161,9 @@ def gpu_types(draft: Draft) -> dict[str, list[SurveyedPartition]]:
 
 
 def sample_flags(draft: Draft, spelling: Spelling | None = None) -> dict[str, str | None]:
-    """Return flags of a short job as the profile would ask for it, for the scheduler's word.
+    """Return the flags of a short job as the profile would request it, for the scheduler's test.
 
-    ``spelling``: with a GPU, asked for so.
+    ``spelling``: the form of the GPU request.
     """
     partition = draft.gpu_partition if spelling else draft.partition
     flags: dict[str, str | None] = {"time": "5"}

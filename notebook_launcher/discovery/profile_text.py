@@ -1,6 +1,6 @@
-"""A profile as a TOML file that a person can read: each value with the command that it comes from. Pure.
+"""A profile as a TOML file for people: each value with the command that it comes from. Pure.
 
-What is not clear stands there as a comment, to be looked at.
+What is unclear is a comment, to be checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COMMON_LOGIN_NAMES = frozenset(
 
 
 def profile_text(draft: Draft) -> str:
-    """Return the profile as TOML with comments. No text of the cluster's can end a comment or a value."""
+    """Return the profile as TOML with comments. No text of the cluster can end a comment or a value."""
     doc = tomlkit.document()
     _head(doc, draft)
     _place(doc, draft)
@@ -45,7 +45,7 @@ _Body = Container | Table
 
 
 def _remark(body: _Body, text: str) -> None:
-    """Add a comment, folded; whatever the text holds, it stays one."""
+    """Add a comment, wrapped; whatever the text contains, it stays a comment."""
     for line in textwrap.wrap(one_line(text, 600), _WIDTH, break_long_words=False, break_on_hyphens=False):
         body.add(tomlkit.comment(line))
 
@@ -56,7 +56,7 @@ def _value(body: _Body, key: str, value: object, why: str = "") -> None:
 
 
 def _suggestion(body: _Body, key: str, value: object, why: str = "") -> None:
-    """Add a line that counts once its # is taken away."""
+    """Add a setting that is commented out."""
     assignment = f"{key} = {tomlkit.item(value).as_string()}"
     body.add(tomlkit.comment(f"{assignment}  # {one_line(why)}" if why else assignment))
 
@@ -112,14 +112,14 @@ def _place(doc: Container, draft: Draft) -> None:
 
 
 def is_lsf(survey: ClusterSurvey) -> bool:
-    """Whether jobs are queued by LSF, and not by Slurm."""
+    """Whether the scheduler is LSF, and not Slurm."""
     return survey.has_lsf and not survey.part("version").ok
 
 
 def login_pattern(hostname: str | None) -> str | None:
-    """Return a pattern for the full names of all login nodes, from that of one.
+    """Return a pattern for the full names of all login nodes, from one of them.
 
-    ``login3.uni.example`` is one of ``login[0-9]*.uni.example``. ``None`` where other clusters' are called so, too.
+    ``login3.uni.example`` matches ``login[0-9]*.uni.example``. ``None`` if other clusters' match it, too.
     """
     short, dot, domain = (hostname or "").partition(".")
     stem = short.rstrip("0123456789")
@@ -198,7 +198,7 @@ def _walltimes(doc: Container, draft: Draft) -> None:
 
 
 def _of_partition(partition: SurveyedPartition) -> str:
-    """Return what else is worth knowing of a partition, in a few words."""
+    """Return further facts about a partition, in a few words."""
     facts = [f"without -t: {partition.usual}"] if partition.usual else []
     facts += [f"memory without --mem: {partition.memory} MiB"] if partition.memory else []
     facts += [f"only {_list(sorted(partition.accounts))}"] if partition.accounts else []
@@ -262,7 +262,7 @@ def _defaults(doc: Container, draft: Draft) -> None:
 
 
 def next_step(draft: Draft) -> str:
-    """Return what to do with the profile, for a user: without a JupyterLab it needs an environment first."""
+    """Return the user's next step: without a JupyterLab the profile needs an environment first."""
     software, where = _software(draft)
     if software.has_jupyter:
         return f"Read it, and use it with: launch-notebook --cluster {draft.name} --dry-run"
@@ -278,7 +278,7 @@ def next_step(draft: Draft) -> str:
 
 
 def _software(draft: Draft) -> tuple[Software, str]:
-    """Return what there is, and where that was seen: on a compute node if a job has looked there."""
+    """Return the software, and where it was found: on a compute node if a job has inspected one."""
     if draft.probed and draft.probed.software:
         return draft.probed.software, draft.probed.node
     return draft.survey.software, "the login node"
@@ -310,7 +310,7 @@ def _environments(doc: Container, draft: Draft) -> None:
 
 
 def _module_with_jupyter(software: Software) -> tuple[str | None, str]:
-    """Return the module that is likeliest to bring JupyterLab, and a word on it."""
+    """Return the module that most likely contains JupyterLab, and a remark on it."""
     for names, why in (
         (software.modules, "module avail"),
         (software.hidden, "module spider tells what it needs first"),
@@ -343,4 +343,4 @@ def _list(names: Iterable[str], most: int = _MOST) -> str:
 
 
 def _not_read(survey: ClusterSurvey, *names: str) -> str:
-    return f"Not read: {survey.why_not(*names)}"
+    return f"Not read: {survey.failure_of(*names)}"

@@ -1,4 +1,4 @@
-"""``env check``: an environment is entered as a job would enter it, and what works there is reported."""
+"""``env check``: enters an environment as a job would, and reports what works there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.package_data import job_files, job_script
 from notebook_launcher.core.view import View
 from notebook_launcher.environments.job_command import run_directly, run_in_job
-from notebook_launcher.environments.listing import how
+from notebook_launcher.environments.listing import describe_software
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.launch import Payload, session_env
 from notebook_launcher.planning.plan import Plan
@@ -26,9 +26,9 @@ from notebook_launcher.session.record import json_object, new_id
 
 
 def check_environment(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts, *, node: bool) -> None:
-    """Go into an environment and tell what works there: on the login node, or on a compute node in a job of its own.
+    """Enter an environment and report what works there: on the login node, or on a compute node in a job of its own.
 
-    Raises ``ChecksFailed``, which names the faults, and what queueing a job raises.
+    Raises ``ChecksFailed``, which names the faults, and what submitting a job raises.
     """
     with open_context(plan.target, view, prompts, interrupts) as context:
         checks = CheckRunner(view)
@@ -40,7 +40,7 @@ def check_environment(plan: Plan, view: View, prompts: Prompts, interrupts: Inte
 
 @dataclass
 class EnvironmentReport:
-    """What was found inside: values by name, what went wrong on the way in, and where."""
+    """The findings inside: values by name, what failed while entering, and where."""
 
     values: dict[str, object]
     output: list[str]
@@ -71,7 +71,7 @@ def probe_environment(plan: Plan, context: Context, what: str, *, node: bool) ->
     return found
 
 
-# a JupyterLab's own Python, where there is one; else the first
+# a JupyterLab's own Python, if there is one; else the first
 _FIND_PYTHON = (
     'python=$(command -v jupyter-lab || :); python=${python%/*}/python3; [ -x "$python" ] || '
     "python=$(command -v python3 || command -v python)"
@@ -80,7 +80,7 @@ _FIND_PYTHON = (
 
 @contextlib.contextmanager
 def _folder(plan: Plan, context: Context) -> Iterator[str]:
-    """Write what it takes to go into an environment, as a session's directory has it; take it away afterwards."""
+    """Write the files of a session's directory that are needed to enter an environment; remove them afterwards."""
     work = f"{context.root}/look-{new_id(context.clock())}"
     probe = job_script("probe.py").read_bytes()
     env = session_env(plan, context.scheduler, context.site, Payload("shell"))
@@ -102,10 +102,8 @@ def _findings(plan: Plan, found: EnvironmentReport, *, gpus: bool) -> Iterator[t
         why = (output or found.output or ["Nothing was answered."])[-1]
         yield "environment", fault(why, "see what it comes to: launch-notebook env show NAME")
         return
-    yield (
-        "environment",
-        ok(f"{how(plan.environment.model_copy(update={'container': plan.container}), plan.target)}, on {found.where}"),
-    )
+    software = describe_software(plan.environment.model_copy(update={"container": plan.container}), plan.target)
+    yield "environment", ok(f"{software}, on {found.where}")
     yield "Python", ok(f"{values['python']} in {values.get('prefix')}")
     lab = values.get("jupyterlab")
     hint = how_to_add_jupyterlab(plan.environment, plan.container)

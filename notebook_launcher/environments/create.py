@@ -1,4 +1,4 @@
-"""``env create``: an environment created on the cluster from a file of packages, and added to the profile."""
+"""``env create``: creates an environment on the cluster from a file of packages, and adds it to the profile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from notebook_launcher.session.record import environment_lines, new_id
 
 @dataclass(frozen=True)
 class NewEnvironment:
-    """What is to be made: the file, the name in the profile, and a virtual environment's folder or a conda name."""
+    """The request: the file, the name in the profile, and a virtual environment's folder or a conda name."""
 
     file: Path
     name: str
@@ -44,20 +44,20 @@ class NewEnvironment:
 
     @property
     def is_conda(self) -> bool:
-        """Whether it is made by conda, from an environment.yml."""
+        """Whether conda creates it, from an environment.yml."""
         return self.file.suffix in (".yml", ".yaml")
 
 
 def create_environment(
     plan: Plan, creation: NewEnvironment, view: View, prompts: Prompts, interrupts: Interrupts, *, job: bool
 ) -> None:
-    """Make an environment from a file of packages, JupyterLab added, and put it into the user's profile.
+    """Create an environment from a file of packages, with JupyterLab added, and add it to the user's profile.
 
     ``job``: in a job of its own, not on the login node. Raises ``UsageError`` or ``EnvironmentFailed``.
     """
     content = _checked_file(creation)
     cluster = _profile_name(plan.target)
-    _refuse_known(plan.target, creation.name)
+    _refuse_existing(plan.target, creation.name)
     with open_context(plan.target, view, prompts, interrupts) as context:
         target = context.site.expand(creation.conda or creation.name if creation.is_conda else creation.venv or "")
         if "/" in target and not target.startswith("/"):
@@ -118,7 +118,7 @@ def _profile_name(target: LaunchTarget) -> str:
     return target.cluster
 
 
-def _refuse_known(target: LaunchTarget, name: str) -> None:
+def _refuse_existing(target: LaunchTarget, name: str) -> None:
     if name in target.profile.environments:
         raise UsageError(f"There is an environment “{name}” already.", hint="take another name with --name")
 
@@ -142,7 +142,7 @@ def _work_folder(plan: Plan, context: Context, creation: NewEnvironment, content
 
 
 def profile_with_environment(cluster: str, plan: Plan, creation: NewEnvironment, target: str) -> str:
-    """Return the user's own file of the profile with the environment in it; what stands there stays as it is."""
+    """Return the user's own file of the profile with the environment added; the rest is unchanged."""
     values: Values = {
         ("environments", creation.name, "description"): f"made of {creation.file.name}",
         ("environments", creation.name, "modules"): list(plan.environment.modules) or None,

@@ -19,21 +19,21 @@ from notebook_launcher.session.record import json_object
 
 
 def export_folder(name: str | None) -> Path:
-    """Return where an environment is written down: a course may call it ``../../x``, which is a name and no path."""
+    """Return the folder for an exported environment: a course may call it ``../../x``, which is a name, not a path."""
     return Path(re.sub(r"[^\w.-]+", "-", name or "").strip(".-") or "environment")
 
 
 def export_environment(
     plan: Plan, target: Path, view: View, prompts: Prompts, interrupts: Interrupts, *, force: bool = False
 ) -> None:
-    """Write into a folder here what it takes to make an environment anew. Raises ``EnvironmentFailed``."""
+    """Write what recreates an environment into a local folder. Raises ``EnvironmentFailed``."""
     if target.exists() and not target.is_dir():
         raise UsageError(f"{target} is not a folder.", hint="name a folder with -o")
     if target.exists() and any(target.iterdir()) and not force:
         raise UsageError(f"The folder {target} is not empty.", hint="name another one with -o, or give --force")
     with open_context(plan.target, view, prompts, interrupts) as context:
         found = probe_environment(plan, context, "freeze", node=False)
-        image = _image_note(plan, context)
+        image = _image_record(plan, context)
     if "packages" not in found.values:
         why = (found.output or ["Nothing was answered."])[-1]
         raise EnvironmentFailed(f"The environment “{plan.environment_name}” could not be inspected.", why=why)
@@ -44,7 +44,7 @@ def export_environment(
         view.show(events.Saved(f"{name} of {plan.environment_name or 'the environment'}", str(target / name)))
 
 
-def _image_note(plan: Plan, context: Context) -> Mapping[str, object]:
+def _image_record(plan: Plan, context: Context) -> Mapping[str, object]:
     if plan.container is None:
         return {}
     return json_object(context.host.read_file(f"{context.site.expand(plan.container)}.json") or b"")

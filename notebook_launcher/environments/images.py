@@ -1,8 +1,7 @@
 """``image build`` and ``image pull``: container images built from a definition file, or pulled.
 
-This is done in a job without GPUs, on the login node where that is asked for, or on this machine.
-``jobscripts/lib/image.sh`` does the work there: it makes the image under another name, takes its digest,
-and puts it in place whole.
+This is done in a job without GPUs, on the login node if requested, or on this machine. ``jobscripts/lib/image.sh`` does
+the work there: it creates the image under another name, computes its digest, and renames it.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ _MAKES_IMAGES = (None, "apptainer", "singularity")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an image is made of: a definition file's content, or (``None``) a source such as ``docker://…``.
+    """The source of an image: a definition file's content, or (``None``) a source such as ``docker://…``.
 
-    ``source``: what the user calls it. ``image``: where the image goes, if nothing else is asked for.
+    ``source``: its name in messages. ``image``: the default path of the image.
     """
 
     source: str
@@ -50,16 +49,16 @@ class Recipe:
     digest: str | None = None
 
 
-# --- what is meant ------------------------------------------------------------------------------------------------
+# --- choosing the source ------------------------------------------------------------------------------------------
 
 
 def definitions() -> dict[str, Path]:
-    """Return the definition files that come with the launcher, by name."""
+    """Return the bundled definition files, by name."""
     return {path.stem: path for path in sorted((folder("jobscripts") / "lib" / "containers").glob("*.def"))}
 
 
 def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
-    """Return how to build what is named: a file, a definition of ours, or an environment with one; ``None``: the usual.
+    """Return how to build a file, a bundled definition, or an environment with one; ``None``: the default one.
 
     Raises ``UsageError``.
     """
@@ -88,7 +87,7 @@ def build_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
 
 
 def pull_recipe(name: str | None, profile: ClusterProfile) -> Recipe:
-    """Return how to pull what is named: a source such as ``docker://…``, or an environment that names one.
+    """Return how to pull a source such as ``docker://…``, or an environment that has one.
 
     Raises ``UsageError``.
     """
@@ -123,7 +122,7 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"The definition file {path} cannot be read.", why=error.strerror or str(error)) from None
 
 
-# --- making one ----------------------------------------------------------------------------------------------------
+# --- making an image ------------------------------------------------------------------------------------------------
 
 
 def make_image(
@@ -136,10 +135,10 @@ def make_image(
     *,
     force: bool = False,
 ) -> None:
-    """Make an image and show where it is, with its digest. ``plan``: of the job, where it is made in one.
+    """Build or pull an image and show its path and digest. ``plan``: of the job, if it is made in one.
 
-    An image that is there is replaced with ``force`` only. Raises ``ImageFailed``, ``Interrupted``, and what queueing a
-    job raises; nothing is left behind then, and the image that was there stays.
+    An existing image is replaced only with ``force``. Raises ``ImageFailed``, ``Interrupted``, and what submitting a
+    job raises; then nothing is left behind, and an existing image stays.
     """
     profile = plan.target.profile
     if profile.container.command not in _MAKES_IMAGES:
@@ -180,7 +179,7 @@ def _refuse_existing(context: Context, image: str) -> None:
 
 @contextlib.contextmanager
 def _work_folder(context: Context, recipe: Recipe, profile: ClusterProfile, image: str) -> Iterator[str]:
-    """Write what the work needs into a folder there, and take it away again with what is half made."""
+    """Write the files for the work into a folder there, and remove it afterwards with anything incomplete."""
     work = f"{context.root}/image-{new_id(context.clock())}"
     environment = Environment(modules=profile.container.modules)
     files = {name: job_script(name).read_bytes() for name in _SCRIPTS}
@@ -199,7 +198,7 @@ def _work_folder(context: Context, recipe: Recipe, profile: ClusterProfile, imag
 def _run_image_script(
     plan: Plan, context: Context, recipe: Recipe, machine: Machine, argv: list[str]
 ) -> Mapping[str, object]:
-    """Run image.sh on the right machine, show what it says, and return what it notes of the image at last."""
+    """Run image.sh on the right machine, show its output, and return its record of the image."""
     work = argv[3]
     output: list[str] = []
     answer: dict[str, str] = {}
@@ -226,16 +225,16 @@ def _run_image_script(
 
 
 def script_result(line: str, work: str) -> tuple[str, str] | None:
-    """Return what a script in a work folder says for us, and of what kind it is: ``nbl-KIND WORK TEXT``.
+    """Return a message of our script in a work folder, and its kind: ``nbl-KIND WORK TEXT``.
 
-    A line that does not know the folder's name is one of what is built.
+    A line without the folder's name is output of the build.
     """
     found = re.fullmatch(r"nbl-(image|made|failed) (\S+) (.*)", line)
     return (found[1], found[3]) if found and found[2] == work.rpartition("/")[2] else None
 
 
 def _failed(context: Context, recipe: Recipe, where: str, output: list[str], why: str) -> ImageFailed:
-    """Return the error, with the end of the output; all of it is saved in a file there."""
+    """Return the error, with the last lines of the output; all of it is saved in a file there."""
     error = ImageFailed(f"No image was made from {recipe.source} on {where}.", why=why)
     if output:
         error.why = "\n".join([joined(why, "Its last output:"), *output[-LAST_LINES:]])

@@ -1,4 +1,4 @@
-"""One command on the login node or in a short job of its own, its output followed line by line to its end."""
+"""Runs one command on the login node or in a short job, following its output line by line."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.until_started import await_start
 
-LONGEST = 4 * 3600.0  # seconds that a command may take where no walltime ends it
-IN_GOOD_ORDER = 8.0  # seconds for a command to tidy up after itself
+TIMEOUT = 4 * 3600.0  # seconds for a command without a walltime
+CLEANUP_WITHIN = 8.0  # seconds for a command to clean up
 
-#: gets a line and the name of the machine it comes from; returns whether that was the last one of interest
+#: gets a line and the name of its machine; returns whether it is the last one of interest
 OnLine = Callable[[str, str], bool]
 
 
 def run_directly(context: Context, argv: Sequence[str], on_line: OnLine, stop: str = "") -> str:
-    """Run a command on the login node (or this machine); return why its output ended, "" where enough had come.
+    """Run a command on the login node (or this machine); return why its output ended, "" if enough was received.
 
-    ``stop``: a file there that the command looks for, and ends in good order once it is there. Raises ``Interrupted``,
-    ``HungUp`` or ``ConnectionLost``; the command is ended then.
+    ``stop``: a file there; the command exits cleanly once it exists. Raises ``Interrupted``, ``HungUp`` or
+    ``ConnectionLost``; the command is ended then.
     """
     context.interrupts.defer()
     return _follow(context, argv, context.site.hostname, on_line, stop)
@@ -44,11 +44,10 @@ def run_in_job(
     *,
     purpose: str,
 ) -> str:
-    """Queue a job, run a command in it, end the job, and return as ``run_directly`` does.
+    """Submit a job, run a command in it, cancel the job, and return as ``run_directly`` does.
 
-    ``argv``: the command, which may want to know the session's directory. ``purpose``: what it is for, as it stands in
-    lists. Raises what ``run_directly`` and what queueing
-    and waiting raise; the job is gone then.
+    ``argv``: returns the command, given the session. ``purpose``: shown in lists of sessions. Raises what
+    ``run_directly`` and what submitting and waiting raise; the job is cancelled then.
     """
     session, _ = queue_session(plan, context, program="shell", purpose=purpose)
     node = await_start(context, session, submitted(plan, context, session))
@@ -68,7 +67,7 @@ def run_in_job(
 
 
 @dataclass(frozen=True)
-class _Line:
+class _OutputLine:
     line: str
 
 
@@ -80,14 +79,16 @@ class _Finished:
 def _follow(context: Context, argv: Sequence[str], where: str, on_line: OnLine, stop: str) -> str:
     inbox = context.interrupts.inbox
     command = bound_to_stdin(["bash", "-lc", 'exec "$@" 2>&1', "bash", *argv])
-    stream = context.host.stream(command, lambda line: inbox.put(_Line(line)), lambda why: inbox.put(_Finished(why)))
-    deadline = time.monotonic() + LONGEST
+    stream = context.host.stream(
+        command, lambda line: inbox.put(_OutputLine(line)), lambda why: inbox.put(_Finished(why))
+    )
+    deadline = time.monotonic() + TIMEOUT
     with contextlib.closing(stream):
         while True:
             try:
                 item = inbox.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                return f"It was not done within {LONGEST / 3600:.0f} hours."
+                return f"It was not done within {TIMEOUT / 3600:.0f} hours."
             if isinstance(item, Interrupt):
                 _stop(context, stop)
                 if item.kind == "leave":
@@ -97,17 +98,17 @@ def _follow(context: Context, argv: Sequence[str], where: str, on_line: OnLine, 
                 if not context.host.alive:
                     raise ConnectionLost("The connection was lost meanwhile.", why=item.reason)
                 return item.reason or "It ended."
-            if isinstance(item, _Line) and on_line(item.line.rpartition("\r")[2].rstrip(), where):
+            if isinstance(item, _OutputLine) and on_line(item.line.rpartition("\r")[2].rstrip(), where):
                 return ""
 
 
 def _stop(context: Context, stop: str) -> None:
-    """Let the command end in good order, for some seconds: a scheduler kills a job's step without a word."""
+    """Let the command exit cleanly, for some seconds: a scheduler kills a job's step without warning."""
     if not stop:
         return
-    deadline = time.monotonic() + IN_GOOD_ORDER
+    deadline = time.monotonic() + CLEANUP_WITHIN
     with contextlib.suppress(LauncherError, queue.Empty):
-        context.host.run(["touch", stop], timeout=IN_GOOD_ORDER)
+        context.host.run(["touch", stop], timeout=CLEANUP_WITHIN)
         while time.monotonic() < deadline:
             item = context.interrupts.inbox.get(timeout=max(0.0, deadline - time.monotonic()))
             if isinstance(item, _Finished | Interrupt):

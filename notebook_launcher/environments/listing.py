@@ -21,17 +21,19 @@ from notebook_launcher.session.record import environment_lines
 
 
 def list_environments(target: LaunchTarget, view: View) -> None:
-    """Show the environments of a place. Nothing is contacted."""
+    """Show the environments of a target. Nothing is contacted."""
     profile = target.profile
     seen = tuple(
-        events.EnvironmentEntry(name, environment.description, how(environment, target), name == profile.environment)
+        events.EnvironmentEntry(
+            name, environment.description, describe_software(environment, target), name == profile.environment
+        )
         for name, environment in profile.environments.items()
     )
     view.show(events.EnvironmentsListed(_origin(target), seen))
 
 
 def show_environment(options: LaunchOptions, view: View) -> None:
-    """Show what an environment comes to. Nothing is contacted. Raises ``EnvironmentUnknown`` or ``UsageError``."""
+    """Show an environment in full. Nothing is contacted. Raises ``EnvironmentUnknown`` or ``UsageError``."""
     target = find_target(options, LocalMachine.detect())
     name, environment, container = chosen_environment(options, target)
     own = target.profile.environments.get(name or "", Environment())
@@ -40,7 +42,7 @@ def show_environment(options: LaunchOptions, view: View) -> None:
         events.EnvironmentShown(
             name or "",
             environment.description,
-            how(own if name else environment, target),
+            describe_software(own if name else environment, target),
             _layers(target, name),
             own.source,
             own.definition,
@@ -50,8 +52,8 @@ def show_environment(options: LaunchOptions, view: View) -> None:
     )
 
 
-def how(environment: Environment, target: LaunchTarget) -> str:
-    """Return in words where an environment's software comes from."""
+def describe_software(environment: Environment, target: LaunchTarget) -> str:
+    """Return where an environment's software comes from, as text."""
     image = image_path(environment.container, target.profile) if environment.container else None
     parts = [
         f"container {image}" if image else "",

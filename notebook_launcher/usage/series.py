@@ -69,8 +69,8 @@ def used(
         return Used()
     newest = known[-1].time
     shown = [sample for sample in known if window is None or newest - sample.time <= window]
-    line = _Line(shown, time_of_each(known)[-len(shown) :], values)
-    quantities = (line.series(*quantity) for quantity in _quantities(shown, flags))
+    timeline = _Timeline(shown, time_of_each(known)[-len(shown) :], values)
+    quantities = (timeline.series(*quantity) for quantity in _quantities(shown, flags))
     series = tuple(one for one in quantities if one is not None)
     began = known[0].time - timedelta(seconds=min(known[0].seconds, _YEAR.total_seconds()))
     return Used(began, shown[0].time, newest, series, tuple(_idle_notes(known)))
@@ -157,8 +157,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 # --- over time ---
 
 
-class _Line:
-    """The time of some samples, in pieces of the same length; ``weights``: the seconds that each stands for."""
+class _Timeline:
+    """The time of some samples, in intervals of the same length; ``weights``: the seconds that each covers."""
 
     def __init__(self, samples: Sequence[Sample], weights: Sequence[float], most: int) -> None:
         self._samples, self._weights = samples, weights

@@ -46,7 +46,7 @@ _STATE_STYLES = {
 }
 _UNIT_STYLES = {"%": "green", "GiB": "cyan", "W": "yellow", "cores": "magenta"}
 
-Looked: TypeAlias = events.Status | events.LogLine | events.FileWritten
+InspectionEvent: TypeAlias = events.Status | events.LogLine | events.FileWritten
 
 
 class UsageView:
@@ -57,7 +57,7 @@ class UsageView:
         self._live: Live | None = None
         self._has_shown = False
 
-    def show(self, event: Looked) -> None:
+    def show(self, event: InspectionEvent) -> None:
         """Show one event."""
         if isinstance(event, events.LogLine):
             _print_line(event.text)

@@ -46,9 +46,9 @@ def test_what_is_slow_or_hangs_costs_its_own_answer_only(tmp_path: Path) -> None
     assert time.monotonic() - began < 25
     assert read.version == "25.05.1"
     assert read.partitions is None
-    assert read.why_not("sinfo") == "sinfo took too long"
+    assert read.failure_of("sinfo") == "sinfo took too long"
     assert read.cluster == "here", "what it left behind in the background is not waited for"
-    assert read.why_not("clusters") == "sacctmgr show clusters took too long", "it had to be killed"
+    assert read.failure_of("clusters") == "sacctmgr show clusters took too long", "it had to be killed"
     assert read.home is not None
 
 

@@ -16,7 +16,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.environments.create import NewEnvironment, profile_with_environment
 from notebook_launcher.environments.export import export_environment, export_folder, exported_files
 from notebook_launcher.environments.images import script_result
-from notebook_launcher.environments.listing import how, list_environments, show_environment
+from notebook_launcher.environments.listing import describe_software, list_environments, show_environment
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment, load_profile
@@ -61,7 +61,10 @@ def test_an_unknown_environment_is_told_with_the_nearest_one() -> None:
 
 
 def test_a_plain_environment_is_the_nodes_own() -> None:
-    assert how(Environment(), LaunchTarget(ClusterProfile(), None, None, "slurm")) == "JupyterLab as the node has it"
+    assert (
+        describe_software(Environment(), LaunchTarget(ClusterProfile(), None, None, "slurm"))
+        == "JupyterLab as the node has it"
+    )
 
 
 @pytest.mark.parametrize(
