@@ -180,7 +180,7 @@ def by_engine(engine: str, config: str, port: int) -> Iterator[int]:
     host = (OpenSshHost if engine == "openssh" else ParamikoHost).open(destination, credentials)
     tunnel = Tunnel()
     with host:
-        tunnel.lead_over(host.link())
+        tunnel.run_over(host.link())
         yield tunnel.forward(port)
         tunnel.close()
 

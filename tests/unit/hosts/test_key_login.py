@@ -72,7 +72,7 @@ def test_a_key_that_has_been_replaced_is_read_anew(server: Sshd, tmp_path: Path)
         get_in(destination, credentials)
         (tmp_path / "key").unlink()
         (tmp_path / "key.pub").unlink()
-    assert credentials.asked == 2
+    assert credentials.prompt_count == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\1", b"no key", b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n"])

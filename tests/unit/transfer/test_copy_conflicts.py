@@ -140,7 +140,7 @@ def test_a_folder_that_vanishes_meanwhile_is_not_told_as_a_file_that_appeared(tm
 
 
 def test_who_may_not_write_is_not_told_to_use_force() -> None:
-    hint = endpoints.broke_off("there", "mv: cannot move 'a' to 'b': Permission denied").hint
+    hint = endpoints.tool_failed("there", "mv: cannot move 'a' to 'b': Permission denied").hint
     assert "you may write there" in hint and "--force" not in hint
     with pytest.raises(CopyFailed) as caught, endpoints.os_errors_of("/x"):
         raise PermissionError(errno.EACCES, "Permission denied")
