@@ -457,8 +457,9 @@ list_session() {
   local file line fields
   members=()
   for file in /proc/[0-9]*/stat; do
-    { IFS= read -r line <"$file"; } 2>/dev/null || continue
-    # after the name, which may hold anything: state, parent, process group, session
+    line=''
+    { IFS= read -r -d '' line <"$file"; } 2>/dev/null
+    # after the name, which may hold anything, line ends as well: state, parent, process group, session
     read -r -a fields <<<"${line##*) }"
     [[ ${fields[3]-} == "$$" && ${line%% *} != "$$" ]] && members+=("${line%% *}")
   done

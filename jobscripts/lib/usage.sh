@@ -343,18 +343,16 @@ read_cgroup_memory() {
 # read_process PID: set state, parent, session, start, own, children (processor time, its own and that of children that
 # have ended, in ticks) and pages (in memory). Return 1 when there is no such process.
 read_process() {
-  local at=1
-  fields=()
-  { read -r -d '' -a fields <"/proc/$1/stat"; } 2>/dev/null
-  ((${#fields[@]} > 24)) || return 1
-  # proc(5): the number, the name in brackets, which may hold anything, and what we want.
-  if [[ ${fields[1]} != *')' ]]; then
-    for ((at = ${#fields[@]} - 1; at > 1; at--)); do
-      [[ ${fields[at]} != *')' ]] || break
-    done
-  fi
-  state=${fields[at + 1]} parent=${fields[at + 2]} session=${fields[at + 4]} start=${fields[at + 20]}
-  own=$((fields[at + 12] + fields[at + 13])) children=$((fields[at + 14] + fields[at + 15])) pages=${fields[at + 22]}
+  local text='' fields
+  { IFS= read -r -d '' text; } 2>/dev/null <"/proc/$1/stat"
+  # proc(5): the number, the name in brackets, and what we want. A name may hold anything, brackets and numbers as well:
+  # only behind the last bracket nobody can have chosen what stands there.
+  [[ $text == *') '* ]] || return 1
+  # shellcheck disable=SC2206  # numbers, and one letter
+  fields=(${text##*') '})
+  ((${#fields[@]} > 21)) || return 1
+  state=${fields[0]} parent=${fields[1]} session=${fields[3]} start=${fields[19]}
+  own=$((fields[11] + fields[12])) children=$((fields[13] + fields[14])) pages=${fields[21]}
 }
 
 # Set tree_pages to what is in memory, and add to tree_ticks what was used since the last call.

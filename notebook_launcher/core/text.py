@@ -9,12 +9,18 @@ from collections.abc import Mapping, Sequence
 # complete terminal escape sequences, so that no "[31m" remains
 _COMMANDS = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor movements
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"  # titles and other strings
+    # Strings such as links. One that holds a space or does not end loses its introducer alone: whoever writes a part of
+    # a sentence could otherwise open a string there, and take away what we say behind it.
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])(?:[^\s\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c))?"
     r"|\x1b[ -/]*[0-~]",
-    re.DOTALL,
 )
-# characters that move the cursor, ring, hide or reverse text: control characters, and those that set the text direction
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+# characters that move the cursor, ring, hide or reverse text: control characters, those that set the text direction,
+# and those that nobody sees, with which one name can pass for another. Emoji may be joined, and nothing else.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+    "\u00ad\u034f\u115f\u1160\u180e\u200b\u200c\u2060-\u2064\u206a-\u206f\u3164\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff]"
+    "|(?<![\u2600-\u27bf\ufe0f\U0001f1e6-\U0001faff])\u200d"
+)
 
 
 def printable(text: str) -> str:

@@ -32,9 +32,12 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
     assert printable(text) == text
 
 
-SAFE = st.text(
-    st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")) | st.sampled_from(["\n", "\t", "\u200d", "\ufe0f"])
-)
+# no category of its own has these: fillers, joiners and selectors that show nothing
+UNSEEN = "\u034f\u115f\u1160\u3164\uffa0" + "".join(map(chr, range(0xE0000, 0xE1000)))
+SAFE = st.lists(
+    st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp"), exclude_characters=UNSEEN)
+    | st.sampled_from(["\n", "\t", "👩‍💻", "\ufe0f"])
+).map("".join)
 
 
 @given(SAFE)
@@ -80,9 +83,10 @@ def test_nothing_is_added_and_nothing_changes_places(text: str) -> None:
         ("\x9b31mred\x9bm", "red"),
         ("\x1b[2J\x1b[Hcleared", "cleared"),
         ("\x1b[?25lhidden cursor\x1b[?25h", "hidden cursor"),
-        ("\x1b]0;a title\x07text", "text"),
-        ("\x1b]0;a title\x1b\\text", "text"),
-        ("\x9d0;a title\x9ctext", "text"),
+        ("\x1b]0;alice@login:~\x07text", "text"),
+        ("\x1b]0;title\x1b\\text", "text"),
+        ("\x9d0;title\x9ctext", "text"),
+        ("\x1b]0;a title of several words\x07text", "0;a title of several wordstext"),
         ("\x1b]8;;http://evil.org/\x1b\\link\x1b]8;;\x1b\\", "link"),
         ("\x1b]52;c;cm0gLXJmIH4=\x07clipboard", "clipboard"),
         ("\x1bPdevice\x1b\\text", "text"),
@@ -90,7 +94,7 @@ def test_nothing_is_added_and_nothing_changes_places(text: str) -> None:
         ("\x1b(0text\x1b(B", "text"),
         ("\x1b7saved\x1b8", "saved"),
         ("\x1bcreset", "reset"),
-        ("before\x1b]0;a title that never ends\nafter", "before"),
+        ("before\x1b]0;a title that never ends\nafter", "before0;a title that never ends\nafter"),
         ("good\rbad", "goodbad"),
         ("a line\r\nanother\r\n", "a line\nanother\n"),
         ("back\b\b\b\bspace", "backspace"),
@@ -112,3 +116,16 @@ def test_sentences_do_not_run_into_each_other() -> None:
     assert joined("Over.", "", "Why?", " And so on ") == "Over. Why? And so on"
     assert joined("no such partition", "not queued", stop=";") == "no such partition; not queued"
     assert joined() == joined("") == ""
+
+
+@pytest.mark.parametrize("opened", ["\x1b]", "\x1b]0;", "\x9d", "\x1bP", "\x1b_", "\x1b^", "\x1bX"])
+@pytest.mark.parametrize("closed", ["", "\x07", "\x1b\\"])
+def test_nobody_takes_away_what_we_say(opened: str, closed: str) -> None:
+    """A name that begins a string, and another that ends it: the sentence between them is ours."""
+    shown = printable(f"The file {opened}a was not copied: the checksum of b{closed} differs.")
+    assert "was not copied: the checksum of b differs." in shown
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u200c", "\u200d", "\u2060", "\u00ad", "\U000e0041", "\u3164", "\ufeff"])
+def test_no_name_passes_for_another(unseen: str) -> None:
+    assert printable(f"resu{unseen}lts") == "results"

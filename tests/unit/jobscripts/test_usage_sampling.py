@@ -79,6 +79,21 @@ def test_processes_that_come_and_go(new: New, tmp_path: Path) -> None:
         os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
+def test_no_name_makes_a_stranger_part_of_the_job(sampler: Sampler) -> None:
+    """proc(5) shows a process's name, which it chooses itself, before its session."""
+    job = sampler.job("import time; time.sleep(600)")
+    name = f"import ctypes; ctypes.CDLL(None).prctl(15, b'a) S 1 1 {job.pid} ', 0, 0, 0)"
+    stranger = subprocess.Popen([sys.executable, "-Sc", f"{name}\n{BUSY}"], start_new_session=True)
+    try:
+        sampler.start()
+        samples = sampler.samples(3)
+        assert processor_time(psutil.Process(stranger.pid)) > 0.5
+        assert used(samples, samples[0].seconds - 1) < 0.2
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
 def test_it_ends_with_the_job_and_says_what_it_cost(sampler: Sampler) -> None:
     sampler.nvidia_smi("nvidia-smi-two-a100.csv", 2)
     sampler.start(60)
