@@ -43,6 +43,7 @@ from notebook_launcher.transfer.paths import (
     last_name,
     part_name,
     tag,
+    typed_name,
 )
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_until
@@ -129,10 +130,13 @@ class Copy:
 
     def _inspect(self) -> Work:
         arguments = self._arguments
+        target = self._destination.target(arguments.destination)
+        into = target.kind == "folder" or arguments.destination.endswith("/")
+        if into and not arguments.up:
+            self._own_names([])  # before all of a home is listed
         found = refuse_missing(self._source.label, arguments.sources, self._source.find(arguments.sources))
         if problems := [source.problems for source in found if source.problems]:
             raise CopyRefused("Not everything can be read there.", why=listed(problems), hint="nothing was copied")
-        target = self._destination.target(arguments.destination)
         base, named = self._destination_names(found, target)
         items = items_of(named)
         if items.unreadable:
@@ -154,10 +158,6 @@ class Copy:
         """Return the folder below which everything is copied, and each source's name there, by the rules of ``cp``."""
         word, label = self._arguments.destination, self._destination.label
         slash = word.endswith("/")
-        own = [
-            "" if posixpath.basename(typed.rstrip("/")) == "." else last_name(source.path)
-            for typed, source in zip(self._arguments.sources, found, strict=True)
-        ]
         if target.kind == "nowhere":
             raise CopyRefused(f"There is no folder for {target.path} on {label}.", hint="make it first: mkdir -p")
         if target.kind == "other" or (
@@ -172,12 +172,25 @@ class Copy:
         if not target.writable:
             raise CopyRefused(f"You may not write in the folder of {target.path} on {label}.", hint="take another")
         if target.kind == "folder":
-            base, names = target.path, own
+            base, names = target.path, self._own_names(found)
         else:
             base, name = posixpath.split(target.path.replace(os.sep, "/"))
-            names = [posixpath.join(name, each) if slash else name for each in own]
+            names = [posixpath.join(name, own) for own in self._own_names(found)] if slash else [name] * len(found)
         self._refuse_into_itself(found, base, names)
         return base, list(zip(found, names, strict=True))
+
+    def _own_names(self, found: Sequence[Source]) -> list[str]:
+        """Return the name that each source has inside a folder.
+
+        What comes from the cluster has the name that was typed: the cluster could answer with another one, ``.ssh``
+        for example, and files would land there.
+        """
+        if not self._arguments.up:
+            return [typed_name(word) for word in self._arguments.sources]
+        return [
+            "" if posixpath.basename(typed.rstrip("/")) == "." else last_name(source.path)
+            for typed, source in zip(self._arguments.sources, found, strict=True)
+        ]
 
     def _refuse_into_itself(self, found: Sequence[Source], base: str, names: Sequence[str]) -> None:
         if self._host.remote:

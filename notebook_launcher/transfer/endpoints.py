@@ -25,6 +25,9 @@ _LOOK = "check with ls -ld that you may write there; "
 GOES_ON = "type the same command to continue from there"
 
 
+TargetKind = Literal["file", "folder", "other", "missing", "nowhere"]
+
+
 @dataclass(frozen=True)
 class Target:
     """The destination. ``kind``: ``missing``: it does not exist; ``nowhere``: not even its parent folder exists.
@@ -32,7 +35,7 @@ class Target:
     ``path``: absolute and without links. ``free``: bytes that can still be written, as the file system reports.
     """
 
-    kind: Literal["file", "folder", "other", "missing", "nowhere"]
+    kind: TargetKind
     path: str
     writable: bool
     free: int | None

@@ -71,6 +71,16 @@ def last_name(path: str) -> str:
     return name
 
 
+def typed_name(word: str) -> str:
+    """Return the name that a path on the cluster gets here inside a folder, by what was typed; none for ``FOLDER/.``.
+
+    Raises ``UsageError`` for ``~``, ``..`` and ``/``: only the cluster could say which name these have.
+    """
+    if word.rstrip("/") == "~":
+        raise UsageError("The home on the cluster has no name here.", hint=f"copy its content: {THERE}~/.")
+    return last_name(word)
+
+
 def is_safe(name: str) -> bool:
     """Whether a relative path leads only downwards; paths from another machine are not trusted."""
     parts = name.split("/")

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.core.text import printable
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.transfer.endpoints import CopyEndpoint, Target, already_there, kind_of_mode, tool_failed
+from notebook_launcher.transfer.endpoints import (
+    CopyEndpoint,
+    Target,
+    TargetKind,
+    already_there,
+    kind_of_mode,
+    tool_failed,
+)
 from notebook_launcher.transfer.paths import Item, Kind, Source, SourceEntry
 from notebook_launcher.transfer.protocol import Reply, call_verb, names
 
@@ -27,15 +34,20 @@ class RemoteEndpoint(CopyEndpoint):
     def find(self, paths: Sequence[str]) -> list[Source | None]:
         """Run ``find`` there."""
         reply = self._call("list", *paths)
-        return _sources(reply.fields(), reply.stderr)
+        found = _sources(reply.fields(), reply.stderr)
+        if len(found) != len(paths):
+            raise HostCommandFailed("The list of what there is to copy cannot be read.", why=reply.stderr[:200])
+        return found
 
     def target(self, path: str) -> Target:
         """Inspect the destination."""
-        kind, real, writable, room = self._call("target", path).fields()
+        fields = self._call("target", path).fields()
+        if len(fields) != 4 or fields[0] not in _TARGETS:
+            raise HostCommandFailed("What is at the destination cannot be read.")
+        kind, real, writable, room = fields
         # "/dev/my disk  1000  200  800  20% /my place": names may contain spaces, so count from the per cent sign
         free = re.search(r"\s([0-9]{1,15})\s+\d+%\s", room)
-        kinds = {"f": "file", "d": "folder", "o": "other", "-": "missing", "?": "nowhere"}
-        return Target(kinds[kind], real, writable == "y", int(free[1]) * 1024 if free else None)  # type: ignore[arg-type]
+        return Target(_TARGETS[kind], real, writable == "y", int(free[1]) * 1024 if free else None)
 
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
         """Run ``stat`` there."""
@@ -145,6 +157,7 @@ def _by(count: int, fields: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return (tuple(fields[index : index + count]) for index in range(0, len(fields) - count + 1, count))
 
 
+_TARGETS: dict[str, TargetKind] = {"f": "file", "d": "folder", "o": "other", "-": "missing", "?": "nowhere"}
 _KINDS: dict[str, Kind] = {"f": "file", "d": "folder", "l": "link"}
 
 
