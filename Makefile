@@ -50,13 +50,13 @@ endif
 
 test-computing:
 	$(BEHIND) $(MAKE) --no-print-directory check
-	$(BEHIND) $(PYTEST) $(COMPUTING) -n 2 --dist worksteal --cov=notebook_launcher
+	$(BEHIND) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
 
 test-reconnection:
 	$(PYTEST) $(RECONNECTION)
 
 quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time: before each commit
-	$(VENV)/bin/python -m pytest -q $(COMPUTING) -n 2 --dist worksteal $(ARGS)
+	$(VENV)/bin/python -m pytest -q $(COMPUTING) -n 3 --dist worksteal $(ARGS)
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 --dist worksteal $(ARGS)

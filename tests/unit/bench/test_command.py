@@ -21,6 +21,7 @@ from tests.unit.bench.fake_cluster import (
 )
 
 
+@pytest.mark.real_time
 def test_all_combinations_run_some_at_once_and_are_reported(fake: FakeCluster) -> None:
     view = run("env=tf-gpu,tf-mkl cores=1,4 gpus=0,1", flags={"time": "5"}, at_once=3)
     assert len(fake.queued) == 8

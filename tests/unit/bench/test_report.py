@@ -335,6 +335,7 @@ def test_the_page_asks_nobody_for_anything_and_names_are_text() -> None:
     assert not re.search(r"url\(|@import", as_html(hostile()))
 
 
+@pytest.mark.real_time
 def test_markdown_keeps_hostile_names_in_their_cells() -> None:
     text = as_markdown(hostile(), "report-plots")
     markup = re.sub(r"(?<!`)``(?!`).*?(?<!`)``(?!`)", "", text)  # code is text in any case

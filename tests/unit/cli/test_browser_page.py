@@ -29,6 +29,7 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Pa
     return seen
 
 
+@pytest.mark.real_time
 def test_the_page_stays_until_a_slow_browser_has_read_it(
     tmp_path: Path, pages: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

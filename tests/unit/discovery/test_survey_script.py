@@ -13,6 +13,8 @@ from notebook_launcher.core.package_data import job_script
 from notebook_launcher.discovery.cluster_survey import read_survey
 from tests.unit.discovery.surveys import DAY
 
+pytestmark = pytest.mark.real_time
+
 SCRIPT = job_script("survey.sh")
 
 

@@ -30,6 +30,7 @@ from tests.doubles import RecordingView
 from tests.unit.doctor.check_results import results
 
 
+@pytest.mark.real_time
 def test_an_environment_that_hangs_is_ended_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "ENTER_TIMEOUT", 1.0)
     target = LaunchTarget(ClusterProfile(), None, None, "local")

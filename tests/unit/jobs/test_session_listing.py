@@ -154,6 +154,7 @@ def test_a_file_server_that_gives_all_to_somebody_else_is_not_an_empty_place(tmp
     assert (reading.records, reading.damaged, reading.foreign) == ((), (A, B), True)
 
 
+@pytest.mark.real_time
 def test_thousands_of_entries(tmp_path: Path) -> None:
     for number in range(3000):
         (tmp_path / f"other {number}").touch()

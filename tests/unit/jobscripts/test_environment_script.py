@@ -13,6 +13,8 @@ import pytest
 
 from notebook_launcher.core.package_data import job_script
 
+pytestmark = pytest.mark.real_time
+
 CONDA = """#!/bin/bash
 # makes and removes as conda does: with -y, `env create` begins by removing what is there
 case "$1 ${2-}" in

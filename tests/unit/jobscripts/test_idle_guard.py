@@ -154,6 +154,7 @@ def test_a_kernel_that_died_in_a_cell_is_not_busy_when_it_starts_again() -> None
     assert not kernel.running
 
 
+@pytest.mark.real_time
 def test_a_kernel_whose_begin_was_missed_is_asked_before_the_end(tmp_path: Path, monkeypatch: Any) -> None:
     """A real kernel in a long cell, of which nothing was heard; it is at rest when it answers in its turn."""
     monkeypatch.setattr(guard, "ANSWERS_WITHIN", 1.0)

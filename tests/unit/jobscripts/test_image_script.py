@@ -13,6 +13,8 @@ import pytest
 
 from notebook_launcher.core.package_data import job_script
 
+pytestmark = pytest.mark.real_time
+
 APPTAINER = """#!/bin/bash
 # pulls what it is told to, or fails
 [[ $1 != --version ]] || { echo 'apptainer version 9'; exit; }

@@ -19,6 +19,8 @@ from notebook_launcher.session.record import Session
 from tests.unit.notebook.conftest import FinishedRun
 from tests.unit.supervision.fake_login import SESSION_ID
 
+pytestmark = pytest.mark.real_time
+
 
 def test_what_a_run_has_made_comes_into_one_folder_for_this_user_alone(made: FinishedRun) -> None:
     made.writes("work/figures/loss.png", b"\x89PNG")

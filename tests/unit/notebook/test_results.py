@@ -25,6 +25,8 @@ from notebook_launcher.transfer.protocol import Reply, Wire
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from tests.unit.notebook.conftest import FinishedRun
 
+pytestmark = pytest.mark.real_time
+
 Fetching = results_room._Fetching
 
 

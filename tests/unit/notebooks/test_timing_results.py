@@ -162,6 +162,7 @@ def jittered(name: str, seconds: float, seed: int, count: int = 60, **about: obj
     return some(name, tuple(seconds * chance.lognormvariate(0, 0.05) for _ in range(count)), **about)
 
 
+@pytest.mark.real_time
 def test_a_speed_up_has_an_interval_that_holds_the_true_one() -> None:
     held = 0
     for seed in range(100):
@@ -255,6 +256,7 @@ def test_a_table_is_read_by_people() -> None:
     assert "<cpu>" not in found._repr_html_()
 
 
+@pytest.mark.real_time
 @pytest.mark.parametrize("fast", [0.01, 0.0001])
 def test_a_plot_has_units_and_error_bars(fast: float, tmp_path: Path) -> None:
     ax = timing.compare(jittered("cpu", 0.030, 1), jittered("gpu", fast, 2)).plot()

@@ -13,6 +13,8 @@ from tests.doubles import wait_until
 from tests.unit.supervision.fake_login import PATIENCE
 from tests.unit.supervision.launcher_doubles import FakeRoute, Launcher
 
+pytestmark = pytest.mark.real_time
+
 
 @pytest.fixture
 def short_silence(launcher: Launcher) -> None:

@@ -78,6 +78,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return Home(tmp_path, capsys)
 
 
+@pytest.mark.real_time
 def test_an_accounting_that_does_not_answer_leaves_the_samples(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bill_command, "QUERY_TIMEOUT", 1.0)
     monkeypatch.setattr(bill_command, "SLOW_AFTER", 0.2)
@@ -92,6 +93,7 @@ def test_an_accounting_that_does_not_answer_leaves_the_samples(home: Home, monke
     assert home.bill("k3fa")[0] == 0
 
 
+@pytest.mark.real_time
 def test_an_accounting_that_falls_silent_leaves_what_it_told(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bill_command, "QUERY_TIMEOUT", 2.5)
     home.session()

@@ -303,6 +303,7 @@ def test_usage_without_samples_is_an_error_of_its_own(home: Home) -> None:
     assert "usage_seconds" in err
 
 
+@pytest.mark.real_time
 def test_the_samples_come_whole(home: Home, tmp_path: Path) -> None:
     directory = home.session("20261121-120000-k3fa", rows=5000)
     code, out, _ = home.type("usage", "k3fa", "--csv", "mine.csv")

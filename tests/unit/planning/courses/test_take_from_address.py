@@ -228,6 +228,7 @@ def test_what_comes_is_bounded_in_size_and_in_time(web: Server) -> None:
         fetch(f"{web.url}cut", 10_000)
 
 
+@pytest.mark.real_time
 def test_a_course_with_all_its_files_is_bounded_in_time(web: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(course_source, "TOTAL_TIMEOUT", 1.0)
 
