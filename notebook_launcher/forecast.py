@@ -275,7 +275,7 @@ class _Forecaster:
         never = self._rules.never(start.request, start.partition)
         if never is None:
             return replace(start, delays=self._rules.delays(start.request, start.partition))
-        what = f"It could be queued; as far as its limits can be read, it would never start: {never.summary}."
+        what = f"It could be queued; by the limits that can be read, it would never start: {never.summary}."
         refusal = JobNeverStarts(what, hint=never.action)
         return replace(start, at=None, refusal=refusal)
 

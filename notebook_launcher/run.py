@@ -162,7 +162,7 @@ def results(
     with open_context(target, view, prompts, interrupts) as context:
         entry = _the_run(context, prefix)
         session = select_session(context, entry)
-        view.show(events.Querying("fetching what the notebook has made"))
+        view.show(events.Querying("fetching the results"))
         made = fetch_results(context, session, results_folder(session, output or usual_output(session)))
         view.show(made)
         if not made.complete and (why := _incomplete_note(entry)):

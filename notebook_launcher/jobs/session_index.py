@@ -416,7 +416,7 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
         raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
     raise SessionNotFound(
         f"There is no session “{name}” on {where}." if name else f"There is no session on {where}.",
-        why=f"Live sessions there:\n{describe_sessions(live, index.now)}" if live else "Live sessions there: none.",
+        why=f"Active sessions there:\n{describe_sessions(live, index.now)}" if live else "Active sessions there: none.",
         hint="start one: launch-notebook"
         if not live
         else f"name one of them, for example: {short_name(live[0], live)}",
@@ -445,7 +445,7 @@ def _has_ended(entry: IndexedSession, index: SessionIndex) -> SessionNotFound:
     command = "results" if entry.summary.notebook else "logs"
     return SessionNotFound(
         f"Session {entry.session.id} {_describe_end(entry, index.now)}{about}.",
-        why=f"Live sessions there:\n{describe_sessions(index.live, index.now)}" if index.live else "",
+        why=f"Active sessions there:\n{describe_sessions(index.live, index.now)}" if index.live else "",
         hint=f"see: launch-notebook {command} {name}, launch-notebook bill {name}",
     )
 

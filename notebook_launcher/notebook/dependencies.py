@@ -83,7 +83,10 @@ class Dependencies:
         if path == self._folder:
             name = ""
         elif _is_hidden(name):
-            raise NotebookInvalid(f"{path} is hidden, and programs may obey such a file.", hint="give it another name")
+            raise NotebookInvalid(
+                f"{path} is a hidden file, which other programs may read as their configuration.",
+                hint="give it another name",
+            )
         if path.is_dir():
             for file, below in self._walk(path):
                 self._name(f"{name}/{below}" if name else below, file)
@@ -122,7 +125,7 @@ class Dependencies:
         if not self._left:
             return ()
         left = listed(list(dict.fromkeys(self._left)))
-        return (f"Not sent with the notebook, as it is a link that leads elsewhere: {left}. --with FILE sends it.",)
+        return (f"Not sent with the notebook, as it is a symbolic link: {left}. --with FILE sends it.",)
 
     def read(self) -> dict[str, bytes]:
         """Return all files. Raises ``NotebookInvalid`` if one cannot be read, or they are too large."""

@@ -70,7 +70,7 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
         dependencies.add_named(path)
     helpers = (HELPER,) if dependencies.add_helper(absolute(shipped("notebooks") / HELPER)) else ()
     if helpers:
-        notes.append(f"{HELPER} of the launcher goes with it: it is imported, and none lies beside the notebook.")
+        notes.append(f"The launcher's {HELPER} is sent along: the notebook imports it, and there is none beside it.")
     return Prepared(
         name,
         _written(notebook, found.path),

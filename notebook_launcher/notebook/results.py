@@ -178,7 +178,7 @@ class _Fetching:
         if self._bytes_wanted >= LARGE and time.monotonic() - self._reported_at >= REPORT_EVERY:
             self._reported_at = time.monotonic()
             far = f"{self._bytes >> 20} of {self._bytes_wanted >> 20} MiB"
-            self._context.view.show(events.Querying(f"fetching what the notebook has made: {far}"))
+            self._context.view.show(events.Querying(f"fetching the results: {far}"))
 
     @property
     def _is_complete(self) -> bool:

@@ -110,7 +110,7 @@ def _readable_name(name: str) -> str:
 def _which_cluster(view: View, questions: LinePrompts) -> str:
     view.show(events.Note("Nothing is configured yet. These are the clusters that are known by name:"))
     view.show(list_clusters())
-    text = "Which one? (its beginning will do; ENTER: this machine) "
+    text = "Which one? (the first letters will do; ENTER: this machine) "
     otherwise = AnswerMissing(
         "No cluster was named.", hint="name it: --cluster NAME, --host you@login, or --cluster here for this machine"
     )
@@ -169,7 +169,7 @@ def _unanswered(target: LaunchTarget, missing: Sequence[str], why: str = "No val
     return AnswerMissing(
         f"“{target.cluster}” needs your {' and '.join(_NAMES[what] for what in missing)}.",
         why=f"{why}{example}",
-        hint=f"give it: {by_flags}   or save it: {keep}" if set(missing) <= set(_FLAGS) else f"keep it: {keep}",
+        hint=f"give it: {by_flags}   or save it: {keep}" if set(missing) <= set(_FLAGS) else f"save it: {keep}",
     )
 
 
@@ -287,7 +287,7 @@ def _user(word: str, profile: ClusterProfile) -> str:
 
 def _account(word: str, rule: AccountRule, target: LaunchTarget) -> str:
     if not word and rule.required:
-        raise _InvalidAnswer("No job is taken there without one.")
+        raise _InvalidAnswer("Jobs are not accepted there without one.")
     endings = [ending for ending in (rule.gpu_suffix, rule.cpu_suffix) if ending]
     forms = [word, *(word + ending for ending in endings), *(word.removesuffix(ending) for ending in endings)]
     account = _flag(word, "account", target)

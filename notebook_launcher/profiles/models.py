@@ -429,7 +429,7 @@ class CourseProfile(_Strict):
             if name.startswith("~") or "\\" in name or {"", "..", "."} & set(name.split("/")):
                 raise ValueError(f"“{name}” does not lie beside the course file")
             if _is_hidden(name):
-                raise ValueError(f"“{name}” is a hidden file, which programs may obey; a notebook is none")
+                raise ValueError(f"“{name}” is a hidden file, which other programs may read as their configuration")
         if twice := sorted({name for name in notebooks if notebooks.count(name) > 1}):
             raise ValueError(f"“{twice[0]}” stands there twice")
         return notebooks

@@ -244,7 +244,7 @@ def _problem_with(name: str, value: str | int | bool) -> tuple[str, str] | None:
     if any(c in str(value) for c in "\n\r"):
         return "has more than one line.", "write it on one line"
     if not str(value).isprintable():
-        return "has a character that cannot be seen.", f'write it anew: {name} = "…"'
+        return "has a character that cannot be seen.", f'write it again: {name} = "…"'
     if name in _NAMES and isinstance(value, str) and not _OF_NAMES.fullmatch(value):
         return f"= “{_cut(value)}” cannot be the name of one.", f'for example: {name} = "{_NAMES[name]}"'
     if name == "time" and value is not False:
@@ -340,7 +340,7 @@ def _problem(model: type[BaseModel], details: Any, key_path: tuple[str, ...]) ->
     if message.startswith("has more than one line"):
         return f"{where} {message}.", "write it on one line, or as a list of lines where it may be one"
     if message.startswith("has a character"):
-        return f"{where} {message}.", f'write it anew: {key} = "…"'
+        return f"{where} {message}.", f'write it again: {key} = "…"'
     return f"{where}: {message}.", ""
 
 

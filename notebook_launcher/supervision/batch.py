@@ -183,7 +183,7 @@ class _RunSupervisor(Supervisor):
     def _show_results(self, ran: events.NotebookFinished | None = None) -> events.ResultsFetched | None:
         """Fetch the results, and show where they are; after a successful run, a failure to do so is an error."""
         context, session = self._context, self._session
-        context.view.show(events.Querying("fetching what the notebook has made"))
+        context.view.show(events.Querying("fetching the results"))
         try:
             made = fetch_results(context, session, results_folder(session, self._output))
         except LauncherError as error:

@@ -125,7 +125,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     come_back = start_at(cluster, f"{other} connect {name}")
     come_back.expect("Cell 4 of 5 · Train")
     partly = start_at(cluster, f"{other} results {name}")
-    partly.expect("What it has made is here")
+    partly.expect("The results so far are here")
     partly.expect("has not finished yet")
     assert partly.end() == 0
     assert "40 the data" in result(lab, "train.ipynb", where="other/runs")
@@ -156,7 +156,7 @@ def test_what_there_is_comes_when_the_job_is_ended(
         run.send("\x03")
     else:
         cluster.root("login", ["scontrol", "update", f"JobId={run.job_id}", "TimeLimit=0:00:01"], check=False)
-    run.expect("What it has made is here:", timeout=120)
+    run.expect("The results so far are here:", timeout=120)
     run.expect(r"runs/train-[\w-]+/train.ipynb")
     assert run.end(timeout=60) == code, run.printed
     assert "200 the data" in result(lab, "train.ipynb")

@@ -212,4 +212,4 @@ def test_a_list_in_a_pipe_and_in_a_narrow_terminal(cluster: PracticeCluster, sta
     assert all(len(line) <= 80 for line in terminal.printed.splitlines() if "connect" not in line)
     for words in (["stop"], ["connect"]):
         done = cluster.run("laptop", "alice", ["launch-notebook", *words])
-        assert done.returncode == 40 and "Live sessions there: none." in done.stderr
+        assert done.returncode == 40 and "Active sessions there: none." in done.stderr

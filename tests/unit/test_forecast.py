@@ -284,7 +284,7 @@ def test_what_the_test_does_not_see_and_can_never_start_is_told(
     monkeypatch.setattr(explain, "never_starts", beyond)
     code, text = told("when", "-t", "3-0", "-p", "gpu", "--gpus", "1")
     assert code == 23
-    assert "as far as its limits can be read, it would never start: partition gpu allows 2 days." in text
+    assert "by the limits that can be read, it would never start: partition gpu allows 2 days." in text
     assert "→ try -t 2-00:00:00" in text
     assert re.search(r"now +-t 2-00:00:00 ", text)
     assert not [line for line in slurm.tests()[1:] if "--time=3-0" in line]

@@ -1,4 +1,4 @@
-"""The command ``status``: how a session is, and what it used in its last hour."""
+"""The command ``status``: a session's state, and what it used in its last hour."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import click
 from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
-@click.command(short_help="Show how a session is, and what it uses.")
+@click.command(short_help="Show a session's state and what it uses.")
 @target_options
 @click.option("--watch", is_flag=True, help="Keep updating it, until the session ends or Ctrl-C.")
 @session_argument
 def status(session: str, *, where: Where, watch: bool) -> int:
-    """Show how a session is, and what it used in its last hour."""
+    """Show a session's state and what it used in its last hour."""
     from notebook_launcher.usage import inspect
 
     with user_interface(where) as (view, prompts, interrupts):

@@ -9,7 +9,7 @@ import click
 from notebook_launcher.cli.options import Where, session_argument, target_options, user_interface
 
 
-@click.command(short_help="Show what a session used in its whole time.")
+@click.command(short_help="Show what a session has used since it began.")
 @target_options
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 @click.option(
@@ -26,7 +26,7 @@ from notebook_launcher.cli.options import Where, session_argument, target_option
 )
 @session_argument
 def usage(session: str, *, where: Where, plot: Path | None, csv: Path | None, force: bool) -> int:
-    """Show what a session used in its whole time: GPUs, cores, memory."""
+    """Show what a session has used since it began: GPUs, cores, memory."""
     from notebook_launcher.core.errors import UsageError
     from notebook_launcher.usage import inspect
 

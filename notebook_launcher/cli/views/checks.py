@@ -55,7 +55,7 @@ def checks_text(event: events.ChecksDone) -> str:
     if event.faults:
         return printable(summary)
     is_open = _STOPS & {*event.warnings, *event.unknown}
-    return printable(f"{'No fault was found' if is_open else 'Nothing is in the way of a launch'}. {summary}")
+    return printable(f"{'No fault was found' if is_open else 'Nothing prevents a launch'}. {summary}")
 
 
 # without these nothing starts: as long as one of them is not well, nothing is promised

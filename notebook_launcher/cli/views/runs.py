@@ -55,7 +55,7 @@ def results_text(event: events.ResultsFetched) -> tuple[str, list[str]]:
     lines = [f"  {PurePath(event.folder) / first}" if first else f"  {event.folder}"]
     if others:
         lines.append(f"  beside it: {_named(others)}" if first else f"  in it: {_named(others)}")
-    return "The results are here:" if event.complete else "What it has made is here:", [*lines, *_left_lines(event)]
+    return "The results are here:" if event.complete else "The results so far are here:", [*lines, *_left_lines(event)]
 
 
 def _left_lines(event: events.ResultsFetched) -> list[str]:

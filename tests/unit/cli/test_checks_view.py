@@ -18,7 +18,7 @@ def test_nothing_is_promised_while_the_software_is_not_found_out(check: str) -> 
     for event in (events.ChecksDone(9, (), (check,), (), ()), events.ChecksDone(9, (), (), (check,), ())):
         assert checks_text(event).startswith("No fault was found. 9 checks passed;")
     clock = events.ChecksDone(9, (), ("clock",), (), ())
-    assert checks_text(clock).startswith("Nothing is in the way of a launch.")
+    assert checks_text(clock).startswith("Nothing prevents a launch.")
 
 
 def shown(check: events.CheckResult, *, terminal: bool, encoding: str = "utf-8") -> list[str]:

@@ -83,7 +83,7 @@ def test_links_that_lead_elsewhere_are_not_followed_in_silence(folder: Path, tmp
     prepared = prepare("lab", [])
     assert set(prepared.dependencies) == {"near.py"}
     (note,) = prepared.notes
-    assert "link that leads elsewhere: " in note and "helper.py" in note and "package/__init__.py" in note
+    assert "symbolic link: " in note and "helper.py" in note and "package/__init__.py" in note
     named = prepare("lab", [], [Path("helper.py")])
     assert named.dependencies["helper.py"] == b"SECRET = 1"
 
@@ -94,7 +94,7 @@ def test_our_timing_goes_with_a_notebook_that_imports_it_and_has_none(folder: Pa
     (folder / "helper.py").write_text("from timing import measure")
     prepared = prepare("lab", [])
     assert prepared.dependencies == {"helper.py": b"from timing import measure", "timing.py": ours}
-    assert prepared.helpers == ("timing.py",) and prepared.notes[0].startswith("timing.py of the launcher goes with it")
+    assert prepared.helpers == ("timing.py",) and prepared.notes[0].startswith("The launcher's timing.py is sent along")
     assert prepared.folder == folder and not (folder / "timing.py").exists()
     (folder / "helper.py").write_text("import timings")
     assert prepare("lab", []).helpers == () and prepare("lab", []).notes == ()

@@ -218,7 +218,7 @@ def test_of_a_large_fetch_it_is_said_how_far_it_is(made: FinishedRun, monkeypatc
     made.writes("work/large.bin", b"x" * (20 << 20))
     made.fetch()
     said = [event.text for event in made.shown if isinstance(event, events.Querying)]
-    assert "fetching what the notebook has made: 10 of 20 MiB" in said
+    assert "fetching the results: 10 of 20 MiB" in said
 
 
 # --- what another machine says -------------------------------------------------------------------------------

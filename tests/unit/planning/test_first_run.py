@@ -324,8 +324,8 @@ def test_without_a_right_answer_nothing_is_kept(config: Path, answers: Sequence[
             {"account": "x"},
             "give it: -p …   or save it: KEEP --partition …",
         ),
-        ('ask = ["host", "account"]', {"account": "x"}, "keep it: KEEP --host …"),
-        ('host = "b"\nask = ["user"]', {}, "keep it: KEEP --user …"),
+        ('ask = ["host", "account"]', {"account": "x"}, "save it: KEEP --host …"),
+        ('host = "b"\nask = ["user"]', {}, "save it: KEEP --user …"),
     ],
 )
 def test_the_flags_are_named(config: Path, text: str, flags: dict[str, str | None], hint: str) -> None:
