@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.text import printable
 
 SHELLS = ("bash", "zsh", "fish")
 TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one to complete
@@ -20,14 +21,14 @@ def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete
 
     if isinstance(ctx.command, TakesEnvironment) and "--" in ctx.meta.get(TYPED, ()):
         return _environments(ctx.params, incomplete)
-    return [CompletionItem(name, help=about) for name, about in known_sessions() if name.startswith(incomplete)]
+    return _offered(known_sessions(), incomplete)
 
 
 def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the cluster profiles."""
     from notebook_launcher.profiles.store import profile_names
 
-    return [CompletionItem(name) for name in profile_names() if name.startswith(incomplete)]
+    return _offered([(name, "") for name in profile_names()], incomplete)
 
 
 def complete_course(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -39,7 +40,7 @@ def complete_kept_course(_ctx: click.Context, _parameter: click.Parameter, incom
     """Complete the saved courses."""
     from notebook_launcher.profiles.courses import saved_courses
 
-    return [CompletionItem(name) for name in saved_courses() if name.startswith(incomplete)]
+    return _offered([(name, "") for name in saved_courses()], incomplete)
 
 
 class TakesEnvironment(click.Command):
@@ -61,10 +62,15 @@ def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionI
         environments = resolve_target(options, LocalMachine.detect()).profile.environments
     except LauncherError:  # a launch reports the mistake
         return []
+    return _offered([(name, environment.description) for name, environment in environments.items()], incomplete)
+
+
+def _offered(named: Iterable[tuple[str, str | None]], incomplete: str) -> list[CompletionItem]:
+    """Offer names, each with what it is; that may come from a course or a cluster, and the shell shows it as it is."""
     return [
-        CompletionItem(name, help=environment.description)
-        for name, environment in environments.items()
-        if name.startswith(incomplete)
+        CompletionItem(name, help=" ".join(printable(about or "").split()) or None)
+        for name, about in named
+        if name.startswith(incomplete) and name.isprintable()
     ]
 
 

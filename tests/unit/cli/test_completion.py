@@ -80,3 +80,14 @@ def test_the_other_shells_take_it(shell: str, folders: Path) -> None:
     (folders / "source").write_text(source.replace("\r\n", "\n"))
     _, code = pexpect.run(f"{shell} -n {folders}/source", withexitstatus=True, encoding="utf-8")
     assert code == 0
+
+
+def test_what_a_cluster_or_a_course_says_reaches_the_shell_as_plain_text(folders: Path) -> None:
+    """zsh and fish print the help beside each name; a state of a job, for example, is the scheduler's own word."""
+    local_state.replace_known_sessions({"20261121-014455-k3f9": "running\x1b]0;title\x07 on\n\x1b[2Jgpu1\u202e"})
+    shown = {"_LAUNCH_NOTEBOOK_COMPLETE": "fish_complete", "COMP_WORDS": "launch-notebook stop ", "COMP_CWORD": ""}
+    printed, code = pexpect.run(
+        f"{BIN}/launch-notebook", env={**os.environ, **shown}, withexitstatus=True, encoding="utf-8"
+    )
+    assert code == 0
+    assert printed.splitlines() == ["plain,20261121-014455-k3f9\trunning on gpu1"]
