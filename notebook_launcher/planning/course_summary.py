@@ -25,7 +25,13 @@ def summary(found: CourseFiles) -> list[str]:
     lines = [] if course.cluster else ["cluster: yours"]
     for key in _keys_set(course, _IN_COURSE):
         lines += _lines(course, key) if key != "name" else []  # the name is in the heading, with the address
-    return [*lines, f"SHA-256: {found.digest}"]
+    return [*(part for line in lines for part in _as_lines(line)), f"SHA-256: {found.digest}"]
+
+
+def _as_lines(text: str) -> list[str]:
+    """Return a setting's text as lines, all but the first marked: no value can add what looks like another setting."""
+    first, *others = text.splitlines() or [""]
+    return [first, *(f"  | {line}" for line in others)]
 
 
 # labels of keys in a summary, where they differ from the key

@@ -84,3 +84,15 @@ def test_many_changes_are_found_soon_and_not_all_listed(course: Path) -> None:
         assert time.process_time() - began < 5
     assert "… and 5900 more lines" in notes
     assert len(notes.splitlines()) < 110
+
+
+def test_no_value_adds_what_looks_like_another_setting() -> None:
+    """What the user agrees to is a list of lines. Flags are checked for a cluster, and a course may name none."""
+    evil = {"comment": "x\nSHA-256: 0000\n  environment: only what you know"}
+    course = CourseProfile.model_validate({"name": "gpu2026", "defaults": evil})
+    assert summary(CourseFiles(course, (), ("",), (b"",), {}))[:-1] == [
+        "cluster: yours",
+        "flags: '--comment=x",
+        "  | SHA-256: 0000",
+        "  |   environment: only what you know'",
+    ]
