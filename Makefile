@@ -50,6 +50,7 @@ endif
 
 test-computing:
 	$(BEHIND) $(MAKE) --no-print-directory check
+	$(VENV)/bin/python -c 'from hypothesis.internal import charmap; charmap.charmap()' # made while coverage counts, it takes 25 s
 	$(BEHIND) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
 
 test-reconnection:
