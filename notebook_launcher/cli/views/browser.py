@@ -15,6 +15,10 @@ READ_WITHIN = 15.0  # seconds that a browser may take to read the page: one that
 #: seconds for which it stays after it was read once, and twice: the first reader may only look what kind of file it is
 AFTER_READING = (8.0, 1.0)
 
+#: seconds after which a page is one that a launcher left which was killed: none is needed for so long
+LEFT_AFTER = 120.0
+_PREFIX, _SUFFIX = "launch-notebook-", ".html"
+
 _PAGE = """<!doctype html>
 <meta charset="utf-8"><title>JupyterLab</title>
 <meta http-equiv="refresh" content="0; url={url}">
@@ -27,7 +31,9 @@ class Browser:
 
     def __init__(self, url: str) -> None:
         # written 0600, and shown to the browser, whose arguments then hold only its name
-        descriptor, name = tempfile.mkstemp(prefix="launch-notebook-", suffix=".html", dir=_folder())
+        folder = _folder()
+        _sweep(folder)
+        descriptor, name = tempfile.mkstemp(prefix=_PREFIX, suffix=_SUFFIX, dir=folder)
         self._page = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8") as page:
             page.write(_PAGE.format(url=html.escape(url, quote=True)))
@@ -74,3 +80,11 @@ def _folder() -> Path:
     folder = user_cache_path("notebook-launcher", appauthor=False)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+def _sweep(folder: Path) -> None:
+    """Take away the pages, each with a token, of launchers that were killed."""
+    for page in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            if time.time() - page.lstat().st_mtime > LEFT_AFTER:
+                page.unlink()

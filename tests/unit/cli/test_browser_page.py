@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -57,3 +58,19 @@ def test_without_a_browser_nothing_is_waited_for(tmp_path: Path, pages: Path, mo
     browser.Browser("http://127.0.0.1:50001/lab?token=secret").close_when_read()
     assert time.monotonic() - began < 5.0
     assert list(pages.iterdir()) == []
+
+
+def test_pages_of_launchers_that_were_killed_are_taken_away(
+    tmp_path: Path, pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, "exit 1")
+    pages.mkdir(parents=True)
+    left, other, theirs = (
+        pages / name for name in ("launch-notebook-x1.html", "launch-notebook-x2.html", "notes.html")
+    )
+    for page in (left, other, theirs):
+        page.write_text("token=secret")
+    for page in (left, theirs):
+        os.utime(page, (time.time() - 200, time.time() - 200))
+    browser.Browser("http://127.0.0.1:50001/lab?token=secret").close_when_read()
+    assert sorted(pages.iterdir()) == [other, theirs], "one that another launcher shows now stays"
