@@ -98,10 +98,23 @@ find_noted_digest() {
     $text =~ \"modified\":\ ?([0-9]+)[,}] && ${BASH_REMATCH[1]} == "$modified" &&
     $text =~ \"digest\":\ ?\"(sha256:[0-9a-f]{64})\" ]]; then
     digest=${BASH_REMATCH[1]} told_by=$1.json
-  elif read_line "$(noted_digest_file)" && [[ $REPLY =~ ^sha256:[0-9a-f]{64}$ ]]; then
+  elif read_own_note "$(noted_digest_file)" && [[ $REPLY =~ ^sha256:[0-9a-f]{64}$ ]]; then
     digest=$REPLY told_by='an earlier session'
   fi
   [[ -n $digest ]]
+}
+
+# read_own_note FILE: set REPLY to its first line, if it is ours and lies where nobody else may write: the folder for
+# sessions may be one for many. The file is asked itself, and not its name, which may lead to another one meanwhile.
+read_own_note() {
+  local note own=''
+  REPLY=''
+  [[ -n $1 && -O ${1%/*} && ! -L ${1%/*} && $(stat -c %a -- "${1%/*}" 2>/dev/null) == 700 ]] || return 1
+  { exec {note}<"$1"; } 2>/dev/null || return 1
+  [[ ! -O /dev/fd/$note ]] || own=yes
+  IFS= read -r REPLY <&"$note"
+  exec {note}<&-
+  [[ -n $own && -n $REPLY ]]
 }
 
 # take_digest FILE: set digest where it is not known yet, with the words of `quietly` before the command; not if the file

@@ -71,6 +71,32 @@ def test_a_digest_is_taken_where_nobody_noted_it_and_kept_for_the_next_session(t
     assert told == ["this session", "an earlier session"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of somebody else")
+@pytest.mark.parametrize("what", ["file", "link", "folder", "open folder"])
+def test_no_digest_is_believed_that_somebody_else_noted(tmp_path: Path, what: str) -> None:
+    """A group's folder for sessions: anybody of it may have been there first."""
+    image, noted = tmp_path / "i.sif", tmp_path / "sessions" / "image-digests"
+    image.write_bytes(b"one")
+    noted.mkdir(parents=True, mode=0o700)
+    found = image.stat()
+    note = noted / f"{found.st_ino}-{found.st_size}-{int(found.st_mtime)}-{int(found.st_ctime)}"
+    theirs = tmp_path / "theirs" if what == "link" else note
+    theirs.write_text("sha256:" + "6" * 64 + "\n")
+    if what == "link":
+        note.symlink_to(theirs)
+    if what in ("file", "link"):
+        os.chown(theirs, 1234, 1234)
+    elif what == "folder":
+        os.chown(noted, 1234, 1234)
+    else:
+        noted.chmod(0o770)
+    session = tmp_path / "sessions" / "20261121-014455-k3f7"
+    session.mkdir(parents=True)
+    (session / "session.env").write_text(f"container={image}\n")
+    image_sh(tmp_path, "note", str(session))
+    assert json.loads((session / "image.json").read_text())["told_by"] == "this session"
+
+
 def test_no_folder_is_an_image_to_be_replaced_and_what_killed_makers_left_is_removed(tmp_path: Path) -> None:
     work, image = tmp_path / "work", tmp_path / "there"
     work.mkdir()
