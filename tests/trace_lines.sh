@@ -1,6 +1,7 @@
 # shellcheck shell=bash
-# Read by every bash below traced_bash.sh before its script (BASH_ENV): the lines that run go to a file of its own.
-if { exec {NBL_TRACED_FD}>>"$NBL_BASH_TRACE/lines-$$"; } 2>/dev/null; then
-  BASH_XTRACEFD=$NBL_TRACED_FD PS4='+${BASH_SOURCE[0]:-}@${NBL_TRACED_SCRIPT-}:$LINENO:'
+# Read by every bash below traced_bash.sh before its script (BASH_ENV): the lines that run go to a file of its own. Where
+# files may not grow (a full disk, in a test) the trace would be what does not fit.
+if [[ $(ulimit -f) == unlimited ]] && { exec {LINE_TRACE_FD}>>"$LINE_TRACE_FOLDER/lines-$$"; } 2>/dev/null; then
+  BASH_XTRACEFD=$LINE_TRACE_FD PS4='+${BASH_SOURCE[0]:-}@${LINE_TRACE_SCRIPT-}:$LINENO:'
   set -x
 fi

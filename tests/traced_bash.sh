@@ -5,14 +5,14 @@
 #   traced_bash.sh [OPTION...] [SCRIPT ARGUMENT...]        as bash
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-export NBL_BASH_TRACE=${here%/*}/.bash-trace
+export LINE_TRACE_FOLDER=${here%/*}/.bash-trace
 
 # A script that comes through standard input has no name: find which one it is.
 if [[ ${1-} == -s ]]; then
-  copy=$(mktemp "$NBL_BASH_TRACE/script-XXXXXX") || exit
+  copy=$(mktemp "$LINE_TRACE_FOLDER/script-XXXXXX") || exit
   cat >"$copy"
   for script in "$here"/../jobscripts/*/*.sh; do
-    if cmp -s -- "$script" "$copy"; then export NBL_TRACED_SCRIPT=${script##*/}; fi
+    if cmp -s -- "$script" "$copy"; then export LINE_TRACE_SCRIPT=${script##*/}; fi
   done
   exec <"$copy"
   rm -f -- "$copy"

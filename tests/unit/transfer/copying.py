@@ -145,7 +145,7 @@ def fill(host: Host, tmp_path: Path, disk: Path, up: bool, files: int, patch: py
     src.mkdir()
     for number in range(files):
         (src / f"{number}").write_bytes(os.urandom(13 * MIB // files))
-    patch.setattr(Copy, "_refuse_without_room", lambda *_: None)  # as where a quota counts, which df knows not of
+    patch.setattr(Copy, "_refuse_without_space", lambda *_: None)  # as where a quota counts, which df knows not of
     with pytest.raises(CopyFailed) as caught:
         copy(host, up, src, disk)
     assert "No space left" in caught.value.why or "the disk is full" in caught.value.why

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused
+from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused, UsageError
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.transfer import copy as copying
 from notebook_launcher.transfer import endpoints, local_endpoint, remote_endpoint
@@ -207,7 +207,12 @@ def test_sources_behind_dots_and_links(tmp_path: Path, up: bool, files: int) -> 
     (tmp_path / "link").symlink_to(real)
     copy(LocalHost(), up, f"{tmp_path}/link/../results", there)
     assert everything(there / "results") == {f"{number}": b"right" for number in range(files)}
-    copy(LocalHost(), up, f"{tmp_path}/link/..", there)
+    if up:
+        copy(LocalHost(), up, f"{tmp_path}/link/..", there)
+    else:  # a name that only the cluster could tell
+        with pytest.raises(UsageError, match="no name of its own"):
+            copy(LocalHost(), up, f"{tmp_path}/link/..", there)
+        copy(LocalHost(), up, f"{tmp_path}/link/../.", there / "deep/")
     assert (there / "deep" / "results" / "0").read_text() == "right"
 
 
