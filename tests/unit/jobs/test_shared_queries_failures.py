@@ -166,7 +166,7 @@ def test_where_nothing_may_be_written_each_asks_for_itself(login: Login) -> None
     script = login.session("one") / "shared_query.sh"
     told = subprocess.run(
         [
-            BASH,
+            "bash",
             "-c",
             'ulimit -f 0 && exec "$@"',
             "-",

@@ -140,7 +140,7 @@ def test_what_cannot_go_along_is_refused(folder: Path, tmp_path: Path, tagged: s
     (tmp_path / "lab.ipynb").write_text("")
     os.mkfifo(folder / "pipe")
     assert "is not there" in refusal("lab", extra=[Path("nothing.csv")])
-    assert "is hidden" in refusal("lab", extra=[Path(".env")])
+    assert "is a hidden file" in refusal("lab", extra=[Path(".env")])
     assert "neither a file nor a folder" in refusal("lab", extra=[Path("pipe")])
     assert "become the same file" in refusal("lab", extra=[Path("x.csv"), tmp_path / "x.csv"])
     assert "has the notebook's own name" in refusal("lab", extra=[tmp_path / "lab.ipynb"])
