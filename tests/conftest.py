@@ -238,9 +238,9 @@ class Session:
 
     @property
     def session_id(self) -> str:
-        # a launch may have told of another one before, also with its job
-        own = re.search(r"is queued; it may run for [^(]*\(session\s(\d{8}-\d{6}-[a-z2-7]{4})\)", self.printed)
-        return own[1] if own else self._find(r"\d{8}-\d{6}-[a-z2-7]{4}")
+        # a launch may have told of another one before
+        named = re.findall(r"\(session\s+(\d{8}-\d{6}-[a-z2-7]{4})\)", self.printed)
+        return str(named[-1]) if named else self._find(r"\d{8}-\d{6}-[a-z2-7]{4}")
 
     @property
     def job_id(self) -> str:
