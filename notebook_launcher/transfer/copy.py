@@ -133,7 +133,8 @@ class Copy:
         target = self._destination.target(arguments.destination)
         into = target.kind == "folder" or arguments.destination.endswith("/")
         if into and not arguments.up:
-            self._own_names([])  # before all of a home is listed
+            for word in arguments.sources:
+                typed_name(word)  # refuses one without a name, before all of a home is listed
         found = refuse_missing(self._source.label, arguments.sources, self._source.find(arguments.sources))
         if problems := [source.problems for source in found if source.problems]:
             raise CopyRefused("Not everything can be read there.", why=listed(problems), hint="nothing was copied")

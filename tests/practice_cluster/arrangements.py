@@ -132,5 +132,5 @@ class Arrangements(SlurmFaults, ServiceFaults, SiteFaults, Crowds):
         person = USERS[user]
         for name in (*LOGIN_NODES, *COMPUTE_NODES):
             if person.totp_secret and BOXES[name].role in person.totp_on:
-                where = self.root_folder(name) / totp.DIRECTORY.strip("/") / user
+                where = self.root_folder(name) / totp.DIRECTORY / user
                 overwrite(where, totp.secret_file(person.totp_secret))

@@ -27,6 +27,7 @@ from . import (
 from .arrangements import Arrangements
 from .errors import ClusterError, NotPossibleHereError, NotUpError
 from .layout import BOXES, COMPUTE_NODES, DEFAULT_GENERATION, GENERATIONS, USERS
+from .processes import InBox
 from .progress import say
 
 HERE = Path(__file__).resolve().parent
@@ -241,17 +242,16 @@ class PracticeCluster(Arrangements):
 
     def processes_of_people(self, *which: str) -> list[tuple[str, str, str]]:
         """Return (box, user, arguments) of what ordinary users run in these boxes."""
-        found = processes.in_boxes(*map(self._pid, which))
-        everything = [
-            (box, self._user_name(one.uid), one.args) for box, ours in zip(which, found, strict=True) for one in ours
-        ]
-        return [(box, user, args) for box, user, args in everything if user in USERS]
+        return [(box, self._user_name(one.uid), one.args) for box, one in self._of_people(which)]
 
     def kill_people(self, *which: str) -> None:
         """Kill what ordinary users run in these boxes."""
+        processes.end(one.host_pid for _, one in self._of_people(which))
+
+    def _of_people(self, which: Sequence[str]) -> list[tuple[str, InBox]]:
         uids = {user.uid for user in USERS.values()}
         found = processes.in_boxes(*map(self._pid, which))
-        processes.end(one.host_pid for ours in found for one in ours if one.uid in uids)
+        return [(box, one) for box, ours in zip(which, found, strict=True) for one in ours if one.uid in uids]
 
     def _user_name(self, uid: int) -> str:
         return next((name for name, user in USERS.items() if user.uid == uid), "root" if uid == 0 else str(uid))
