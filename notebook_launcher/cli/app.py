@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import re
 import sys
 from collections.abc import Sequence
@@ -10,36 +12,49 @@ import click
 from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
-from notebook_launcher.cli.commands.bench import bench
-from notebook_launcher.cli.commands.bill import bill
-from notebook_launcher.cli.commands.clusters import clusters
-from notebook_launcher.cli.commands.connect import connect
-from notebook_launcher.cli.commands.copy import copy
-from notebook_launcher.cli.commands.course import course
-from notebook_launcher.cli.commands.doctor import doctor
-from notebook_launcher.cli.commands.env import env
-from notebook_launcher.cli.commands.forward import forward
-from notebook_launcher.cli.commands.image import image
-from notebook_launcher.cli.commands.init import init
-from notebook_launcher.cli.commands.launch import launch
-from notebook_launcher.cli.commands.list import list_
-from notebook_launcher.cli.commands.logs import logs
-from notebook_launcher.cli.commands.notebooks import notebooks
-from notebook_launcher.cli.commands.open import open_
-from notebook_launcher.cli.commands.queue import queue
-from notebook_launcher.cli.commands.results import results
-from notebook_launcher.cli.commands.run import run as run_notebook
-from notebook_launcher.cli.commands.shell import shell
-from notebook_launcher.cli.commands.status import status
-from notebook_launcher.cli.commands.stop import stop
-from notebook_launcher.cli.commands.usage import usage
-from notebook_launcher.cli.commands.when import when
-from notebook_launcher.cli.completion import TYPED, completion
+from notebook_launcher.cli.completion import TYPED
 from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, WITH_VALUE
 from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
 
 REPORT_TO = "the project's issue tracker"
+#: every command: a module of its own in ``commands``, which is imported when the command runs or is told of
+COMMANDS = (
+    "bench",
+    "bill",
+    "clusters",
+    "completion",
+    "connect",
+    "copy",
+    "course",
+    "doctor",
+    "env",
+    "forward",
+    "image",
+    "init",
+    "launch",
+    "list",
+    "logs",
+    "notebooks",
+    "open",
+    "queue",
+    "results",
+    "run",
+    "shell",
+    "status",
+    "stop",
+    "usage",
+    "when",
+)
+
+
+@functools.cache
+def find_command(name: str) -> click.Command | None:
+    """Return the command of that name."""
+    if name not in COMMANDS:
+        return None
+    module = importlib.import_module(f"notebook_launcher.cli.commands.{name}")
+    return next(one for one in vars(module).values() if isinstance(one, click.Command) and one.name == name)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -79,9 +94,11 @@ def _command_first(argv: Sequence[str]) -> list[str]:
     while place < len(words) and words[place].partition("=")[0] in _OF_ANY:
         place += 1 if "=" in words[place] or not _OF_ANY[words[place]] else 2
     end = place
-    group: click.Command | None = cli
-    while end < len(words) and isinstance(group, click.Group) and words[end] in group.commands:
-        group, end = group.commands[words[end]], end + 1
+    command = find_command(words[end]) if end < len(words) else None
+    while command:
+        end += 1
+        following = words[end] if end < len(words) else ""
+        command = command.commands.get(following) if isinstance(command, click.Group) else None
     return [*words[place:end], *words[:place], *words[end:]]
 
 
@@ -103,7 +120,7 @@ def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
     command = error.ctx.command.name if error.ctx else None
     if extra and command == "launch":
         word = extra[1]
-        if word in cli.commands:
+        if word in COMMANDS:
             return UsageError(f"The command comes first: {word}.", hint=f"launch-notebook {word} …, then its options")
         return UsageError(
             f"Unexpected argument: “{word}”.",
@@ -126,7 +143,7 @@ _TAKE_ENVIRONMENTS = ("launch", "shell", "doctor", "run", "bench")
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split at ``--``: before it the flags, after it the environment and the container, where a command has these."""
     words = list(argv)
-    if words and words[0] in cli.commands and words[0] not in _TAKE_ENVIRONMENTS:
+    if words and words[0] in COMMANDS and words[0] not in _TAKE_ENVIRONMENTS:
         return words, []
     place = words.index("--") if "--" in words else len(words)
     return words[:place], words[place + 1 :]
@@ -166,15 +183,21 @@ def _unknown_flag(error: click.NoSuchOption) -> UsageError:
     command = error.ctx.command.name if error.ctx else None
     if command not in (None, "launch"):  # a launch knows more flags than the others
         known = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
-        near = closest(name, tuple(known)) if name not in OUR_FLAGS else None
+        near = closest(name, tuple(known)) if name not in _our_flags() else None
         words = error.ctx.command_path if error.ctx else f"launch-notebook {command}"
         hint = f"did you mean {near}?" if near in known else f"see: {words} --help"
         return UsageError(f"“{command}” has no flag {name}.", hint=hint)
-    near = closest(name, OUR_FLAGS)
+    near = closest(name, _our_flags())
     return UsageError(
         f"There is no flag {name}.",
         hint=f"did you mean {near}?" if near else "see: launch-notebook --help, and sbatch's own flags",
     )
+
+
+def _our_flags() -> tuple[str, ...]:
+    """Return the long flags of all commands."""
+    parameters = (parameter for name in COMMANDS for parameter in getattr(find_command(name), "params", ()))
+    return tuple(sorted({flag for one in parameters for flag in one.opts if flag.startswith("--")}))
 
 
 def _our_bug(error: Exception) -> LauncherError:
@@ -207,6 +230,14 @@ _OF_ALL = ("--help", "-h", "--version", "-V", "--usage")  # options that are not
 
 class _Commands(click.Group):
     """A group whose first command is meant where none is named: ``launch-notebook -t 2:00:00``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, imported for it."""
+        return find_command(cmd_name)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = tuple(args)
@@ -266,48 +297,6 @@ def cli() -> None:
     Every flag of sbatch works, short and long (except --array, --wrap and --test-only).
     """  # \b is click's mark for lines to be left alone
 
-
-COMMANDS: tuple[click.Command, ...] = (
-    bench,
-    bill,
-    clusters,
-    connect,
-    copy,
-    course,
-    doctor,
-    env,
-    forward,
-    image,
-    init,
-    launch,
-    list_,
-    logs,
-    notebooks,
-    open_,
-    queue,
-    results,
-    run_notebook,
-    shell,
-    status,
-    stop,
-    usage,
-    when,
-    completion,
-)
-for _command in COMMANDS:
-    cli.add_command(_command)
-
-OUR_FLAGS = tuple(
-    sorted(
-        {
-            name
-            for command in cli.commands.values()
-            for parameter in command.params
-            for name in parameter.opts
-            if name.startswith("--")
-        }
-    )
-)
 
 if __name__ == "__main__":
     sys.exit(run(sys.argv[1:]))

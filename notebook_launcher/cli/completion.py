@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
-from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.text import printable
 
-SHELLS = ("bash", "zsh", "fish")
 TYPED = "notebook_launcher.typed"  # key in click's meta: all words before the one to complete
 
 
@@ -72,24 +70,3 @@ def _offered(named: Iterable[tuple[str, str | None]], incomplete: str) -> list[C
         for name, about in named
         if name.startswith(incomplete) and name.isprintable()
     ]
-
-
-@click.command(short_help="Print the completion script for your shell.")
-@click.argument("shell", type=click.Choice(SHELLS), default="bash")
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> int:
-    """Print what makes TAB complete commands, flags, sessions, profiles and environments in your shell.
-
-    \b
-      bash:  eval "$(launch-notebook completion bash)"            in ~/.bashrc
-      zsh:   eval "$(launch-notebook completion zsh)"             in ~/.zshrc
-      fish:  launch-notebook completion fish | source             in ~/.config/fish/config.fish
-    """  # \b is click's mark for lines to be left alone
-    root = ctx.find_root()
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise UsageError(f"There is no completion for {shell}.")
-    program = root.info_name or "launch-notebook"
-    source = kind(root.command, {}, program, f"_{program.replace('-', '_').upper()}_COMPLETE").source()
-    click.echo(source)
-    return 0

@@ -20,8 +20,6 @@ from notebook_launcher.core.errors import (
     ProfileError,
     UsageError,
 )
-from notebook_launcher.core.https_fetch import TIMEOUT as FILE_TIMEOUT
-from notebook_launcher.core.https_fetch import check_address, fetch
 from notebook_launcher.core.view import View
 from notebook_launcher.profiles.courses import (
     CourseFiles,
@@ -86,6 +84,8 @@ class CourseAddress:
     """A course file on the web. The user confirms it unless its digest is pinned."""
 
     def __init__(self, word: str) -> None:
+        from notebook_launcher.core.https_fetch import check_address  # imports TLS, which few launches need
+
         self.name, _, fragment = word.partition("#")
         pinned = _PIN.fullmatch(fragment)
         if fragment and not pinned:
@@ -105,8 +105,10 @@ class CourseAddress:
 
     def read(self, file: str | None, at_most: int) -> bytes:
         """Return a file's content. Raises ``FetchFailed``."""
+        from notebook_launcher.core.https_fetch import TIMEOUT, fetch
+
         self._until = self._until or time.monotonic() + TOTAL_TIMEOUT
-        within = min(FILE_TIMEOUT, self._until - time.monotonic())
+        within = min(TIMEOUT, self._until - time.monotonic())
         try:
             fetched = fetch(self.label(file), at_most, plain=self.pin is not None, within=max(within, 0))
         except FetchFailed:
