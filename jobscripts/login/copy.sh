@@ -8,6 +8,10 @@
 # Standard output: the verb's answer; a null byte; its exit code, a space, and what was said as an error.
 #
 # A file is written under a hidden name (a "part") with mode 0600, and gets its own name when it is complete.
+#
+# In a folder that many may write to, anybody can put a link in the place of a folder or a file between two steps.
+# Nothing is changed through such a name: a folder is entered, and it is looked where that led; a file is opened, and it
+# is looked what that opened. From then on names play no part.
 
 set -u -o pipefail
 unset TAR_OPTIONS POSIXLY_CORRECT BLOCK_SIZE DF_BLOCK_SIZE CDPATH
@@ -42,6 +46,35 @@ take_links_out() {
   path=$folder
   [[ -z $last ]] || path=${folder%/}/$last
 }
+
+# Go into the folder of this absolute path, which was without links when it was told: fails where one leads there by now.
+# Asked of the system, because bash goes by names.
+enter() {
+  local here
+  cd -P -- "$1" || return
+  here=$(env pwd -P && printf x) || return
+  [[ ${here%$'\nx'} == "$1" ]] || give_up "$1 has been replaced"
+}
+
+# Make a new hidden folder, and go into it: nobody else can do anything there. It stays open as $stage.
+readonly stage=/proc/self/fd/8
+enter_new_stage() { enter "$1" && mkdir -m 700 -- "./$2" && enter_stage "$1" "$2"; }
+
+enter_stage() {
+  enter "${1%/}/$2" || return
+  [[ -O . && $(stat -c %a .) == 700 ]] || give_up "$2 has been replaced" || return
+  exec 8<.
+}
+
+# Go into the folder of what lies below the base, and put the name that it has there into $last.
+enter_folder_of() {
+  local whole=${1%/}/$2
+  last=${whole##*/} whole=${whole%/*}
+  enter "${whole:-/}"
+}
+
+# What tells an open file or a folder from all others.
+identity() { stat -L -c %d:%i -- "$1"; }
 
 # Hash standard input. OpenSSL is three times as fast as many a sha256sum.
 digest() {
@@ -145,13 +178,13 @@ give_up() {
 # part FILE: its bytes, where an attempt may go on from there.
 verb_part() { if is_part "$1"; then stat -c %s -- "$1"; fi; }
 
-# put FOLDER PART OFFSET COUNT (bytes as data): write them into the part from there on, and tell its size and, once it
-# is large enough, the hash of what can be read from there on.
+# put FOLDER PART OFFSET COUNT (bytes as data): write them into the part from there on, and tell its size, its identity
+# and, first, once it is large enough, the hash of what can be read from there on.
 # Always at their own place, and from nothing into a new file: an earlier attempt may still be writing.
 verb_put() {
   local hash='' size open=/dev/fd/7
   umask 077
-  cd -- "$1" || return
+  enter "$1" || return
   if [[ $3 == 0 ]]; then
     set -C # a file that is new, not what somebody puts there at this moment
     rm -f -- "./$2" && exec 7>"./$2" && [[ -f $open ]] || return
@@ -164,16 +197,20 @@ verb_put() {
   [[ ./$2 -ef $open ]] || give_up "$2 has been replaced, by another copy maybe" || return
   size=$(stat -L -c %s $open) || return
   if ((size == $3 + $4)); then hash=$(bytes $open "$3" "$4" | digest) || return; fi
-  printf '%s %s\n' "${hash:0:64}" "$size"
+  printf '%s %s %s\n' "${hash:0:64}" "$size" "$(identity $open)"
 }
 
-# place FOLDER PART NAME BYTES MODE TIME FORCE: a complete part gets its mode (under the umask), its time and its name.
+# place FOLDER PART NAME BYTES MODE TIME FORCE IDENTITY: a complete part, if it still is the file that was written, gets
+# its mode (under the umask), its time and its name.
 verb_place() {
-  local how=-n
+  local how=-n open=/dev/fd/7
   [[ $7 == yes ]] && how=-f
-  cd -- "$1" || return
-  is_plain "./$2" && [[ $(stat -c %s -- "./$2") == "$4" ]] || give_up "$2 has been replaced" || return
-  chmod "$(masked "$5")" "./$2" && touch -d "@$6" -- "./$2" || return
+  enter "$1" || return
+  # for reading and writing, because that waits for nobody where it is a pipe by now
+  is_plain "./$2" && exec 7<>"./$2" && [[ $(identity $open) == "$8" && $(stat -L -c %s $open) == "$4" ]] ||
+    give_up "$2 has been replaced" || return
+  touch -d "@$6" -- $open && chmod "$(masked "$5")" $open || return
+  exec 7<&-
   if mv "$how" -T -- "./$2" "./$3" && [[ ! -e ./$2 ]]; then return 0; fi
   [[ $how == -n && (-e ./$3 || -L ./$3) ]] && return "$THERE_ALREADY"
   return 1
@@ -184,9 +221,9 @@ masked() { printf '%o' "$((8#$1 & 8#777 & ~8#$users_umask))"; }
 # unpack BASE STAGE (a tar as data): unpack it into a new hidden folder, and hash all that is there. Those of copies that
 # were killed more than a day ago are taken away.
 verb_unpack() {
-  cd -- "$1" || return
+  enter "$1" || return
   find . -maxdepth 1 -name '.copy.part-??????????' -type d -uid "$EUID" -mmin +1440 -exec rm -rf {} + 2>/dev/null
-  mkdir -m 700 -- "./$2" && cd -- "./$2" || return
+  enter_new_stage "$1" "$2" || return
   if ! tar -x -f - --no-same-owner --no-same-permissions; then
     cd .. && rm -rf -- "./$2"
     return 1
@@ -200,10 +237,12 @@ verb_unpack() {
 verb_settle() {
   local folder how=-n
   [[ $3 == yes ]] && how=-f
-  cd -- "$1" && [[ -O ./$2 && ! -L ./$2 ]] && cd -- "./$2" || give_up "what was unpacked has gone" || return
+  enter_stage "$1" "$2" || return
   while IFS= read -r -d '' folder; do
-    find "$folder" -maxdepth 1 -type f -print0 | xargs -0 -r mv "$how" -t "../$folder" --
+    enter "${1%/}${folder#.}" || return
+    find "$stage/$folder" -maxdepth 1 -type f -print0 | xargs -0 -r mv "$how" -t . --
   done < <(find . -type f -printf '%h\0' | sort -z -u)
+  enter_stage "$1" "$2" || return
   find . -type f -printf 'L\0-\0%p\0'
   cd .. && rm -rf -- "./$2"
   xargs -0 -r stat --printf 'T\0%s\0%n\0' -- 2>/dev/null
@@ -230,22 +269,45 @@ verb_results() {
   return 0
 }
 
-# folders BASE (names as data): make those that are missing, for nobody else yet.
+# folders BASE STAGE (mode, name as data, parents first): make those that are missing, with their modes under the umask;
+# told: the identity and the name of each. They are made in a hidden folder, and moved with all that is below them.
 verb_folders() {
-  umask 077
-  cd -- "$1" && xargs -0 -r mkdir -p --
+  local mode name index last modes=() names=()
+  local -A is_new=()
+  while IFS= read -r -d '' mode && IFS= read -r -d '' name; do modes+=("$mode") names+=("$name") is_new[$name]=yes; done
+  enter_new_stage "$1" "$2" && printf '%s\0' "${names[@]}" | xargs -0 mkdir -p -- || return
+  for mode in $(printf '%s\n' "${modes[@]}" | sort -u); do
+    for index in "${!names[@]}"; do
+      [[ ${modes[index]} != "$mode" ]] || printf '%s\0' "${names[index]}"
+    done | xargs -0 chmod "$(masked "$mode")" -- || return
+  done
+  printf '%s\0' "${names[@]}" | xargs -0 stat --printf '%d:%i\0%n\0' -- || return
+  for name in "${names[@]}"; do
+    [[ $name == */* && -n ${is_new[${name%/*}]-} ]] && continue
+    enter_folder_of "$1" "$name" || return
+    [[ -d ./$last && ! -L ./$last ]] || mv -nT -- "$stage/$name" "./$last" || return
+  done
+  enter "$1" && rm -rf -- "./$2"
 }
 
-# modes BASE MODE (names as data): give folders this mode, under the umask.
-verb_modes() { cd -- "$1" && xargs -0 -r chmod "$(masked "$2")" --; }
+# modes BASE (mode, identity, name as data): give these folders their modes, under the umask; another one in the place of
+# one of them keeps its own.
+verb_modes() {
+  local mode which name
+  while IFS= read -r -d '' mode && IFS= read -r -d '' which && IFS= read -r -d '' name; do
+    enter "${1%/}/$name" || return
+    if [[ $(identity .) == "$which" ]]; then chmod "$(masked "$mode")" . || return; fi
+  done
+}
 
 # tie BASE FORCE (link, name as data): make links; one that leads there already may be from an attempt that was cut.
 verb_tie() {
-  local link name how=-sT
+  local link name last how=-sT
   [[ $2 == yes ]] && how=-sfnT
-  cd -- "$1" || return
   while IFS= read -r -d '' link && IFS= read -r -d '' name; do
-    [[ -L $name && $(readlink -n -- "$name" && printf x) == "${link}x" ]] || ln "$how" -- "$link" "$name" || return
+    enter_folder_of "$1" "$name" || return
+    [[ -L ./$last && $(readlink -n -- "./$last" && printf x) == "${link}x" ]] ||
+      ln "$how" -- "$link" "./$last" || return
   done
 }
 

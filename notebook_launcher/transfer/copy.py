@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -41,10 +40,11 @@ from notebook_launcher.transfer.paths import (
     beside,
     items_of,
     last_name,
-    part_name,
+    new_batch_name,
     tag,
     typed_name,
 )
+from notebook_launcher.transfer.real_folder import Identity
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_until
 
@@ -227,6 +227,12 @@ class Copy:
                 why="Nothing was copied.",
                 hint="remove one of the two",
             )
+        if linked := [there[item.target] for item in items.folders if links.get(there[item.target]) is not None]:
+            raise CopyRefused(
+                f"On {self._destination.label}, these are links, and no link is followed: {listed(linked)}",
+                why="Nothing was copied.",
+                hint="copy into the folder that it leads to, by that folder's own name",
+            )
         present = [item for item in items.files if there[item.target] in links]
         equal = self._equal([item for item in present if sizes.get(there[item.target]) == ("file", item.size)], there)
         tied = {item.target for item in items.links if links.get(there[item.target]) == item.seen.link}
@@ -302,28 +308,28 @@ class Copy:
         for attempt in (1, 2):
             try:
 
-                def move(*, fresh: bool = attempt == 2) -> None:
+                def move(*, fresh: bool = attempt == 2) -> Identity:
                     nonlocal earlier
                     offset = 0 if fresh else self._verified(part, item)
                     self._resumed += offset if earlier else 0
                     earlier = fresh = False
                     self._progress.set_done(offset)
                     transfer = send_file if self._arguments.up else fetch_file
-                    transfer(self._there, item, part, offset, self._progress.add)
+                    return transfer(self._there, item, part, offset, self._progress.add)
 
-                self._with_reconnect(move)
+                written = self._with_reconnect(move)
                 break
             except CorruptData:
                 if attempt == 2:
                     raise self._corrupt(item.path) from None
-        self._with_reconnect(lambda: self._install(part, path, item))
+        self._with_reconnect(lambda: self._install(part, path, item, written))
         self._progress.end(item)
 
-    def _install(self, part: str, path: str, item: Item) -> None:
+    def _install(self, part: str, path: str, item: Item, written: Identity) -> None:
         """Move a complete part to its path; if the connection broke before the reply, the part may be gone already."""
         sizes = self._destination.sizes([part, path])
         if part in sizes:
-            self._destination.install(part, path, item.seen, force=self._force)
+            self._destination.install(part, path, item.seen, written, force=self._force)
         elif sizes.get(path) != ("file", item.size) or not self._equal([item], {item.target: path}):
             raise tool_failed(self._destination.label, f"{part} has gone")
 
@@ -340,10 +346,10 @@ class Copy:
         self._progress.begin(batch[0], len(batch))
         move = self._send_batch if self._arguments.up else self._fetch_batch
         try:
-            self._with_reconnect(lambda: move(work, _new_batch_name(), batch))
+            self._with_reconnect(lambda: move(work, new_batch_name(), batch))
         except CorruptData:
             try:
-                self._with_reconnect(lambda: move(work, _new_batch_name(), batch))
+                self._with_reconnect(lambda: move(work, new_batch_name(), batch))
             except CorruptData:
                 raise self._corrupt(batch[0].path) from None
         self._progress.end(*batch)
@@ -373,10 +379,10 @@ class Copy:
         try:
             parts = fetch_batch(self._there, folder, batch, self._progress.add)
             failures: dict[str, CopyFailed] = {}
-            for item, part in zip(batch, parts, strict=True):
+            for item, (part, written) in zip(batch, parts, strict=True):
                 path = posixpath.join(work.base, item.target)
                 try:
-                    self._destination.install(part, path, item.seen, force=self._force)
+                    self._destination.install(part, path, item.seen, written, force=self._force)
                 except CopyFailed as error:
                     failures[item.target] = error
             # including files that another copy has created meanwhile
@@ -473,11 +479,6 @@ class Progress:
         self._shown_at = time.monotonic()
         done = min(self._done + self._current, self._bytes)
         self._view.show(events.Copying(self._file, self._files, self._files_done, self._bytes, done))
-
-
-def _new_batch_name() -> str:
-    """Return a unique name, because an earlier attempt may still be running."""
-    return part_name("copy", secrets.token_hex(5))
 
 
 def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:

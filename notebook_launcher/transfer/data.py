@@ -21,16 +21,17 @@ from typing import BinaryIO
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed
 from notebook_launcher.core.text import listed
 from notebook_launcher.transfer.endpoints import GOES_ON, os_errors_of, tool_failed
-from notebook_launcher.transfer.local_endpoint import is_part
 from notebook_launcher.transfer.paths import Item
 from notebook_launcher.transfer.protocol import CHUNK, Wire, names
-from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of
+from notebook_launcher.transfer.real_folder import Identity, folder_of, identity, is_part, real_folder
+from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of, written_part
 
 MOST_OVERHEAD = 64 * 1024 * 1024  # bytes of headers, padding and a reply besides a tar's files
 #: what ``tarfile`` raises for invalid data; an endless chain of headers is read by recursion
 NO_TAR = (tarfile.TarError, EOFError, UnicodeError, ValueError, RecursionError)
 _PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, *_PAX)
+_NEW = os.O_CREAT | os.O_EXCL
 _LONGEST_EXTRA = 64 * 1024  # bytes; no path is longer than 4096
 OnBytes = Callable[[int], None]
 
@@ -39,8 +40,11 @@ class CorruptData(Exception):
     """The received data differs from what was sent: it must be sent again, from the start."""
 
 
-def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
-    """Append a file from ``offset`` on to a remote part. Raises ``ConnectionLost``, ``CopyFailed``, ``CorruptData``."""
+def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> Identity:
+    """Append a file from ``offset`` on to a remote part, and return what tells the part from all other files.
+
+    Raises ``ConnectionLost``, ``CopyFailed``, ``CorruptData``.
+    """
     folder, _, name = part.rpartition("/")
     hasher = hashlib.sha256()
     with os_errors_of(item.path), Path(item.path).open("rb") as file:
@@ -63,12 +67,14 @@ def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byte
         raise tool_failed(there.label, reply.stderr)
     if not whole:
         raise ConnectionLost(f"The copy ended early on {there.label}.")
-    if reply.lines() != [f"{hasher.hexdigest()} {item.size}"]:
+    written, told = written_part(reply)
+    if told != f"{hasher.hexdigest()} {item.size}":
         raise CorruptData(item.path)
+    return written
 
 
-def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> None:
-    """Append a file from ``offset`` on to a local part. Raises ``ConnectionLost``, ``CopyFailed``, ``CorruptData``."""
+def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> Identity:
+    """Append a file from ``offset`` on to a local part; returns and raises as ``send_file``."""
     hasher, left = hashlib.sha256(), item.size - offset
     with os_errors_of(part), _opened_part(part, offset) as file:
         with Wire(there.host, "get", [item.path, str(offset), str(left)]) as wire:
@@ -79,6 +85,7 @@ def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byt
                 on_bytes(len(data))
             reply = wire.reply()
         file.truncate()
+        written = identity(os.fstat(file.fileno()))
     if reply.code:
         raise tool_failed(there.label, reply.stderr)
     fields = reply.data.decode(errors="replace").split()
@@ -86,6 +93,7 @@ def fetch_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byt
         raise source_changed(item.path, there.label)
     if fields[0] != hasher.hexdigest():
         raise CorruptData(item.path)
+    return written
 
 
 def send_batch(there: RemoteEndpoint, base: str, context: str, items: Sequence[Item], on_bytes: OnBytes) -> None:
@@ -113,32 +121,38 @@ def send_batch(there: RemoteEndpoint, base: str, context: str, items: Sequence[I
         raise CorruptData(listed(list(sent)))
 
 
-def fetch_batch(there: RemoteEndpoint, context: str, items: Sequence[Item], on_bytes: OnBytes) -> list[str]:
-    """Write small files to a hidden local folder, and return their paths in it, in order. Raises as ``send_file``.
+def fetch_batch(
+    there: RemoteEndpoint, context: str, items: Sequence[Item], on_bytes: OnBytes
+) -> list[tuple[str, Identity]]:
+    """Write small files to a hidden local folder; return the path in it and the identity of each, in order.
 
-    Only the requested entries of the tar are used, and only as requested: it may come from anybody.
+    Only the requested entries of the tar are used, and only as requested: it may come from anybody. Raises as
+    ``send_file``.
     """
-    with os_errors_of(context):
-        remove_stale(Path(context).parent, ".copy.part-" + "?" * 10)
-        Path(context).mkdir(0o700)
+    with os_errors_of(context), folder_of(context) as (folder, name):
+        remove_stale(Path(folder.path), ".copy.part-" + "?" * 10)
+        folder.make_folder(name, 0o700)
     requested = {f".{item.path}": item for item in items}
-    parts = {item.path: str(Path(context, str(number))) for number, item in enumerate(items)}
+    numbers = {item.path: str(number) for number, item in enumerate(items)}
+    parts: dict[str, tuple[str, Identity]] = {}
     arrived: dict[str, str] = {}
     with Wire(there.host, "pack", []) as wire:
         with contextlib.suppress(BrokenPipeError):  # its reply says why
             wire.send(names(list(requested)))
         wire.end_data()
         for item, data in _unpacked(there, wire, requested):
-            with os_errors_of(item.path), open(_private(parts[item.path], os.O_CREAT | os.O_EXCL), "wb") as file:
+            number = numbers[item.path]
+            with os_errors_of(item.path), real_folder(context) as hidden, hidden.open(number, _NEW) as file:
                 file.write(data)
+                parts[item.path] = str(Path(context, number)), identity(os.fstat(file.fileno()))
             arrived[item.path] = hashlib.sha256(data).hexdigest()
             on_bytes(len(data))
         reply = wire.reply(MOST_OVERHEAD)
     if missing := [item.path for item in items if item.path not in arrived]:
         raise source_changed(listed(missing), there.label, reply.stderr)
-    if there.hashes(list(parts), sum(item.size for item in items)) != arrived:
+    if there.hashes(list(numbers), sum(item.size for item in items)) != arrived:
         raise CorruptData(listed(list(arrived)))
-    return list(parts.values())
+    return [parts[item.path] for item in items]
 
 
 def remove_stale(folder: Path, pattern: str) -> None:
@@ -251,24 +265,16 @@ def _pieces(file: BinaryIO, count: int) -> Iterator[bytes]:
 @contextlib.contextmanager
 def _opened_part(part: str, offset: int) -> Iterator[BinaryIO]:
     """Open a part for writing from ``offset`` on; from the start it is a new file, since the old may be in use."""
-    if not offset:
-        with contextlib.suppress(FileNotFoundError):
-            Path(part).unlink()
-    with open(_private(part, 0 if offset else os.O_CREAT | os.O_EXCL), "r+b") as file:
-        found = os.fstat(file.fileno())
-        if offset and (not is_part(found) or found.st_size < offset):
-            raise CorruptData(part)
-        file.seek(offset)
-        yield file
-
-
-def _private(path: str, flags: int) -> int:
-    system = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    file = os.open(path, flags | os.O_RDWR | system, 0o600)
-    if flags & os.O_CREAT and os.name != "nt":
-        with contextlib.suppress(OSError):
-            os.fchmod(file, 0o600)  # the folder's ACL may grant more by default
-    return file
+    with folder_of(part) as (folder, name):
+        if not offset:
+            with contextlib.suppress(FileNotFoundError):
+                folder.remove(name)
+        with folder.open(name, 0 if offset else _NEW) as file:
+            found = os.fstat(file.fileno())
+            if offset and (not is_part(found) or found.st_size < offset):
+                raise CorruptData(part)
+            file.seek(offset)
+            yield file
 
 
 def _check_same(item: Item, now: os.stat_result) -> None:

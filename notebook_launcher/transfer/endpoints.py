@@ -17,6 +17,7 @@ from typing import Literal
 from notebook_launcher.core.errors import CopyFailed, CopyRefused
 from notebook_launcher.core.text import listed
 from notebook_launcher.transfer.paths import Kind, Source, SourceEntry
+from notebook_launcher.transfer.real_folder import Identity
 
 _CUT_SHORT = "wrote only"  # tar's message for a file that was truncated by a full disk
 _SHUT = re.compile(r"permission denied|not permitted|read-only", re.I)
@@ -88,8 +89,8 @@ class CopyEndpoint(ABC):
         """Create links: the target of each, by its path below ``base``."""
 
     @abstractmethod
-    def install(self, part: str, path: str, seen: SourceEntry, *, force: bool) -> None:
-        """Give a complete part its mode, its time and its final name."""
+    def install(self, part: str, path: str, seen: SourceEntry, written: Identity, *, force: bool) -> None:
+        """Give a complete part its mode, its time and its final name, if it still is the file that was ``written``."""
 
 
 def tool_failed(label: str, message: str) -> CopyFailed:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import posixpath
 import shutil
 import stat
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -23,12 +23,16 @@ from notebook_launcher.transfer.endpoints import (
 )
 from notebook_launcher.transfer.paths import Kind, Source, SourceEntry
 from notebook_launcher.transfer.protocol import CHUNK
+from notebook_launcher.transfer.real_folder import Identity, folder_of, identity, is_part, real_folder
 
 
 class LocalEndpoint(CopyEndpoint):
     """This machine."""
 
     label = "this machine"
+
+    def __init__(self) -> None:
+        self._made: dict[str, Identity] = {}  # the folders that were created here, by their paths
 
     def find(self, paths: Sequence[str]) -> list[Source | None]:
         """Inspect files and folders; links given as sources are followed."""
@@ -96,48 +100,43 @@ class LocalEndpoint(CopyEndpoint):
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
         """Create them one by one, parents first."""
         for name in modes:
-            path = Path(base, name)
-            with os_errors_of(str(path)), contextlib.suppress(FileExistsError):
-                path.mkdir(modes[name] | 0o700)
+            path = posixpath.join(base, name)
+            with os_errors_of(path), folder_of(path) as (folder, last), contextlib.suppress(FileExistsError):
+                folder.make_folder(last, modes[name] | 0o700)
+                self._made[path] = identity(folder.stat(last))
 
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
         """Set them one by one."""
         for name, mode in modes.items():
-            path = Path(base, name)
-            with os_errors_of(str(path)):
-                path.chmod(mode & ~_umask())
+            path = posixpath.join(base, name)
+            with os_errors_of(path), real_folder(path) as folder:
+                if folder.identity == self._made.get(path):
+                    folder.set_mode(mode & ~_umask())
 
     def create_links(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
         """Create them one by one."""
         for name, leads in links.items():
-            path = Path(base, name)
-            with os_errors_of(str(path)):
-                if path.is_symlink() and os.readlink(path) == leads:  # noqa: PTH115 (as it stands, not tidied up)
+            path = posixpath.join(base, name)
+            with os_errors_of(path), folder_of(path) as (folder, last):
+                if folder.read_link(last) == leads:
                     continue
-                if force and (path.is_symlink() or path.is_file()):
-                    path.unlink()
-                path.symlink_to(leads)
+                if force:
+                    with contextlib.suppress(FileNotFoundError):
+                        if not stat.S_ISDIR(folder.stat(last).st_mode):
+                            folder.remove(last)
+                folder.make_link(leads, last)
 
-    def install(self, part: str, path: str, seen: SourceEntry, *, force: bool) -> None:
-        """Rename it; if nothing may be replaced, create a hard link first, which fails if the name exists."""
-        with os_errors_of(path):
-            if (now := os.lstat(part)).st_size != seen.size or not _is_plain(now):
-                raise tool_failed(self.label, f"{part} has been replaced")
-            Path(part).chmod(seen.mode & 0o777 & ~_umask())
-            os.utime(part, ns=(time.time_ns(), seen.time))
-            if force:
-                Path(part).replace(path)
-                return
+    def install(self, part: str, path: str, seen: SourceEntry, written: Identity, *, force: bool) -> None:
+        """Finish it by its descriptor, and rename it."""
+        with os_errors_of(path), folder_of(part) as (hidden, name), folder_of(path) as (folder, new):
+            with hidden.open(name, 0) as file:
+                if identity(found := os.fstat(file.fileno())) != written or found.st_size != seen.size:
+                    raise tool_failed(self.label, f"{part} has been replaced")
+                hidden.set_mode_and_time(name, file.fileno(), seen.mode & 0o777 & ~_umask(), seen.time)
             try:
-                os.link(part, path)
+                hidden.move(name, folder, new, replace=force)
             except FileExistsError:
                 raise already_there([path]) from None
-            except OSError:  # a file system without hard links
-                if os.path.lexists(path):
-                    raise already_there([path]) from None
-                Path(part).rename(path)
-            else:
-                Path(part).unlink()
 
 
 def _umask() -> int:
@@ -150,16 +149,6 @@ def _without_links(path: str) -> str:
     """Return an absolute path with links resolved, except in its last component."""
     folder, name = os.path.split(path.rstrip("/" + os.sep) or path)
     return os.path.realpath(path) if name in ("", ".", "..") else os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
-
-
-def is_part(found: os.stat_result) -> bool:
-    """Whether it looks like a part of this user's: nobody else can have created it, or have it open."""
-    own = os.name == "nt" or (found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o600)
-    return own and _is_plain(found)
-
-
-def _is_plain(found: os.stat_result) -> bool:
-    return stat.S_ISREG(found.st_mode) and found.st_nlink <= 1
 
 
 def _entry(found: os.stat_result, path: str, name: str) -> SourceEntry:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import posixpath
 import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -109,6 +110,11 @@ def part_name(name: str, mark: str) -> str:
     end = f".part-{mark}"
     kept = os.fsencode(name)[: LONGEST_NAME - len(end) - 1]
     return f".{os.fsdecode(kept)}{end}"
+
+
+def new_batch_name() -> str:
+    """Return a new hidden name, because an earlier attempt may still be running."""
+    return part_name("copy", secrets.token_hex(5))
 
 
 def beside(path: str, mark: str) -> str:

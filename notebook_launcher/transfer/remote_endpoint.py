@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -17,8 +18,9 @@ from notebook_launcher.transfer.endpoints import (
     kind_of_mode,
     tool_failed,
 )
-from notebook_launcher.transfer.paths import Item, Kind, Source, SourceEntry
+from notebook_launcher.transfer.paths import Item, Kind, Source, SourceEntry, new_batch_name
 from notebook_launcher.transfer.protocol import Reply, call_verb, names
+from notebook_launcher.transfer.real_folder import Identity
 
 _THERE_ALREADY = 17  # exit code of copy.sh
 
@@ -30,6 +32,7 @@ class RemoteEndpoint(CopyEndpoint):
 
     def __init__(self, host: Host) -> None:
         self.host, self.label = host, host.label
+        self._made: dict[str, str] = {}  # what tells each folder that was created here from others
 
     def find(self, paths: Sequence[str]) -> list[Source | None]:
         """Run ``find`` there."""
@@ -72,30 +75,34 @@ class RemoteEndpoint(CopyEndpoint):
         return self._call("beginning", path, str(count), reads=count).data[:64].decode()
 
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
-        """Create all at once, then set their modes."""
+        """Create all at once."""
         if modes:
-            self._call("folders", base, data=_below_here(modes))
-            self.modes(base, {name: mode | 0o700 for name, mode in modes.items()})
+            pairs = [word for name, mode in modes.items() for word in (f"{mode | 0o700:o}", name)]
+            reply = self._call("folders", base, new_batch_name(), data=names(pairs))
+            self._made.update({posixpath.join(base, name): made for made, name in _by(2, reply.fields())})
 
     def modes(self, base: str, modes: Mapping[str, int]) -> None:
-        """Set each mode for all folders that have it, at once."""
-        for mode in set(modes.values()):
-            self._call("modes", base, f"{mode:o}", data=_below_here([name for name in modes if modes[name] == mode]))
+        """Set all at once."""
+        made = {name: self._made.get(posixpath.join(base, name)) for name in modes}
+        words = [word for name, mode in modes.items() if (own := made[name]) for word in (f"{mode:o}", own, name)]
+        if words:
+            self._call("modes", base, data=names(words))
 
     def create_links(self, base: str, links: Mapping[str, str], *, force: bool) -> None:
         """Create them one by one."""
         if links:
-            pairs = [word for name, leads in links.items() for word in (leads, f"./{name}")]
+            pairs = [word for name, leads in links.items() for word in (leads, name)]
             self._call("tie", base, _yes(force), data=names(pairs))
 
-    def install(self, part: str, path: str, seen: SourceEntry, *, force: bool) -> None:
+    def install(self, part: str, path: str, seen: SourceEntry, written: Identity, *, force: bool) -> None:
         """Rename it there."""
         folder, _, name = path.rpartition("/")
         hidden = part.rpartition("/")[2]
         seconds, parts = divmod(seen.time, 10**9)
         mode, moment = f"{seen.mode & 0o777:o}", f"{seconds}.{parts:09d}"
         arguments = (folder or "/", hidden, name, str(seen.size), mode, moment, _yes(force))
-        if self._call("place", *arguments, allowed=(_THERE_ALREADY,)).code:
+        which = f"{written[0]}:{written[1]}"
+        if self._call("place", *arguments, which, allowed=(_THERE_ALREADY,)).code:
             raise already_there([path])
 
     def install_batch(self, base: str, context: str, items: Sequence[Item], *, force: bool) -> list[Item]:
@@ -130,6 +137,12 @@ def hashes_of(reply: Reply) -> dict[str, str]:
 
 def _unescaped(name: str) -> str:
     return re.sub(r"\\(.)", lambda found: {"n": "\n", "r": "\r"}.get(found[1], found[1]), name)
+
+
+def written_part(reply: Reply) -> tuple[Identity, str]:
+    """Parse the reply to ``put``: what tells the part from all other files; and its hash and size, as they stand."""
+    found = re.fullmatch(r"(.*) ([0-9]{1,20}):([0-9]{1,20})", (reply.lines() or [""])[0])
+    return ((int(found[2]), int(found[3])), found[1]) if found else ((0, 0), "")
 
 
 def is_size(word: str) -> bool:
