@@ -23,6 +23,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 def quick(job: Job) -> Job:
     """A job with the stand-in for JupyterLab on its PATH."""
     job.tool("jupyter-lab", STAND_IN)
+    job.in_a_scheduler()
     return job
 
 
@@ -34,18 +35,21 @@ def boxed(job: Job) -> Job:
     inside.mkdir()
     shutil.move(job.tool("jupyter-lab", STAND_IN), inside / "jupyter-lab")
     (job.root / "an image.sif").touch()
+    job.in_a_scheduler()
     return job
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., Job]]:
-    """Make a job that will run a notebook of these cells."""
+    """Make a job that will run a notebook of these cells; ``alone``: there is no scheduler that would clear up."""
     from tests.unit.jobscripts.execute_run import new_run, notebook  # not for every test here: it loads nbclient
 
     jobs: list[Job] = []
 
-    def make(*cells: str, settings: tuple[str, ...] = (), **kinds: str) -> Job:
-        jobs.append(new_run(tmp_path, notebook(*cells, **kinds), *settings))
+    def make(*cells: str, settings: tuple[str, ...] = (), alone: bool = False) -> Job:
+        jobs.append(new_run(tmp_path, notebook(*cells), *settings))
+        if not alone:
+            jobs[-1].in_a_scheduler()
         return jobs[-1]
 
     yield make

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import sys
+import warnings
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,6 +65,19 @@ def new_run(root: Path, content: Any, *settings: str, name: str = NAME) -> Job:
     nbformat.write(content, job.dir / "input.ipynb")
     job.env["NBL_WRITE_SECONDS"] = "0.3"
     return job
+
+
+def run_here(session: Path, content: Any, **environ: str) -> tuple[int, str]:
+    """Run a notebook (or text that is none) in this process; return the exit code, and what is said of the end."""
+    for folder in ("runtime", "work"):
+        (session / folder).mkdir(parents=True)
+    text = content if isinstance(content, str) else nbformat.writes(content)
+    (session / "input.ipynb").write_text(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = execute.Run({"NBL_SESSION_DIR": str(session), **environ})
+        code = asyncio.run(execute.run_until_stopped(run))
+    return code, (session / "runtime" / "cause").read_text().rstrip("\n")
 
 
 def result(job: Job, name: str = NAME) -> Any:

@@ -54,6 +54,16 @@ def as_user(name: str | None) -> dict[str, Any]:
 
 JUPYTERLAB = job_script("jupyterlab.sh")
 
+# What a job does before it becomes JupyterLab, in the order of `enter`, and what it fails with.
+SET_UP = """
+source "$0"
+export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause NBL_CONTAINER_FILE=$1/runtime/container
+mkdir -p "$1/runtime"
+read_settings "$1/session.env"
+set_up_node
+if [[ -n $want_container ]]; then prepare_container; else activate; fi
+"""
+
 
 @dataclass
 class Job:
@@ -76,8 +86,10 @@ class Job:
         self.env = {"HOME": str(self.home), "PATH": f"{self.bin}:/usr/bin:/bin", "LANG": "C.UTF-8"} | self.env
 
     def ask(self, *lines: str) -> None:
-        """Write session.env, as a launcher does."""
+        """Write session.env, as a launcher does. What the job uses is only sampled where a test asks for it."""
         self.dir.mkdir(parents=True, exist_ok=True)
+        if not any(line.startswith("usage=") for line in lines):
+            lines = ("usage=0", *lines)
         (self.dir / "session.env").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     def tool(self, name: str, text: str) -> Path:
@@ -125,6 +137,10 @@ class Job:
         self.start()
         return self.exit()
 
+    def in_a_scheduler(self) -> None:
+        """Let it be a scheduler's job, which need not look through all of the node's processes for what is left."""
+        self.env["PBS_JOBID"] = "7.pbs"
+
     def processes(self) -> list[psutil.Process]:
         """All processes that have to do with this session."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
@@ -162,7 +178,7 @@ class Job:
 
 
 # A JupyterLab that starts in no time. It answers as the real one does, and misbehaves where a test asks for it.
-STAND_IN = f"""#!{sys.executable}
+STAND_IN = f"""#!{sys.executable} -S
 import http.server, json, os, pathlib, signal, subprocess, sys, time
 
 mode = os.environ.get("STAND_IN", "")
@@ -192,6 +208,23 @@ runtime = pathlib.Path(os.environ["JUPYTER_RUNTIME_DIR"])
 (runtime / f"jpserver-{{os.getpid()}}.json").write_text(json.dumps(facts, indent=2))
 server.serve_forever()
 """
+
+
+def set_up(job: Job, *lines: str, then: str = "") -> tuple[str, str]:
+    """Set up what session.env asks for, as a job does before it becomes JupyterLab, and run some code there.
+
+    Return what the job would say that it failed with, its cause first ("" if it did not), and what was printed.
+    """
+    job.ask(*lines)
+    cause = job.dir / "runtime" / "cause"
+    cause.unlink(missing_ok=True)
+    argv = [BASH, "-c", SET_UP + then, str(job_script("lib.sh")), str(job.dir)]
+    done = subprocess.run(argv, cwd=job.work, env=job.env,
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)  # fmt: skip
+    assert cause.exists() or done.returncode == 0, done.stderr
+    with job.log.open("a") as log:
+        log.write(done.stderr)
+    return cause.read_text() if cause.exists() else "", done.stdout
 
 
 def token_of(job: Job) -> str:

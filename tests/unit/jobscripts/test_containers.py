@@ -11,13 +11,12 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from notebook_launcher.core.package_data import job_script
 from tests.paths import JOBSCRIPTS
-from tests.unit.jobscripts.job import BASH, Job
+from tests.unit.jobscripts.job import BASH, Job, set_up
 
 pytestmark = pytest.mark.real_time
 
@@ -47,28 +46,17 @@ NASTY_WITHOUT_SPACES = "it's$(touch${IFS}ran)&"
 def job(tmp_path: Path) -> Iterator[Job]:
     job = Job(tmp_path)
     job.tool("jupyter-lab", INSIDE)
+    job.in_a_scheduler()
     yield job
     job.end()
-
-
-ENTER = """
-source "$0/lib.sh"
-export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/runtime/cause NBL_CONTAINER_FILE=$1/runtime/container
-mkdir -p "$1/runtime"
-read_settings "$1/session.env"
-set_up_node
-prepare_container
-"${into_container[@]}" /bin/bash -c :
-"""
 
 
 def called(job: Job, command: str, *lines: str, image: str = "") -> list[str]:
     """Enter a container whose command is a stand-in, as a job does; return the words it was called with, up to bash."""
     job.tool({"charliecloud": "ch-run", "pyxis": "srun"}.get(command, command), STAND_IN)
-    job.ask(f"container={image or job.work}", f"container_command={command}", *lines)
-    done = subprocess.run([BASH, "-c", ENTER, str(JOBSCRIPTS / "lib"), str(job.dir)], cwd=job.work, env=job.env,
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    asked = (f"container={image or job.work}", f"container_command={command}", *lines)
+    failed, _ = set_up(job, *asked, then='"${into_container[@]}" /bin/bash -c :')
+    assert failed == "", job.log.read_text()
     words = (job.home / "words").read_text().split("\0")
     assert not list(job.root.rglob("ran")), "nothing of what was written was run"
     return words[: words.index("/bin/bash")]
@@ -164,13 +152,6 @@ def test_pyxis(job: Job, image: str, written: str) -> None:
     assert environment(job)["NVIDIA_VISIBLE_DEVICES"] == "void"
 
 
-def test_pyxis_outside_of_slurm(job: Job) -> None:
-    job.tool("srun", STAND_IN)
-    job.ask("container=x:1", "container_command=pyxis")
-    report = job.run()
-    assert report["cause"] == "container-command-missing" and "Pyxis" in report["message"]
-
-
 def test_shifter(job: Job) -> None:
     place = data(job)
     words = called(job, "shifter", f"bind={place}:/data:rw", "gpu=nvidia", image="docker://a/b:1")
@@ -189,22 +170,14 @@ def test_what_every_image_has_itself(folder: str, own: bool) -> None:
     assert (subprocess.run([BASH, "-c", code, str(JOBSCRIPTS / "lib"), folder]).returncode == 0) == own
 
 
-@pytest.mark.parametrize("command", ["apptainer", "charliecloud", "podman"])
-def test_what_the_door_takes_away_is_put_back(job: Job, command: str) -> None:
-    image = {"podman": "x:1", "shifter": "x:1"}.get(command, str(job.work))
-    job.tool({"charliecloud": "ch-run"}.get(command, command), STAND_IN)
-    job.ask(f"container={image}", f"container_command={command}")
-    assert job.run()["cause"] == "finished", job.log.read_text()
-    assert (job.dir / "seen").read_text().splitlines() == [str(job.home), str(job.work), "0027", ""]
-
-
 @pytest.mark.parametrize("command", ["podman", "enroot"])
-def test_the_token_is_neither_in_words_nor_in_the_environment(job: Job, command: str) -> None:
+def test_what_the_door_takes_away_is_put_back_and_the_token_goes_its_own_way(job: Job, command: str) -> None:
     job.tool(command, STAND_IN)
     job.ask(f"container={'x:1' if command == 'podman' else job.work}", f"container_command={command}")
-    job.run()
-    token = (job.dir / "token").read_text()
-    assert token not in (job.home / "words").read_text() + (job.home / "environment").read_text()
+    assert job.run()["cause"] == "finished", job.log.read_text()
+    assert (job.dir / "seen").read_text().splitlines() == [str(job.home), str(job.work), "0027", ""]
+    told = (job.home / "words").read_text() + (job.home / "environment").read_text()
+    assert (job.dir / "token").read_text() not in told
 
 
 # ------------------------------------------------------------------------------------- which runtime, and what is wrong
@@ -250,87 +223,76 @@ def test_the_runtime_that_suits_the_image(job: Job, image: str, there: list[str]
             "bind-missing",
             "enroot cannot be given",
         ),
+        (["container=x:1", "container_command=pyxis"], "container-command-missing", "Pyxis"),
     ],
 )
 def test_what_is_missing_is_named(job: Job, lines: list[str], cause: str, words: str) -> None:
-    for name in ("podman", "apptainer", "ch-run", "enroot"):
+    for name in ("podman", "apptainer", "ch-run", "enroot", "srun"):
         job.tool(name, STAND_IN)
-    job.ask(*lines)
-    report: dict[str, Any] = job.run()
-    assert report["cause"] == cause
-    assert words in report["message"]
+    named, _, sentence = set_up(job, *lines)[0].partition(" ")
+    assert named == cause
+    assert words in sentence
 
 
 # ------------------------------------------------------------------------------------------ uv, mamba, micromamba
 
 
-def make_venv(place: Path, job: Job) -> None:
+def make_venv(place: Path) -> Path:
     (place / "bin").mkdir(parents=True)
     (place / "bin" / "activate").write_text(f"export VIRTUAL_ENV={place}; PATH={place}/bin:$PATH\n")
     (place / "bin" / "python").symlink_to("/bin/true")
-    (place / "bin" / "jupyter-lab").write_text(f"#!/bin/bash\necho $VIRTUAL_ENV >{job.root}/active\n")
-    (place / "bin" / "jupyter-lab").chmod(0o755)
+    return place
+
+
+ACTIVE = 'echo "$VIRTUAL_ENV"'
 
 
 def test_a_uv_project(job: Job) -> None:
     project = job.work / "project"
-    make_venv(project / ".venv", job)
-    job.ask(f"uv={project}")
-    assert job.run()["cause"] == "finished"
-    assert (job.root / "active").read_text().strip() == str(project / ".venv")
-
-
-def test_a_uv_project_without_its_environment(job: Job) -> None:
-    job.ask(f"uv={job.work}")
-    report = job.run()
-    assert report["cause"] == "venv-missing"
-    assert f"make it with: uv sync --project {job.work}" in report["message"]
+    venv = make_venv(project / ".venv")
+    assert set_up(job, f"uv={project}", then=ACTIVE) == ("", f"{venv}\n")
+    failed, _ = set_up(job, f"uv={job.work}")
+    assert failed.startswith("venv-missing ") and f"make it with: uv sync --project {job.work}" in failed
 
 
 def test_micromamba_has_no_conda_sh(job: Job) -> None:
     prefix = job.root / "mamba root" / "envs" / "course"
     (prefix / "conda-meta").mkdir(parents=True)
-    (prefix / "bin").mkdir()
-    (prefix / "bin" / "jupyter-lab").write_text(f"#!/bin/bash\necho $CONDA_PREFIX >{job.root}/active\n")
-    (prefix / "bin" / "jupyter-lab").chmod(0o755)
     job.env["MAMBA_ROOT_PREFIX"] = str(job.root / "mamba root")
-    job.ask("conda=course")
-    assert job.run()["cause"] == "finished"
-    assert (job.root / "active").read_text().strip() == str(prefix)
+    shown = set_up(job, "conda=course", then='echo "$CONDA_PREFIX"; echo "${PATH%%:*}"')
+    assert shown == ("", f"{prefix}\n{prefix}/bin\n")
 
 
 @pytest.mark.parametrize("base", ["miniforge3", "micromamba"])
 def test_conda_in_the_home(job: Job, base: str) -> None:
     script = job.home / base / "etc" / "profile.d" / "conda.sh"
     script.parent.mkdir(parents=True)
-    script.write_text(f'conda() {{ echo "$*" >{job.root}/active; }}\n')
-    job.ask("conda=course")
-    assert job.run()["cause"] == "finished"
-    assert (job.root / "active").read_text() == "activate course\n"
+    script.write_text('conda() { echo "$*"; }\n')
+    assert set_up(job, "conda=course") == ("", "activate course\n")
 
 
 def test_modules_then_a_venv(job: Job) -> None:
     """The module's programs are there, and the virtual environment goes first."""
     job.tool("lmod", "#!/bin/bash\n")
-    make_venv(job.work / "venv", job)
+    venv = make_venv(job.work / "venv")
     init = job.root / "lmod" / "init"
     init.mkdir(parents=True)
-    (init / "bash").write_text(
-        f'export MODULEPATH=/x; module() {{ echo "$*" >>{job.root}/modules; LOADEDMODULES+=:$2; PATH=/of-$2:$PATH; }}\n'
-    )
+    (init / "bash").write_text('export MODULEPATH=/x; module() { echo "$*"; LOADEDMODULES+=:$2; PATH=/of-$2:$PATH; }\n')
     job.env["LMOD_PKG"] = str(job.root / "lmod")
-    job.ask("module=2025", "module=Python/3.12", f"venv={job.work / 'venv'}")
-    assert job.run()["cause"] == "finished"
-    assert (job.root / "modules").read_text().splitlines() == ["load 2025", "load Python/3.12"], "in this order"
-    assert (job.root / "active").read_text().strip() == str(job.work / "venv")
+    failed, said = set_up(job, "module=2025", "module=Python/3.12", f"venv={venv}", then=f"{ACTIVE}; echo $PATH")
+    *modules, active, path = said.splitlines()
+    assert (failed, modules, active) == ("", ["load 2025", "load Python/3.12"], str(venv)), "in this order"
+    assert path.startswith(f"{venv}/bin:/of-Python/3.12:/of-2025:")
 
 
-def test_a_container_with_conda_or_a_venv_inside(job: Job) -> None:
-    make_venv(job.work / "inside", job)
+def test_a_container_with_a_venv_inside(job: Job) -> None:
+    venv = make_venv(job.work / "inside")
+    (venv / "bin" / "jupyter-lab").write_text(f"#!/bin/bash\n{ACTIVE} >{job.root}/active\n")
+    (venv / "bin" / "jupyter-lab").chmod(0o755)
     job.tool("ch-run", STAND_IN)
-    job.ask(f"container={job.work}", "container_command=charliecloud", f"venv={job.work / 'inside'}")
+    job.ask(f"container={job.work}", "container_command=charliecloud", f"venv={venv}")
     assert job.run()["cause"] == "finished"
-    assert (job.root / "active").read_text().strip() == str(job.work / "inside")
+    assert (job.root / "active").read_text().strip() == str(venv)
 
 
 def test_by_hand_with_the_scripts_alone(job: Job) -> None:

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +24,7 @@ from tests.unit.jobscripts.execute_run import (
     progress,
     progress_if_there,
     result,
+    run_here,
     text_of,
 )
 from tests.unit.jobscripts.job import VENV_BIN, Job, library
@@ -66,6 +65,7 @@ def test_a_job_that_is_stopped_keeps_what_there_is_and_begins_anew(run: Callable
         "import os, subprocess, time\nopen('state', 'w').write('kept')\nprint('first')",
         "subprocess.Popen(['sleep', '300'])\nprint('so far', flush=True)\ntime.sleep(300)",
         "print('never')",
+        alone=True,
     )
     work = job.dir / "work"
     work.mkdir()
@@ -98,28 +98,30 @@ def test_a_job_that_is_stopped_keeps_what_there_is_and_begins_anew(run: Callable
     assert (work / f"{STEM}.out").read_text() == "sent along, too\n", "it is no script's"
 
 
-def test_what_a_run_has_measured_before_its_notebook_was_written_is_not_taken_for_sent(run: Callable[..., Job]) -> None:
-    job = run("print('here')")
-    assert job.run()["cause"] == "finished"
-    (job.dir / "work" / NAME).unlink()  # as when the job is put back into the queue while its first cell runs
-    (job.dir / "work" / "results.jsonl").write_text("measured\n")
-    job.start()
-    wait_until(lambda: not (job.dir / "exit.json").exists())
-    assert job.exit()["cause"] == "finished"
-    assert (job.dir / "work" / "earlier-1" / "results.jsonl").read_text() == "measured\n"
-    assert not (job.dir / "work" / "results.jsonl").exists()
+def test_what_a_run_has_measured_before_its_notebook_was_written_is_not_taken_for_sent(tmp_path: Path) -> None:
+    (function,) = re.findall(r"^prepare_work\(\) \{\n.*?^\}\n", job_script("jupyterlab.sh").read_text(), re.M | re.S)
+    code = f"{function}\nexport NBL_SESSION_DIR=$1 want_notebook=x.ipynb want_to=notebook; prepare_work 2>&1"
+    assert library(code, str(tmp_path)) == ""
+    (tmp_path / "work" / "results.jsonl").write_text("measured\n")  # and is put back into the queue in its first cell
+    assert library(code, str(tmp_path)).endswith("what an earlier run has left is in work/earlier-1\n")
+    assert (tmp_path / "work" / "earlier-1" / "results.jsonl").read_text() == "measured\n"
+    assert not (tmp_path / "work" / "results.jsonl").exists()
+
+
+@pytest.fixture
+def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a user's own kernels, outside of a virtual environment."""
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "0")
+    monkeypatch.setenv("PATH", f"{VENV_BIN}:{os.environ['PATH']}")
+    return tmp_path / "jupyter" / "kernels"
 
 
 def test_a_run_that_cannot_tell_that_it_has_begun_ends_at_once(tmp_path: Path) -> None:
     (tmp_path / "progress.json" / "in the way").mkdir(parents=True)
-    for folder in ("runtime", "work"):
-        (tmp_path / folder).mkdir()
-    nbformat.write(notebook("open('ran', 'w')"), tmp_path / "input.ipynb")
-    environment = {"NBL_SESSION_DIR": str(tmp_path), "PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    ended = subprocess.run([sys.executable, job_script("execute.py")], env=environment, timeout=60, check=False)
-    assert ended.returncode == 1 and not (tmp_path / "work" / "ran").exists()
-    cause = (tmp_path / "runtime" / "cause").read_text()
-    assert cause == f"session-unusable {tmp_path}/progress.json cannot be written: Is a directory.\n"
+    cause = f"session-unusable {tmp_path}/progress.json cannot be written: Is a directory."
+    assert run_here(tmp_path, notebook("open('ran', 'w')")) == (1, cause)
+    assert not (tmp_path / "work" / "ran").exists()
 
 
 def test_a_kernel_that_is_killed(run: Callable[..., Job]) -> None:
@@ -135,21 +137,22 @@ def test_a_kernel_that_is_killed(run: Callable[..., Job]) -> None:
     assert job.processes() == []
 
 
-def test_a_kernel_that_crashes_is_quoted_in_the_log(run: Callable[..., Job]) -> None:
+def test_a_kernel_that_crashes_is_quoted_in_the_log(
+    kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The kernel keeps what its process had as standard error; what a crash writes there tells the cause."""
     words = "terminate called after throwing an instance of 'std::bad_alloc'"
-    job = run(f"import os, sys\nos.write(sys.stderr._original_stdstream_copy, b{words!r})\nos.abort()")
-    report = job.run()
-    assert report["cause"] == "kernel-died"
-    assert report["message"] == "The kernel crashed in cell 1 of 1 (signal SIGABRT)."
-    log = job.log.read_text().splitlines()
-    assert f"the kernel said: {words}" in "\n".join(log)
-    behind = exit_causes.cause_in_log(log)
+    cell = f"import os, sys\nos.write(sys.stderr._original_stdstream_copy, b{words!r})\nos.abort()"
+    cause = "kernel-died The kernel crashed in cell 1 of 1 (signal SIGABRT)."
+    assert run_here(tmp_path, notebook(cell)) == (1, cause)
+    log = capsys.readouterr().err
+    assert f"the kernel said: {words}" in log
+    behind = exit_causes.cause_in_log(log.splitlines())
     assert behind is not None and behind[0].kind is OutOfMemory, "which the launcher reads there"
 
 
 def test_a_notebook_whose_runner_is_killed(run: Callable[..., Job]) -> None:
-    job = run("import time\ntime.sleep(300)")
+    job = run("import time\ntime.sleep(300)", alone=True)
     job.start()
     wait_until(lambda: progress_if_there(job).get("cell") == 1, 120)
     (runner,) = [one for one in job.processes() if one.cmdline()[-1].endswith("execute.py")]
@@ -160,20 +163,17 @@ def test_a_notebook_whose_runner_is_killed(run: Callable[..., Job]) -> None:
     wait_until(lambda: job.processes() == [], 5)
 
 
-def test_what_is_no_notebook(run: Callable[..., Job]) -> None:
-    job = run("1")
-    (job.dir / "input.ipynb").write_text("<html>")
-    report = job.run()
-    assert report["cause"] == "notebook-failed"
-    assert report["message"].startswith("The notebook cannot be read: ")
-    assert "Traceback" not in job.log.read_text()
+def test_what_is_no_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, cause = run_here(tmp_path, "<html>")
+    assert code == 1 and cause.startswith("notebook-failed The notebook cannot be read: ")
+    assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_result_that_cannot_be_written(run: Callable[..., Job]) -> None:
-    job = run("import os\nos.rename(os.getcwd(), '../elsewhere')\nopen('../work', 'w').close()")
-    report = job.run()
-    assert (report["cause"], report["exit_code"]) == ("session-unusable", 1)
-    assert "could not be written: Not a directory" in report["message"]
+def test_a_result_that_cannot_be_written(kernels: Path, tmp_path: Path) -> None:
+    cell = "import os\nos.rename(os.getcwd(), '../elsewhere')\nopen('../work', 'w').close()"
+    code, cause = run_here(tmp_path, notebook(cell))
+    assert code == 1 and cause.startswith("session-unusable ")
+    assert "could not be written: Not a directory" in cause
 
 
 def test_an_environment_that_cannot_run_notebooks(run: Callable[..., Job], tmp_path: Path) -> None:
@@ -193,41 +193,37 @@ def test_an_environment_that_cannot_run_notebooks(run: Callable[..., Job], tmp_p
     assert not (job.dir / "progress.json").exists()
 
 
-def test_a_kernel_for_another_language(run: Callable[..., Job]) -> None:
-    job = run("x <- 1", kernel="ir", language="R")
-    report = job.run()
-    assert report["cause"] == "jupyter-missing"
-    assert (
-        "no kernel to run the notebook: the kernel ir is not installed, in the plain environment" in report["message"]
-    )
+def test_a_kernel_for_another_language(kernels: Path, tmp_path: Path) -> None:
+    content = notebook("x <- 1", kernel="ir", language="R")
+    cause = "There is no kernel to run the notebook: the kernel ir is not installed, in the plain environment."
+    assert run_here(tmp_path, content, NBL_NOTEBOOK_PLACE="the plain environment") == (1, f"jupyter-missing {cause}")
 
 
-def test_a_kernel_whose_program_is_gone(run: Callable[..., Job]) -> None:
+def add_kernel(kernels: Path, name: str, program: str, *words: str) -> None:
+    (kernels / name).mkdir(parents=True, exist_ok=True)
+    spec = {"argv": [program, *words, "-f", "{connection_file}"], "display_name": name, "language": "python"}
+    (kernels / name / "kernel.json").write_text(json.dumps(spec))
+
+
+def test_a_kernel_whose_program_is_gone(kernels: Path, tmp_path: Path) -> None:
     """A user's own, in a home that the container sees, of an environment that it does not."""
-    job = run("1", kernel="python3")
-    job.env["JUPYTER_PREFER_ENV_PATH"] = "0"  # as outside of a virtual environment
-    spec = job.home / ".local" / "share" / "jupyter" / "kernels" / "python3"
-    spec.mkdir(parents=True)
-    argv = ["/gone/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "mine", "language": "python"}))
-    report = job.run()
-    assert report["cause"] == "jupyter-missing"
-    assert "the kernel python3 starts /gone/bin/python, which is not there" in report["message"]
+    add_kernel(kernels, "python3", "/gone/bin/python", "-m", "ipykernel_launcher")
+    code, cause = run_here(tmp_path, notebook("1"))
+    assert code == 1 and cause.startswith("jupyter-missing ")
+    assert "the kernel python3 starts /gone/bin/python, which is not there" in cause
 
 
 @pytest.mark.parametrize(("deaths", "cause"), [(2, "finished"), (3, "kernel-died")])
-def test_a_kernel_that_does_not_start_is_tried_again(run: Callable[..., Job], deaths: int, cause: str) -> None:
-    job = run("print('here')", kernel="shy")
-    spec = job.home / ".local" / "share" / "jupyter" / "kernels" / "shy"
-    spec.mkdir(parents=True)
-    shy = spec / "shy"
+def test_a_kernel_that_does_not_start_is_tried_again(
+    kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], deaths: int, cause: str
+) -> None:
+    shy = tmp_path / "shy"
     count = f'echo x >>"$0.tries"; [ "$(wc -l <"$0.tries")" -gt {deaths} ] || {{ echo too late >&2; exit 1; }}'
     shy.write_text(f'#!/bin/sh\n{count}\nexec {VENV_BIN}/python -m ipykernel_launcher "$@"\n')
     shy.chmod(0o755)
-    argv = [str(shy), "-f", "{connection_file}"]
-    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "shy", "language": "python"}))
-    assert job.run()["cause"] == cause
-    log = job.log.read_text()
+    add_kernel(kernels, "shy", str(shy))
+    assert run_here(tmp_path, notebook("print('here')", kernel="shy"))[1].partition(" ")[0] == cause
+    log = capsys.readouterr().err
     assert log.count("Trying once more") == 2
     assert log.count("too late") == deaths
 

@@ -199,23 +199,6 @@ def test_an_open_tab_that_nobody_touches(begin: Callable[..., Job], tabs: Browse
     page.close()
 
 
-def test_without_the_guards_file_the_session_goes_on(tmp_path: Path) -> None:
-    scripts = tmp_path / "scripts"
-    scripts.mkdir()
-    for name in ("jupyterlab.sh", "lib.sh", "containers.sh", "enter.sh", "job_services.sh", "jupyter_server_config.py"):
-        (scripts / name).write_bytes(job_script(name).read_bytes())
-    job = Job(tmp_path / "job", script=scripts / "jupyterlab.sh")
-    job.ask(f"path={VENV_BIN}", "idle_stop=1", "usage=0")
-    job.start()
-    try:
-        job.endpoint()
-        time.sleep(2)
-        assert runs(job)
-        assert job.log.read_text().count("this session does not end when nobody uses it") == 1
-    finally:
-        job.end()
-
-
 def test_a_requeued_job_forgets_the_warning(tmp_path: Path) -> None:
     job = Job(tmp_path)
     job.tool("jupyter-lab", STAND_IN)

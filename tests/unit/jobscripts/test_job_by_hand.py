@@ -27,14 +27,6 @@ def test_a_directory_that_is_there_and_open(quick: Job) -> None:
     assert token_of(quick)
 
 
-def test_a_token_that_is_there_is_kept(quick: Job) -> None:
-    quick.ask()
-    (quick.dir / "token").write_text("0" * 48)
-    quick.start()
-    quick.endpoint()
-    assert token_of(quick) == "0" * 48
-
-
 def test_slurm_runs_a_copy_of_the_script(quick: Job) -> None:
     """The library is then where `scontrol` says that the script came from, in a directory with a space."""
     spool = quick.root / "spool"

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.jobscripts.job import Job, called, image
+from tests.unit.jobscripts.job import Job, called, image, set_up
 
 pytestmark = pytest.mark.real_time
 
@@ -40,30 +40,25 @@ def test_a_container(boxed: Job) -> None:
     assert boxed.processes() == []
 
 
-@pytest.mark.parametrize(("gpu", "flags"), [("nvidia", ["--nv"]), ("amd", ["--rocm"]), ("none", [])])
-def test_gpu_flags(boxed: Job, gpu: str, flags: list[str]) -> None:
-    boxed.ask(image(boxed), f"gpu={gpu}", "setenv=STAND_IN=ends")
-    assert boxed.run()["cause"] == "finished"
-    assert [word for word in called(boxed) if word in ("--nv", "--rocm")] == flags
+WORDS = 'printf "%s\\n" "${into_container[@]}"'
 
 
-def test_gpus_are_found(boxed: Job) -> None:
-    boxed.ask(image(boxed), "setenv=STAND_IN=ends")
-    boxed.run()
-    there = any(Path(name).exists() for name in ("/dev/nvidiactl", "/dev/nvidia0"))
-    assert ("--nv" in called(boxed)) == there
+@pytest.mark.parametrize(("gpu", "flags"), [("nvidia", ["--nv"]), ("amd", ["--rocm"]), ("none", []), ("auto", None)])
+def test_gpu_flags(boxed: Job, gpu: str, flags: list[str] | None) -> None:
+    failed, words = set_up(boxed, image(boxed), f"gpu={gpu}", then=WORDS)
+    if flags is None:
+        flags = ["--nv"] if any(Path(name).exists() for name in ("/dev/nvidiactl", "/dev/nvidia0")) else []
+    assert failed == ""
+    assert [word for word in words.splitlines() if word in ("--nv", "--rocm")] == flags
 
 
-def test_a_container_command_by_name(boxed: Job) -> None:
+def test_another_container_command(boxed: Job) -> None:
     shutil.move(boxed.bin / "apptainer", boxed.bin / "sing")
-    boxed.ask(image(boxed), f"container_command={boxed.bin}/sing", "setenv=STAND_IN=ends")
-    assert boxed.run()["cause"] == "finished"
-
-
-def test_singularity_will_do(boxed: Job) -> None:
-    shutil.move(boxed.bin / "apptainer", boxed.bin / "singularity")
-    boxed.ask(image(boxed), "setenv=STAND_IN=ends")
-    assert boxed.run()["cause"] == "finished"
+    failed, words = set_up(boxed, image(boxed), f"container_command={boxed.bin}/sing", then=WORDS)
+    assert (failed, words.splitlines()[0]) == ("", f"{boxed.bin}/sing")
+    shutil.move(boxed.bin / "sing", boxed.bin / "singularity")
+    failed, words = set_up(boxed, image(boxed), then=WORDS)
+    assert (failed, words.splitlines()[0]) == ("", f"{boxed.bin}/singularity")
 
 
 def test_a_missing_image(boxed: Job) -> None:
@@ -73,18 +68,11 @@ def test_a_missing_image(boxed: Job) -> None:
     assert f"{boxed.root}/none.sif" in report["message"]
 
 
-def test_a_missing_bind(boxed: Job) -> None:
-    boxed.ask(image(boxed), f"bind={boxed.work}:/work:ro,/proj/nowhere:/data")
-    report = boxed.run()
-    assert report["cause"] == "bind-missing"
-    assert "/proj/nowhere (bind=" in report["message"]
-
-
-def test_a_missing_container_command(boxed: Job) -> None:
-    boxed.ask(image(boxed), "container_command=podman-hpc")
-    report = boxed.run()
-    assert report["cause"] == "container-command-missing"
-    assert "podman-hpc" in report["message"]
+def test_what_else_is_missing(boxed: Job) -> None:
+    failed, _ = set_up(boxed, image(boxed), f"bind={boxed.work}:/work:ro,/proj/nowhere:/data")
+    assert failed.startswith("bind-missing ") and "/proj/nowhere (bind=" in failed
+    failed, _ = set_up(boxed, image(boxed), "container_command=podman-hpc")
+    assert failed.startswith("container-command-missing ") and "podman-hpc" in failed
 
 
 def test_a_container_that_cannot_start(boxed: Job) -> None:
@@ -101,8 +89,3 @@ def test_an_image_without_jupyterlab(boxed: Job) -> None:
     report = boxed.run()
     assert report["cause"] == "jupyter-missing"
     assert "an image.sif" in report["message"]
-
-
-def test_jupyterlab_that_fails_inside(boxed: Job) -> None:
-    boxed.ask(image(boxed), "setenv=STAND_IN=fails")
-    assert boxed.run()["cause"] == "jupyter-failed"

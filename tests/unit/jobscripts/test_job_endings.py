@@ -16,17 +16,6 @@ from tests.unit.jobscripts.job import Job, library, module_system, read_json_if_
 pytestmark = pytest.mark.real_time
 
 
-def test_jupyterlab_ended_by_its_user(quick: Job) -> None:
-    quick.env["STAND_IN"] = "ends"
-    assert quick.run()["cause"] == "finished"
-
-
-def test_jupyterlab_that_fails(quick: Job) -> None:
-    quick.env["STAND_IN"] = "fails"
-    report = quick.run()
-    assert (report["cause"], report["exit_code"]) == ("jupyter-failed", 7)
-
-
 def test_jupyterlab_that_dies_later(quick: Job) -> None:
     quick.start()
     os.kill(quick.endpoint()["pid"], signal.SIGKILL)
@@ -35,6 +24,7 @@ def test_jupyterlab_that_dies_later(quick: Job) -> None:
 
 
 def test_jupyterlab_that_never_listens(quick: Job) -> None:
+    del quick.env["PBS_JOBID"]
     quick.ask("start_timeout=1")
     quick.env["STAND_IN"] = "silent"
     report = quick.run()
@@ -55,11 +45,22 @@ def test_values_of_a_run_that_nobody_knows(program: str, tmp_path: Path) -> None
     )
 
 
-def test_a_start_timeout_that_is_no_number(quick: Job) -> None:
-    quick.ask("start_timeout=$(id)")
-    quick.start()
-    assert quick.endpoint()
-    assert "is not a number of seconds" in quick.log.read_text()
+@pytest.mark.parametrize(
+    ("asked", "taken", "said"),
+    [
+        ("start_timeout=$(id)", "600", "is not a number of seconds"),
+        ("usage=3601", "5", "is neither 0 nor a number of seconds"),
+        ("usage=$(id)", "5", "is neither 0 nor a number of seconds"),
+        ("listen=everywhere", "local", "listen='everywhere' is neither local nor node"),
+        ("sshd=maybe", "no", "sshd='maybe' is neither yes nor no"),
+    ],
+)
+def test_values_that_nobody_knows(asked: str, taken: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "env").write_text(f"{asked}\n")
+    name = f"want_{asked.partition('=')[0]}"
+    log, value = library(f'read_settings "$1" 2>&1; echo "${name}"', str(tmp_path / "env")).splitlines()
+    assert value == taken
+    assert said in log
 
 
 def test_jupyterlab_that_lets_strangers_in_is_ended(quick: Job) -> None:
@@ -84,7 +85,7 @@ def test_jupyterlab_on_a_public_address_is_ended(quick: Job) -> None:
     assert quick.processes() == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGUSR2])
 def test_signals(quick: Job, number: signal.Signals) -> None:
     quick.start()
     quick.endpoint()
@@ -113,6 +114,7 @@ def name_of(process: psutil.Process) -> str:
 
 
 def test_what_does_not_end_is_killed_and_reported_before(quick: Job) -> None:
+    del quick.env["PBS_JOBID"]  # no scheduler would end what is left
     quick.env |= {"STAND_IN": "stubborn", "NBL_GRACE_SECONDS": "3"}
     quick.start()
     quick.endpoint()

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.jobscripts.job import STAND_IN, Job, module_system
+from tests.unit.jobscripts.job import STAND_IN, Job, module_system, set_up
 
 pytestmark = pytest.mark.real_time
 
@@ -36,49 +36,40 @@ def test_jupyterlab_without_its_command(job: Job) -> None:
 
 def test_setenv_and_names_that_are_none(quick: Job) -> None:
     quick.ask("setenv=STAND_IN=fails", "setenv=NOT A NAME=1", "setenv=nothing")
-    assert quick.run()["exit_code"] == 7
+    report = quick.run()
+    assert (report["cause"], report["exit_code"]) == ("jupyter-failed", 7)
     assert "ignoring setenv=NOT A NAME" in quick.log.read_text()
 
 
 def test_a_virtual_environment(job: Job) -> None:
     venv = job.root / "my venv"
+    assert set_up(job, f"venv={venv}")[0].startswith(f"venv-missing There is no virtual environment in {venv} on ")
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "activate").write_text(f"VIRTUAL_ENV='{venv}'\nPATH='{venv}/bin':$PATH\n")
     shutil.copy(job.tool("stand-in", STAND_IN), venv / "bin" / "jupyter-lab")
-    job.ask(f"venv={venv}")
-    assert job.run()["cause"] == "venv-missing"
-    assert "lost its Python" in job.log.read_text()
+    failed, _ = set_up(job, f"venv={venv}")
+    assert failed.startswith("venv-missing ") and "lost its Python" in failed
     (venv / "bin" / "python").symlink_to(sys.executable)
     job.start()
     assert job.endpoint()
 
 
-def test_a_missing_virtual_environment(quick: Job) -> None:
-    quick.ask(f"venv={quick.root}/nowhere")
-    report = quick.run()
-    assert report["cause"] == "venv-missing"
-    assert f"{quick.root}/nowhere" in report["message"]
-
-
 CONDA = """
 conda() {
   [ "$1" = activate ] && [ "$2" = "${KNOWN}" ] || { echo "EnvironmentNameNotFound: $2" >&2; return 1; }
-  export CONDA_PREFIX=/envs/$2 STAND_IN=fails
+  export CONDA_PREFIX=/envs/$2
 }
 """
 
 
-def test_a_conda_environment(quick: Job) -> None:
-    script = quick.home / "miniforge3" / "etc" / "profile.d" / "conda.sh"
+def test_a_conda_environment(job: Job) -> None:
+    script = job.home / "miniforge3" / "etc" / "profile.d" / "conda.sh"
     script.parent.mkdir(parents=True)
     script.write_text(CONDA)
-    quick.env["KNOWN"] = "course"
-    quick.ask("conda=course")
-    assert quick.run()["exit_code"] == 7, "activated"
-    quick.ask("conda=other")
-    report = quick.run()
-    assert report["cause"] == "conda-missing"
-    assert "other" in report["message"]
+    job.env["KNOWN"] = "course"
+    assert set_up(job, "conda=course", then="echo $CONDA_PREFIX") == ("", "/envs/course\n")
+    failed, _ = set_up(job, "conda=other")
+    assert failed.startswith("conda-missing ") and "other" in failed
 
 
 def test_a_conda_environment_without_conda(quick: Job) -> None:
@@ -91,19 +82,23 @@ def test_a_conda_environment_without_conda(quick: Job) -> None:
     assert psutil.Process(quick.endpoint()["pid"]).environ()["CONDA_PREFIX"] == str(prefix)
 
 
-def test_activation_code_is_run_in_order(quick: Job) -> None:
-    quick.ask("activate=export A=1; set -eu", 'activate=export B="$A 2"')
-    quick.start()
-    assert psutil.Process(quick.endpoint()["pid"]).environ()["B"] == "1 2"
+def test_activation_code_is_run_in_order(job: Job) -> None:
+    asked = ("activate=export A=1; set -eu", 'activate=export B="$A 2"')
+    left = "case $- in *[eu]*) echo strict ;; esac"
+    assert set_up(job, *asked, then=f"env | grep ^B=; {left}") == ("", "B=1 2\n")
 
 
 @pytest.mark.parametrize("code", ["false", "exit 0", "exit 3", "set -e; false; true", "no such 'command'", "if"])
-def test_activation_code_that_fails(quick: Job, code: str) -> None:
-    quick.ask(f"activate={code}")
+def test_activation_code_that_fails(job: Job, code: str) -> None:
+    failed, _ = set_up(job, f"activate={code}", then="echo never")
+    assert failed.startswith("activate-failed ") and code in failed
+
+
+def test_activation_code_that_ends_the_shell_fails_the_job(quick: Job) -> None:
+    quick.ask("activate=exit 0")
     report = quick.run()
-    assert report["cause"] == "activate-failed"
-    assert code in report["message"]
-    assert report["exit_code"] > 0
+    assert (report["cause"], report["exit_code"]) == ("activate-failed", 1)
+    assert "exit 0" in report["message"]
 
 
 # As Lmod: a module that is not there is an error.
@@ -137,33 +132,26 @@ module() {
 """
 
 
-def test_modules_are_loaded(quick: Job) -> None:
-    quick.env["MODULESHOME"] = str(module_system(quick, LIKE_LMOD))
-    quick.ask("module_use=/sw/more", "module=jupyterlab/4", "module=alias")
-    quick.start()
-    assert psutil.Process(quick.endpoint()["pid"]).environ()["LOADEDMODULES"] == "jupyterlab/4.0.5"
+LOADED = "echo $LOADEDMODULES"
+
+
+def test_modules_are_loaded(job: Job) -> None:
+    job.env["MODULESHOME"] = str(module_system(job, LIKE_LMOD))
+    asked = ("module_use=/sw/more", "module=jupyterlab/4", "module=alias")
+    assert set_up(job, *asked, then=LOADED) == ("", "jupyterlab/4.0.5\n")
+    assert set_up(job, "module_use=/sw/less")[0].startswith("module-failed ")
 
 
 @pytest.mark.parametrize("system", [LIKE_LMOD, LIKE_LMOD_ELSEWHERE, LIKE_OLD_MODULES])
-def test_a_module_that_is_not_there_ends_the_job(quick: Job, system: str) -> None:
-    quick.env["MODULESHOME"] = str(module_system(quick, system))
-    quick.ask("module=broken/1")
-    report = quick.run()
-    assert report["cause"] == "module-failed"
-    assert "broken/1" in report["message"] and "module spider broken" in report["message"]
+def test_a_module_that_is_not_there_ends_the_job(job: Job, system: str) -> None:
+    job.env["MODULESHOME"] = str(module_system(job, system))
+    failed, _ = set_up(job, "module=broken/1")
+    assert failed.startswith("module-failed ") and "broken/1" in failed and "module spider broken" in failed
 
 
-def test_old_modules_may_be_named_without_a_version(quick: Job) -> None:
-    quick.env["MODULESHOME"] = str(module_system(quick, LIKE_OLD_MODULES))
-    quick.ask("module=jupyterlab", "module=jupyterlab")
-    quick.start()
-    assert quick.endpoint()
-
-
-def test_a_module_directory_that_is_not_there(quick: Job) -> None:
-    quick.env["MODULESHOME"] = str(module_system(quick, LIKE_LMOD))
-    quick.ask("module_use=/sw/less")
-    assert quick.run()["cause"] == "module-failed"
+def test_old_modules_may_be_named_without_a_version(job: Job) -> None:
+    job.env["MODULESHOME"] = str(module_system(job, LIKE_OLD_MODULES))
+    assert set_up(job, "module=jupyterlab", "module=jupyterlab", then=LOADED) == ("", "gcc:jupyterlab/4\n")
 
 
 @pytest.mark.skipif(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -156,20 +155,3 @@ def test_jupyterlab_asks_nobody_outside(lab: Job) -> None:
         text = answer.read().decode()
     assert "Extension Manager is 'readonly'" in lab.log.read_text()
     assert '"news": {"disabled": true}' in text
-
-
-def test_a_signal_ends_everything_and_is_reported(tmp_path: Path) -> None:
-    job = Job(tmp_path)
-    job.ask(f"path={VENV_BIN}")
-    try:
-        job.start()
-        kernel = call(job, "api/kernels", b"{}")["id"]
-        wait_until(lambda: call(job, f"api/kernels/{kernel}")["connections"] == 0)
-        assert any("ipykernel_launcher" in command for command in job.commands())
-        job.send(signal.SIGTERM)
-        report = job.exit()
-        assert (report["cause"], report["exit_code"]) == ("stopped", 143)
-        assert "SIGTERM" in report["message"]
-        assert job.processes() == []
-    finally:
-        job.end()

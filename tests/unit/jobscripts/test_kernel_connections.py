@@ -1,4 +1,4 @@
-"""A page's connections to its kernel, when the network between them fails in silence and the page connects anew."""
+"""A session that goes on: when the network fails and its page connects anew, and where nothing ends it but a signal."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import socket
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from notebook_launcher.core.package_data import job_script
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import VENV_BIN, Job, call, token_of
 
 pytestmark = pytest.mark.real_time  # a real JupyterLab
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Job]:
-    job = Job(tmp_path)
-    job.ask(f"path={VENV_BIN}")
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """It should end after a second without use, but what sees to that is missing."""
+    root = tmp_path_factory.mktemp("lab")
+    scripts = root / "scripts"
+    scripts.mkdir()
+    for name in ("jupyterlab.sh", "lib.sh", "containers.sh", "enter.sh", "job_services.sh", "jupyter_server_config.py"):
+        (scripts / name).write_bytes(job_script(name).read_bytes())
+    job = Job(root / "job", script=scripts / "jupyterlab.sh")
+    job.ask(f"path={VENV_BIN}", "idle_stop=1")
     try:
         job.start()
         job.endpoint()
@@ -86,3 +93,19 @@ def test_a_page_is_answered_after_the_network_failed_twice(lab: Job) -> None:
     again = Page(lab, kernel)
     assert again.is_answered()
     again.close()
+
+
+def test_without_the_guards_file_the_session_goes_on(lab: Job) -> None:
+    time.sleep(2)
+    assert call(lab, "api/status")["kernels"] == 1
+    assert lab.log.read_text().count("this session does not end when nobody uses it") == 1
+
+
+def test_a_signal_ends_everything_and_is_reported(lab: Job) -> None:
+    """The last of these tests, as it ends the server."""
+    assert any("ipykernel_launcher" in command for command in lab.commands())
+    lab.send(signal.SIGTERM)
+    report = lab.exit()
+    assert (report["cause"], report["exit_code"]) == ("stopped", 143)
+    assert "SIGTERM" in report["message"]
+    assert lab.processes() == []
