@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import nbformat
+import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from notebook_launcher.core.package_data import job_script
@@ -73,8 +74,9 @@ def run_here(session: Path, content: Any, **environ: str) -> tuple[int, str]:
         (session / folder).mkdir(parents=True)
     text = content if isinstance(content, str) else nbformat.writes(content)
     (session / "input.ipynb").write_text(text)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        patch.delenv("PYTEST_CURRENT_TEST", raising=False)  # where it is set a kernel leaves its standard error alone
         run = execute.Run({"NBL_SESSION_DIR": str(session), **environ})
         code = asyncio.run(execute.run_until_stopped(run))
     return code, (session / "runtime" / "cause").read_text().rstrip("\n")

@@ -62,12 +62,11 @@ def marks(job: Job) -> list[str]:
 NODE = os.uname().nodename.partition(".")[0]
 
 
-@pytest.mark.parametrize("where", ["inside", "outside"])
-def test_what_a_shell_leaves_in_the_background_ends_with_it(boxed: Job, where: str) -> None:
+def test_what_a_shell_leaves_in_the_background_ends_with_it(boxed: Job) -> None:
     """What it left would hold the container, the step and the job; and a program may not want to end."""
     prepared(boxed, image(boxed), "gpu=none")
     stays = "nohup setsid bash -c 'trap \"\" TERM; echo $$ >left; exec sleep 300' >/dev/null 2>&1 & "
-    done = output_of(boxed, f"{stays} sleep 301 & until [ -s left ]; do sleep 0.05; done; kill -9 $$", where)
+    done = output_of(boxed, f"{stays} sleep 301 & until [ -s left ]; do sleep 0.05; done; kill -9 $$")
     assert done.returncode == 137
     left = int((boxed.work / "left").read_text())
     wait_until(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == "zombie", 2, "its end")
@@ -86,6 +85,7 @@ def test_a_shell_inside(boxed: Job) -> None:
     child = opened(boxed)
     child.expect(rf"\(tf-gpu on {NODE}\) \S+:.*[$#] ")
     assert [name.partition("-")[0] for name in marks(boxed)] == ["inside", "shell"]
+    assert {permissions(boxed.dir / "runtime" / name) for name in marks(boxed)} == {0o600}
     child.sendline('echo "<$ACTIVATED|$NASTY|$EDITOR|$TMOUT|$PWD|$JUPYTER_TOKEN$XDG_RUNTIME_DIR>"')
     child.expect_exact(f"<yes|it's|ed|700|{boxed.work}|>")
     child.sendline("log; type -t alias_of read_settings; alias rm; echo ${PATH%%:*} $(compgen -v want_)")
@@ -138,29 +138,20 @@ def test_no_shell_in_another_image_than_the_environment_demands(boxed: Job) -> N
 
 
 def test_what_goes_wrong_is_told_as_the_job_tells_it(boxed: Job) -> None:
-    cases = {
-        f"container={boxed.root}/none.sif": "There is no container image",
-        "venv=/no/where": "There is no virtual environment in /no/where",
-        "activate=no-such-command": "failed with exit code 127",
-        "activate=exit 4": "ended the job's shell",
-        "module=jupyterlab/4": "There is no 'module' command",
-    }
-    for line, sentence in cases.items():
-        prepared(boxed, line)
-        done = output_of(boxed, "echo never")
-        assert done.stdout == "" and done.returncode != 0
-        assert f"notebook-launcher: {sentence}" in done.stderr or sentence in done.stderr
-        assert "the job's log" not in done.stderr, "there is none here"
-        child = opened(boxed)
-        child.expect_exact(sentence)
-        child.expect(pexpect.EOF)
-        child.close()
-        assert child.exitstatus != 0
-        assert marks(boxed) == []
-        assert not (boxed.dir / "runtime" / "cause").exists(), "the job itself has not failed"
-        for path in (boxed.dir / "runtime").iterdir():
-            path.unlink()
-        (boxed.dir / "runtime").rmdir()
+    """Behind the container's door, and before it."""
+    prepared(boxed, image(boxed), "activate=no-such-command")
+    done = output_of(boxed, "echo never")
+    assert done.stdout == "" and done.returncode != 0
+    assert "notebook-launcher: " in done.stderr and "failed with exit code 127" in done.stderr
+    assert "the job's log" not in done.stderr, "there is none here"
+    boxed.ask(f"container={boxed.root}/none.sif")
+    child = opened(boxed)
+    child.expect_exact("There is no container image")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus != 0
+    assert marks(boxed) == []
+    assert not (boxed.dir / "runtime" / "cause").exists(), "the job itself has not failed"
 
 
 def test_an_image_without_a_shell(boxed: Job) -> None:
@@ -171,19 +162,12 @@ def test_an_image_without_a_shell(boxed: Job) -> None:
     assert "could not run bash in" in done.stderr
 
 
-def test_the_files_of_a_shell_are_the_users_alone(boxed: Job) -> None:
-    prepared(boxed, image(boxed))
-    child = opened(boxed)
-    child.expect(r"[$#] ")
-    assert {permissions(boxed.dir / "runtime" / name) for name in marks(boxed)} == {0o600}
-    child.close(force=True)
-
-
 # --- the job of a shell ------------------------------------------------------------------------------------------
 
 
 def test_a_job_for_shells_ends_soon_after_the_last_one(job: Job) -> None:
-    job.ask("program=shell", "usage=0")
+    job.in_a_scheduler()
+    job.ask("program=shell")
     job.start()
     job.started()
     (job.dir / "shell.sh").write_bytes(job_script("shell.sh").read_bytes())
@@ -204,7 +188,8 @@ def test_a_job_for_shells_ends_soon_after_the_last_one(job: Job) -> None:
 
 
 def test_a_shell_that_was_open_for_a_moment_counts(job: Job) -> None:
-    job.ask("program=shell", "usage=0")
+    job.in_a_scheduler()
+    job.ask("program=shell")
     job.start()
     job.started()
     (job.dir / "shell.sh").write_bytes(job_script("shell.sh").read_bytes())
@@ -215,14 +200,16 @@ def test_a_shell_that_was_open_for_a_moment_counts(job: Job) -> None:
 
 
 def test_a_job_for_shells_does_not_wait_for_ever(job: Job) -> None:
-    job.ask("program=shell", "usage=0")
+    job.in_a_scheduler()
+    job.ask("program=shell")
     job.env["NBL_FIRST_SHELL_SECONDS"] = "2"
     report = job.run()
     assert (report["cause"], report["message"]) == ("finished", "Nobody opened a shell within 2 seconds.")
 
 
 def test_a_job_for_shells_answers_signals(job: Job) -> None:
-    job.ask("program=shell", "usage=0")
+    job.in_a_scheduler()
+    job.ask("program=shell")
     job.start()
     job.started()
     job.send(15)
