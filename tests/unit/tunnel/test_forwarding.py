@@ -39,11 +39,11 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.real_time]
 
 
 def test_both_directions_at_once_and_nothing_is_lost(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
-    """64 MiB each way; whoever waits for the other to finish would never end."""
+    """16 MiB each way, more than all buffers hold; whoever waits for the other to finish would never end."""
     arrived: list[str] = []
 
     def act(connection: socket.socket) -> None:
-        sender = threading.Thread(target=lambda: [connection.sendall(piece) for piece in blocks(64, 2)])
+        sender = threading.Thread(target=lambda: [connection.sendall(piece) for piece in blocks(16, 2)])
         sender.start()
         arrived.append(checksum(received(connection)))
         sender.join()
@@ -52,15 +52,15 @@ def test_both_directions_at_once_and_nothing_is_lost(ours: Tunnel, make_route: M
     with connects(ours.jupyter(Endpoint(far(act).port))) as client:
 
         def send() -> None:
-            for piece in blocks(64, 1):
+            for piece in blocks(16, 1):
                 client.sendall(piece)
             client.shutdown(socket.SHUT_WR)
 
         sender = threading.Thread(target=send)
         sender.start()
-        assert checksum(received(client)) == checksum(blocks(64, 2))
+        assert checksum(received(client)) == checksum(blocks(16, 2))
         sender.join()
-    assert arrived == [checksum(blocks(64, 1))]
+    assert arrived == [checksum(blocks(16, 1))]
 
 
 def test_a_half_close_loses_nothing(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
@@ -88,7 +88,7 @@ def test_a_half_close_of_the_far_end_loses_nothing(ours: Tunnel, make_route: Mak
     assert arrived == [checksum(blocks(8))]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_talk_of_odd_pieces_arrives_as_it_was_said(
     ours: Tunnel, make_route: MakeLink, far: StartFar, seed: int
 ) -> None:
@@ -127,7 +127,7 @@ def test_a_slow_reader_does_not_fill_the_memory(ours: Tunnel, make_route: MakeLi
 
     def act(connection: socket.socket) -> None:
         nonlocal sent
-        for piece in blocks(96):
+        for piece in blocks(48):
             connection.sendall(piece)
             sent += 1
 
@@ -136,9 +136,9 @@ def test_a_slow_reader_does_not_fill_the_memory(ours: Tunnel, make_route: MakeLi
         before = -1
         while sent != before:
             before = sent
-            time.sleep(0.5)
-        assert sent < 64, "what nobody reads is not taken"
-        assert checksum(received(client)) == checksum(blocks(96))
+            time.sleep(0.3)
+        assert sent < 32, "what nobody reads is not taken"
+        assert checksum(received(client)) == checksum(blocks(48))
 
 
 def test_a_hundred_at_once(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
@@ -157,7 +157,7 @@ def test_a_hundred_at_once(ours: Tunnel, make_route: MakeLink, far: StartFar) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells how many files are open")
-def test_a_thousand_one_after_the_other_leave_nothing(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
+def test_two_hundred_one_after_the_other_leave_nothing(ours: Tunnel, make_route: MakeLink, far: StartFar) -> None:
     """Ended by the client, by the far end, and by a reset of either."""
 
     def act(connection: socket.socket) -> None:
@@ -194,7 +194,7 @@ def test_a_thousand_one_after_the_other_leave_nothing(ours: Tunnel, make_route: 
     if isinstance(link, SocketRoute):
         link.streams.clear()
     quiet = settled(counts)
-    for number in range(1000):
+    for number in range(200):
         talk(number)
         if isinstance(link, SocketRoute) and number % 50 == 0:
             link.streams = link.streams[-5:]
