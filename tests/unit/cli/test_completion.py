@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pexpect
 import pytest
+from click.shell_completion import ShellComplete
 
+from notebook_launcher.cli.app import cli
 from notebook_launcher.core import local_state
 
 pytestmark = pytest.mark.real_time
@@ -50,26 +52,35 @@ def bash(folders: Path) -> Iterator[pexpect.spawn]:
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
-        ("launch-notebook conn", "ect "),
-        ("launch-notebook --parti", "tion "),
-        ("launch-notebook -p gpu --reserv", "ation "),
-        ("launch-notebook connect --cluster u", "ni "),
-        ("launch-notebook stop 20261121", "-014455-k3f9 "),
-        ("launch-notebook --cluster uni -- tf-m", "kl "),
-        ("launch-notebook shell --cluster uni -- tf-m", "kl "),
-        ("launch-notebook shell 20261121", "-014455-k3f9 "),
-        ("launch-notebook completion z", "sh "),
+        ("conn", ["connect"]),
+        ("--parti", ["--partition"]),
+        ("-p gpu --reserv", ["--reservation"]),
+        ("connect --cluster u", ["uni"]),
+        ("stop 20261121", ["20261121-014455-k3f9"]),
+        ("--cluster uni -- tf-m", ["tf-mkl"]),
+        ("shell --cluster uni -- tf-m", ["tf-mkl"]),
+        ("shell 20261121", ["20261121-014455-k3f9"]),
+        ("completion z", ["zsh"]),
+        ("--cluster broken -- tf", []),
     ],
 )
-def test_tab_completes_in_bash(bash: pexpect.spawn, typed: str, completed: str) -> None:
-    bash.send(f"{typed}\t")
-    bash.expect_exact(f"{typed}{completed}")
+def test_what_completes_a_word(folders: Path, typed: str, completed: list[str]) -> None:
+    *words, last = typed.split(" ")
+    offered = ShellComplete(cli, {}, "launch-notebook", "_LAUNCH_NOTEBOOK_COMPLETE").get_completions(words, last)
+    assert [item.value for item in offered] == completed
 
 
-def test_a_broken_profile_completes_nothing_and_says_nothing(bash: pexpect.spawn) -> None:
-    bash.send("launch-notebook --cluster broken -- tf\t")
-    bash.send("END")
-    bash.expect_exact("launch-notebook --cluster broken -- tfEND")
+def test_tab_completes_in_bash(bash: pexpect.spawn) -> None:
+    for typed, completed in (
+        ("launch-notebook conn", "ect "),
+        ("launch-notebook stop 20261121", "-014455-k3f9 "),
+        ("launch-notebook --cluster uni -- tf-m", "kl "),
+        ("launch-notebook --cluster broken -- tf", ""),  # and nothing is said
+    ):
+        bash.send(f"{typed}\t")
+        bash.send("END")
+        bash.expect_exact(f"{typed}{completed}END")
+        bash.send("\x15")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there they are installed for the tests")

@@ -80,30 +80,62 @@ def status_of(session: Session, token: str) -> int:
         return error.code
 
 
-def test_jupyterlab_comes_up_and_enter_ends_it(start: Start, environment: dict[str, str]) -> None:
-    session = start("-n", "4", "--gres=gpu:t4:0")
-    session.expect("--gres, --ntasks have no effect")
-    session.ready()
-    assert "59 minutes" in session.printed
-    assert status_of(session, session.token) == 200
-    assert status_of(session, "") == 403
-    session.send("\n")
-    assert session.end() == 0
-    assert "is gone." in session.printed
-    nothing_left(environment)
-
-
-def test_the_first_launch_asks_once_and_enter_means_this_machine(start: Start, environment: dict[str, str]) -> None:
+def test_a_first_launch_from_its_question_to_its_bill(
+    start: Start, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """ENTER means this machine; JupyterLab comes up in the browser, for its user alone; ENTER ends it."""
     chosen = Path(environment["HOME"]) / ".config" / "notebook-launcher" / "config.toml"
     chosen.unlink()
-    session = start()
+    browser, seen = browser_that_notes(tmp_path)
+    session = start("-n", "4", "--gres=gpu:t4:0", "--open", BROWSER=f"{browser} %s")
     session.expect(r"ENTER: this machine")
     session.send("\n")
     session.ready()
+    assert "--gres, --ntasks have no effect" in " ".join(session.printed.split())
+    assert "59 minutes" in session.printed
+    assert chosen.read_text() == 'cluster = "here"\n'
+    assert status_of(session, session.token) == 200
+    assert status_of(session, "") == 403
+    assert open_to_others(Path(environment["HOME"]) / ".notebook-launcher") == []
+    wait_until(seen.exists, 10, "the browser is called")
+    shown, mode, page = seen.read_text().split("\n", 2)
+    assert session.token not in shown, "a page without the token in its name"
+    assert mode == "600"
+    assert session.url in page
+    session.expect("CPU")  # the first sample has come
     session.send("\n")
     assert session.end() == 0
-    assert chosen.read_text() == 'cluster = "here"\n'
+    assert not Path(shown.removeprefix("file://")).exists()
     nothing_left(environment)
+    assert_bill(session, environment)
+
+
+def browser_that_notes(folder: Path) -> tuple[Path, Path]:
+    """A browser, and the file with its argument, the permissions of the page, and the page."""
+    browser, seen = folder / "browser", folder / "seen"
+    browser.write_text(
+        f'#!/bin/sh\necho "$@" >{seen}.new; stat -c %a "${{1#file://}}" >>{seen}.new; '
+        f'cat "${{1#file://}}" >>{seen}.new; mv {seen}.new {seen}\n'
+    )
+    browser.chmod(0o755)
+    return browser, seen
+
+
+def open_to_others(root: Path) -> list[Path]:
+    return [path for path in [root, *root.rglob("*")] if stat.S_IMODE(path.lstat().st_mode) & 0o077]
+
+
+def assert_bill(session: Session, environment: dict[str, str]) -> None:
+    """What was used by the job's own samples; nothing was reserved, and nothing is advised."""
+    printed = session.printed.partition("is gone.")[2]
+    assert f"Session {session.session_id} on " in printed
+    assert re.search(r"CPU +\d+\.\d+ cores busy: \d+ s of CPU time", printed)
+    assert "Slurm" not in printed
+    told = subprocess.run([LAUNCH, "bill", "--json"], env=environment, capture_output=True, text=True, check=True)
+    bill = json.loads(told.stdout.splitlines()[-1])
+    assert bill["cpu_used"] > 0
+    assert bill["cores"] is None
+    assert bill["run_time"] > 0
 
 
 def test_nobody_to_ask_at_the_first_launch(environment: dict[str, str]) -> None:
@@ -117,11 +149,12 @@ def test_nobody_to_ask_at_the_first_launch(environment: dict[str, str]) -> None:
     assert "on this machine" in done.stdout
 
 
-def test_left_running_found_again_and_stopped(start: Start, environment: dict[str, str]) -> None:
+def test_left_running_by_a_closed_terminal_found_again_and_stopped(start: Start, environment: dict[str, str]) -> None:
     session = start()
     session.ready()
-    session.send("d\n")
-    assert session.end() == 0
+    session.child.close(force=False)
+    wait_until(lambda: not [p for p in ours(environment) if LAUNCH in p.cmdline()], 15, "the launcher ends")
+    assert status_of(session, session.token) == 200
     again = start("connect")
     again.ready()
     assert again.url == session.url
@@ -133,17 +166,7 @@ def test_left_running_found_again_and_stopped(start: Start, environment: dict[st
     assert start("stop").end() == 40
 
 
-def test_a_closed_terminal_leaves_it_running(start: Start, environment: dict[str, str]) -> None:
-    session = start()
-    session.ready()
-    session.child.close(force=False)
-    wait_until(lambda: not [p for p in ours(environment) if LAUNCH in p.cmdline()], 15, "the launcher ends")
-    assert status_of(session, session.token) == 200
-    assert start("stop").end() == 0
-    nothing_left(environment)
-
-
-@pytest.mark.parametrize("after", [0.1, 0.2, 0.4, 0.8])
+@pytest.mark.parametrize("after", [0.2, 0.8])
 def test_ctrl_c_at_any_moment_leaves_nothing(start: Start, environment: dict[str, str], after: float) -> None:
     session = start()
     subprocess.run(["sleep", str(after)], check=True)
@@ -185,27 +208,6 @@ def test_shut_down_in_the_browser_is_a_good_end(start: Start, environment: dict[
     nothing_left(environment)
 
 
-def test_open_shows_the_browser_a_page_without_the_token_in_its_name(
-    start: Start, environment: dict[str, str], tmp_path: Path
-) -> None:
-    browser, seen = tmp_path / "browser", tmp_path / "seen"
-    browser.write_text(
-        f'#!/bin/sh\necho "$@" >{seen}.new; stat -c %a "${{1#file://}}" >>{seen}.new; '
-        f'cat "${{1#file://}}" >>{seen}.new; mv {seen}.new {seen}\n'
-    )
-    browser.chmod(0o755)
-    session = start("--open", BROWSER=f"{browser} %s")
-    session.ready()
-    wait_until(seen.exists, 10, "the browser is called")
-    arguments, mode, page = seen.read_text().split("\n", 2)
-    assert session.token not in arguments
-    assert mode == "600"
-    assert session.url in page
-    session.send("\n")
-    assert session.end() == 0
-    assert not Path(arguments.removeprefix("file://")).exists()
-
-
 def test_no_terminal_and_json(environment: dict[str, str]) -> None:
     with subprocess.Popen(
         [LAUNCH, "--json"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
@@ -233,16 +235,6 @@ def test_no_jupyterlab_is_told_in_a_sentence(start: Start, environment: dict[str
     nothing_left(environment)
 
 
-def test_the_sessions_folder_is_the_users_alone(start: Start, environment: dict[str, str]) -> None:
-    session = start()
-    session.ready()
-    root = Path(environment["HOME"]) / ".notebook-launcher"
-    open_to_others = [path for path in [root, *root.rglob("*")] if stat.S_IMODE(path.lstat().st_mode) & 0o077]
-    assert open_to_others == []
-    session.send("\n")
-    assert session.end() == 0
-
-
 def test_a_wheel_holds_all_that_a_launch_needs(tmp_path: Path) -> None:
     top = ROOT
     subprocess.run(
@@ -265,21 +257,3 @@ def test_a_wheel_holds_all_that_a_launch_needs(tmp_path: Path) -> None:
     folder, size = done.stdout.split()
     assert Path(folder).is_relative_to(installed)
     assert int(size) > 10_000
-
-
-def test_a_session_without_a_scheduler_has_a_bill(start: Start, environment: dict[str, str]) -> None:
-    """What was used by the job's own samples; nothing was reserved, and nothing is advised."""
-    session = start("-t", "10")
-    session.ready()
-    session.expect("CPU")  # the first sample has come
-    session.send("\n")
-    assert session.end() == 0
-    printed = session.printed.partition("is gone.")[2]
-    assert f"Session {session.session_id} on " in printed
-    assert re.search(r"CPU +\d+\.\d+ cores busy: \d+ s of CPU time", printed)
-    assert "Slurm" not in printed
-    told = subprocess.run([LAUNCH, "bill", "--json"], env=environment, capture_output=True, text=True, check=True)
-    bill = json.loads(told.stdout.splitlines()[-1])
-    assert bill["cpu_used"] > 0
-    assert bill["cores"] is None
-    assert bill["run_time"] > 0
