@@ -121,7 +121,7 @@ def tree(tmp_path: Path) -> Path:
     (tree / "run.sh").chmod(0o750)
     (tree / "secret").write_text("s")
     (tree / "secret").chmod(0o600)
-    (tree / "big").write_bytes(os.urandom(9 * MIB))
+    (tree / "big").write_bytes(os.urandom(3 * MIB))
     os.utime(tree / "run.sh", (1_500_000_000, 1_500_000_000))
     os.utime(tree / "big", (1_400_000_000, 1_400_000_000))
     (tree / "deep" / "link").symlink_to("../run.sh")

@@ -24,6 +24,11 @@ from tests.unit.transfer.copying import BOTH_WAYS, EVERY_HOST, MIB, View, copy, 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 
 
+@pytest.fixture(autouse=True)
+def less_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "SMALL", MIB)
+
+
 @EVERY_HOST
 def test_a_folder_with_everything(host: Host, tree: Path, tmp_path: Path, up: bool) -> None:  # noqa: F811
     there = tmp_path / "there"
@@ -77,12 +82,12 @@ def test_what_differs_is_replaced_only_on_demand(tree: Path, tmp_path: Path, up:
 @EVERY_HOST
 def test_a_part_goes_on(host: Host, tmp_path: Path, up: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     source, there = tmp_path / "big", tmp_path / "there"
-    source.write_bytes(os.urandom(20 * MIB))
+    source.write_bytes(os.urandom(8 * MIB))
     there.mkdir()
     interrupted = View()
 
     def interrupt(event: events.Copying) -> None:
-        if event.bytes_done > 5 * MIB:
+        if event.bytes_done > 2 * MIB:
             raise KeyboardInterrupt
 
     interrupted.on_copying = interrupt
@@ -93,7 +98,7 @@ def test_a_part_goes_on(host: Host, tmp_path: Path, up: bool, monkeypatch: pytes
     assert stat.S_IMODE(Path(part).stat().st_mode) == 0o600
     assert not (there / "big").exists()
     view = copy(host, up, source, there)
-    assert 0 < view.copied.resumed < 20 * MIB
+    assert 0 < view.copied.resumed < 8 * MIB
     assert (there / "big").read_bytes() == source.read_bytes()
     assert leftovers(there) == []
 
@@ -102,7 +107,7 @@ def test_a_part_goes_on(host: Host, tmp_path: Path, up: bool, monkeypatch: pytes
 @pytest.mark.parametrize("what", ["the source", "the part", "a longer part"])
 def test_a_part_that_is_no_beginning_starts_anew(tmp_path: Path, up: bool, what: str) -> None:
     source, there = tmp_path / "big", tmp_path / "there"
-    source.write_bytes(os.urandom(10 * MIB))
+    source.write_bytes(os.urandom(3 * MIB))
     there.mkdir()
     view = View()
 
@@ -122,7 +127,7 @@ def test_a_part_that_is_no_beginning_starts_anew(tmp_path: Path, up: bool, what:
     part_path.touch(0o600)
     part_path.write_bytes({"the source": data[:MIB], "the part": b"x" + data[1:MIB], "a longer part": data * 2}[what])
     if what == "the source":
-        source.write_bytes(os.urandom(10 * MIB))
+        source.write_bytes(os.urandom(3 * MIB))
     view = copy(LocalHost(), up, source, there)
     assert view.copied.resumed == 0
     assert (there / "big").read_bytes() == source.read_bytes()
@@ -198,7 +203,7 @@ def test_a_disk_that_fills_up_at_the_far_end(
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("size", [1000, 9 * MIB])
+@pytest.mark.parametrize("size", [1000, 2 * MIB])
 def test_a_source_that_changes_meanwhile(tmp_path: Path, up: bool, size: int) -> None:
     src, there = tmp_path / "src", tmp_path / "there"
     src.mkdir()
@@ -251,7 +256,7 @@ def test_a_folder_does_not_go_into_itself(tmp_path: Path) -> None:
 def test_a_part_is_private_whatever_the_folder_gives(tmp_path: Path, up: bool) -> None:
     """A folder with an ACL for new files, as project folders have, passes over the umask."""
     source, there = tmp_path / "big", tmp_path / "there"
-    source.write_bytes(os.urandom(9 * MIB))
+    source.write_bytes(os.urandom(2 * MIB))
     there.mkdir()
     entries = ((1, 7), (4, 7), (0x20, 7))  # owner, group, others: everything
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", who, may, 2**32 - 1) for who, may in entries)

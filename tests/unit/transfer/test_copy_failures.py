@@ -31,18 +31,19 @@ def test_a_cut_connection_is_made_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(copying, "A_SECOND", 1000)
+    monkeypatch.setattr(copying, "SMALL", MIB)
     src, there = tmp_path / "src", tmp_path / "there"
     src.mkdir()
     there.mkdir()
     for name in ("small1", "small2"):
         (src / name).write_bytes(os.urandom(1000))
-    (src / "zbig").write_bytes(os.urandom(18 * MIB))
+    (src / "zbig").write_bytes(os.urandom(8 * MIB))
     others = server.connections()
     view = View()
     cuts = []
 
     def cut(event: events.Copying) -> None:
-        if not cuts and event.bytes_done > 9 * MIB:
+        if not cuts and event.bytes_done > 3 * MIB:
             cuts.append(event.bytes_done)
             end_connections(server, others)
 
