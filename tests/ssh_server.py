@@ -120,7 +120,7 @@ class Server:
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> str:
     """Make a key pair and return its public half."""
-    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "", "-f", path], check=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-a", "1", "-C", "", "-f", path], check=True)
     return path.with_name(f"{path.name}.pub").read_text().strip()
 
 

@@ -32,9 +32,9 @@ pytestmark = [pytest.mark.timeout(30), pytest.mark.real_time]
 
 
 @pytest.mark.parametrize(
-    ("kind", "passphrase"), [("ed25519", ""), ("ed25519", "opén sesame"), ("rsa", ""), ("ecdsa", "")]
+    ("kind", "passphrase", "where"),
+    [("ed25519", "", "beside"), ("ed25519", "opén sesame", "named"), ("rsa", "", "named"), ("ecdsa", "", "beside")],
 )
-@pytest.mark.parametrize("where", ["beside", "named"])
 def test_certificates(
     certifying: Sshd, authority: Path, tmp_path: Path, kind: str, passphrase: str, where: str
 ) -> None:
@@ -130,8 +130,9 @@ def test_of_many_keys_in_the_agent_the_named_one_comes_first(
         assert "key1" not in caught.value.why
 
 
-@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
-@pytest.mark.parametrize("where", ["in the agent", "named", "beside"])
+@pytest.mark.parametrize(
+    ("where", "kind"), [("in the agent", "ed25519"), ("in the agent", "rsa"), ("named", "rsa"), ("beside", "ed25519")]
+)
 def test_certificates_for_the_agents_keys(
     certifying: Sshd, authority: Path, agent: Path, tmp_path: Path, where: str, kind: str
 ) -> None:

@@ -15,19 +15,25 @@ __all__ = ["authority", "host_keys", "server", "start"]
 pytestmark = [pytest.mark.timeout(30), pytest.mark.real_time]
 
 
+# What a new key may be added to, or what ought to keep it from being added.
+UNDECIDED = [
+    "127.0.0.1 OTHER", "127.0.0.1 RSA", "[127.0.0.1]:PORT OTHER", "[127.0.0.1]:PORT RSA",
+    "@revoked * KEY|[127.0.0.1]:PORT KEY", "[127.0.0.1]:1 KEY", "", "# 127.0.0.1 KEY",
+    "@cert-authority 127.0.0.1 KEY", "[127.0.0.1]:PORT nonsense",
+]  # fmt: skip
+LINES = [
+    *UNDECIDED, "[127.0.0.1]:PORT KEY", "127.0.0.1 KEY",
+    "[127.0.0.1]:PORT RSA|127.0.0.1 KEY", "[127.0.0.1]:PORT OTHER|127.0.0.1 KEY",
+    "[127.0.0.1]:PORT OTHER|[127.0.0.1]:PORT KEY", "@revoked 127.0.0.1 KEY|[127.0.0.1]:PORT KEY",
+    "@revoked 127.0.0.1 KEY|127.0.0.1 KEY", "@revoked * RSA|127.0.0.1 KEY",
+    "* KEY", "*.0.0.1 KEY", "[*]:PORT KEY", "127.0.0.1:PORT KEY", "!127.0.0.1,* KEY",
+    "![127.0.0.1]:PORT,* KEY", "login,[127.0.0.1]:PORT,127.0.0.2 KEY", "[127.0.0.1]:PORT KEY comment # more",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "lines",
-    [
-        "[127.0.0.1]:PORT KEY", "127.0.0.1 KEY", "127.0.0.1 OTHER", "127.0.0.1 RSA", "[127.0.0.1]:PORT OTHER",
-        "[127.0.0.1]:PORT RSA", "[127.0.0.1]:PORT RSA|127.0.0.1 KEY", "[127.0.0.1]:PORT OTHER|127.0.0.1 KEY",
-        "[127.0.0.1]:PORT OTHER|[127.0.0.1]:PORT KEY", "@revoked 127.0.0.1 KEY|[127.0.0.1]:PORT KEY",
-        "@revoked * KEY|[127.0.0.1]:PORT KEY", "@revoked 127.0.0.1 KEY|127.0.0.1 KEY", "@revoked * RSA|127.0.0.1 KEY",
-        "* KEY", "*.0.0.1 KEY", "[*]:PORT KEY", "127.0.0.1:PORT KEY", "[127.0.0.1]:1 KEY", "!127.0.0.1,* KEY",
-        "![127.0.0.1]:PORT,* KEY", "login,[127.0.0.1]:PORT,127.0.0.2 KEY", "", "# 127.0.0.1 KEY",
-        "@cert-authority 127.0.0.1 KEY", "[127.0.0.1]:PORT KEY comment # more", "[127.0.0.1]:PORT nonsense",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("strict", ["yes", "accept-new"])
+    ("lines", "strict"), [*((one, "yes") for one in LINES), *((one, "accept-new") for one in UNDECIDED)]
+)
 def test_host_keys_are_taken_as_the_real_ssh_takes_them(
     server: Sshd, tmp_path: Path, host_keys: dict[str, str], lines: str, strict: str
 ) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.core.command_result import CommandResult
@@ -128,7 +128,7 @@ each_engine = pytest.mark.parametrize("over", [over_paramiko, over_openssh])
 @example(MARK, b"out", b"")
 @example(MARK + b"\r\n", b"out", b"")
 @example(MARK[:-1], MARK + b"\n", b"")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_commands_output_is_what_comes_after_the_noise(
     over: Over, noise: bytes, output: bytes, errors: bytes
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_commands_output_is_what_comes_after_the_noise(
 @each_engine
 @given(noises, outputs)
 @example(MARK, b"line\n")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_lines_of_a_stream_begin_after_the_noise(over: Over, noise: bytes, output: bytes) -> None:
     lines: list[str] = []
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -153,7 +153,7 @@ def test_the_lines_of_a_stream_begin_after_the_noise(over: Over, noise: bytes, o
 @given(noises, outputs)
 @example(b"x" * 5000, b"SSH-2.0-OpenSSH\r\n")
 @example(MARK, b"SSH-2.0-OpenSSH\r\n")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_the_bytes_of_a_process_begin_after_the_noise(over: Over, noise: bytes, output: bytes) -> None:
     stream = over(noise + MARK + b"\n" + output).open_process(["x"])
     assert b"".join(iter(lambda: stream.recv(1000), b"")) == output
@@ -164,6 +164,7 @@ texts = st.text(st.sampled_from("\x1b\x9b\x07\r\n\t\x00()[]0;mKJ|7 /$~-é雪\uff
 lines_of_text = st.lists(texts.map(lambda text: "".join(text.splitlines())), max_size=5)
 
 
+@settings(max_examples=40)
 @given(lines_of_text, noises)
 def test_the_site_is_read_below_whatever_a_shell_prints(before: list[str], noise: bytes) -> None:
     """The noise of the remote shell, and below it that of the ``sh`` that is started by it."""
@@ -180,6 +181,7 @@ def is_a_number(line: str) -> bool:
     return False
 
 
+@settings(max_examples=40)
 @given(lines_of_text, lines_of_text, st.sampled_from([("7", None), ("7;snowy", "snowy")]))
 def test_the_number_of_a_job_is_found_between_other_lines(
     before: list[str], after: list[str], job: tuple[str, str | None]
@@ -201,6 +203,7 @@ SHELLS_SAY = [
 ]
 
 
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(SHELLS_SAY)), st.lists(st.sampled_from(SHELLS_SAY)), st.sampled_from(["", "\n"]))
 def test_why_a_job_was_refused_is_found_between_other_lines(before: list[str], after: list[str], end: str) -> None:
     """What a start-up file does not find says nothing about sbatch."""
@@ -211,6 +214,7 @@ def test_why_a_job_was_refused_is_found_between_other_lines(before: list[str], a
     assert refusal.removeprefix("sbatch: error: ") in error.why
 
 
+@settings(max_examples=40)
 @given(lines_of_text, lines_of_text)
 def test_the_state_of_a_job_is_found_between_other_lines(before: list[str], after: list[str]) -> None:
     job = JobRef("123456789")
@@ -263,13 +267,11 @@ def noisy(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     daemon.wait()
 
 
+PIECES_OF_THE_MARK = MARK[:9] + b"\n" + MARK[:-1] + b"\n" + MARK + b"\r\n" + MARK
+
 REAL = {
     "a noisy site": NOISE,
-    "without a line's end": NOISE.rstrip(b"\n"),
-    "pieces of the mark": MARK[:9] + b"\n" + MARK[:-1] + b"\n" + MARK + b"\r\n" + MARK,
-    "much": NOISE * 5000,
-    "one long line": b"x" * 300_000,
-    "zeros": b"\0" * 5000,
+    "much, and no end of the last line": NOISE * 500 + b"x" * 300_000 + b"\0" * 5000 + PIECES_OF_THE_MARK,
 }
 
 
@@ -295,7 +297,7 @@ def test_what_is_asked_for_comes_through(noisy: Noisy, open_host: Open, tmp_path
         assert there_and_back(process, data) == data
 
 
-@pytest.mark.parametrize("noise", [NOISE, NOISE.rstrip(b"\n"), MARK, b"\0"], ids=["noise", "no end", "mark", "zero"])
+@pytest.mark.parametrize("noise", [NOISE, MARK + b"\0"], ids=["noise", "no end"])
 def test_a_server_behind_a_command_is_reached_through_the_noise(noisy: Noisy, open_host: Open, noise: bytes) -> None:
     """As a job step is: the noise stands before the first word of the server behind."""
     with socket.create_server(("127.0.0.1", 0)) as listener, open_host(noisy.says(noise), Credentials(User())) as host:
