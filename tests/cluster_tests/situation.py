@@ -46,8 +46,9 @@ class Situation:
     arrangement gives; ``sees``: a regular expression for each sentence that the user must have seen; ``ends``: the
     error that the launch ends with, ``None`` where it ends well; ``arranged``: the circumstances; ``acts``: what is
     done meanwhile, one after the other; ``each_slurm``: whether generations of Slurm differ in it; ``killed``: whether
-    the launcher is; ``alone``: whether other sessions would be disturbed, or would disturb it; ``long``: whether
-    it takes a minute or more.
+    the launcher is; ``alone``: whether other sessions would be disturbed, or would disturb it; ``turn``: what only one
+    session at a time may be played with (a node, a partition, somebody's home); ``long``: whether it takes a minute or
+    more.
     """
 
     part: Part
@@ -63,6 +64,7 @@ class Situation:
     each_slurm: bool = False
     killed: bool = False
     alone: bool = False
+    turn: str = ""
     long: bool = False
 
     @property
@@ -160,6 +162,24 @@ def venv(name: str, jupyterlab: str) -> Arrangement:
     return root_does("login", make, f"rm -rf {folder}")
 
 
+# Answers as JupyterLab does to whoever has the token and to whoever has not, and is there at once.
+STAND_IN = """\
+exec python3 -Sc "
+import http.server, json, os, pathlib
+session = pathlib.Path(os.environ['NBL_SESSION_DIR'])
+token = (session / 'token').read_text()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.headers['Authorization'] == 'token ' + token else 403)
+        self.end_headers()
+server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
+told = dict(base_url='/', hostname='127.0.0.1', pid=os.getpid(), port=server.server_port, secure=False, token=token)
+(session / 'runtime' / f'jpserver-{os.getpid()}.json').write_text(json.dumps(told))
+server.serve_forever()
+"
+"""
+
+
 def slow_container_of(user: str, seconds: int) -> Arrangement:
     """Let a user's containers on node1 take so long before they start."""
     return _for_one("node1", "apptainer", user, f"sleep {seconds}")
@@ -213,9 +233,9 @@ def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 
 
 
 def killed_and_stopped(cluster: PracticeCluster, _session: Session) -> str:
-    """Kill the launcher, and let the user stop the session with another command."""
-    cluster.root("laptop", ["pkill", "-KILL", "-u", "alice", "-f", "/launch-notebook"], check=True)
-    stopped = cluster.run("laptop", "alice", ["launch-notebook", "stop"])
+    """Kill ivan's launcher, and let him stop the session with another command."""
+    cluster.root("laptop", ["pkill", "-KILL", "-u", "ivan", "-f", "/launch-notebook"], check=True)
+    stopped = cluster.run("laptop", "ivan", ["launch-notebook", "stop"])
     return f"{stopped.stdout}\n{stopped.stderr}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster_tests.situation import Situation, matching, shown
+from tests.cluster_tests.situation import STAND_IN, Situation, matching, shown, venv
 from tests.cluster_tests.situations import SITUATIONS, WHOLE_PROFILE
 from tests.cluster_tests.situations_table import RECORD
 from tests.conftest import PROFILE, Session, assert_nothing_left, clear, launch, write_profile
@@ -24,7 +24,7 @@ Start = Callable[..., Session]
 Record = Callable[[Situation, list[str]], None]
 each_slurm = pytest.mark.each_slurm
 QUIET = [one for one in SITUATIONS if not one.alone]
-AT_ONCE = 4  # of these, besides the long ones
+AT_ONCE = 2  # of these, besides the long ones and those that take turns
 # Where somebody's files could be left: homes (the cluster's and the laptop's) and what every box has of its own.
 OWN = "/tmp /var/tmp /dev/shm"
 PLACES = {"login": f"/home {OWN}", "laptop": f"/home {OWN}", "login2": OWN, "node1": OWN, "node2": OWN, "gpu1": OWN}
@@ -38,12 +38,16 @@ KEPT = (
 
 @pytest.fixture(scope="module", autouse=True)
 def _profiles(cluster: PracticeCluster) -> Iterator[None]:
-    """Every laptop has the profile with all environments, and every home the folder for sessions already."""
+    """Every laptop has the profile with all environments, and every home the folder for sessions already.
+
+    Where JupyterLab is not what it is about, a stand-in does.
+    """
     people = {situation.user for situation in SITUATIONS}
     for user in people:
         write_profile(cluster, "laptop", user, WHOLE_PROFILE)
         cluster.run("login", user, ["mkdir", "-p", ".notebook-launcher/sessions"], check=True)
-    yield
+    with venv("light", STAND_IN)(cluster):
+        yield
     for user in people:
         write_profile(cluster, "laptop", user, PROFILE)
 
@@ -119,13 +123,14 @@ class SideBySide:
         self._before = files_of_people(cluster)
         self._sessions: dict[Situation, list[Session]] = {one: [] for one in situations}
         long_first = sorted(situations, key=lambda one: not one.long)
-        self._pool = ThreadPoolExecutor(sum(one.long for one in situations) + AT_ONCE)
+        self._pools = {one.turn: ThreadPoolExecutor(1) for one in situations}  # who takes turns is played by one thread
+        self._pools[""] = ThreadPoolExecutor(sum(one.long for one in situations) + AT_ONCE)
         self._played = {one: self._begin(one) for one in long_first}
         self._asked: list[Situation] = []  # each once, and again where its test runs again
 
     def _begin(self, situation: Situation) -> Future[None]:
         start = functools.partial(self._start, self._sessions[situation])
-        return self._pool.submit(play, self._cluster, start, self._record, situation)
+        return self._pools[situation.turn].submit(play, self._cluster, start, self._record, situation)
 
     def _start(self, sessions: list[Session], *arguments: str, **options: Any) -> Session:
         sessions.append(launch(self._cluster, options.pop("box"), *arguments, **options))
@@ -147,7 +152,8 @@ class SideBySide:
 
     def assert_nothing_left(self) -> None:
         """Wait for all of them, and look what they left; afterwards there is nothing in any case."""
-        self._pool.shutdown()
+        for pool in self._pools.values():
+            pool.shutdown()
         try:
             folders = sum(one.folders for one in self.situations)
             again = sum(one.folders for one in self._asked) - sum(one.folders for one in set(self._asked))
@@ -157,7 +163,8 @@ class SideBySide:
 
     def close(self) -> None:
         """End what still goes on."""
-        self._pool.shutdown(cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(cancel_futures=True)
         for session in itertools.chain.from_iterable(self._sessions.values()):
             session.child.close(force=True)
         clear(self._cluster)
