@@ -18,6 +18,7 @@ from notebook_launcher.doctor.command import doctor
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.plan import LaunchOptions, LocalMachine
 from tests.doubles import RecordingView
+from tests.unit.doctor.check_results import results
 
 
 @pytest.mark.parametrize(
@@ -33,20 +34,38 @@ def test_whether_a_job_sees_its_gpus(told: str, result: str, said: str) -> None:
     assert found.result == result and said in found.found
 
 
-def test_how_words_were_understood_is_well_and_what_the_scheduler_decides_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a cluster profile “uni”."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    profile = tmp_path / "notebook-launcher" / "clusters" / "uni.toml"
-    profile.parent.mkdir(parents=True)
+    path = tmp_path / "notebook-launcher" / "clusters" / "uni.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def checked(options: LaunchOptions) -> RecordingView:
+    """What ``doctor`` shows where it finds faults."""
+    shown, prompts = RecordingView(), cast(Prompts, SimpleNamespace(asks=False))
+    with pytest.raises(ChecksFailed):
+        doctor(options, LocalMachine("laptop", False), shown, prompts, Interrupts())
+    return shown
+
+
+def test_a_profile_that_is_wrong_is_told_with_its_line(profile: Path) -> None:
+    profile.write_text('host = "127.0.0.1:1"\nenvironment = "torch"\n')
+    told = checked(LaunchOptions({}, "uni")).one(events.CheckResult)
+    assert (told.check, told.result) == ("profile", "fault")
+    assert "uni.toml:2" in told.found and told.hint
+
+
+def test_how_words_were_understood_is_well_and_what_the_scheduler_decides_is_left_to_it(profile: Path) -> None:
     profile.write_text(
         'host = "127.0.0.1:1"\nmax_time = { devcore = "1:00:00" }\n'
         '[[translations]]\nwhen = { clusters = "old" }\nset = { clusters = false }\nnote = "there is one cluster."\n'
     )
-    shown = RecordingView()
-    options = LaunchOptions({"partition": "devcore", "time": "3:00:00", "clusters": "old"}, "uni")
-    prompts = cast(Prompts, SimpleNamespace(asks=False))
-    with pytest.raises(ChecksFailed):
-        doctor(options, LocalMachine("laptop", False), shown, prompts, Interrupts())
+    shown = checked(LaunchOptions({"partition": "devcore", "time": "3:00:00", "clusters": "old"}, "uni"))
     told = [event for event in shown.events if isinstance(event, events.CheckResult) and event.check == "as understood"]
     assert [(event.result, event.found) for event in told] == [("ok", "-M old is left out: there is one cluster.")]
+    found = results(shown)  # nobody listens on that port, and what builds on it is not told as one more fault
+    assert [name for name, result in found.items() if result == "fault"] == ["login node"]
+    assert [found[name] for name in ("login", "home", "scheduler", "image", "environment")] == ["skipped"] * 5

@@ -6,10 +6,15 @@ import os
 import subprocess
 from datetime import timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from notebook_launcher.core.check_runner import CheckRunner
+from notebook_launcher.core.errors import AuthenticationFailed, ConnectionFailed, HostKeyChanged, LauncherError
 from notebook_launcher.core.finding import ok
+from notebook_launcher.doctor.checks import login
 from notebook_launcher.doctor.checks.login import INSPECT_HOME
 from notebook_launcher.doctor.findings import (
     judge_clock,
@@ -21,7 +26,32 @@ from notebook_launcher.doctor.findings import (
     judge_ssh_files,
     read_home,
 )
-from tests.unit.doctor.check_results import NOW
+from notebook_launcher.planning.plan import LaunchTarget
+from tests.doubles import FakePrompts, RecordingView
+from tests.unit.doctor.check_results import NOW, results
+
+
+@pytest.mark.parametrize(
+    ("error", "steps"),
+    [
+        (ConnectionFailed("nowhere.example is not known."), ["fault", "skipped", "skipped"]),
+        (HostKeyChanged("The host key of login has changed."), ["ok", "fault", "skipped"]),
+        (AuthenticationFailed("login does not let bob in."), ["ok", "ok", "fault"]),
+    ],
+)
+def test_a_login_that_fails_is_told_where_it_failed(
+    error: LauncherError, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def open_host(*_arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(login, "open_host", open_host)
+    shown = RecordingView()
+    checks = CheckRunner(shown)
+    checks.report("ssh here", ok("paramiko"))
+    target = cast(LaunchTarget, SimpleNamespace(destination="login"))
+    assert login.log_in(checks, target, FakePrompts()) is None
+    assert [results(shown)[step] for step in login.LOGGED_IN] == steps
 
 
 @pytest.mark.parametrize(
