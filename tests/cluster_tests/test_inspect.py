@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -60,9 +59,8 @@ def assert_nobody_reads(cluster: PracticeCluster) -> None:
     wait_until(lambda: not readers(), 10, "nothing is left on the login node")
 
 
-@pytest.mark.parametrize("box", ["laptop", "login"])
-def test_status_of_a_running_session(cluster: PracticeCluster, held: Session, box: str) -> None:
-    text = type_(cluster, "status", held.session_id, box=box)
+def test_status_of_a_running_session(cluster: PracticeCluster, held: Session) -> None:
+    text = type_(cluster, "status", held.session_id)
     assert f"Session {held.session_id} runs on gpu1; 59 min left (until " in text
     assert f"  job {held.job_id}, tf-gpu, JupyterLab, launched from laptop at " in text
     assert "  asked for --gpus=1 --mem=2G --ntasks=2 --time=1:00:00\n" in text
@@ -89,28 +87,21 @@ def test_status_watches_until_ctrl_c(cluster: PracticeCluster, held: Session, lo
     assert_nobody_reads(cluster)
 
 
-def test_the_log_of_a_running_session(cluster: PracticeCluster, held: Session) -> None:
+def test_the_log_and_the_samples_of_a_running_session(cluster: PracticeCluster, held: Session) -> None:
     text = type_(cluster, "logs", held.session_id)
     assert "JupyterLab listens on 127.0.0.1:" in text
     assert "token=..." in text
     assert held.token not in text
     assert "Skipped non-installed server" not in text
     assert "Forbidden" not in text and "403 GET" not in text
-    assert "by hand: ssh " in type_(cluster, "logs", "-n", "1", held.session_id)
-    assert "Skipped non-installed server" in type_(cluster, "logs", "--all", held.session_id)
-    assert len(type_(cluster, "logs", "-n", "3", "--all", held.session_id).splitlines()) == 3
+    assert "by hand: ssh " in text.splitlines()[-1]
+    assert "Skipped non-installed server" in on_login(cluster, held, "cat job.log")
 
-
-def test_what_it_used_as_a_file(cluster: PracticeCluster, held: Session) -> None:
-    assert re.search(r"^  memory .* 2\.00 GiB$", type_(cluster, "usage", held.session_id), re.M)
     text = type_(cluster, "usage", held.session_id, "--csv", "/tmp/looking.csv", "--force")
     assert re.fullmatch(r"\d+ samples are in /tmp/looking\.csv\n", text)
     copied = cluster.run("laptop", "alice", ["cat", "/tmp/looking.csv"]).stdout
     assert copied.startswith("time,seconds,cpu_cores")
     assert on_login(cluster, held, "cat usage.csv").startswith(copied)
-    again = cluster.run("laptop", "alice", ["launch-notebook", "usage", "--csv", "/tmp/looking.csv"])
-    assert again.returncode == 2
-    assert "/tmp/looking.csv is there already." in again.stderr
 
 
 def test_a_log_is_followed_across_a_broken_network_to_the_end(
@@ -135,19 +126,14 @@ def test_a_log_is_followed_across_a_broken_network_to_the_end(
     text = type_(cluster, "status", held.session_id)
     assert f"Session {held.session_id} has ended: " in text
     assert " mean  peak    of\n" in text
-    assert "received signal 15" in type_(cluster, "logs", held.session_id)
-    told = json.loads(type_(cluster, "usage", "--json", held.session_id).splitlines()[-1])
-    assert (told["session"]["state"], told["whole_session"]) == ("ended", True)
 
 
-def test_a_job_that_has_not_begun_has_no_log_yet(cluster: PracticeCluster, start: Start) -> None:
-    waits = start("-t", "10:00", "-n", "1", "--gpus", "0", "-b", "now+15")
-    waits.expect("begin time")
-    done = cluster.run("laptop", "alice", ["launch-notebook", "logs", waits.session_id])
-    assert (done.returncode, done.stdout) == (0, "")
-    assert f"Job {waits.job_id} has not begun, so there is no log yet." in done.stderr
+def test_the_log_of_a_job_that_has_not_begun_is_followed(cluster: PracticeCluster, start: Start) -> None:
+    waits = start("-t", "10:00", "-n", "1", "--gpus", "0", "--hold")
+    waits.expect("is held")
     follows = start("logs", "-f", waits.session_id, columns=200)
     follows.expect("has not begun .*: its log is shown as it comes")
+    cluster.run("login", "alice", ["scontrol", "release", waits.job_id], check=True)
     follows.expect("notebook-launcher: entering", timeout=40)
     follows.send("\x03")
     assert follows.end() == 0

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -20,6 +22,8 @@ from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.cli.views.usage_graphs import BLOCKS, LETTERS, graph
 from notebook_launcher.core import events
 from notebook_launcher.core.usage_samples import COLUMNS
+from notebook_launcher.jobs.session_index import IndexedSession
+from notebook_launcher.usage import inspect
 from tests.conftest import plain
 
 NOW = datetime(2026, 11, 21, 13, 0, tzinfo=timezone.utc)
@@ -464,6 +468,11 @@ def test_nothing_was_printed(home: Home, words: list[str]) -> None:
     code, out, err = home.type("logs", "k3fa", *words)
     assert (code, out) == (0, "")
     assert f"Nothing was printed to {directory}/job.log." in err
+
+
+def test_a_job_that_has_not_begun_has_no_log_yet() -> None:
+    waits = SimpleNamespace(session=SimpleNamespace(job="17"), summary=SimpleNamespace(state="pending"))
+    assert inspect._why_no_log(cast(IndexedSession, waits), []) == "Job 17 has not begun, so there is no log yet."
 
 
 def test_a_log_as_json(home: Home) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import threading
 import time
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -14,9 +16,14 @@ from rich.console import Console
 from notebook_launcher.cli.views.price import price_text, price_warning
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core.events import CostEstimate
+from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
+from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.models import Budget, Price
+from notebook_launcher.session.context import Context
+from notebook_launcher.usage.cost_estimate import Costing
 from notebook_launcher.usage.pricing import Share, cost_of, estimate, left_of, missing, read_number
+from tests.doubles import RecordingHost, RecordingView
 
 FLAT = Price(unit="SBU", gpu_hour=128.0, core_hour=1.0)
 BY_TYPE = Price(unit="GPU-h", gpu_hour={"A40": 1.0, "A100": 1.84, "T4": 0.35})
@@ -166,6 +173,30 @@ def test_why_nothing_is_told_is_shown_to_who_asks(verbose: bool) -> None:
     with TextView(Console(file=out, width=80), verbose=verbose) as view:
         view.show(CostEstimate(1, "SBU", "x", "p", None, "accinfo exited with 3"))
     assert ("Accinfo exited with 3" in out.getvalue()) is verbose
+
+
+@pytest.mark.parametrize(
+    ("script", "balance", "note"),
+    [
+        ("echo 'proj1 8160 1,840'", 1840, ""),
+        ("echo no such account; exit 3", None, "exited with 3 and said: no such account"),
+        ("exec /not/there", None, "exited with 127 and said: "),
+        ("exec yes no such account", None, "said: no such account"),
+    ],
+    ids=["told", "failing", "no command", "without end"],
+)
+def test_what_the_budget_command_says(script: str, balance: float | None, note: str) -> None:
+    price = Price(unit="SBU", core_hour=1)
+    budget = Budget(command=("sh", "-c", script), pattern=BUDGET.pattern)
+    profile = SimpleNamespace(price=price, budget=budget)
+    request = Request({"time": "2:00:00", "account": "proj1"})
+    plan = cast(Plan, SimpleNamespace(target=SimpleNamespace(profile=profile), request=request, gpu_type=None))
+    view, scheduler = RecordingView(), SimpleNamespace(same_machine=False)
+    context = SimpleNamespace(host=RecordingHost(), scheduler=scheduler, view=view, interrupts=Interrupts())
+    Costing(plan, cast(Context, context)).show_price()
+    told = view.one(CostEstimate)
+    assert (told.cost, told.balance) == (2, balance)
+    assert note in told.note
 
 
 def test_text_of_others_in_the_price_moves_no_cursor() -> None:
