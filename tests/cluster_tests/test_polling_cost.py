@@ -1,9 +1,8 @@
-"""What the questions cost a real Slurm, and one that is away for a moment."""
+"""What the questions cost a real Slurm."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -12,7 +11,6 @@ from notebook_launcher.jobs import watcher
 from notebook_launcher.jobs.polling import QUERY_RPCS
 from notebook_launcher.schedulers.base import JobRef, State
 from notebook_launcher.schedulers.slurm.commands import Slurm
-from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
 
 
@@ -39,14 +37,3 @@ def test_what_the_questions_cost(cluster: PracticeCluster) -> None:
         status = (scheduler.read_query([JobRef(job)], CommandResult(0, answer)) or {})[job]
         assert (status.state, status.reason, status.partition) == (State.PENDING, "JobHeldUser", "core")
     cluster.run("login", "alice", ["scancel", job])
-
-
-@pytest.mark.each_slurm
-def test_a_controller_that_is_away_for_a_moment_is_ridden_out(
-    cluster: PracticeCluster, start: Callable[..., Session]
-) -> None:
-    session = start("--json", "-b", "now+1hour")
-    session.expect('"event": "pending"')
-    with cluster.no_slurmctld():
-        session.expect('"event": "scheduler_not_responding".*Unable to contact slurm controller')
-    session.expect('"event": "pending".*BeginTime', timeout=30)
