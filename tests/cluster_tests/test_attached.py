@@ -66,8 +66,12 @@ def test_open_reconnect_and_two_launchers_on_one_session(cluster: PracticeCluste
 
     first.send("d\n")
     assert first.end() == 0
-    second = start("connect", first.session_id)
+    assert cluster.squeue() == [first.job_id]
+    told = re.search(r"launch-notebook (connect .*)", first.printed)
+    assert told, first.printed
+    second = start(*told[1].split())
     assert second.ready() == url, "an open tab goes on"
+    assert fetch(cluster, "laptop", second.api, second.token)[0] == 200
     second.read_along()
     third = start("connect", first.session_id)
     assert third.ready() != url
