@@ -52,16 +52,19 @@ def test_a_cluster_is_read_looked_at_with_a_job_and_launched_on(cluster: Practic
     assert 'command = "apptainer" # command -v on node' in text
 
     dry = cluster.run("laptop", "alice", ["launch-notebook", "--cluster", "found", "--gpus", "t4:1", "--dry-run"])
+    assert cluster.squeue() == []
     assert "--account=proj1" in dry.stdout
     assert "--gpus-per-node=t4:1" in dry.stdout
     assert "--partition=gpu" in dry.stdout
 
-    session = start("--cluster", "found", "--gpus", "t4:1", "--", "/sw/images/jupyterlab.sif")
-    session.ready()
-    assert "JupyterLab runs on gpu1" in session.printed
-    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
-    session.send("\n")
-    assert session.end() == 0
+    with cluster.pam_slurm():
+        session = start("--cluster", "found", "--gpus", "t4:1", "--verbose", "--", "/sw/images/jupyterlab.sif")
+        session.ready()
+        assert "JupyterLab runs on gpu1" in session.printed
+        assert "(node-ssh)" in session.printed
+        assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+        session.send("\n")
+        assert session.end() == 0
     assert_nothing_left(cluster)
 
 

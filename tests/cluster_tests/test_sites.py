@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import Session, assert_nothing_left, fetch, write_profile
+from tests.conftest import Session, assert_nothing_left, fetch
 from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
 
@@ -26,13 +26,12 @@ MEMORY = "~/.local/state/notebook-launcher"
 IMAGE = ("--", "/sw/images/jupyterlab.sif")
 QUERY_RPCS = r"(?i)(?:password|code): "
 SSH_CONFIG = "~/sites_ssh_config"
-ANOTHER = ".config/notebook-launcher/clusters/another.toml"
 
 
 @pytest.fixture(autouse=True)
 def _every_site_is_new(cluster: PracticeCluster) -> None:
     """What the launcher remembers of a cluster would be another test's doing."""
-    files = (MEMORY, SSH_CONFIG, f"~/{ANOTHER}")
+    files = (MEMORY, SSH_CONFIG)
     cluster.root("laptop", ["sh", "-c", f"rm -rf {' '.join(files).replace('~', '/home/*')}"], check=True)
     for user in USERS:
         cluster.forget_codes(user)
@@ -53,16 +52,11 @@ OTHER_PORT = f"Include ~/.ssh/config\nHost login-8822\n  HostName {BOXES['login'
              "  HostKeyAlias login\n"  # fmt: skip
 
 SITES = {
-    "password and code, paramiko": Site("dave", (), "step", 2),
     "password and code, openssh": Site("dave", (), "step", 2, "openssh"),
-    "key and code, paramiko": Site("heidi", (), "node-ssh", 1),
     "no forwarding and no ssh to nodes, paramiko": Site("erin", (), "step"),
-    "no ssh to nodes": Site("grace", (), "step"),
     "no ssh to nodes, a server in the job": Site("grace", ("--route", "job-sshd"), "job-sshd"),
-    "csh and noise, paramiko": Site("frank", (), "node-ssh"),
     "csh and noise, over a step, openssh": Site("frank", ("--route", "step"), "step", engine="openssh"),
     "two jumps, paramiko": Site("alice", ("--host", "deep", *IMAGE), "node-ssh"),
-    "two jumps, openssh": Site("alice", ("--host", "deep", *IMAGE), "node-ssh", engine="openssh"),
     "another port of the ssh configuration": Site(
         "alice", ("--host", "login-8822", *IMAGE), "node-ssh", engine="openssh", ssh_config=OTHER_PORT
     ),
@@ -129,8 +123,9 @@ def test_after_a_short_cut_the_keys_are_for_the_session_again(
     cluster: PracticeCluster, start: Start, engine: str
 ) -> None:
     """A new connection would need a code, and may ask for it just when the old one is heard again."""
-    session = start("-n", "1", "--engine", engine, user="heidi", columns=200)
+    session = start("-n", "1", "--verbose", "--engine", engine, user="heidi", columns=200)
     assert answer_questions(session, "heidi") == ["code"]
+    assert re.search(r"Connected to \w+ \(node-ssh\)", session.printed), session.printed
     session.read_along()
     with cluster.unplugged("laptop"):
         session.saw("(?i)network down, trying again")
@@ -142,20 +137,10 @@ def test_after_a_short_cut_the_keys_are_for_the_session_again(
     assert_nothing_left(cluster)
 
 
-REFUSALS = {
-    "by the scheduler": (("-A", "nobody"), 50, "account"),
-    "by the job": (("--", "no-jupyter"), 95, "no JupyterLab in the container"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "exit_code", "said"), REFUSALS.values(), ids=list(REFUSALS))
-@pytest.mark.parametrize("engine", ["openssh"])
-def test_a_refusal_at_a_noisy_site_is_readable(
-    cluster: PracticeCluster, start: Start, engine: str, arguments: tuple[str, ...], exit_code: int, said: str
-) -> None:
-    session = start("-n", "1", "--engine", engine, *arguments, user="frank", columns=200)
-    assert session.end() == exit_code, session.printed
-    assert said in session.printed
+def test_a_refusal_by_the_job_at_a_noisy_site_is_readable(cluster: PracticeCluster, start: Start) -> None:
+    session = start("-n", "1", "--engine", "paramiko", "--", "no-jupyter", user="frank", columns=200)
+    assert session.end() == 95, session.printed
+    assert "no JupyterLab in the container" in session.printed
     assert_no_noise(session)
     assert_nothing_left(cluster)
 
@@ -186,43 +171,24 @@ def knock(cluster: PracticeCluster, session: Session, box: str, token: str = "")
     return int(done.stdout)
 
 
-def test_an_open_port_is_told_of_and_guarded_by_the_token(cluster: PracticeCluster, start: Start) -> None:
-    session = start("-n", "1", "-w", "node2", "--route", "direct", "--verbose", columns=200)
-    session.ready()
-    assert "everybody on the cluster can reach its port" in session.printed
-    assert "(direct)" in session.printed
-    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
-    assert [knock(cluster, session, box) for box in ("login", "node1", "node2")] == [403, 403, 403]
-    assert knock(cluster, session, "login", "guessed") == 403
-    assert knock(cluster, session, "login", session.token) == 200  # so it was the token that was missing
-    leave(session)
-    assert_nothing_left(cluster)
-
-
-# --- nodes ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_node_without_sshd_is_reached_by_an_open_port_alone(cluster: PracticeCluster, start: Start) -> None:
+def test_a_node_without_sshd_is_reached_by_an_open_port_alone_which_the_token_guards(
+    cluster: PracticeCluster, start: Start
+) -> None:
     with cluster.no_sshd():
-        session = start("-n", "1", columns=400)
-        assert session.end() == 14, session.printed
-        for word in ("node-ssh:", "step:", "job-sshd:", "port 22 cannot be reached", "--route direct"):
-            assert word in session.printed, session.printed
+        refused = start("-n", "1", "-w", "node2", columns=400)
+        assert refused.end() == 14, refused.printed
+        for word in ("No route to node2", "node-ssh:", "step:", "job-sshd:", "port 22 cannot be reached",
+                     "--route direct"):  # fmt: skip
+            assert word in refused.printed, refused.printed
         assert_nothing_left(cluster)
-        opened = start("-n", "1", "--route", "direct")
-        opened.ready()
-        assert fetch(cluster, "laptop", opened.api, opened.token)[0] == 200
-        leave(opened)
-    assert_nothing_left(cluster)
-
-
-@pytest.mark.parametrize("engine", ["paramiko"])
-def test_a_node_that_only_a_job_leads_to(cluster: PracticeCluster, start: Start, engine: str) -> None:
-    with cluster.pam_slurm():
-        session = start("-n", "1", "--verbose", "--engine", engine, columns=200)
+        session = start("-n", "1", "-w", "node2", "--route", "direct", "--verbose", columns=200)
         session.ready()
-        assert "(node-ssh)" in session.printed
+        assert "everybody on the cluster can reach its port" in session.printed
+        assert "(direct)" in session.printed
         assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+        assert [knock(cluster, session, box) for box in ("login", "node1", "node2")] == [403, 403, 403]
+        assert knock(cluster, session, "login", "guessed") == 403
+        assert knock(cluster, session, "login", session.token) == 200  # so it was the token that was missing
         leave(session)
     assert_nothing_left(cluster)
 
@@ -232,17 +198,13 @@ def test_a_node_that_only_a_job_leads_to(cluster: PracticeCluster, start: Start,
 
 def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster, start: Start) -> None:
     """The nodes' own ssh would work as well, and is what a first launch tries first."""
-    write_profile(cluster, "laptop", "alice")
-    cluster.run(
-        "laptop", "alice", ["sh", "-c", f"cp ~/{ANOTHER.replace('another', 'practice')} ~/{ANOTHER}"], check=True
-    )
-    for arguments, may_need_a_server in ((["--route", "step"], False), ([], False), (["--cluster", "another"], True)):
+    for arguments in (["--route", "step"], []):
         session = start("-n", "1", "--verbose", *arguments, columns=200)
         session.ready()
-        route = "node-ssh" if may_need_a_server else "step"
-        assert re.search(rf"Connected to \w+ \({route}\)", session.printed), session.printed
+        assert "by paramiko: the ssh configuration asks for nothing that only OpenSSH has" in session.printed
+        assert re.search(r"Connected to \w+ \(step\)", session.printed), session.printed
         env = f"cat ~/.notebook-launcher/sessions/{session.session_id}/session.env"
-        assert ("sshd=yes" in cluster.run("login", "alice", ["sh", "-c", env]).stdout) == may_need_a_server
+        assert "sshd=yes" not in cluster.run("login", "alice", ["sh", "-c", env]).stdout
         assert knock(cluster, session, "login", session.token) == 0
         leave(session)
     # ours, and nobody else's: it says where somebody works
@@ -251,7 +213,7 @@ def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster
     ).stdout
     modes, brace, text = found.partition("{")
     assert modes.split() == ["700", *["600"] * (len(modes.split()) - 1)]
-    assert json.loads(brace + text) == {"practice": "step", "another": "node-ssh"}
+    assert json.loads(brace + text) == {"practice": "step"}
     assert_nothing_left(cluster)
 
 
@@ -286,15 +248,6 @@ def test_a_connection_that_stands_already_is_used_and_left_alone(cluster: Practi
     assert_nothing_left(cluster)
 
 
-def test_without_one_the_engine_is_paramiko_and_verbose_says_why(cluster: PracticeCluster, start: Start) -> None:
-    session = start("-n", "1", "--verbose", "-A", "nobody", columns=200)
-    assert session.end() == 50
-    assert "by paramiko: the ssh configuration asks for nothing that only OpenSSH has" in session.printed
-    quiet = start("-n", "1", "-A", "nobody", columns=200)
-    assert quiet.end() == 50
-    assert "paramiko" not in quiet.printed
-
-
 # --- other ports ---------------------------------------------------------------------------------------------------
 
 SERVER = """\
@@ -319,14 +272,13 @@ def a_server_that_says(cluster: PracticeCluster, box: str, port: int, word: str)
             server.terminate()
 
 
-@pytest.mark.parametrize("engine", ["openssh"])
-def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start, engine: str) -> None:
+def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start) -> None:
     with (
         a_server_that_says(cluster, "node2", 6006, "six"),
         a_server_that_says(cluster, "node2", 6007, "seven"),
         a_server_that_says(cluster, "laptop", 6007, "this is the laptop"),
     ):
-        session = start("-n", "1", "-w", "node2", "--engine", engine, "--forward", "6006", columns=200)
+        session = start("-n", "1", "-w", "node2", "--engine", "openssh", "--forward", "6006", columns=200)
         session.ready()
         session.expect(r"Port 6006 of node2: http://127\.0\.0\.1:6006\s")
         assert fetch(cluster, "laptop", "http://127.0.0.1:6006/") == (200, "six\n")
