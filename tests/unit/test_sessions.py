@@ -478,6 +478,21 @@ def test_a_terminal_of_ours_has_nothing_to_connect_to(
     assert come_back_to == [other.id]
 
 
+def test_a_run_has_no_jupyterlab_to_open_and_no_ports(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    of_a_run = submit()
+    path = tmp_path / of_a_run.id / "session.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"program": "notebook", "notebook": "train.ipynb"}))
+    place, others = target(tmp_path), (ShownSessions(), FakePrompts(), Interrupts())
+    for story in (
+        lambda: sessions.open_session(place, "", *others),
+        lambda: sessions.forward(place, [(6006, 0)], "", *others),
+        lambda: sessions.connect(place, "", *others, forwards=[6006]),
+    ):
+        with pytest.raises(UsageError, match="has no JupyterLab") as caught:
+            story()
+        assert "train.ipynb" in caught.value.why and f"connect {of_a_run.id}" in caught.value.hint
+
+
 def test_a_place_that_cannot_be_looked_at_stops_no_launch(tmp_path: Path) -> None:
     (tmp_path / "root").write_text("a file")
     assert offer(tmp_path / "root", FakePrompts())[0] is False
