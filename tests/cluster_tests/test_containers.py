@@ -8,51 +8,18 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conftest import PROFILE, Session, assert_nothing_left, people_processes, write_profile
+from tests.cluster_tests.kernel_api import run_cell
+from tests.conftest import PROFILE, Session, assert_nothing_left, fetch, people_processes, write_profile
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 pytestmark = pytest.mark.cluster
 Start = Callable[..., Session]
 NODES = ("node1", "node2", "gpu1")
-
-# Runs one cell, as a browser does: over a WebSocket of the server's. What it prints is printed.
-CELL = """
-import asyncio, json, sys, uuid
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest
-from tornado.websocket import websocket_connect
-
-api, token, code = sys.argv[1:]
-headers = {"Authorization": "token " + token}
-
-async def main():
-    asked = HTTPRequest(api + "/kernels", method="POST", body="{}", headers=headers, request_timeout=60)
-    kernel = json.loads((await AsyncHTTPClient().fetch(asked)).body)["id"]
-    address = api.replace("http", "ws", 1) + "/kernels/" + kernel + "/channels"
-    socket = await websocket_connect(HTTPRequest(address, headers=headers))
-    number = uuid.uuid4().hex
-    content = {"code": code, "silent": False, "store_history": False, "user_expressions": {}, "allow_stdin": False}
-    header = {"msg_id": number, "session": number, "username": "", "msg_type": "execute_request", "version": "5.3"}
-    await socket.write_message(json.dumps({"header": header, "parent_header": {}, "metadata": {}, "content": content,
-                                           "channel": "shell"}))
-    while True:
-        said = json.loads(await socket.read_message())
-        if said["parent_header"].get("msg_id") != number:
-            continue
-        if said["msg_type"] == "stream":
-            print(said["content"]["text"], end="")
-        elif said["msg_type"] == "error":
-            sys.exit(said["content"]["evalue"])
-        elif said["msg_type"] == "status" and said["content"]["execution_state"] == "idle":
-            return
-
-asyncio.run(asyncio.wait_for(main(), 60))
-"""
 
 LOOK = """
 import json, os, sys
@@ -77,13 +44,6 @@ env = {{ MINE = "it's $(mine)" }}
 """
     for name, image in RUNTIMES.items()
 )
-
-
-def run_cell(cluster: PracticeCluster, session: Session, code: str) -> str:
-    argv = cluster.laptop_argv([sys.executable, "-c", CELL, session.api.rpartition("/")[0], session.token, code])
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=90)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.fixture
@@ -114,11 +74,9 @@ def end(cluster: PracticeCluster, session: Session) -> None:
     assert_nothing_left(cluster)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_cell_runs_in_it_and_nothing_is_left(alice: PracticeCluster, start: Start, runtime: str) -> None:
-    session = start("-n", "1", "-w", "node1", "--", runtime)
-    session.ready()
-    found = json.loads(run_cell(alice, session, LOOK))
+def assert_it_is_like_the_node(cluster: PracticeCluster, session: Session) -> None:
+    """A cell finds the user's home and number, what the environment sets and binds, and the image's Python."""
+    found = json.loads(run_cell(cluster, session, LOOK))
     assert found == {
         "python": "/opt/jupyterlab/bin/python3",
         "home": "/home/alice",
@@ -129,8 +87,14 @@ def test_a_cell_runs_in_it_and_nothing_is_left(alice: PracticeCluster, start: St
         "data": True,
         "home's files": True,
     }
+
+
+@pytest.mark.parametrize("runtime", ["apptainer", "charliecloud"])
+def test_a_cell_runs_in_it_and_nothing_is_left(alice: PracticeCluster, start: Start, runtime: str) -> None:
+    session = start("-n", "1", "-w", "node1", "--", runtime)
+    session.ready()
+    assert_it_is_like_the_node(alice, session)
     end(alice, session)
-    assert containers(alice, "node1") == ""
 
 
 ZOMBIES = """
@@ -168,7 +132,10 @@ def test_podman_with_its_jobs_script_killed(alice: PracticeCluster, start: Start
 
 
 def test_podman_after_everything_was_killed(alice: PracticeCluster, start: Start) -> None:
-    """A scheduler that kills all of a job at once leaves a record that makes every later call of Podman's fail."""
+    """A scheduler that kills all of a job at once leaves a record that makes every later call of Podman's fail.
+
+    All is well in the session after that: a cell, a shell beside it, and nothing is left.
+    """
     hold = "podman run --rm --pull=never --network=host --cgroups=disabled localhost/jupyterlab:4 sleep 99"
     names = "podman|podman pause|conmon|sleep|fuse-overlayfs"
     script = f"{hold} & sleep 2; pkill -KILL -u $(id -u) -x '{names}'; ! podman image exists localhost/jupyterlab:4"
@@ -177,19 +144,13 @@ def test_podman_after_everything_was_killed(alice: PracticeCluster, start: Start
     session.ready()
     log = alice.run("login", "alice", ["sh", "-c", f"cat .notebook-launcher/sessions/{session.session_id}/job.log"])
     assert "putting them right" in log.stdout and "goroutine" not in log.stdout
+    assert_it_is_like_the_node(alice, session)
+    argv = ["launch-notebook", "shell", "--command", "pwd; type -P jupyter-lab; echo $MINE", session.session_id]
+    beside = alice.run("laptop", "alice", argv, timeout=60)
+    assert beside.stdout.splitlines() == ["/home/alice", "/opt/jupyterlab/bin/jupyter-lab", "it's $(mine)"]
     end(alice, session)
     assert containers(alice, "node1") == ""
     forget_containers(alice)
-    assert containers(alice, "node1") == ""
-
-
-def test_a_shell_beside_it_is_in_a_container_too(alice: PracticeCluster, start: Start) -> None:
-    session = start("-n", "1", "-w", "node1", "--", "podman")
-    session.ready()
-    argv = ["launch-notebook", "shell", "--command", "pwd; type -P jupyter-lab; echo $MINE", session.session_id]
-    done = alice.run("laptop", "alice", argv, timeout=60)
-    assert done.stdout.splitlines() == ["/home/alice", "/opt/jupyterlab/bin/jupyter-lab", "it's $(mine)"]
-    end(alice, session)
     assert containers(alice, "node1") == ""
 
 
@@ -208,20 +169,26 @@ def test_an_image_that_podman_does_not_have(alice: PracticeCluster, start: Start
 YEAR = ("--module", "2025", "--module", "JupyterLab/4-year")
 
 
+def command_in_a_job(cluster: PracticeCluster, command: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """What a command prints in a job of its own, in such an environment."""
+    argv = ["launch-notebook", "shell", "-t", "5", "-n", "1", "-w", "node1", "-c", command, *words]
+    return cluster.run("laptop", "alice", argv, timeout=60)
+
+
 def test_the_year_first_with_lmod_and_environment_modules(cluster: PracticeCluster, start: Start) -> None:
     session = start("-n", "1", *YEAR)
     session.ready()
+    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
     end(cluster, session)
     with cluster.environment_modules():
-        session = start("-n", "1", *YEAR)
-        session.ready()
-        end(cluster, session)
+        found = command_in_a_job(cluster, "jupyter-lab --version", *YEAR)
+        assert (found.returncode, found.stdout[:2]) == (0, "4."), found.stderr
         session = start("-n", "1", "--module", "broken/1")
         assert session.end() != 0
         assert "Module broken/1 could not be loaded" in session.printed
 
 
-def test_a_module_brings_the_container_command(alice: PracticeCluster, start: Start) -> None:
+def test_a_module_brings_the_container_command(alice: PracticeCluster) -> None:
     module = "#%Module1.0\nprepend-path PATH /home/alice/tools\n"
     command = '#!/bin/sh\nexport BROUGHT_BY=module\nexec /usr/bin/ch-run "$@"\n'
     make = f"mkdir -p mods tools; printf %s {shlex.quote(module)} >mods/runtime; printf %s {shlex.quote(command)} "
@@ -232,10 +199,9 @@ container = "/sw/images/jupyterlab.ch"
 container_command = "charliecloud"
 module_use = ["~/mods"]
 modules = ["runtime"]
-activate = "test $BROUGHT_BY = module"
 """
     write_profile(alice, "laptop", "alice", PROFILE + more)
-    session = start("-n", "1", "--", "moduled")
-    session.ready()
-    end(alice, session)
+    found = command_in_a_job(alice, "type -P jupyter-lab; echo $BROUGHT_BY", "--", "moduled")
+    assert found.stdout == "/opt/jupyterlab/bin/jupyter-lab\nmodule\n", found.stderr
     alice.run("login", "alice", ["rm", "-r", "mods", "tools"], check=True)
+    assert_nothing_left(alice)

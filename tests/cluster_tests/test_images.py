@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser
 
-from tests.cluster_tests.jupyterlab_page import new_notebook, run_cell
+from tests.cluster_tests.kernel_api import run_cell
 from tests.conftest import Session, assert_nothing_left
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
@@ -28,13 +27,11 @@ TORCH = (
     ids=["torch-cpu", "jupyterlab"],
 )
 def test_a_cell_runs_in_an_image_that_is_shipped(
-    cluster: PracticeCluster, start: Callable[..., Session], browser: Browser, name: str, code: str, printed: str
+    cluster: PracticeCluster, start: Callable[..., Session], name: str, code: str, printed: str
 ) -> None:
     session = start("-n", "1", "--", provide_image(cluster, name))
-    page = browser.new_page()
-    new_notebook(page, session.ready() + "&reset")  # not the notebook of another test
-    assert run_cell(page, 0, code) == printed
+    session.ready()
+    assert run_cell(cluster, session, code) == printed + "\n"
     session.send("\n")
     assert session.end() == 0
-    cluster.run("login", "alice", ["sh", "-c", "rm -f ~/Untitled*.ipynb"])
     assert_nothing_left(cluster)
