@@ -1,4 +1,4 @@
-"""Copies to and from the practice cluster: large ones that are cut, Ctrl-C, a full home, in a real terminal."""
+"""Copies to and from the practice cluster: Ctrl-C, a connection that is cut, a full home, in a real terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
 
-CUT_AFTER = 30  # MiB of 320
+SIZE, STOPPED_AT, CUT_AT = 160, 20, 50  # MiB
 
 
 @pytest.fixture(autouse=True)
@@ -38,40 +38,29 @@ def wait_for_part(cluster: PracticeCluster, box: str, pattern: str, size: float,
 
 
 @pytest.mark.parametrize(("engine", "up"), [("paramiko", True), ("openssh", False)])
-def test_a_large_file_that_is_cut_arrives(
+def test_after_ctrl_c_the_same_command_goes_on_and_survives_a_cut(
     cluster: PracticeCluster, start: Callable[..., Session], engine: str, up: bool
 ) -> None:
     source, destination = ("laptop", "login") if up else ("login", "laptop")
-    cluster.run(source, "alice", ["sh", "-c", "head -c 320M /dev/urandom >big"], check=True)
-    words = ["big", "login:back"] if up else ["login:big", "back"]
-    session = start("copy", "--engine", engine, *words)
-    session.read_along()
-    wait_for_part(cluster, destination, ".back.part-*", CUT_AFTER)
+    cluster.run(source, "alice", ["sh", "-c", f"head -c {SIZE}M /dev/urandom >big"], check=True)
+    words = ["--engine", engine, *(["big", "login:back"] if up else ["login:big", "back"])]
+    stopped = start("copy", *words)
+    stopped.read_along()
+    wait_for_part(cluster, destination, ".back.part-*", STOPPED_AT)
+    stopped.send("\x03")
+    assert stopped.end(10) == 130
+    assert "type the same command to continue from there" in stopped.printed
+    again = start("copy", *words)
+    again.read_along()
+    wait_for_part(cluster, destination, ".back.part-*", CUT_AT)
     cluster.kill_connections("login", "alice")
-    session.saw("Connected again")
-    assert session.end() == 0, session.printed
-    assert "The checksums are the same at both ends" in " ".join(session.printed.split())
+    again.saw("Connected again")
+    assert again.end() == 0, again.printed
+    printed = " ".join(again.printed.split())
+    assert re.search(r"[\d.]+ MiB of it were there from an earlier attempt", printed), printed
+    assert "The checksums are the same at both ends" in printed
     assert sha256(cluster, source, "big") == sha256(cluster, destination, "back")
     assert mebibytes(cluster, destination, ".back.part-*") == 0
-
-
-@pytest.mark.parametrize("up", [True, False])
-def test_ctrl_c_and_the_same_command_again(cluster: PracticeCluster, start: Callable[..., Session], up: bool) -> None:
-    source, destination = ("laptop", "login") if up else ("login", "laptop")
-    cluster.run(source, "alice", ["sh", "-c", "head -c 200M /dev/urandom >big"], check=True)
-    words = ["big", "login:back"] if up else ["login:big", "back"]
-    session = start("copy", *words)
-    session.read_along()
-    wait_for_part(cluster, destination, ".back.part-*", CUT_AFTER)
-    session.send("\x03")
-    assert session.end(10) == 130
-    assert "type the same command to continue from there" in session.printed
-    again = start("copy", *words)
-    assert again.end() == 0
-    assert re.search(r"[\d.]+ MiB of it were there from an earlier attempt", " ".join(again.printed.split())), (
-        again.printed
-    )
-    assert sha256(cluster, source, "big") == sha256(cluster, destination, "back")
 
 
 def test_a_full_home_and_a_file_that_may_not_be_read(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
