@@ -51,10 +51,10 @@ def on_laptop(cluster: PracticeCluster, files: dict[str, str]) -> None:
         subprocess.run(argv, input=text, text=True, check=True)
 
 
-def end(session: Session) -> None:
-    session.ready()
-    session.send("\n")
-    assert session.end() == 0
+def leave_the_queue(session: Session) -> None:
+    session.expect("waits for its begin time")
+    session.send("\x03")
+    assert session.end() == 130
 
 
 def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster, start: Start, home: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster,
     assert session.end() == 0
 
     cluster.run("login", "alice", ["sh", "-c", "echo mine >gpulab/beginner.ipynb"], check=True)
-    again = start(columns=200)  # the course is meant from now on
-    end(again)
+    again = start("-b", "now+1hour", columns=200)  # the course is meant from now on
+    leave_the_queue(again)
     assert "Course gpulab" in again.printed and "Notebooks copied" not in again.printed
     assert (home / "gpulab" / "beginner.ipynb").read_text() == "mine\n"
 
@@ -87,10 +87,10 @@ def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster,
     other = "cp -r .config/notebook-launcher other-config && rm -rf other-config/courses && " \
         "echo 'cluster = \"practice\"' >other-config/config.toml"  # fmt: skip
     cluster.run("laptop", "alice", ["sh", "-c", other], check=True)
-    words = ["launch-notebook", "--new", "--course", "course/course.toml"]
+    words = ["launch-notebook", "--new", "--course", "course/course.toml", "-b", "now+1hour"]
     env = {"TERM": "xterm-256color", "NOTEBOOK_LAUNCHER_CONFIG": "other-config"}
     second = Session(cluster.argv("laptop", "alice", words, env=env), columns=200)
-    end(second)
+    leave_the_queue(second)
     assert "Left as you have changed them: beginner.ipynb." in second.printed
     assert (home / "gpulab" / "beginner.ipynb").read_text() == "mine\n"
     assert (home / "gpulab" / "week2" / "lab3.ipynb").read_text() == '{"lab": 2}'

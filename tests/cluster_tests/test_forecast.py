@@ -70,20 +70,23 @@ def named(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 @each_slurm
-def test_when_is_what_slurm_says_and_queues_nothing(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
+def test_when_is_what_slurm_says_with_other_ways_to_ask_and_costs_the_controller_little(
+    cluster: PracticeCluster, crowd: dict[str, str]
+) -> None:
     before = cluster.squeue()
-    events = told(cluster, "laptop", "when", *T4)
+    cluster.root("ctl", ["sdiag", "--reset"])
+    events = told(cluster, "login", "when", *T4)
+    counted = re.search(r"alice\s+\(\s*\d+\) count:(\d+)", cluster.root("ctl", ["sdiag"]).stdout)
+    assert counted
+    # sbatch asks two things for each test; and five for partitions, nodes and limits
+    assert int(counted[1]) == 2 * (1 + len(named(events, "alternative"))) + 5
     test = ["sbatch", "--test-only", "-t", "2:00:00", "-p", "gpu", "--gpus", "t4:1", "--wrap", "true"]
     said = cluster.run("login", "alice", test, check=True).stderr
     [forecast] = named(events, "forecast")
     assert forecast["start"][:19] in said
     assert (forecast["partition"], forecast["nodes"], forecast["exit_code"]) == ("gpu", "gpu1", 0)
     assert cluster.squeue() == before
-
-
-@each_slurm
-def test_other_ways_to_ask_are_sorted_and_tell_what_starts_now(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
-    others = {event["flags"]: event for event in named(told(cluster, "login", "when", *T4), "alternative")}
+    others = {event["flags"]: event for event in named(events, "alternative")}
     trial = others["-t 1:00:00 -p devcore --gpus 0"]
     assert (trial["seconds"], trial["partition"], trial["sooner"]) == (0, "devcore", True)
     assert others["--gpus a100:1"]["sooner"]
@@ -94,20 +97,10 @@ def test_other_ways_to_ask_are_sorted_and_tell_what_starts_now(cluster: Practice
 
 @each_slurm
 def test_a_refused_request_has_the_refusals_exit_code(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
-    done = cluster.run("login", "alice", ["launch-notebook", "when", "-p", "gpu", "--gpus", "h100:1", "--json"])
+    done = cluster.run("laptop", "alice", ["launch-notebook", "when", "-p", "gpu", "--gpus", "h100:1", "--json"])
     [forecast] = named([json.loads(line) for line in done.stdout.splitlines()], "forecast")
     assert done.returncode == forecast["exit_code"] != 0
     assert "Requested node configuration is not available" in forecast["why"]
-
-
-@each_slurm
-def test_when_costs_the_controller_little(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
-    cluster.root("ctl", ["sdiag", "--reset"])
-    events = told(cluster, "login", "when", *T4)
-    counted = re.search(r"alice\s+\(\s*\d+\) count:(\d+)", cluster.root("ctl", ["sdiag"]).stdout)
-    assert counted
-    # sbatch asks two things for each test; and five for partitions, nodes and limits
-    assert int(counted[1]) == 2 * (1 + len(named(events, "alternative"))) + 5
 
 
 @each_slurm
@@ -193,14 +186,13 @@ def slow_sbatch(cluster: PracticeCluster) -> Iterator[None]:
         cluster.run("login", "alice", ["sh", "-c", "rm -rf ~/wrapped ~/asked ~/.bash_profile"], check=True)
 
 
-@pytest.mark.parametrize("engine", ["paramiko", "openssh"])
-def test_ctrl_c_ends_at_once_and_leaves_nothing(cluster: PracticeCluster, crowd: dict[str, str], engine: str) -> None:
+def test_ctrl_c_ends_at_once_and_leaves_nothing(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
     def calls() -> int:
         return cluster.run("login", "alice", ["sh", "-c", "cat ~/asked"]).stdout.count("asked")
 
     before = cluster.squeue()
     with slow_sbatch(cluster):
-        session = launch(cluster, "laptop", "when", *T4, "--engine", engine)
+        session = launch(cluster, "laptop", "when", *T4, "--engine", "openssh")
         wait_until(lambda: calls() == 1, 30, "sbatch is asked")
         session.send("\x03")
         assert session.end(timeout=2) == 130

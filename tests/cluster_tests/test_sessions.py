@@ -76,23 +76,19 @@ def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
         elsewhere = listed(cluster, "laptop")[first.session_id]
     assert 7000 < elsewhere["seconds_left"] <= seen["seconds_left"]
 
-    # from two machines at once, by two of its names
-    both = [start("connect", first.session_id[-4:], box="login"), start("connect", first.job_id)]
-    for again, box in zip(both, ("login", "laptop"), strict=True):
-        again.ready()
-        assert again.token == first.token
-        assert fetch(cluster, box, again.api, again.token)[0] == 200
+    again = start("connect", first.job_id, box="login")  # another machine, and another of its names
+    again.ready()
+    assert again.token == first.token
+    assert fetch(cluster, "login", again.api, again.token)[0] == 200
 
     names = [event["event"] for event in told(cluster, "login", "stop")]
     assert "ended" in names
-    for again in both:
-        again.end()
-        assert "Traceback" not in again.printed
+    again.end()
+    assert "Traceback" not in again.printed
     assert (root / first.session_id / "token").exists()
     seen = listed(cluster, "laptop")[first.session_id]
     assert (seen["state"], seen["detail"], seen["seconds_left"]) == ("ended", "stopped", None)
     assert not (root / first.session_id / "token").exists(), "a list removes what opens nothing any more"
-    assert [event["event"] for event in told(cluster, "login", "stop", first.session_id[-4:])] == ["note"]
     assert_nothing_left(cluster)
 
 
@@ -107,11 +103,6 @@ def test_a_launch_offers_the_session_that_is_there(cluster: PracticeCluster, sta
     again.send("yes\n")
     again.ready()
     assert again.token == first.token and cluster.squeue() == [first.job_id]
-    other = start("--new", "-n", "1", "-b", "now+1hour", columns=200)
-    other.expect(rf"launch-notebook connect --cluster practice {first.session_id[-4:]}\b")
-    other.expect("waits for its begin time")
-    other.send("\x03")
-    assert other.end() == 130
     again.send("\n")
     assert again.end() == 0
     assert_nothing_left(cluster)
@@ -195,21 +186,3 @@ def test_a_place_full_of_sessions_and_oddities(cluster: PracticeCluster, start: 
     assert len(ended) == 50
     wait_until(lambda: not cluster.squeue(), 10, "the queue is empty")
     assert_nothing_left(cluster)
-
-
-def test_a_list_in_a_pipe_and_in_a_narrow_terminal(cluster: PracticeCluster, start: Start, root: Path) -> None:
-    empty = cluster.run("laptop", "alice", ["launch-notebook", "list"])
-    assert "There is no session on login. Start one: launch-notebook" in empty.stdout
-    now = datetime.now(timezone.utc)
-    plant(root, name_of(now, 1), now, ended=now, cause="jupyter-failed", environment="a-rather-long-name-of-one")
-    give_to_alice(root)
-    piped = cluster.run("laptop", "alice", ["launch-notebook", "list"]).stdout
-    assert any(name_of(now, 1) in line and "a-rather-long-name-of-one" in line for line in piped.splitlines())
-    assert "\x1b" not in piped
-    terminal = start("list", columns=80)
-    assert terminal.end() == 0
-    assert name_of(now, 1) in terminal.printed
-    assert all(len(line) <= 80 for line in terminal.printed.splitlines() if "connect" not in line)
-    for words in (["stop"], ["connect"]):
-        done = cluster.run("laptop", "alice", ["launch-notebook", *words])
-        assert done.returncode == 40 and "Active sessions there: none." in done.stderr
