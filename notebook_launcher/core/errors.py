@@ -258,6 +258,12 @@ class EnvironmentFailed(LauncherError):
     exit_code = 25
 
 
+class FolderUnsafe(LauncherError):
+    """Another user could replace the folder for the session's files; nothing was written."""
+
+    exit_code = 27
+
+
 class JobFailed(LauncherError):
     """The job failed by itself, before or during its use."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import ConnectionFailed, ConnectionLost, HostCommandFailed, UsageError
+from notebook_launcher.core.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    FolderUnsafe,
+    HostCommandFailed,
+    UsageError,
+)
+from notebook_launcher.core.text import printable
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -217,10 +225,19 @@ class Host(ABC):
     def write_files(self, directory: str, files: Mapping[str, bytes], *, timeout: float = RUN_TIMEOUT) -> None:
         """Create ``directory`` (0700) if necessary and write ``files`` into it (0600), each one atomically.
 
-        The contents are sent on standard input and never appear in an argument. Raises ``HostCommandFailed``.
+        The contents are sent on standard input and never appear in an argument. Raises ``HostCommandFailed``, and
+        ``FolderUnsafe``, before anything is written, if another user may rename a folder on the way to ``directory``.
         """
         argv = ["sh", "-c", _WRITE_FILES, "write-files", directory]
         answer = self.run(argv, stdin=_archive(files), timeout=timeout)
+        if answer.exit_code == _UNSAFE:
+            folder, who = map(printable, (*answer.stdout.splitlines(), "", "")[:2])
+            chmod = f"chmod go-w {shlex.quote(folder)}, or " if "write" in who else ""
+            raise FolderUnsafe(
+                f"The session's files would not be safe in {printable(directory)} on {self.label}.",
+                why=f"Others could replace them by way of {folder}: {who}.",
+                hint=f"{chmod}name another folder with session_root in the profile",
+            )
         if answer.exit_code != 0:
             raise HostCommandFailed(
                 f"The session's files could not be written in {directory} on {self.label}.",
@@ -341,12 +358,29 @@ def relay_command(address: tuple[str, int]) -> list[str]:
 _RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/null'
 
 # tar, because one stream carries all files and their modes; POSIX sh, because a login shell may be any shell.
+# On one line: csh, as a login shell, cannot quote a newline. By ls, because stat is another program on every system.
+# The group of a user's own name has nobody else in it. Users below 500, and nobody (who is root on many file servers),
+# are the system's.
+_FIND_UNSAFE = (
+    'me=$(id -u); own=0; [ "$(id -gn)" = "$(id -un)" ] && own=$(id -g); '
+    'look() { p=$1; while [ -n "$p" ]; do p=${p%/*}; who=; set -- $(ls -ldn "$p/." 2>/dev/null); '
+    'if [ "${3:-0}" -ne "$me" ] && [ "${3:-0}" -ge 500 ] && [ "${3:-0}" -ne 65534 ]; then who="it belongs to user $3"; '
+    "else case $1 in d????????[tT]*) ;; d???????w*) who='everybody may write in it' ;; "
+    'd????w*) [ "${4:-0}" -eq "$own" ] || who="group $4 may write in it" ;; esac; fi; '
+    'if [ -n "$who" ]; then printf "%s\\n%s\\n" "${p:-/}" "$who"; return; fi; done; }; '
+    'd=$1; until [ -d "$d" ]; do d=${d%/*}; d=${d:-/}; done; '
+    'found=$(look "$1"); [ -n "$found" ] || found=$(look "$(cd -P -- "$d" && pwd -P)/x"); '
+    '[ -z "$found" ] || { printf "%s\\n" "$found"; exit 66; }; '
+)
+
 # Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
-# sites delete old files. On one line: csh, as a login shell, cannot quote a newline.
+# sites delete old files.
 _WRITE_FILES = (
-    'umask 077; mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1; '
+    f"umask 077; {_FIND_UNSAFE}"
+    'mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1; '
     'tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code'
 )
+_UNSAFE = 66  # its exit code where another user may rename a folder on the way
 
 
 def _archive(files: Mapping[str, bytes]) -> bytes:

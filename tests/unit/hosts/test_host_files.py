@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.core.errors import (
-    HostCommandFailed,
-)
+from notebook_launcher.core.errors import FolderUnsafe, HostCommandFailed
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.local import LocalHost
 from tests.ssh_server import running
@@ -79,6 +77,49 @@ def test_where_files_cannot_be_written_it_is_told(host: Host, tmp_path: Path) ->
         host.write_files(str(tmp_path / "file" / "below"), {"token": b"x"})
     assert host.label in caught.value.what
     assert "Not a directory" in caught.value.why
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize(
+    ("owner", "group", "bits", "why", "hint"),
+    [
+        (0, 0, 0o777, "everybody may write in it", "chmod go-w"),
+        (0, 12345, 0o775, "group 12345 may write in it", "chmod go-w"),
+        (12345, 0, 0o755, "it belongs to user 12345", "name another folder"),
+        (12345, 0, 0o1777, "it belongs to user 12345", "name another folder"),
+        (0, 12345, 0o1777, "", ""),  # as /tmp: what is one's own there, nobody else can rename
+        (0, 12345, 0o755, "", ""),
+    ],
+)
+def test_nothing_is_written_where_others_may_rename_a_folder_on_the_way(
+    tmp_path: Path, owner: int, group: int, bits: int, why: str, hint: str
+) -> None:
+    """Else they could put a folder of theirs in its place, whose script the launcher would run."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    os.chown(shared, owner, group)
+    shared.chmod(bits)
+    if not why:
+        LocalHost().write_files(f"{shared}/root/new", {"token": b"x"})
+        return
+    with pytest.raises(FolderUnsafe) as caught:
+        LocalHost().write_files(f"{shared}/root/new", {"token": b"x"})
+    assert caught.value.why == f"Others could replace them by way of {shared}: {why}."
+    assert caught.value.hint.startswith(hint)
+    assert not (shared / "root").exists()
+
+
+def test_neither_a_link_to_such_a_folder_nor_one_in_it_hides_it(host: Host, tmp_path: Path) -> None:
+    shared, own = tmp_path / "shared", tmp_path / "own"
+    for folder in (shared / "below", own):
+        folder.mkdir(parents=True)
+    (own / "link").symlink_to(shared / "below")
+    (shared / "link").symlink_to(own)
+    shared.chmod(0o777)
+    for root in (own / "link", shared / "link"):
+        with pytest.raises(FolderUnsafe, match="would not be safe"):
+            host.write_files(f"{root}/new", {"token": b"x"})
+        assert not (root / "new").exists()
 
 
 def test_what_is_written_shows_in_no_process(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
