@@ -7,10 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from notebook_launcher.core.timing import DEFAULT_TIMING
 from notebook_launcher.session import connect
 from notebook_launcher.session.context import Context
+
+# In half as many examples as usual nearly as much is found; a test that needs more says so.
+settings.register_profile("quick", settings(), max_examples=50)
+settings.load_profile("quick")
 
 SetTiming = Callable[..., None]
 

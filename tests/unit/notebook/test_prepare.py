@@ -272,7 +272,7 @@ MOSTLY_SOUND = st.builds(
 NAMES = st.sampled_from(["EPOCHS", "DEVICE", "CORES", "x", "ﬁx", "é"]) | st.text(max_size=5)
 
 
-@settings(max_examples=200, deadline=None, phases=set(Phase) - {Phase.explain}, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, phases=set(Phase) - {Phase.explain}, suppress_health_check=list(HealthCheck))
 @given(
     data=MOSTLY_SOUND | NOTEBOOKS | JSON,
     pairs=st.lists(st.tuples(NAMES, TEXTS | st.from_regex(r"[-+0-9._einf]{1,9}")), max_size=3),

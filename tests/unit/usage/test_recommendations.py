@@ -191,7 +191,7 @@ def _asked(draw: st.DrawFn) -> Flags:
     return flags
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(_asked(), _SITES, st.data())
 @pytest.mark.real_time
 def test_whoever_heeds_the_advice_has_enough(flags: Flags, site: Site, data: st.DataObject) -> None:
