@@ -27,6 +27,8 @@ readonly QUIET_SECONDS=600 REST_SECONDS=5
 readonly USAGE_SECONDS=2 USAGE_REST_SECONDS=10
 # A file that has told nothing new for so long is opened anew: it may have been cut short.
 readonly USAGE_PATIENCE_SECONDS=60
+# None of the job's files is nearly as long; the compute node that writes them may be anybody's.
+readonly MOST_CHARACTERS=1000000
 # No node has more GPUs, and so no sample more rows.
 readonly USAGE_ROWS=64
 
@@ -61,7 +63,7 @@ look() {
 
 look_at() {
   local name=$1 line=''
-  { IFS= read -r line <"$dir/$name.json"; } 2>/dev/null
+  { IFS= read -r -n "$MOST_CHARACTERS" line <"$dir/$name.json"; } 2>/dev/null
   [[ $line != "${content[$name]}" ]] || return 0
   content[$name]=$line
   changed_at=$SECONDS

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, BinaryIO
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed
@@ -27,6 +29,7 @@ from notebook_launcher.hosts.base import (
     Route,
     bound_to_stdin,
 )
+from notebook_launcher.hosts.output import Output, TooMuchOutput, lines_of
 
 if TYPE_CHECKING:
     from notebook_launcher.hosts.paramiko.login import Credentials
@@ -59,13 +62,15 @@ class LocalHost(Host):
             return CommandResult(126, stderr=f"{argv[0]}: {error.strerror}")
         with child:
             try:
-                stdout, stderr = child.communicate(stdin, timeout)
-            except subprocess.TimeoutExpired:
+                stdout, stderr = _communicate(child, stdin, timeout)
+            except TimeoutError:
                 raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on this machine.") from None
+            except TooMuchOutput as error:
+                raise error.told(argv[0], "this machine") from None
             finally:
                 if child.returncode is None:
                     _kill(child)
-        return CommandResult(child.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+        return CommandResult(child.returncode, stdout, stderr)
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Start a command as a child process and follow its output."""
@@ -157,6 +162,41 @@ class ChildBytes:
                 _kill(self.child)
 
 
+def _communicate(child: subprocess.Popen[bytes], data: bytes, timeout: float) -> tuple[str, str]:
+    """Send a command its input, and return its outputs. Raises ``TimeoutError`` or ``TooMuchOutput``."""
+    deadline = time.monotonic() + timeout
+    outputs = {child.stdout: Output(), child.stderr: Output(errors=True)}
+    problems: list[TooMuchOutput] = []
+
+    def send() -> None:
+        with contextlib.suppress(OSError), child.stdin or io.BytesIO() as pipe:  # it may end without reading its input
+            pipe.write(data)
+
+    def receive(pipe: IO[bytes], output: Output) -> None:
+        try:
+            while part := os.read(pipe.fileno(), 65536):
+                output.add(part)
+        except TooMuchOutput as error:
+            problems.append(error)
+            _kill(child)
+
+    threads = [threading.Thread(target=send, daemon=True)]
+    threads += [threading.Thread(target=receive, args=one, daemon=True) for one in outputs.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if problems:
+        raise problems[0]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(max(0.0, deadline - time.monotonic()))
+    if child.returncode is None or any(thread.is_alive() for thread in threads):
+        _kill(child)
+        raise TimeoutError
+    stdout, stderr = (output.text() for output in outputs.values())
+    return stdout, stderr
+
+
 def _end_gently(child: subprocess.Popen[bytes]) -> None:
     """Close a command's input, and give it time to end its child processes."""
     if child.stdin:
@@ -183,20 +223,17 @@ class _ChildStream(LineStream):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
             start_new_session=True,
         )
         self._closed = False
         threading.Thread(target=self._follow, args=(on_line, on_end), name="watch", daemon=True).start()
 
     def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
-        output: IO[str] = self._child.stdout  # type: ignore[assignment]
-        for line in output:
+        output: BinaryIO = self._child.stdout  # type: ignore[assignment]
+        for line in lines_of(output.readline):
             if self._closed:
                 return
-            on_line(line.rstrip("\n"))
+            on_line(line)
         if not self._closed:
             on_end(f"exit code {self._child.wait()}")
 

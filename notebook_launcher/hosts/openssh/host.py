@@ -39,6 +39,7 @@ from notebook_launcher.hosts.base import (
 )
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
+from notebook_launcher.hosts.output import TooMuchOutput
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 from notebook_launcher.hosts.terminal import POLL_EVERY, copy_output, run_in_terminal
@@ -129,12 +130,13 @@ class OpenSshHost(RemoteHost):
                 output, errors_text, code = channel.communicate(stdin, errors, deadline)
             except TimeoutError:
                 raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+            except TooMuchOutput as error:
+                raise error.told(argv[0], self.label) from None
             finally:
                 channel.close()
         if code is None and not master.answers():
             raise self._lost()
-        text = output.decode(errors="replace").partition(f"{OUTPUT_BEGINS}\n")[2]
-        return CommandResult(-1 if code is None else code, text, errors_text.decode(errors="replace"))
+        return CommandResult(-1 if code is None else code, output.partition(f"{OUTPUT_BEGINS}\n")[2], errors_text)
 
     def _execute(self, argv: Sequence[str], *, login_shell: bool, errors: int | None = None) -> Channel:
         try:

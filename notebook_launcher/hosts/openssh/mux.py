@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from notebook_launcher.hosts.output import Output, lines_of
+
 LOCAL_TIMEOUT = 10.0  # seconds; a master answers from memory within milliseconds
 #: ssh's message if a server forbids forwarding
 PROHIBITED = "administratively prohibited"
@@ -23,6 +25,7 @@ PROHIBITED = "administratively prohibited"
 _HELLO, _VERSION = 0x00000001, 4
 _NEW_SESSION, _ALIVE_CHECK, _CONNECT = 0x10000002, 0x10000004, 0x10000008
 _DENIED, _FAILED, _EXITED, _ALIVE, _OPENED = 0x80000002, 0x80000003, 0x80000004, 0x80000005, 0x80000006
+_MOST_MESSAGE = 256 * 1024  # bytes, as OpenSSH limits its own
 _NO_ESCAPE_CHARACTER = 0xFFFFFFFF
 
 
@@ -82,7 +85,10 @@ class _Control:
         self._socket.sendall(_number(len(packet)) + packet)
 
     def _receive(self) -> tuple[int, int, bytes]:
-        packet = self._exactly(int.from_bytes(self._exactly(4), "big"))
+        size = int.from_bytes(self._exactly(4), "big")
+        if size > _MOST_MESSAGE:
+            raise ConnectionResetError("the ssh master gave an answer that is none")
+        packet = self._exactly(size)
         return int.from_bytes(packet[:4], "big"), int.from_bytes(packet[4:8], "big"), packet[8:]
 
     def _exactly(self, count: int) -> bytes:
@@ -184,12 +190,13 @@ class Channel:
             return self._control.exit_code(timeout)
         return None
 
-    def communicate(self, data: bytes, errors: socket.socket, deadline: float) -> tuple[bytes, bytes, int | None]:
+    def communicate(self, data: bytes, errors: socket.socket, deadline: float) -> tuple[str, str, int | None]:
         """Send a command its input, and return its outputs and exit code (``None``: it ended without one).
 
-        Concurrently, since a command may fill either output before it has read its input. Raises ``TimeoutError``.
+        Concurrently, since a command may fill either output before it has read its input. Raises ``TimeoutError`` and
+        ``TooMuchOutput``.
         """
-        collected: dict[socket.socket, bytearray] = {self._output: bytearray(), errors: bytearray()}
+        collected = {self._output: Output(), errors: Output(errors=True)}
         rest = memoryview(data)
         with selectors.DefaultSelector() as selector:
             for readable in collected:
@@ -207,11 +214,11 @@ class Channel:
                         if not rest:
                             selector.unregister(file)
                     elif part := file.recv(65536):
-                        collected[file] += part
+                        collected[file].add(part)
                     else:
                         selector.unregister(file)
         code = self._control.exit_code(deadline - time.monotonic())
-        return bytes(collected[self._output]), bytes(collected[errors]), code
+        return collected[self._output].text(), collected[errors].text(), code
 
     def _send_some(self, rest: memoryview) -> memoryview:
         try:
@@ -227,8 +234,7 @@ class Channel:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the output, without their newlines."""
         with self._output.makefile("rb") as output:
-            for line in output:
-                yield line.decode(errors="replace").rstrip("\n")
+            yield from lines_of(output.readline)
 
     def shutdown(self, how: int) -> None:
         """Shut down one direction, or both."""

@@ -15,6 +15,7 @@ from notebook_launcher.hosts.base import (
     OnEnd,
     OnLine,
 )
+from notebook_launcher.hosts.output import Output, lines_of
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.terminal import (
     AT_ONCE,
@@ -101,25 +102,20 @@ def send(channel: paramiko.Channel, data: bytes) -> None:
         channel.shutdown_write()
 
 
-def drain_until(deadline: float, channel: paramiko.Channel, into: list[bytes]) -> None:
-    """Read to the end. Raises ``TimeoutError`` at the deadline, even if data still arrive."""
+def drain_until(deadline: float, channel: paramiko.Channel, into: Output) -> None:
+    """Read to the end. Raises ``TimeoutError`` at the deadline, even if data still arrive, and ``TooMuchOutput``."""
     data = b"more"
     while data:
         channel.settimeout(max(0.0, deadline - time.monotonic()))
         data = channel.recv(65536)
-        into.append(data)
+        into.add(data)
 
 
-def drain_quietly(receive: Callable[[int], bytes], into: list[bytes]) -> None:
+def drain_quietly(receive: Callable[[int], bytes], into: Output) -> None:
     """Read to the end, or until the connection breaks."""
     with contextlib.suppress(OSError):
         while data := receive(65536):
-            into.append(data)
-
-
-def text_of(parts: list[bytes]) -> str:
-    """Return what was read as text."""
-    return b"".join(parts).decode(errors="replace")
+            into.add(data)
 
 
 class ChannelLines(LineStream):
@@ -133,7 +129,7 @@ class ChannelLines(LineStream):
     def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
         reason = "closed"
         try:
-            lines = (bytes(line).decode(errors="replace").rstrip("\n") for line in self._channel.makefile("rb"))
+            lines = lines_of(self._channel.makefile("rb").readline)
             for _ in itertools.takewhile(lambda line: not line.endswith(OUTPUT_BEGINS), lines):
                 pass  # output of the shell's start-up files
             for line in lines:

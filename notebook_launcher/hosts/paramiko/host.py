@@ -25,6 +25,7 @@ from notebook_launcher.hosts.base import (
     bound_to_stdin,
     command_line,
 )
+from notebook_launcher.hosts.output import Output, TooMuchOutput
 from notebook_launcher.hosts.paramiko.channels import (
     ChannelBytes,
     ChannelLines,
@@ -34,7 +35,6 @@ from notebook_launcher.hosts.paramiko.channels import (
     drain_until,
     open_channel,
     send,
-    text_of,
 )
 from notebook_launcher.hosts.paramiko.connection import open_transport
 from notebook_launcher.hosts.paramiko.library import paramiko
@@ -124,8 +124,7 @@ class ParamikoHost(RemoteHost):
         """Run a command in a channel of its own."""
         deadline = time.monotonic() + timeout
         channel = self._execute(argv, login_shell=login_shell, timeout=timeout)
-        output: list[bytes] = []
-        errors: list[bytes] = []
+        output, errors = Output(), Output(errors=True)
         # three threads: a command may fill either output before it has read its input
         sender = threading.Thread(target=send, args=(channel, stdin), daemon=True)
         reader = threading.Thread(target=drain_quietly, args=(channel.recv_stderr, errors), daemon=True)
@@ -140,11 +139,13 @@ class ParamikoHost(RemoteHost):
             exit_code = channel.recv_exit_status()
         except TimeoutError:
             raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+        except TooMuchOutput as error:
+            raise error.told(argv[0], self.label) from None
         finally:
             channel.close()
         if exit_code == -1 and not channel.get_transport().is_active():  # there may be another transport by now
             raise self._lost()
-        return CommandResult(exit_code, text_of(output).partition(f"{OUTPUT_BEGINS}\n")[2], text_of(errors))
+        return CommandResult(exit_code, output.text().partition(f"{OUTPUT_BEGINS}\n")[2], errors.text())
 
     def _execute(
         self,

@@ -70,18 +70,19 @@ class Wire:
     def recv_exit_status(self) -> int:
         return 0
 
-    def makefile(self, _mode: str) -> Iterator[bytes]:
-        return iter(self._said)
+    def makefile(self, _mode: str) -> io.BytesIO:
+        return io.BytesIO(self._said.read())
 
     def lines(self) -> Iterator[str]:
         return mux.Channel.lines(cast(Any, self))
 
     @property
     def _output(self) -> Any:
-        return type("Output", (), {"makefile": lambda _self, _mode: io.BytesIO(self._said.read())})()
+        return self
 
-    def communicate(self, _data: bytes, _errors: object, _deadline: float) -> tuple[bytes, bytes, int]:
-        return self._said.read(), self._errors.read(), 0
+    def communicate(self, _data: bytes, _errors: object, _deadline: float) -> tuple[str, str, int]:
+        said, errors = (file.read().decode(errors="replace") for file in (self._said, self._errors))
+        return said, errors, 0
 
     def ignore(self, *_: object) -> None: ...
 

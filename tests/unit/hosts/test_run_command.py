@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.core.errors import (
-    HostCommandFailed,
-)
+from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.hosts import output
 from notebook_launcher.hosts.base import Host
 from tests.ssh_server import NASTY
 
@@ -68,6 +67,31 @@ def test_a_mebibyte_on_both_outputs_at_once(host: Host) -> None:
     answer = host.run(["sh", "-c", script], timeout=20)
     assert answer.stdout == "o" * (1 << 20)
     assert answer.stderr == "e" * (1 << 20)
+
+
+@pytest.mark.parametrize("script", ["yes", "yes >&2 & exec yes", "exec tr '\\0' x </dev/zero"])
+def test_a_flood_ends_soon_and_is_not_kept(host: Host, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "MOST_OUTPUT", 8 << 20)
+    kept: list[int] = []
+    original = output.Output.add
+
+    def add(self: output.Output, part: bytes) -> None:
+        try:
+            original(self, part)
+        finally:
+            kept.append(len(self.text()))
+
+    monkeypatch.setattr(output.Output, "add", add)
+    with pytest.raises(HostCommandFailed, match="more than 8 MiB") as caught:
+        host.run(["sh", "-c", script])
+    assert caught.value.why
+    assert max(kept) <= 8 << 20
+
+
+def test_of_endless_errors_the_beginning_is_kept(host: Host) -> None:
+    answer = host.run(["sh", "-c", "echo first >&2; head -c 5000000 /dev/zero | tr '\\0' x >&2; exit 3"])
+    assert (answer.exit_code, answer.stderr[:8]) == (3, "first\nxx")
+    assert len(answer.stderr) == output.MOST_ERRORS
 
 
 def test_input_that_nobody_reads(host: Host) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.output import MOST_LINE
 from tests.doubles import wait_until
 from tests.ssh_server import NASTY, Follower, read_all, running, there_and_back
 
@@ -34,6 +35,15 @@ def test_a_line_comes_when_it_is_written(host: Host) -> None:
     stream = host.stream(["sh", "-c", "echo at once; sleep 20"], follower.lines.put, follower.ends.put)
     assert follower.next() == "at once"
     assert time.monotonic() - began < 15
+    stream.close()
+
+
+def test_a_line_that_is_too_long_comes_in_pieces(host: Host) -> None:
+    follower = Follower()
+    script = f"head -c {MOST_LINE * 2 + 5} /dev/zero | tr '\\0' x; echo; echo next; sleep 20"
+    stream = host.stream(["sh", "-c", script], follower.lines.put, follower.ends.put)
+    assert [len(follower.next()) for _ in range(3)] == [MOST_LINE, MOST_LINE, 5]
+    assert follower.next() == "next"
     stream.close()
 
 

@@ -1,0 +1,48 @@
+"""What a command prints, within limits: it runs on a machine that others may control, or may simply be broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from notebook_launcher.core.errors import HostCommandFailed
+
+MOST_OUTPUT = 64 * 1024 * 1024  # bytes of a command's output; squeue on the largest cluster prints a third of that
+MOST_ERRORS = 1024 * 1024  # bytes of its standard error that are kept
+MOST_LINE = 1024 * 1024  # bytes of one line of a command that is followed
+
+
+class TooMuchOutput(Exception):
+    """A command has printed more than ``MOST_OUTPUT``."""
+
+    def told(self, command: str, label: str) -> HostCommandFailed:
+        """Return the error to raise."""
+        return HostCommandFailed(
+            f"{command} printed more than {MOST_OUTPUT >> 20} MiB on {label}, and was stopped.",
+            why="That is no answer to what it was asked.",
+            hint=f"try on {label} what it prints",
+        )
+
+
+class Output:
+    """A command's output as it arrives. ``errors``: its standard error, of which the beginning will do."""
+
+    def __init__(self, *, errors: bool = False) -> None:
+        self._data = bytearray()
+        self._most, self._is_needed = (MOST_ERRORS, False) if errors else (MOST_OUTPUT, True)
+
+    def add(self, part: bytes) -> None:
+        """Add what arrived next. Raises ``TooMuchOutput``."""
+        room = self._most - len(self._data)
+        self._data += part[:room]
+        if len(part) > room and self._is_needed:
+            raise TooMuchOutput
+
+    def text(self) -> str:
+        """Return what has arrived."""
+        return self._data.decode(errors="replace")
+
+
+def lines_of(readline: Callable[[int], bytes]) -> Iterator[str]:
+    """Yield the lines of a command that is followed, without their ends; one that is too long comes in pieces."""
+    while line := readline(MOST_LINE):
+        yield line.decode(errors="replace").rstrip("\n")
