@@ -40,6 +40,7 @@ from notebook_launcher.hosts.base import (
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
 from notebook_launcher.hosts.output import TooMuchOutput
+from notebook_launcher.hosts.paramiko.host_keys import known_keys
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 from notebook_launcher.hosts.terminal import POLL_EVERY, copy_output, run_in_terminal
@@ -349,8 +350,9 @@ def _proxy_command(through: Master, hop: NextHop) -> list[str]:
 def _trusted(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> list[str]:
     """Return options with the host keys that the server may have."""
     if hop.host_keys:
-        lines = "".join(f"{hop.name} {' '.join(key.split()[:2])}\n" for key in hop.host_keys)
-        known_hosts = folder.write("known_hosts", lines)
+        revoked = [f"@revoked {hop.name} {key.kind} {key.encoded}\n" for key in known_keys(settings) if key.marker]
+        vouched = [f"{hop.name} {' '.join(key.split()[:2])}\n" for key in hop.host_keys]
+        known_hosts = folder.write("known_hosts", "".join([*revoked, *vouched]))
         return as_options(
             {
                 "UserKnownHostsFile": str(known_hosts),

@@ -61,6 +61,19 @@ def test_a_server_behind_that_is_another_is_refused(host: Host, server: Server, 
     assert "node" in caught.value.what
 
 
+@pytest.mark.parametrize("host", ["paramiko", "openssh"], indirect=True)
+@pytest.mark.parametrize("name", ["node", "*"])
+def test_a_revoked_key_is_refused_although_the_job_reports_it(host: Host, server: Server, name: str) -> None:
+    known_hosts = server.folder / "known_hosts"
+    before = known_hosts.read_text()
+    known_hosts.write_text(f"{before}@revoked {name} {server.host_key}\n")
+    try:
+        with pytest.raises(HostKeyChanged, match="revoked"):
+            host.open_route(server.onward("address"))
+    finally:
+        known_hosts.write_text(before)
+
+
 @pytest.mark.parametrize("way", ["address", "command"])
 def test_a_key_that_the_server_behind_does_not_know(host: Host, server: Server, way: str) -> None:
     with pytest.raises(AuthenticationFailed):
