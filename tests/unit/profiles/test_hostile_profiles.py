@@ -30,7 +30,7 @@ from tests.doubles import RecordingView
 
 KEY = "?"  # stands in a place for a key of a table with names of its own
 ITEM = 0  # for an item of a list
-LaunchTarget = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 # What goes with a field so that a model is whole: values by the name of the field.
 NEEDED: dict[str, Any] = {
@@ -39,7 +39,7 @@ NEEDED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def fields(kind: Any, place: LaunchTarget = ()) -> Iterator[LaunchTarget]:
+def fields(kind: Any, place: KeyPath = ()) -> Iterator[KeyPath]:
     """Yield the place of every text in a type: of fields, items and the keys of tables, down to the last."""
     origin, of = get_origin(kind), get_args(kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -59,16 +59,16 @@ def fields(kind: Any, place: LaunchTarget = ()) -> Iterator[LaunchTarget]:
         yield place
 
 
-def places(model: type[BaseModel]) -> list[LaunchTarget]:
+def places(model: type[BaseModel]) -> list[KeyPath]:
     return sorted(set(fields(model)), key=str)
 
 
-def filled(model: type[BaseModel], place: LaunchTarget, value: str) -> dict[str, Any]:
+def filled(model: type[BaseModel], place: KeyPath, value: str) -> dict[str, Any]:
     """Return the data of a model with a value at a place, and all that must be beside it."""
     return _with_needed(model, _put(place, value))
 
 
-def _put(place: LaunchTarget, value: str) -> Any:
+def _put(place: KeyPath, value: str) -> Any:
     if not place:
         return value
     first, *rest = place
@@ -167,7 +167,7 @@ def one_message(error: LauncherError) -> None:
     assert len(error.what) < 700
 
 
-def _flags_of(place: LaunchTarget) -> dict[str, str | None]:
+def _flags_of(place: KeyPath) -> dict[str, str | None]:
     """What makes a launch look at the field."""
     if place[:2] == ("gpu", "types") and len(place) > 2:
         return {"gpus": "comment:1"}
@@ -182,7 +182,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("place", places(ClusterProfile), ids=lambda place: ".".join(map(str, place)))
-def test_a_cluster_profile(place: LaunchTarget, canary: Path, tmp_path: Path) -> None:
+def test_a_cluster_profile(place: KeyPath, canary: Path, tmp_path: Path) -> None:
     refused, commands = 0, []
     for value in hostile(canary):
         data = {"host": "login.example"} | filled(ClusterProfile, place, value)
@@ -211,7 +211,7 @@ def test_a_cluster_profile(place: LaunchTarget, canary: Path, tmp_path: Path) ->
     [one for one in places(CourseProfile) if one[1:2] != ("comment",)],
     ids=lambda place: ".".join(map(str, place)),
 )
-def test_a_course(place: LaunchTarget, canary: Path, tmp_path: Path) -> None:
+def test_a_course(place: KeyPath, canary: Path, tmp_path: Path) -> None:
     write_private(user_profile_path("uni"), 'host = "login.example"\n')
     path = courses_folder() / "lab" / "course.toml"
     refused, commands = 0, []
@@ -237,7 +237,7 @@ def test_a_course(place: LaunchTarget, canary: Path, tmp_path: Path) -> None:
                                    ("account", "gpu_suffix"), ("defaults", "account"), ("defaults", "partition"),
                                    ("gpu", "types", KEY)], ids=str)  # fmt: skip
 @pytest.mark.parametrize("value", ["$(x)", "`x`", "a;b", "a b", "a\nb", "a'b", 'a"b', "a|b", "a>b"])
-def test_what_has_no_reason_for_odd_characters_is_refused(place: LaunchTarget, value: str, canary: Path) -> None:
+def test_what_has_no_reason_for_odd_characters_is_refused(place: KeyPath, value: str, canary: Path) -> None:
     write_private(user_profile_path("uni"), tomlkit.dumps(filled(ClusterProfile, place, value)))
     with pytest.raises(ProfileError, match=r"uni\.toml:\d+: "):
         make_plan(LaunchOptions(cluster="uni"), LocalMachine("laptop", False))

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from notebook_launcher.core.errors import ProfileError
-from notebook_launcher.core.sbatch_options import FLAGS, REFUSED, Flag
+from notebook_launcher.core.sbatch_options import FLAGS, REFUSED
 from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
 from notebook_launcher.profiles.models import AccountRule, Budget, Container, Flags, GpuRule, Price, Translation
@@ -370,15 +370,15 @@ def test_a_name_that_leads_elsewhere_is_none(write: Write, name: str) -> None:
         load_profile(name)
 
 
-@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
-def test_defaults_take_the_flags_that_a_launch_takes(write: Write, flag: Flag) -> None:
-    value = "true" if flag.argument == "none" else '"2:00:00"'
-    write(f"[defaults]\n{flag.name} = {value}\n")
-    if flag.name in REFUSED:
-        with pytest.raises(ProfileError):
-            load_profile("uni")
-    else:
-        assert default_flags(load_profile("uni")) == {flag.name: None if flag.argument == "none" else "2:00:00"}
+def test_defaults_take_the_flags_that_a_launch_takes(write: Write) -> None:
+    for flag in FLAGS:
+        value = "true" if flag.argument == "none" else '"2:00:00"'
+        write(f"[defaults]\n{flag.name} = {value}\n")
+        if flag.name in REFUSED:
+            with pytest.raises(ProfileError):
+                load_profile("uni")
+        else:
+            assert default_flags(load_profile("uni")) == {flag.name: None if flag.argument == "none" else "2:00:00"}
 
 
 # --- the configuration ---------------------------------------------------------------------------------------

@@ -54,24 +54,23 @@ def refused(stderr: str, exit_code: int = 1) -> LauncherError:
     return caught.value
 
 
-@pytest.mark.parametrize(("kind", "asked", "said"), recorded(), ids=lambda text: text[:40] if len(text) > 16 else "")
-def test_what_sbatch_printed_is_told_in_its_words_and_in_ours(kind: str, asked: str, said: str) -> None:
-    error = refused(said)
-    assert type(error) is getattr(errors, kind), asked
-    assert isinstance(error, SubmitRefused)
-    assert error.what.endswith(".")
-    assert error.hint
-    assert error.why.startswith("sbatch: ")
-    assert "sbatch: error:" not in error.why and "sbatch: fatal:" not in error.why
-    for line in said.splitlines():
-        assert re.sub(r"^sbatch: (error: |fatal: )?", "", line).strip() in error.why
+def test_what_sbatch_printed_is_told_in_its_words_and_in_ours() -> None:
+    for kind, asked, said in recorded():
+        error = refused(said)
+        assert type(error) is getattr(errors, kind), asked
+        assert isinstance(error, SubmitRefused)
+        assert error.what.endswith(".") and error.hint, asked
+        assert error.why.startswith("sbatch: ")
+        assert "sbatch: error:" not in error.why and "sbatch: fatal:" not in error.why
+        for line in said.splitlines():
+            assert re.sub(r"^sbatch: (error: |fatal: )?", "", line).strip() in error.why
 
 
-@pytest.mark.parametrize(("kind", "text"), unprovoked(), ids=lambda text: text[:40])
-def test_the_rest_of_slurms_table_of_errors(kind: str, text: str) -> None:
-    error = refused(f"sbatch: error: Batch job submission failed: {text}\n")
-    assert type(error) is getattr(errors, kind)
-    assert error.hint
+def test_the_rest_of_slurms_table_of_errors() -> None:
+    for kind, text in unprovoked():
+        error = refused(f"sbatch: error: Batch job submission failed: {text}\n")
+        assert type(error) is getattr(errors, kind), text
+        assert error.hint, text
 
 
 def test_both_lists_are_read() -> None:
