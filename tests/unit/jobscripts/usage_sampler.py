@@ -76,12 +76,13 @@ class Sampler:
     root: Path
     env: dict[str, str] = field(default_factory=dict)
     script: subprocess.Popen[bytes] | None = None
-    process: subprocess.Popen[str] | None = None
+    process: subprocess.Popen[bytes] | None = None
 
     def __post_init__(self) -> None:
         self.dir, self.bin, self.notes = self.root / "session", self.root / "bin", self.root / "notes"
         for made in (self.dir, self.bin, self.notes):
             made.mkdir()
+        self.said = self.root / "log"
         self.env = {"PATH": f"{self.bin}:/usr/bin:/bin", "LANG": "C.UTF-8"} | self.env
 
     def job(self, code: str) -> subprocess.Popen[bytes]:
@@ -91,14 +92,14 @@ class Sampler:
 
     def start(self, seconds: int = 1, job: str = BUSY) -> None:
         script = self.script or self.job(job)
-        self.process = subprocess.Popen(
-            [BASH, str(job_script("usage.sh")), str(self.dir), str(seconds), str(script.pid)],
-            env=self.env,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-        )
+        with self.said.open("ab") as log:
+            self.process = subprocess.Popen(
+                [BASH, str(job_script("usage.sh")), str(self.dir), str(seconds), str(script.pid)],
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def nvidia_smi(self, recording: str, gpus: int) -> None:
         self.tool(
@@ -134,8 +135,10 @@ class Sampler:
         return self.log()
 
     def log(self) -> str:
+        """What it has logged, once it has ended."""
         assert self.process is not None
-        return self.process.communicate(timeout=5)[1]
+        self.process.wait(5)
+        return self.said.read_text()
 
     def clear(self) -> None:
         for process in (self.script, self.process):
