@@ -14,6 +14,8 @@ from notebook_launcher.transfer.local_endpoint import LocalEndpoint
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from tests.unit.transfer.copying import BOTH_WAYS, copy, everything, leftovers
 
+pytestmark = pytest.mark.real_time
+
 ENDS: dict[bool, type[CopyEndpoint]] = {True: RemoteEndpoint, False: LocalEndpoint}
 ONE_OR_TWO = pytest.mark.parametrize("files", [1, 2], ids=["alone", "several"])
 
