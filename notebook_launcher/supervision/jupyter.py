@@ -84,6 +84,7 @@ class _JupyterSupervisor(Supervisor):
         self._is_reached = False
         self._only_ports = bool(ports)
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
+        self._warned_of_port = False
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
 
     def close(self) -> None:
@@ -265,8 +266,21 @@ class _JupyterSupervisor(Supervisor):
                 self._tunnel.address = self._endpoint.address
                 self._on_answer(0)
                 return
-            local_port = self._tunnel.jupyter(self._endpoint, local_state.last_port(self._session.id))
+            before = local_state.last_port(self._session.id)
+            local_port = self._tunnel.jupyter(self._endpoint, before)
+            self._warn_of_lost_port(before, local_port)
             self._node_connection.use(local_port, self._endpoint, self._access.token)
+
+    def _warn_of_lost_port(self, before: int, now: int) -> None:
+        """Warn once that a stranger has the port that led to the session before: an open tab trusts it."""
+        is_ours = before in (0, now) or before in local_state.attached_ports(self._session.id)
+        if is_ours or self._context.scheduler.same_machine or self._warned_of_port:
+            return
+        self._warned_of_port = True
+        self._note(
+            f"Port {before} of this machine, which led to this session before, belongs to another program now. "
+            "Close the tabs that are open there: they would give that program the session's token."
+        )
 
     def _on_answer(self, local_port: int) -> None:
         """Jupyter answers through the tunnel, or the ports lead to the node: for the first time, or again."""

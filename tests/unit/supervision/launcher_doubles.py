@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from notebook_launcher import launch, sessions
@@ -90,12 +90,12 @@ class FakeRoute(Route):
 class FakeTunnel(tunnel.Tunnel):
     """The real one, without its ports: a second tunnel would have other ones."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, taken: Collection[int] = ()) -> None:
         super().__init__()
-        self._first = 50001 + 1000 * number
+        self._first, self._taken = 50001 + 1000 * number, taken
 
     def _open(self, name: object, target: tuple[str, int], wish: int = 0) -> int:
-        return wish or self._first
+        return self._first if wish in self._taken else wish or self._first
 
 
 class Routes:
@@ -154,6 +154,7 @@ class Launcher:
         self.host, self.view = FakeHost(self.hooks), WatchedView(self.hooks)
         self.routes = Routes(self.hooks, self.host)
         self.tunnels: list[FakeTunnel] = []
+        self.taken_ports: set[int] = set()  # of this machine, by other programs
         self.prompts = FakePrompts(asks=False)
         self.interrupts = Interrupts()
         self.raised: BaseException | None = None
@@ -184,7 +185,7 @@ class Launcher:
 
     def tunnel(self) -> FakeTunnel:
         """In place of ``Tunnel``."""
-        self.tunnels.append(FakeTunnel(len(self.tunnels)))
+        self.tunnels.append(FakeTunnel(len(self.tunnels), self.taken_ports))
         return self.tunnels[-1]
 
     def _old_session(self) -> None:

@@ -226,6 +226,18 @@ def test_the_port_of_last_time_is_asked_for_again(launcher: Launcher) -> None:
     launcher.well()
 
 
+def test_a_port_that_a_stranger_has_taken_meanwhile_is_warned_of(launcher: Launcher) -> None:
+    state.record_attached(SESSION_ID, 43817)
+    state.forget_attached(SESSION_ID)
+    launcher.taken_ports.add(43817)
+    launcher.connect()
+    assert launcher.attach().local_port == 50001
+    (warning,) = (note for note in launcher.notes if "43817" in note)
+    assert "belongs to another program now" in warning and "Close the tabs" in warning
+    launcher.types("d")
+    launcher.well()
+
+
 def test_the_end_is_known_on_the_cluster_s_clock(launcher: Launcher) -> None:
     """The login node's clock shows 12:00 in another zone than ours; the job has run for 50 of its 59 minutes."""
     launcher.connect()
