@@ -62,7 +62,8 @@ enter_new_stage() { enter "$1" && mkdir -m 700 -- "./$2" && enter_stage "$1" "$2
 
 enter_stage() {
   enter "${1%/}/$2" || return
-  [[ -O . && $(stat -c %a .) == 700 ]] || give_up "$2 has been replaced" || return
+  # in a folder of a project, what is new has the folder's group, and a 2 before its mode
+  [[ -O . && $(stat -c %a .) =~ ^2?700$ ]] || give_up "$2 has been replaced" || return
   exec 8<.
 }
 
@@ -73,8 +74,8 @@ enter_folder_of() {
   enter "${whole:-/}"
 }
 
-# What tells an open file or a folder from all others.
-identity() { stat -L -c %d:%i -- "$1"; }
+# What tells an open file or a folder from all others of its file system, whose own number is another on each machine.
+identity() { stat -L -c %i -- "$1"; }
 
 # Hash standard input. OpenSSL is three times as fast as many a sha256sum.
 digest() {
@@ -235,11 +236,12 @@ verb_unpack() {
 # settle BASE STAGE FORCE (names as data): what was unpacked gets its place. Told, each with three words: L, -, name: what
 # does not; T, bytes, name: what is there now.
 verb_settle() {
-  local folder how=-n
+  local folder into how=-n
   [[ $3 == yes ]] && how=-f
   enter_stage "$1" "$2" || return
   while IFS= read -r -d '' folder; do
-    enter "${1%/}${folder#.}" || return
+    into=${1%/}${folder#.}
+    enter "${into:-/}" || return
     find "$stage/$folder" -maxdepth 1 -type f -print0 | xargs -0 -r mv "$how" -t . --
   done < <(find . -type f -printf '%h\0' | sort -z -u)
   enter_stage "$1" "$2" || return
@@ -272,8 +274,16 @@ verb_results() {
 # folders BASE STAGE (mode, name as data, parents first): make those that are missing, with their modes under the umask;
 # told: the identity and the name of each. They are made in a hidden folder, and moved with all that is below them.
 verb_folders() {
-  local mode name index last modes=() names=()
-  local -A is_new=()
+  local code
+  make_folders "$@"
+  code=$?
+  enter "$1" && rm -rf -- "./$2"
+  return "$code"
+}
+
+make_folders() {
+  local mode name index last which modes=() names=()
+  local -A is_new=() is_ours=() identities=()
   while IFS= read -r -d '' mode && IFS= read -r -d '' name; do modes+=("$mode") names+=("$name") is_new[$name]=yes; done
   enter_new_stage "$1" "$2" && printf '%s\0' "${names[@]}" | xargs -0 mkdir -p -- || return
   for mode in $(printf '%s\n' "${modes[@]}" | sort -u); do
@@ -281,13 +291,23 @@ verb_folders() {
       [[ ${modes[index]} != "$mode" ]] || printf '%s\0' "${names[index]}"
     done | xargs -0 chmod "$(masked "$mode")" -- || return
   done
-  printf '%s\0' "${names[@]}" | xargs -0 stat --printf '%d:%i\0%n\0' -- || return
+  while IFS= read -r -d '' which && IFS= read -r -d '' name; do
+    identities[$name]=$which
+  done < <(printf '%s\0' "${names[@]}" | xargs -0 stat --printf '%i\0%n\0' --)
   for name in "${names[@]}"; do
-    [[ $name == */* && -n ${is_new[${name%/*}]-} ]] && continue
+    if [[ $name == */* && -n ${is_new[${name%/*}]-} ]]; then
+      is_ours[$name]=yes # moved with its parent
+      continue
+    fi
     enter_folder_of "$1" "$name" || return
-    [[ -d ./$last && ! -L ./$last ]] || mv -nT -- "$stage/$name" "./$last" || return
+    if [[ -d ./$last && ! -L ./$last ]]; then
+      is_new[$name]='' # somebody was quicker; what is below it may be missing there
+    else
+      mv -nT -- "$stage/$name" "./$last" || return
+      is_ours[$name]=yes
+    fi
   done
-  enter "$1" && rm -rf -- "./$2"
+  for name in "${!is_ours[@]}"; do printf '%s\0%s\0' "${identities[$name]-}" "$name"; done
 }
 
 # modes BASE (mode, identity, name as data): give these folders their modes, under the umask; another one in the place of
@@ -302,10 +322,14 @@ verb_modes() {
 
 # tie BASE FORCE (link, name as data): make links; one that leads there already may be from an attempt that was cut.
 verb_tie() {
-  local link name last how=-sT
+  local link name last at='' how=-sT
   [[ $2 == yes ]] && how=-sfnT
   while IFS= read -r -d '' link && IFS= read -r -d '' name; do
-    enter_folder_of "$1" "$name" || return
+    last=${name##*/}
+    if [[ ${name%"$last"} != "$at" || -z $at ]]; then # many links of one folder: it is entered once
+      enter_folder_of "$1" "$name" || return
+      at=${name%"$last"}
+    fi
     [[ -L ./$last && $(readlink -n -- "./$last" && printf x) == "${link}x" ]] ||
       ln "$how" -- "$link" "./$last" || return
   done

@@ -62,7 +62,7 @@ look() {
 }
 
 look_at() {
-  local name=$1 line=''
+  local name=$1 line='' LC_ALL=C
   { IFS= read -r -n "$MOST_CHARACTERS" line <"$dir/$name.json"; } 2>/dev/null
   [[ $line != "${content[$name]}" ]] || return 0
   content[$name]=$line

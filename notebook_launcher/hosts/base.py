@@ -231,10 +231,10 @@ class Host(ABC):
         argv = ["sh", "-c", _WRITE_FILES, "write-files", directory]
         answer = self.run(argv, stdin=_archive(files), timeout=timeout)
         if answer.exit_code == _UNSAFE:
-            folder, who = map(printable, (*answer.stdout.splitlines(), "", "")[:2])
-            chmod = f"chmod go-w {shlex.quote(folder)}, or " if "write" in who else ""
+            folder, who, whose = map(printable, (*answer.stdout.splitlines(), "", "", "")[:3])
+            chmod = f"chmod go-w {shlex.quote(folder)}, or " if whose and "write" in who else ""
             raise FolderUnsafe(
-                f"The session's files would not be safe in {printable(directory)} on {self.label}.",
+                f"The launcher's files would not be safe in {printable(directory)} on {self.label}.",
                 why=f"Others could replace them by way of {folder}: {who}.",
                 hint=f"{chmod}name another folder with session_root in the profile",
             )
@@ -358,28 +358,59 @@ def relay_command(address: tuple[str, int]) -> list[str]:
 _RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/null'
 
 # tar, because one stream carries all files and their modes; POSIX sh, because a login shell may be any shell.
-# On one line: csh, as a login shell, cannot quote a newline. By ls, because stat is another program on every system.
-# The group of a user's own name has nobody else in it. Users below 500, and nobody (who is root on many file servers),
-# are the system's.
-_FIND_UNSAFE = (
-    'me=$(id -u); own=0; [ "$(id -gn)" = "$(id -un)" ] && own=$(id -g); '
-    'look() { p=$1; while [ -n "$p" ]; do p=${p%/*}; who=; set -- $(ls -ldn "$p/." 2>/dev/null); '
-    'if [ "${3:-0}" -ne "$me" ] && [ "${3:-0}" -ge 500 ] && [ "${3:-0}" -ne 65534 ]; then who="it belongs to user $3"; '
-    "else case $1 in d????????[tT]*) ;; d???????w*) who='everybody may write in it' ;; "
-    'd????w*) [ "${4:-0}" -eq "$own" ] || who="group $4 may write in it" ;; esac; fi; '
-    'if [ -n "$who" ]; then printf "%s\\n%s\\n" "${p:-/}" "$who"; return; fi; done; }; '
-    'd=$1; until [ -d "$d" ]; do d=${d%/*}; d=${d:-/}; done; '
-    'found=$(look "$1"); [ -n "$found" ] || found=$(look "$(cd -P -- "$d" && pwd -P)/x"); '
-    '[ -z "$found" ] || { printf "%s\\n" "$found"; exit 66; }; '
-)
+#
+# Before, it looks at every folder on the way to $1, as typed and as it resolves: who could rename what lies in it?
+# Nobody can who may only read, nor anybody in a folder with the sticky bit. Not looked at: folders above the home, as
+# with sshd, because whoever can rename the home has all of it; and AFS, whose modes mean nothing. By ls, which prints
+# the same on every system. The group of a user's own name has nobody else in it; low numbers and nobody (root, on some
+# file servers) are the system's. Prints the folder, why, and whether it is the user's own.
+_FIND_UNSAFE = r"""
+me=$(id -u); own=0; [ "$(id -gn)" = "$(id -un)" ] && own=$(id -g); home=$(cd -P -- ~ && pwd -P);
+min=$(sed -n "s/^UID_MIN[[:space:]]*//p" /etc/login.defs 2>/dev/null); [ "${min:-0}" -gt 0 ] 2>/dev/null || min=500;
+listed() {
+  who=$(getfacl -cpn "$1" 2>/dev/null | sed "s/^group::/group:$2:/" | grep -E "^(user|group):[0-9]+:.w" |
+    grep -v -e "^user:$me:" -e "^group:$own:" | head -n 1);
+  command -v getfacl >/dev/null || who=unknown;
+  [ -z "$who" ] || who="its access list lets others write in it";
+};
+look() {
+  p=$1;
+  while [ -n "$p" ]; do
+    p=${p%/*};
+    case $p in /afs | /afs/*) continue ;; esac;
+    case $home/ in "$p"/?*) [ "$p" = "$home" ] || continue ;; esac;
+    case ${HOME-}/ in "$p"/?*) [ "$p" = "$HOME" ] || continue ;; esac;
+    [ -d "$p/." ] || continue;
+    who=; set -- $(ls -ldn "$p/." 2>/dev/null) ;
+    if [ -z "${4-}" ]; then who="it cannot be inspected"; set -- - - -1;
+    elif [ "$3" -ne "$me" ] && [ "$3" -ge "$min" ] && [ "$3" -ne 65534 ] && [ "$3" -ne 4294967294 ];
+    then who="it belongs to user $3";
+    else
+      case $1 in
+        d????????[tT]*) ;;
+        d???????w*) who="everybody may write in it" ;;
+        d????w????+) listed "$p/." "$4" ;;
+        d????w*) [ "$4" -eq "$own" ] || who="group $4 may write in it" ;;
+      esac;
+    fi;
+    if [ -n "$who" ]; then printf "%s\\n" "${p:-/}" "$who"; [ "$3" -ne "$me" ] || echo own; return; fi;
+  done;
+};
+check() {
+  d=$1; until [ -d "$d" ]; do d=${d%/*}; d=${d:-/}; done;
+  found=$(look "$1"); [ -n "$found" ] || found=$(look "$(cd -P -- "$d" && pwd -P)/x");
+  [ -z "$found" ] || { printf "%s\\n" "$found"; exit 66; };
+};
+"""
 
 # Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
-# sites delete old files.
-_WRITE_FILES = (
-    f"umask 077; {_FIND_UNSAFE}"
-    'mkdir -p -- "$1" && chmod 700 -- "$1" && cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1; '
-    'tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code'
-)
+# sites delete old files. Looked at again once the folders are there: somebody may have been quicker with one of them.
+_WRITE_FILES = f"""umask 077; {_FIND_UNSAFE}
+check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
+cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
+tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
+# On one line: csh, as a login shell, cannot quote a newline.
+_WRITE_FILES = " ".join(line.strip() for line in _WRITE_FILES.splitlines())
 _UNSAFE = 66  # its exit code where another user may rename a folder on the way
 
 

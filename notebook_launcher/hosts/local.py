@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import signal
 import socket
@@ -54,7 +53,12 @@ class LocalHost(Host):
         """Run a command as a child process; a missing command gives exit code 127, as from a shell."""
         try:
             child = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+                argv,
+                bufsize=0,  # a buffer's lock would be waited for at the end
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
         except FileNotFoundError:
             return CommandResult(127, stderr=f"{argv[0]}: command not found")
@@ -66,7 +70,7 @@ class LocalHost(Host):
             except TimeoutError:
                 raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on this machine.") from None
             except TooMuchOutput as error:
-                raise error.told(argv[0], "this machine") from None
+                raise error.as_error(argv[0], "this machine") from None
             finally:
                 if child.returncode is None:
                     _kill(child)
@@ -169,16 +173,23 @@ def _communicate(child: subprocess.Popen[bytes], data: bytes, timeout: float) ->
     problems: list[TooMuchOutput] = []
 
     def send() -> None:
-        with contextlib.suppress(OSError), child.stdin or io.BytesIO() as pipe:  # it may end without reading its input
-            pipe.write(data)
+        rest = memoryview(data)
+        with contextlib.suppress(OSError, ValueError):  # it ends without reading its input; or the pipe was closed
+            while child.stdin and rest:
+                rest = rest[child.stdin.write(rest) :]
+        with contextlib.suppress(OSError, ValueError):
+            if child.stdin:
+                child.stdin.close()
 
     def receive(pipe: IO[bytes], output: Output) -> None:
         try:
-            while part := os.read(pipe.fileno(), 65536):
+            while part := pipe.read(65536):
                 output.add(part)
         except TooMuchOutput as error:
             problems.append(error)
             _kill(child)
+        except ValueError:  # closed after a timeout, while something that the command left behind still writes
+            pass
 
     threads = [threading.Thread(target=send, daemon=True)]
     threads += [threading.Thread(target=receive, args=one, daemon=True) for one in outputs.items()]

@@ -14,12 +14,12 @@ MOST_LINE = 1024 * 1024  # bytes of one line of a command that is followed
 class TooMuchOutput(Exception):
     """A command has printed more than ``MOST_OUTPUT``."""
 
-    def told(self, command: str, label: str) -> HostCommandFailed:
+    def as_error(self, command: str, label: str) -> HostCommandFailed:
         """Return the error to raise."""
         return HostCommandFailed(
             f"{command} printed more than {MOST_OUTPUT >> 20} MiB on {label}, and was stopped.",
-            why="That is no answer to what it was asked.",
-            hint=f"try on {label} what it prints",
+            why="Its output was not read further.",
+            hint=f"run it on {label} and look at what it prints",
         )
 
 
@@ -28,13 +28,13 @@ class Output:
 
     def __init__(self, *, errors: bool = False) -> None:
         self._data = bytearray()
-        self._most, self._is_needed = (MOST_ERRORS, False) if errors else (MOST_OUTPUT, True)
+        self._most, self._raises = (MOST_ERRORS, False) if errors else (MOST_OUTPUT, True)
 
     def add(self, part: bytes) -> None:
         """Add what arrived next. Raises ``TooMuchOutput``."""
         room = self._most - len(self._data)
         self._data += part[:room]
-        if len(part) > room and self._is_needed:
+        if len(part) > room and self._raises:
             raise TooMuchOutput
 
     def text(self) -> str:

@@ -231,7 +231,7 @@ class Copy:
             raise CopyRefused(
                 f"On {self._destination.label}, these are links, and no link is followed: {listed(linked)}",
                 why="Nothing was copied.",
-                hint="copy into the folder that it leads to, by that folder's own name",
+                hint="copy into that folder under its real path (realpath there shows it)",
             )
         present = [item for item in items.files if there[item.target] in links]
         equal = self._equal([item for item in present if sizes.get(there[item.target]) == ("file", item.size)], there)

@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 _CAN_OPEN = os.open in os.supports_dir_fd
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+# to pass through a folder, which need not be readable
+_PASS = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
+_FOLDER = _PASS | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _FOLLOWS = os.link not in os.supports_follow_symlinks  # what cannot be told not to
 #: what tells a file or folder from all others, whatever their names: the numbers of its file system and inode

@@ -101,7 +101,7 @@ class RemoteEndpoint(CopyEndpoint):
         seconds, parts = divmod(seen.time, 10**9)
         mode, moment = f"{seen.mode & 0o777:o}", f"{seconds}.{parts:09d}"
         arguments = (folder or "/", hidden, name, str(seen.size), mode, moment, _yes(force))
-        which = f"{written[0]}:{written[1]}"
+        which = str(written[1])
         if self._call("place", *arguments, which, allowed=(_THERE_ALREADY,)).code:
             raise already_there([path])
 
@@ -141,8 +141,8 @@ def _unescaped(name: str) -> str:
 
 def written_part(reply: Reply) -> tuple[Identity, str]:
     """Parse the reply to ``put``: what tells the part from all other files; and its hash and size, as they stand."""
-    found = re.fullmatch(r"(.*) ([0-9]{1,20}):([0-9]{1,20})", (reply.lines() or [""])[0])
-    return ((int(found[2]), int(found[3])), found[1]) if found else ((0, 0), "")
+    found = re.fullmatch(r"(.*) ([0-9]{1,20})", (reply.lines() or [""])[0])
+    return ((0, int(found[2])), found[1]) if found else ((0, 0), "")
 
 
 def is_size(word: str) -> bool:

@@ -132,7 +132,7 @@ class OpenSshHost(RemoteHost):
             except TimeoutError:
                 raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
             except TooMuchOutput as error:
-                raise error.told(argv[0], self.label) from None
+                raise error.as_error(argv[0], self.label) from None
             finally:
                 channel.close()
         if code is None and not master.answers():

@@ -87,7 +87,7 @@ class _Control:
     def _receive(self) -> tuple[int, int, bytes]:
         size = int.from_bytes(self._exactly(4), "big")
         if size > _MOST_MESSAGE:
-            raise ConnectionResetError("the ssh master gave an answer that is none")
+            raise ConnectionResetError("the ssh master sent an invalid reply")
         packet = self._exactly(size)
         return int.from_bytes(packet[:4], "big"), int.from_bytes(packet[4:8], "big"), packet[8:]
 

@@ -140,7 +140,7 @@ class ParamikoHost(RemoteHost):
         except TimeoutError:
             raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
         except TooMuchOutput as error:
-            raise error.told(argv[0], self.label) from None
+            raise error.as_error(argv[0], self.label) from None
         finally:
             channel.close()
         if exit_code == -1 and not channel.get_transport().is_active():  # there may be another transport by now

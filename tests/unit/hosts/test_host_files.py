@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -84,6 +86,7 @@ def test_where_files_cannot_be_written_it_is_told(host: Host, tmp_path: Path) ->
     ("owner", "group", "bits", "why", "hint"),
     [
         (0, 0, 0o777, "everybody may write in it", "chmod go-w"),
+        (2, 0, 0o777, "everybody may write in it", "name another folder"),
         (0, 12345, 0o775, "group 12345 may write in it", "chmod go-w"),
         (12345, 0, 0o755, "it belongs to user 12345", "name another folder"),
         (12345, 0, 0o1777, "it belongs to user 12345", "name another folder"),
@@ -107,6 +110,32 @@ def test_nothing_is_written_where_others_may_rename_a_folder_on_the_way(
     assert caught.value.why == f"Others could replace them by way of {shared}: {why}."
     assert caught.value.hint.startswith(hint)
     assert not (shared / "root").exists()
+
+
+def test_what_is_above_the_home_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "lab" / "home"
+    home.mkdir(parents=True)
+    home.parent.chmod(0o777)
+    monkeypatch.setenv("HOME", str(home))
+    LocalHost().write_files(f"{home}/new", {"token": b"x"})
+    home.chmod(0o777)
+    with pytest.raises(FolderUnsafe):
+        LocalHost().write_files(f"{home}/other", {"token": b"x"})
+
+
+@pytest.mark.skipif(not shutil.which("setfacl"), reason="access lists are made with setfacl")
+@pytest.mark.parametrize(("entry", "is_safe"), [("u:12345:rwx", False), ("g:12345:r-x", True), ("g:12345:rwx", False)])
+def test_an_access_list_counts(tmp_path: Path, entry: str, is_safe: bool) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(0o755)
+    if subprocess.run(["setfacl", "-m", f"{entry},m::rwx", shared], check=False).returncode:
+        pytest.skip("no access lists on this file system")
+    if is_safe:
+        LocalHost().write_files(f"{shared}/new", {"token": b"x"})
+        return
+    with pytest.raises(FolderUnsafe) as caught:
+        LocalHost().write_files(f"{shared}/new", {"token": b"x"})
+    assert "access list" in caught.value.why
 
 
 def test_neither_a_link_to_such_a_folder_nor_one_in_it_hides_it(host: Host, tmp_path: Path) -> None:

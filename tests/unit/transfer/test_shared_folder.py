@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -153,5 +154,30 @@ def test_a_link_to_a_folder_at_the_destination_is_not_followed(
     (there / "src" / "inner").symlink_to(private)
     with pytest.raises(CopyRefused, match=r"no link is followed: .*there/src/inner") as caught:
         copy(LocalHost(), up, tree(tmp_path), there)
-    assert "that folder's own name" in caught.value.hint
+    assert "real path" in caught.value.hint
     assert everything(private) == {}
+
+
+@BOTH_WAYS
+@ONE_OR_TWO
+def test_a_folder_of_a_project_gives_its_group_to_what_is_new(
+    tmp_path: Path, there: Path, up: bool, files: int
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give a folder to any group")
+    os.chown(there, 0, 12345)
+    there.chmod(0o2770)
+    copy(LocalHost(), up, tree(tmp_path, files), there)
+    assert everything(there / "src") == everything(tmp_path / "src")
+    assert {path.stat().st_gid for path in (there / "src", there / "src" / "inner")} == {12345}
+    assert leftovers(there) == []
+
+
+@BOTH_WAYS
+def test_a_folder_that_another_copy_has_made_meanwhile_gets_what_is_below_it(
+    tmp_path: Path, there: Path, up: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    around(monkeypatch, up, "folders", (there / "src").mkdir, after=False)
+    copy(LocalHost(), up, tree(tmp_path), there)
+    assert everything(there / "src") == everything(tmp_path / "src")
+    assert leftovers(there) == []
