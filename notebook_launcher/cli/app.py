@@ -183,21 +183,24 @@ def _unknown_flag(error: click.NoSuchOption) -> UsageError:
     command = error.ctx.command.name if error.ctx else None
     if command not in (None, "launch"):  # a launch knows more flags than the others
         known = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
-        near = closest(name, tuple(known)) if name not in _our_flags() else None
+        near = closest(name, tuple(known))
         words = error.ctx.command_path if error.ctx else f"launch-notebook {command}"
         hint = f"did you mean {near}?" if near in known else f"see: {words} --help"
         return UsageError(f"“{command}” has no flag {name}.", hint=hint)
-    near = closest(name, _our_flags())
-    return UsageError(
-        f"There is no flag {name}.",
-        hint=f"did you mean {near}?" if near else "see: launch-notebook --help, and sbatch's own flags",
-    )
+    takers = [other for other in COMMANDS if name in _flags_of(find_command(other))]
+    if takers:
+        hint = f"it belongs to: launch-notebook {' or '.join(takers)}"
+    elif near := closest(name, _flags_of(find_command("launch"))):
+        hint = f"did you mean {near}?"
+    else:
+        hint = "see: launch-notebook --help, and sbatch's own flags"
+    return UsageError(f"{'A launch has' if takers else 'There is'} no flag {name}.", hint=hint)
 
 
-def _our_flags() -> tuple[str, ...]:
-    """Return the long flags of all commands."""
-    parameters = (parameter for name in COMMANDS for parameter in getattr(find_command(name), "params", ()))
-    return tuple(sorted({flag for one in parameters for flag in one.opts if flag.startswith("--")}))
+def _flags_of(command: click.Command | None) -> tuple[str, ...]:
+    """Return a command's long flags."""
+    flags = (flag for parameter in getattr(command, "params", ()) for flag in parameter.opts)
+    return tuple(sorted({flag for flag in flags if flag.startswith("--") and not flag.endswith(WITH_VALUE)}))
 
 
 def _our_bug(error: Exception) -> LauncherError:

@@ -26,7 +26,7 @@ def connect(
     route: str | None,
     forwards: tuple[int, ...],
 ) -> int:
-    """Reconnect to a session that is running (its name, the beginning of it, or nothing if there is one)."""
+    """Reconnect to a session that is running (its name, its beginning or end, or nothing if there is one)."""
     from notebook_launcher import sessions
 
     target = where.target(route)

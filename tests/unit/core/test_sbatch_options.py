@@ -206,6 +206,8 @@ def nothing_contacted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--cluster", "uni", "--gpu=1"], "did you mean --gpus?"),
         (["--host", "login", "--dryrun"], "did you mean --dry-run?"),
         (["--host", "login", "-Z"], "There is no flag -Z"),
+        (["--follow"], "it belongs to: launch-notebook logs"),
+        (["--zzz"], "see: launch-notebook --help"),
         (["--host", "login", "-t"], "-t"),
         (["--host", "login", "-t", "soon"], "“soon” is not a walltime"),
         (["--host", "login", "--array=1-3"], "--array cannot be used here: a notebook is one job"),
