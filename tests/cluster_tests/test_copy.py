@@ -11,7 +11,8 @@ import pytest
 from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
 
-SIZE, STOPPED_AT, CUT_AT = 160, 20, 50  # MiB
+# large enough that a busy machine does not come too late to cut it
+SIZE, STOPPED_AT = 600, 20  # MiB
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +53,7 @@ def test_after_ctrl_c_the_same_command_goes_on_and_survives_a_cut(
     assert "type the same command to continue from there" in stopped.printed
     again = start("copy", *words)
     again.read_along()
-    wait_for_part(cluster, destination, ".back.part-*", CUT_AT)
+    again.saw(rf"/{SIZE}\.0 MiB")  # looking into the box for it would come too late on a busy machine
     cluster.kill_connections("login", "alice")
     again.saw("Connected again")
     assert again.end() == 0, again.printed
