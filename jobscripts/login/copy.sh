@@ -56,9 +56,14 @@ enter() {
   [[ ${here%$'\nx'} == "$1" ]] || give_up "$1 has been replaced"
 }
 
-# Make a new hidden folder, and go into it: nobody else can do anything there. It stays open as $stage.
+# Make a new hidden folder, and go into it: nobody else can do anything there. It stays open as $stage. Those of copies
+# that were killed more than a day ago are taken away.
 readonly stage=/proc/self/fd/8
-enter_new_stage() { enter "$1" && mkdir -m 700 -- "./$2" && enter_stage "$1" "$2"; }
+enter_new_stage() {
+  enter "$1" || return
+  find . -maxdepth 1 -name '.copy.part-??????????' -type d -uid "$EUID" -mmin +1440 -exec rm -rf {} + 2>/dev/null
+  mkdir -m 700 -- "./$2" && enter_stage "$1" "$2"
+}
 
 enter_stage() {
   enter "${1%/}/$2" || return
@@ -219,11 +224,8 @@ verb_place() {
 
 masked() { printf '%o' "$((8#$1 & 8#777 & ~8#$users_umask))"; }
 
-# unpack BASE STAGE (a tar as data): unpack it into a new hidden folder, and hash all that is there. Those of copies that
-# were killed more than a day ago are taken away.
+# unpack BASE STAGE (a tar as data): unpack it into a new hidden folder, and hash all that is there.
 verb_unpack() {
-  enter "$1" || return
-  find . -maxdepth 1 -name '.copy.part-??????????' -type d -uid "$EUID" -mmin +1440 -exec rm -rf {} + 2>/dev/null
   enter_new_stage "$1" "$2" || return
   if ! tar -x -f - --no-same-owner --no-same-permissions; then
     cd .. && rm -rf -- "./$2"
@@ -322,11 +324,11 @@ verb_modes() {
 
 # tie BASE FORCE (link, name as data): make links; one that leads there already may be from an attempt that was cut.
 verb_tie() {
-  local link name last at='' how=-sT
+  local link name last at=/ how=-sT
   [[ $2 == yes ]] && how=-sfnT
   while IFS= read -r -d '' link && IFS= read -r -d '' name; do
     last=${name##*/}
-    if [[ ${name%"$last"} != "$at" || -z $at ]]; then # many links of one folder: it is entered once
+    if [[ ${name%"$last"} != "$at" ]]; then # many links of one folder: it is entered once
       enter_folder_of "$1" "$name" || return
       at=${name%"$last"}
     fi

@@ -414,14 +414,13 @@ def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: boo
         raise _has_ended(ended[0], index)
     if name in index.damaged:
         raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
+    missing = f"There is no session “{name}” on {where}." if name else f"There is no session on {where}."
+    if not live:
+        raise SessionNotFound(missing, why="None is active there." if name else "", hint="start one: launch-notebook")
     raise SessionNotFound(
-        f"There is no session “{name}” on {where}." if name else f"There is no session on {where}.",
-        why=f"Active sessions there:\n{describe_sessions(live, index.now)}"
-        if live
-        else ("None is active there." if name else ""),
-        hint="start one: launch-notebook"
-        if not live
-        else f"name one of them, for example: {short_name(live[0], live)}",
+        missing,
+        why=f"Active sessions there:\n{describe_sessions(live, index.now)}",
+        hint=f"name one of them, for example: {short_name(live[0], live)}",
     )
 
 

@@ -89,23 +89,14 @@ def test_nothing_is_written_through_a_link_that_appears_meanwhile(
 
 
 @BOTH_WAYS
-def test_no_link_is_made_through_a_link_that_appears_meanwhile(
-    tmp_path: Path, there: Path, private: Path, up: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("step", ["create_links", "modes"])
+def test_neither_links_nor_modes_go_through_a_link_that_appears_meanwhile(
+    tmp_path: Path, there: Path, private: Path, up: bool, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    around(monkeypatch, up, "create_links", swapped(there / "src" / "inner", private), after=False)
-    with pytest.raises(CopyFailed):
-        copy(LocalHost(), up, tree(tmp_path), there)
-    assert everything(private) == {}
-
-
-@BOTH_WAYS
-def test_a_folder_behind_a_link_that_appears_meanwhile_keeps_its_mode(
-    tmp_path: Path, there: Path, private: Path, up: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    around(monkeypatch, up, "modes", swapped(there / "src" / "inner", private), after=False)
+    around(monkeypatch, up, step, swapped(there / "src" / "inner", private), after=False)
     with pytest.raises(CopyFailed):
         copy(LocalHost(), up, tree(tmp_path, mode=0o555), there)
-    assert mode_of(private) == 0o700
+    assert everything(private) == {} and mode_of(private) == 0o700
 
 
 @BOTH_WAYS
