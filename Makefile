@@ -10,9 +10,8 @@ VENV := .venv
 PYTHON ?= python3
 # Tests on the cluster and those on real time mostly wait, so four run side by side; the others compute, and come first.
 # Reconnecting is about seconds and needs little of the processor: it runs beside what computes, and before it in the
-# kernel's eyes. Timing is about microseconds: it runs alone.
+# kernel's eyes.
 RECONNECTION := tests/cluster_tests/test_reconnection.py
-TIMING := tests/cluster_tests/test_timing.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
 COMPUTING := -m 'not cluster and not real_time' tests/unit
@@ -41,11 +40,10 @@ else
 	$(MAKE) --no-print-directory -j 2 --output-sync=target test-computing test-reconnection
 	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
 	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(PYTEST) -m 'cluster or real_time' -n 4 $(TOGETHER) \
-	    --ignore=$(RECONNECTION) --ignore=$(TIMING)
+	    --ignore=$(RECONNECTION)
 	$(VENV)/bin/python tests/script_coverage.py
 	$(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
-	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 $(TOGETHER)
-	$(PYTEST) $(TIMING)
+	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 $(TOGETHER) tests/cluster_tests
 endif
 
 test-computing:

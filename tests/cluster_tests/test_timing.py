@@ -13,7 +13,7 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
 
 CHECKOUT = ROOT
-FILES = (CHECKOUT / "notebooks" / "timing.py", CHECKOUT / "tests" / "timing_against_torch.py")
+FILES = (CHECKOUT / "notebooks" / "timing.py", CHECKOUT / "benchmarks" / "timing_against_torch.py")
 PYTHON = "/opt/torch/bin/python3"
 
 THREADS = """
@@ -45,11 +45,12 @@ def run_in_job(cluster: PracticeCluster, folder: str, *argv: str, timeout: float
     return done.stdout
 
 
-@pytest.mark.timeout(900)  # the image may have to be built, and on a busy machine workloads are repeated
-def test_the_medians_are_those_of_pytorchs_timer(cluster: PracticeCluster, folder: str) -> None:
-    printed = run_in_job(cluster, folder, "timing_against_torch.py", "--half", folder, timeout=700)
-    print(printed)
-    assert "5 workloads, medians within 2 %" in printed
+@pytest.mark.timeout(900)  # the image may have to be built
+def test_every_workload_takes_about_as_long_by_pytorchs_timer(cluster: PracticeCluster, folder: str) -> None:
+    """How close they are is the benchmark's business, on a machine that does nothing else; here it is the unit."""
+    few = ("--rounds", "4", "4", "--limit", "0.5")
+    printed = run_in_job(cluster, folder, "timing_against_torch.py", *few, folder, timeout=700)
+    assert "10 workloads, medians within 50 %" in printed
     assert re.search(r"An empty call takes [\d.]+ ns by measure", printed)
     assert_nothing_left(cluster)
 

@@ -148,6 +148,7 @@ def test_a_lock_that_nobody_gives_back_holds_nobody_up(monkeypatch: pytest.Monke
         json.dumps({**some().as_dict(), "low": 10**400}).encode(),
         b"[" * 5000,
     ],
+    ids=range(16),  # not the lines themselves: they hold the time at which they were made
 )
 def test_lines_that_are_none_are_left_out(line: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.jsonl"

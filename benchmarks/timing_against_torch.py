@@ -1,6 +1,6 @@
-"""Hold ``timing.measure`` against ``torch.utils.benchmark.Timer``: ten workloads, one run, medians within 2 %.
+"""Compare ``timing.measure`` with ``torch.utils.benchmark.Timer``: ten workloads, one run, medians within 2 %.
 
-    python tests/timing_against_torch.py [--half] [FOLDER_OF_TIMING]     (needs PyTorch)
+    python benchmarks/timing_against_torch.py [FOLDER_OF_TIMING]     (needs PyTorch; two to five minutes)
 
 Both measure the same function in turn, in short rounds and in changing order, so that what else happens on the machine
 hits both. Compared are the medians that both find in a round: the middle one of all rounds' quotients has to be within
@@ -22,10 +22,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROUNDS = (12, 160)  # at least, at most
 SECONDS = 0.03  # for measure in each round
 TRIES = 3
-LIMIT = 0.02
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How many rounds, at least and at most, and by which share both may be apart."""
+
+    rounds: tuple[int, int] = (12, 160)
+    limit: float = 0.02
 
 
 def workloads() -> dict[str, Callable[[], object]]:
@@ -64,6 +70,7 @@ def workloads() -> dict[str, Callable[[], object]]:
 class Compared:
     """What both found: medians in seconds, one for each round."""
 
+    asked: Asked
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
 
@@ -77,23 +84,24 @@ class Compared:
         """Whether more rounds would not change the verdict."""
         import timing
 
-        if len(self.ours) < ROUNDS[0]:
+        if len(self.ours) < self.asked.rounds[0]:
             return False
+        limit = self.asked.limit
         rounds = timing.from_times("quotients", self._quotients)
         low, high = rounds.low - 1, rounds.high - 1
-        return -LIMIT <= low <= high <= LIMIT or high < -LIMIT or low > LIMIT
+        return -limit <= low <= high <= limit or high < -limit or low > limit
 
     @property
     def _quotients(self) -> list[float]:
         return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
 
-def measured(name: str, fn: Callable[[], object]) -> Compared:
+def measured(name: str, fn: Callable[[], object], asked: Asked) -> Compared:
     """Measure by both in turn."""
     import timing
     from torch.utils.benchmark import Timer
 
-    compared = Compared()
+    compared = Compared(asked)
     torch_timer = Timer("fn()", globals={"fn": fn}, num_threads=1)
     last = timing.measure(fn, name=name, budget=SECONDS, min_repeats=1)
 
@@ -107,7 +115,7 @@ def measured(name: str, fn: Callable[[], object]) -> Compared:
         times = [torch_timer.timeit(last.calls_per_time).median for _ in last.times]
         compared.theirs.append(statistics.median(times))
 
-    for number in range(ROUNDS[1]):
+    for number in range(asked.rounds[1]):
         for turn in (by_measure, by_torch) if number % 2 else (by_torch, by_measure):
             turn()
         if compared.sure:
@@ -115,13 +123,13 @@ def measured(name: str, fn: Callable[[], object]) -> Compared:
     return compared
 
 
-def agree(name: str, fn: Callable[[], object]) -> bool:
+def agree(name: str, fn: Callable[[], object], asked: Asked) -> bool:
     """Print a line of the table for each try, and return whether both agree in one of them."""
     import timing
 
     for attempt in range(TRIES):
-        found = measured(name, fn)
-        same = abs(found.apart) <= LIMIT
+        found = measured(name, fn, asked)
+        same = abs(found.apart) <= asked.limit
         ours, theirs = (timing.duration(statistics.median(times)) for times in (found.ours, found.theirs))
         word = "" if same else "  again" if attempt < TRIES - 1 else "  OFF"
         print(f"{name:22}{ours:>10}{theirs:>10}{100 * found.apart:>+9.2f} %{len(found.ours):>8}{word}", flush=True)
@@ -135,8 +143,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Hold timing.measure against torch.utils.benchmark.Timer.")
     here = Path(__file__).resolve().parent.parent / "notebooks"
     parser.add_argument("folder", nargs="?", default=here, type=Path, help="where timing.py lies")
-    parser.add_argument("--half", action="store_true", help="every second workload: five, each of another kind")
+    parser.add_argument("--rounds", nargs=2, type=int, default=Asked.rounds, metavar=("LEAST", "MOST"))
+    parser.add_argument("--limit", type=float, default=Asked.limit, help="the share by which both may be apart")
     arguments = parser.parse_args()
+    asked = Asked(tuple(arguments.rounds), arguments.limit)
     sys.path.insert(0, str(arguments.folder))
     try:
         import timing
@@ -148,12 +158,12 @@ def main() -> int:
     timing.use_threads(1)
     print(f"PyTorch {torch.__version__}, {timing.cpu_device()}, 1 thread")
     print(f"{'':22}{'measure':>10}{'torch':>10}{'apart':>11}{'rounds':>8}")
-    compared = list(workloads().items())[1::2] if arguments.half else list(workloads().items())
-    off = [name for name, fn in compared if not agree(name, fn)]
+    compared = workloads()
+    off = [name for name, fn in compared.items() if not agree(name, fn, asked)]
     empty = Timer("fn()", globals={"fn": lambda: None}).blocked_autorange(min_run_time=0.2).median
     own, its = timing.duration(timing.overhead()), timing.duration(empty)
     print(f"An empty call takes {own} by measure, {its} by torch's Timer.")
-    good = f"{len(compared)} workloads, medians within {100 * LIMIT:g} %"
+    good = f"{len(compared)} workloads, medians within {100 * asked.limit:g} %"
     print(f"off: {', '.join(off)}" if off else good)
     return 1 if off else 0
 
