@@ -8,9 +8,9 @@ SHELL := /bin/bash
 unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PYTHON ?= python3
-# Tests on the cluster and those on real time mostly wait, so four run side by side; the others compute, and come first.
-# Reconnecting is about seconds and needs little of the processor: it runs beside what computes, and before it in the
-# kernel's eyes.
+# What computes comes first. Tests on the cluster and those on real time mostly wait, so four run side by side. Beside
+# them, and before them in the kernel's eyes, runs what needs little of the processor: reconnecting, which is about
+# seconds, and then what depends on the generation of Slurm, on the other one.
 RECONNECTION := tests/cluster_tests/test_reconnection.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
@@ -22,7 +22,7 @@ PRACTICE_CLUSTER := $(PYTHON) tests/practice_cluster
 NO_CLUSTER_HERE := [ $$? = 3 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-reconnection quick check unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-cluster test-beside quick check check-python check-scripts unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -37,22 +37,25 @@ ifdef ARGS
 	$(VENV)/bin/python -m pytest $(ARGS)
 else
 	$(PRACTICE_CLUSTER) build --image tensorflow-cpu --image torch-cpu --image jupyterlab || $(NO_CLUSTER_HERE)
-	$(MAKE) --no-print-directory -j 2 --output-sync=target test-computing test-reconnection
-	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
-	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(PYTEST) -m 'cluster or real_time' -n 4 $(TOGETHER) \
-	    --ignore=$(RECONNECTION)
-	$(VENV)/bin/python tests/script_coverage.py
 	$(PRACTICE_CLUSTER) build --slurm 22.05 || $(NO_CLUSTER_HERE)
-	$(PYTEST) -m each_slurm --slurm 22.05 -n 3 $(TOGETHER) tests/cluster_tests
+	$(MAKE) --no-print-directory test-computing
+	$(MAKE) --no-print-directory -j 2 --output-sync=target test-cluster test-beside
 endif
 
 test-computing:
-	$(BEHIND) $(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory -j 2 --output-sync=target check
 	$(VENV)/bin/python -c 'from hypothesis.internal import charmap; charmap.charmap()' # made while coverage counts, it takes 25 s
-	$(BEHIND) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
+	$(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
 
-test-reconnection:
+test-cluster:
+	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
+	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) $(PYTEST) -m 'cluster or real_time' -n 4 $(TOGETHER) \
+	    --ignore=$(RECONNECTION)
+	$(VENV)/bin/python tests/script_coverage.py
+
+test-beside:
 	$(PYTEST) $(RECONNECTION)
+	$(PYTEST) -m each_slurm --slurm 22.05 tests/cluster_tests
 
 quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time: before each commit
 	$(VENV)/bin/python -m pytest -q $(COMPUTING) -n 3 --dist worksteal $(ARGS)
@@ -60,11 +63,15 @@ quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 --dist worksteal $(ARGS)
 
-check: $(VENV)/with-tests ## check types, style and shell scripts
+check: check-python check-scripts ## check types, style and shell scripts
+
+check-python: $(VENV)/with-tests
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/mypy --config-file pyproject.toml -p tests.practice_cluster
+
+check-scripts: $(VENV)/with-tests
 	shellcheck -x $(SCRIPTS)
 
 cluster: $(VENV)/with-jupyter ## start the practice cluster: a real Slurm on this machine, to try launch-notebook on (root)

@@ -26,7 +26,7 @@ def test_what_gpus_tell(new: New) -> None:
     divided.nvidia_smi("nvidia-smi-mig.csv", 2)
     amd.tool("rocm-smi", f"#!/bin/bash\ncat {shlex.quote(str(RECORDED / 'rocm-smi.csv'))}\n")
     for sampler in (two, odd, divided, amd):
-        sampler.start(job="import time; time.sleep(600)")
+        sampler.start()
     gpus = gpus_of(two, lambda sample: sample.gpus and sample.gpus[0].percent == 100)
     assert gpus[0] == GpuSample("0", "NVIDIA A100-SXM4-40GB", 100, 31782, 40960, 398.02)
     assert [gpu.index for gpu in gpus] == ["0", "1"]
@@ -72,7 +72,7 @@ def test_only_the_jobs_gpus_are_looked_at(new: New) -> None:
     samplers = [(new(**variables), asked) for variables, asked in WHOSE]
     for sampler, _ in samplers:
         sampler.nvidia_smi("nvidia-smi-two-a100.csv", 2)
-        sampler.start(job="import time; time.sleep(600)")
+        sampler.start()
     for sampler, asked in samplers:
         sampler.samples(1)
         if asked is None:
@@ -96,7 +96,7 @@ def test_a_broken_nvidia_smi_disturbs_nobody(new: New) -> None:
     for program, said in BROKEN.items():  # one after the other: some of them use a core for as long as they may
         sampler = new()
         sampler.tool("nvidia-smi", f"#!/bin/bash\nprintf '%s\\n' $$ >>{sampler.notes}/pids\n{program}\n")
-        sampler.start(job="import time; time.sleep(600)")
+        sampler.start()
         samples = sampler.samples(3)
         assert samples[2].seconds - samples[0].seconds < 3, program
         assert samples[2].cpu_cores is not None and samples[2].gpus == (), program

@@ -23,7 +23,7 @@ from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import STAND_IN, Job
-from tests.unit.jobscripts.usage_sampler import Sampler
+from tests.unit.jobscripts.usage_sampler import BUSY, Sampler
 
 pytestmark = pytest.mark.real_time
 
@@ -38,7 +38,7 @@ def heard(inbox: queue.SimpleQueue[object], kind: type[Any], seconds: float = 15
 
 def test_the_launcher_hears_of_it(sampler: Sampler) -> None:
     sampler.nvidia_smi("nvidia-smi-two-a100.csv", 2)
-    sampler.start()
+    sampler.start(job=BUSY)
     shutil.copy(job_script("watch.sh"), sampler.dir)
     inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
     host = LocalHost()

@@ -31,6 +31,9 @@ CGROUPS = Path("/sys/fs/cgroup")
 BUSY = "while True: pass"
 
 
+IDLE = "import time; time.sleep(600)"
+
+
 # children that live for a third of a sample each, one after the other
 BUSY_IN_CHILDREN = """\
 import subprocess, sys
@@ -90,11 +93,11 @@ class Sampler:
         self.script = subprocess.Popen([sys.executable, "-Sc", code], start_new_session=True)
         return self.script
 
-    def start(self, seconds: int = 1, job: str = BUSY) -> None:
+    def start(self, seconds: int = 1, job: str = IDLE, bash: str = BASH) -> None:
         script = self.script or self.job(job)
         with self.said.open("ab") as log:
             self.process = subprocess.Popen(
-                [BASH, str(job_script("usage.sh")), str(self.dir), str(seconds), str(script.pid)],
+                [bash, str(job_script("usage.sh")), str(self.dir), str(seconds), str(script.pid)],
                 env=self.env,
                 stdin=subprocess.DEVNULL,
                 stderr=log,
