@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from notebook_launcher.cli.views.clock import stopwatch
 from notebook_launcher.cli.views.pending_line import pending_parts
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events
+from notebook_launcher.core.quantities import stopwatch
 
 SESSION = "20261121-014455-k3f9"
 

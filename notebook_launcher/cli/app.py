@@ -296,7 +296,7 @@ def cli() -> None:
       launch-notebook -n 4 -p devcore --gpus 0 -- tf-mkl
       launch-notebook --cluster NAME -- ENVIRONMENT [CONTAINER]
 
-    While JupyterLab runs: ENTER ends the session and its job, d and ENTER detaches.
+    While JupyterLab runs: ENTER or Ctrl-C ends the session and its job, d and ENTER detaches.
     Every flag of sbatch works, short and long (except --array, --wrap and --test-only).
     """  # \b is click's mark for lines to be left alone
 

@@ -41,7 +41,10 @@ from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnec
 from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
 
-KEYS_ATTACHED = "ENTER alone ends the session and its job, d detaches, f PORT forwards a port (f 6006, f 6006:16006)."
+KEYS_ATTACHED = (
+    "ENTER alone, or Ctrl-C, ends the session and its job; d detaches: it runs on; "
+    "f PORT forwards a port (f 6006, f 6006:16006)."
+)
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
 KEYS_CONNECTING = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, detaches; the session goes on."
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."

@@ -174,7 +174,7 @@ class TextView(BaseView):
         if is_elsewhere:
             return
         if self._interactive:
-            self._say("ENTER ends the session and its job; d and ENTER detaches and leaves it running.")
+            self._say("ENTER or Ctrl-C ends the session and its job; d and ENTER detaches: it runs on.")
         else:
             self._say("Ctrl-C ends the session and its job.")
 

@@ -131,6 +131,15 @@ def view_on(screen: io.StringIO, *, columns: int = 80, verbose: bool = False, tt
 READY = events.Ready(SESSION, "7", "n1", "http://127.0.0.1:50001/lab?token=secret", 50001)
 
 
+def test_the_screen_names_every_key_that_ends_the_session_before_it_is_pressed(screen: Screen) -> None:
+    """On one line of a terminal of 80 columns: Ctrl-C ends the job, unlike in a terminal's other programs."""
+    view = view_on(screen, columns=80)
+    view.show(READY)
+    keys = "ENTER or Ctrl-C ends the session and its job; d and ENTER detaches: it runs on."
+    assert keys in screen.lines
+    view.__exit__(None, None, None)
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_the_line_stands_below_the_address_and_above_what_is_typed(screen: Screen, columns: int) -> None:
     screen.columns = columns
@@ -148,7 +157,7 @@ def test_the_line_stands_below_the_address_and_above_what_is_typed(screen: Scree
     assert screen.lines[-3:][0] == "Port 6006 of n1: http://127.0.0.1:6006"
     assert screen.lines[-1] == "" and "f 6006" not in screen.lines
     view.show(events.Stopping("7"))
-    assert not any("left" in line for line in screen.lines if "leaves" not in line)
+    assert not any("left" in line for line in screen.lines)
     view.__exit__(None, None, None)
 
 

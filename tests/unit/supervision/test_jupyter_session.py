@@ -88,7 +88,7 @@ def test_another_word_is_answered_and_nothing_ends(launcher: Launcher) -> None:
     launcher.launch()
     launcher.attach()
     launcher.types("quit")
-    assert "ENTER alone ends" in launcher.shown(events.Note).text
+    assert "ENTER alone, or Ctrl-C, ends" in launcher.shown(events.Note).text
     assert launcher.going and launcher.host.count("scancel") == 0
     launcher.types("")
     launcher.well()

@@ -99,7 +99,7 @@ def test_half_a_wish_is_answered(launcher: Launcher, line: str) -> None:
     launcher.launched("attached")
     launcher.types(line)
     keys = launcher.shown(events.Note).text
-    assert "ENTER alone ends" in keys and "d detaches" in keys and "f PORT forwards" in keys
+    assert "ENTER alone, or Ctrl-C, ends" in keys and "d detaches" in keys and "f PORT forwards" in keys
     assert launcher.going and forwarded(launcher) == []
     launcher.types("d")
     launcher.well()
