@@ -26,6 +26,7 @@ from notebook_launcher.core.errors import (
     SchedulerAway,
     SchedulerMissing,
     SchedulerSilent,
+    SubmitRefused,
     WalltimeRefused,
 )
 from notebook_launcher.core.interrupts import Interrupts
@@ -35,6 +36,7 @@ from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.view import View
 from notebook_launcher.diagnosis import alternatives, cluster_load
+from notebook_launcher.diagnosis.request_check import SchedulerReport, reword_refusal
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import run_queries, run_query
@@ -324,6 +326,8 @@ class _Forecaster:
         refusal = start.refusal
         if refusal is None:
             return event
+        if isinstance(refusal, SubmitRefused):
+            reword_refusal(refusal, start.request, SchedulerReport(self._partitions, self._nodes), self._now)
         return replace(event, what=refusal.what, why=refusal.why, hint=refusal.hint, exit_code=refusal.exit_code)
 
     def _variation(self, other: _Start, start: _Start) -> events.Alternative:

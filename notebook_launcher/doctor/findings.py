@@ -6,9 +6,8 @@ import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta
 
-from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.quantities import counted, disk_size, duration_text
 from notebook_launcher.core.request import Request, gpu_items
@@ -203,62 +202,6 @@ def judge_programs(paths: Mapping[str, str], version: str) -> Finding:
     return ok(f"{version}: {', '.join(paths)}")
 
 
-def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
-    """Judge the account. ``yours``: those that the user may use, ``None``: not known. ``refusal``: of the account."""
-    there = f"Yours are: {', '.join(yours)}." if yours else ""
-    if refusal is None:
-        if requested is None:
-            return ok("none is asked for" + (f"; yours are {', '.join(yours)}" if yours else ""))
-        return ok(f"{requested} is yours" if yours and requested in yours else f"{requested} is accepted")
-    near = difflib.get_close_matches(requested or "", yours or (), n=1)
-    hint = f"did you mean -A {near[0]}?" if near else f"take one with -A NAME. {there}" if yours else refusal.hint
-    if requested is None:
-        return fault(f"{refusal.what} {there}".strip(), hint)
-    if yours and requested not in yours:
-        return fault(f"The account {requested} is not yours. {there}", hint)
-    return fault(f"{refusal.what} {refusal.why}".strip(), hint)
-
-
-def judge_reservation(
-    name: str, reservations: Sequence[ReservationInfo] | None, now: datetime, refusal: LauncherError | None
-) -> Finding:
-    """Judge a reservation. ``refusal``: of this reservation, if the scheduler was queried with it."""
-    if reservations is None:
-        return unknown(f"The scheduler did not report its reservations; {name} could not be checked.")
-    reservation = next((one for one in reservations if one.name == name), None)
-    if reservation is None:
-        names = [one.name for one in reservations]
-        near = difflib.get_close_matches(name, names, n=1)
-        there = f"There are: {', '.join(names)}." if names else "There is none."
-        hint = f"did you mean {near[0]}?" if near else "ask whoever made it, or go without it"
-        return fault(f"There is no reservation {name}. {there}", hint)
-    when = f"{name}: {span_of(reservation, now.tzinfo)}"
-    end = parse_iso(reservation.end, now)
-    if end is not None and end <= now:
-        return fault(f"The reservation is over: {when}.", "go without it, or ask for another one")
-    if refusal is not None:
-        return fault(
-            f"You may not use the reservation {name}. {refusal.why}".strip(),
-            f"it is for {whom(reservation)}: ask whoever made it to add you",
-        )
-    start = parse_iso(reservation.start, now)
-    future = "; a job with it waits until then" if start is not None and start > now else ""
-    return ok(f"{when}, for {whom(reservation)}{future}")
-
-
-def span_of(reservation: ReservationInfo, zone: tzinfo | None) -> str:
-    """Return the start and end of a reservation, on the cluster's clock."""
-    moments = [parse_iso(text) for text in (reservation.start, reservation.end)]
-    first, last = (f"{at.astimezone(zone) if at.tzinfo else at:%Y-%m-%d %H:%M}" if at else "?" for at in moments)
-    return f"{first} to {last}"
-
-
-def whom(reservation: ReservationInfo) -> str:
-    """Return who may use a reservation."""
-    named = (("user", reservation.users), ("account", reservation.accounts))
-    return " and ".join(f"{kind}{'s' if ',' in names else ''} {names}" for kind, names in named if names) or "all"
-
-
 def covers(reservation: ReservationInfo, first: date, last: date, now: datetime) -> bool:
     """Return whether a reservation lasts over whole days, both included, in the cluster's zone."""
     start, end = parse_iso(reservation.start, now), parse_iso(reservation.end, now)
@@ -294,20 +237,6 @@ def _total(items: Iterable[tuple[str | None, int]]) -> int:
 
 def _having(node: Node, kind: str | None) -> int:
     return sum(count for name, count in node.gpus.items() if kind in (None, name))
-
-
-def gpu_types(request: Request) -> set[str]:
-    """Return the types of GPU that a request names; none if any will do."""
-    return {kind for flag, value in request.flags.items() for kind, _ in gpu_items(flag, value or "") or () if kind}
-
-
-def gpus_of(nodes: Iterable[Node]) -> dict[str, int]:
-    """Return how many GPUs of each type some nodes have; a node that is listed twice counts once."""
-    found: dict[str, int] = {}
-    for node in {node.name: node for node in nodes}.values():
-        for kind, count in node.gpus.items():
-            found[kind] = found.get(kind, 0) + count
-    return found
 
 
 def expand(names: str) -> list[str]:

@@ -11,7 +11,8 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, UsageError
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
-from notebook_launcher.hosts.base import CommandRunner, Host
+from notebook_launcher.diagnosis.request_check import SchedulerReport
+from notebook_launcher.hosts.base import RUN_TIMEOUT, CommandRunner, Host
 from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Evidence
 
@@ -62,12 +63,45 @@ def run_query(host: CommandRunner, command: Sequence[str]) -> CommandResult:
         return CommandResult(1, stderr=error.what)
 
 
-def run_queries(host: Host, commands: Sequence[Sequence[str]]) -> list[CommandResult]:
+def read_report(
+    host: Host,
+    cluster_info: ClusterInfo,
+    request: Request,
+    user: str,
+    report: SchedulerReport,
+    others: Sequence[Sequence[str]] = (),
+    *,
+    timeout: float = RUN_TIMEOUT,
+) -> list[CommandResult]:
+    """Read what explains a refusal into ``report``, and run ``others``, with one login; return the others' results.
+
+    The partitions are read unless they are known. Raises what ``run_queries`` raises.
+    """
+    cluster = request.clusters
+    partitions = [] if report.partitions is not None else [cluster_info.partitions(cluster)]
+    commands = [
+        cluster_info.nodes(cluster),
+        cluster_info.limits(user, cluster),
+        cluster_info.accounts(user, cluster) or ["false"],
+        cluster_info.reservations(cluster) or ["false"],
+    ]
+    answers = run_queries(host, [*commands, *partitions, *others], timeout=timeout)
+    nodes, limits, accounts, reservations, *rest = answers
+    report.nodes, report.limits = cluster_info.read_nodes(nodes), cluster_info.read_limits(request, limits)
+    report.account, report.qos = cluster_info.read_defaults(request, limits)
+    report.accounts = cluster_info.read_accounts(accounts)
+    report.reservations = cluster_info.read_reservations(reservations)
+    if partitions:
+        report.partitions = cluster_info.read_partitions(rest.pop(0))
+    return rest
+
+
+def run_queries(host: Host, commands: Sequence[Sequence[str]], *, timeout: float = RUN_TIMEOUT) -> list[CommandResult]:
     """Run several commands in sequence, with one login: a login shell may take longer than all of them.
 
     A command without an answer counts as failed. Raises ``ConnectionLost`` or ``HostCommandFailed``.
     """
-    output = host.run(["sh", "-c", _TOGETHER, "ask", *map(shlex.join, commands)], login_shell=True)
+    output = host.run(["sh", "-c", _TOGETHER, "ask", *map(shlex.join, commands)], login_shell=True, timeout=timeout)
     *outputs, _ = re.split(rf"\n{_MARK} (\d+)\n", f"{output.stdout}\n")
     errors = f"{output.stderr}\n".split(f"\n{_MARK}\n")
     answers = zip_longest(outputs[::2], outputs[1::2], errors[: len(outputs) // 2], fillvalue="")

@@ -32,13 +32,17 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
+from notebook_launcher.diagnosis.request_check import EXPLAINED, SchedulerReport, reword_refusal
 from notebook_launcher.jobs.cancel import launcher_command
+from notebook_launcher.jobs.evidence import read_report
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.courses import flags_of
 from notebook_launcher.profiles.store import flag_tables, profile_layers, user_profiles
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, read_job
+
+EXPLANATION_TIMEOUT = 15.0  # seconds to read why a request was refused
 
 
 def queue_job(context: Context, session: Session) -> JobRef:
@@ -61,6 +65,20 @@ def queue_job(context: Context, session: Session) -> JobRef:
         if not error.may_have_heard:
             raise
         return _find_queued_job(context, session, error, patience=context.timing.submitted_appears_within)
+    except SubmitRefused as error:
+        _explain(error, context, Request(session.record.flags))
+        raise
+
+
+def _explain(error: SubmitRefused, context: Context, request: Request) -> None:
+    """Replace what a refusal means in general by what this cluster reports, as ``doctor`` does, if that shows it."""
+    cluster_info = context.scheduler.cluster_info
+    if cluster_info is None or not isinstance(error, EXPLAINED):
+        return
+    report, site = SchedulerReport(), context.site
+    with contextlib.suppress(LauncherError):  # the refusal itself is what the user has to know
+        read_report(context.host, cluster_info, request, site.user, report, timeout=EXPLANATION_TIMEOUT)
+        reword_refusal(error, request, report, site.now)
 
 
 #: what a refusal is about, by the flags concerned
@@ -96,7 +114,7 @@ def name_profile_in_refusal(plan: Plan) -> Iterator[None]:
             error.why = joined(error.why, f"The {whose} asks for it: {named}.")
             kept = "" if by_course else _edit_hint(plan.target.cluster, theirs)
             error.hint = (
-                f"keep another: {kept}   or for this launch alone, {error.hint}"
+                f"keep another: {kept}   or for this launch alone: {error.hint}"
                 if kept
                 else f"a flag of yours replaces the {whose.partition(' ')[0]}'s; {error.hint}"
             )

@@ -259,6 +259,13 @@ def test_a_refusal_is_an_answer_with_the_refusals_exit_code(slurm: Doubles, told
     assert [re.findall(r"--time=\S+", line) for line in slurm.tests()] == [["--time=2:00:00"], ["--time=1:00:00"]]
 
 
+def test_a_refusal_is_explained_as_at_a_launch(slurm: Doubles, told: Told) -> None:
+    slurm.start(_=refused("Requested node configuration is not available"))
+    code, text = told("when", "-t", "2:00:00", "-p", "core", "-N", "9")
+    assert code == 57
+    assert "It asks for 9 nodes, and partition core has 3." in text and "-N 3" in text
+
+
 def test_what_would_start_instead_is_shown_below_a_refusal(slurm: Doubles, told: Told) -> None:
     slurm.start(t4=refused("Requested node configuration is not available"), _=minutes(0))
     _, text = told("when", "-t", "2:00:00", "--gpus", "t4:9", "-p", "gpu")

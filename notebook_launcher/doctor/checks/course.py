@@ -9,8 +9,9 @@ from functools import partial
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.finding import Finding, ok, warning
 from notebook_launcher.core.quantities import counted
-from notebook_launcher.doctor.checks.queue import ANSWERS, RESERVATION, SchedulerReport
-from notebook_launcher.doctor.findings import covers, judge_reservation
+from notebook_launcher.diagnosis.request_check import SchedulerReport, judge_reservation
+from notebook_launcher.doctor.checks.queue import ANSWERS, RESERVATION
+from notebook_launcher.doctor.findings import covers
 from notebook_launcher.profiles.courses import saved_course
 from notebook_launcher.profiles.models import CourseProfile, Reservation
 

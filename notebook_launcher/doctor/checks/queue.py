@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from notebook_launcher.core.check_runner import CheckRunner
@@ -22,29 +20,29 @@ from notebook_launcher.core.quantities import counted, duration_text
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.diagnosis.partition_fit import too_long
+from notebook_launcher.diagnosis.request_check import (
+    SchedulerReport,
+    account_refusal,
+    gpus_of,
+    judge_account,
+    judge_gpus,
+    judge_partition,
+    judge_reservation,
+    judge_size,
+    judge_walltime,
+    kinds_of,
+)
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.doctor.findings import (
     expand,
-    gpu_types,
-    gpus_of,
-    judge_account,
     judge_programs,
-    judge_reservation,
     nodes_in_service,
     sessions_on,
 )
 from notebook_launcher.hosts.base import Host
-from notebook_launcher.jobs.evidence import run_queries, run_query
+from notebook_launcher.jobs.evidence import read_report, run_query
 from notebook_launcher.schedulers.base import JobRef, Scheduler
-from notebook_launcher.schedulers.cluster_info import (
-    ClusterInfo,
-    Limit,
-    Node,
-    Partition,
-    ReservationInfo,
-    StartEstimate,
-)
+from notebook_launcher.schedulers.cluster_info import ClusterInfo
 
 PROGRAMS, ANSWERS = "scheduler", "scheduler answers"
 PARTITION, ACCOUNT, WALLTIME, RESERVATION, GPUS, START = (
@@ -90,30 +88,6 @@ def _programs(host: Host, scheduler: Scheduler) -> Finding:
     return judge_programs(paths, version or scheduler.name)
 
 
-@dataclass
-class SchedulerReport:
-    """What the scheduler reported. ``None``: no answer."""
-
-    partitions: tuple[Partition, ...] | None = None
-    nodes: tuple[Node, ...] | None = None
-    accounts: tuple[str, ...] | None = None
-    reservations: tuple[ReservationInfo, ...] | None = None
-    limits: Sequence[Limit] | None = None
-    account: str | None = None
-    qos: str | None = None
-    tests: list[tuple[Request, StartEstimate]] = field(default_factory=list)
-
-    @property
-    def refusal(self) -> LauncherError | None:
-        """Why the request is refused; ``None`` if one of its partitions accepts it."""
-        refusals = [would.refusal for _, would in self.tests]
-        return None if None in refusals else next(iter(refusals), None)
-
-    def refused(self, kind: type[LauncherError]) -> LauncherError | None:
-        """Return the refusal if it is of this kind."""
-        return self.refusal if isinstance(self.refusal, kind) else None
-
-
 def check_request(
     checks: CheckRunner, host: Host, scheduler: Scheduler, request: Request, user: str, now: datetime
 ) -> SchedulerReport:
@@ -135,23 +109,21 @@ def check_request(
         for name in (PARTITION, ACCOUNT, WALLTIME, START):
             checks.skip(name, f"not checked: it needs {ANSWERS if checks.passed(PROGRAMS) else PROGRAMS}")
         return report
-    names = _partitions_of(request, report.partitions)
+    names = report.partitions_of(request)
     _query_all(host, cluster_info, request, names, user, report)
     flags = request.flags
-    checks.check(PARTITION, lambda: _partition(names, report))
-    account = report.refused(AccountRefused)
-    if account is None and report.refusal is not None and flags.get("account") and report.accounts:
-        account = report.refusal if flags["account"] not in report.accounts else None
+    checks.check(PARTITION, lambda: judge_partition(names, report))
+    account = account_refusal(request, report)
     checks.check(ACCOUNT, lambda: judge_account(flags.get("account") or report.account, report.accounts, account))
     if flags.get("qos") or report.refused(QosRefused):
         checks.check("QOS", lambda: _plain(report.refused(QosRefused), flags.get("qos") or "none"))
     if reserved := flags.get("reservation"):
         refusal = report.refused(ReservationRefused)
         checks.check(RESERVATION, lambda: judge_reservation(reserved, report.reservations, now, refusal))
-    checks.check(WALLTIME, lambda: _walltime(request, names, report))
+    checks.check(WALLTIME, lambda: judge_walltime(request, names, report))
     if request.gpus or report.refused(GresRefused):
-        checks.check(GPUS, lambda: _gpus(request, names, report))
-    checks.check(START, lambda: _start(request, report, now), needs=[*_BELONGS.values()])
+        checks.check(GPUS, lambda: judge_gpus(request, names, report))
+    checks.check(START, lambda: _start(request, names, report, now), needs=[*_BELONGS.values()])
     return report
 
 
@@ -168,31 +140,12 @@ def _answers(host: Host, cluster_info: ClusterInfo, request: Request, report: Sc
     return ok(f"its partitions are {names}")
 
 
-def _partitions_of(request: Request, partitions: Sequence[Partition] | None) -> list[str]:
-    names = [name.strip() for name in (request.flags.get("partition") or "").split(",") if name.strip()]
-    return names or [partition.name for partition in partitions or () if partition.is_default]
-
-
 def _query_all(
     host: Host, cluster_info: ClusterInfo, request: Request, names: Sequence[str], user: str, report: SchedulerReport
 ) -> None:
     """Query everything with one login: a test for each partition, and what explains its result."""
-    cluster = request.clusters
     each = [Request({**request.flags, "partition": name}) for name in names[:4]] if len(names) > 1 else [request]
-    others = [
-        cluster_info.nodes(cluster),
-        cluster_info.limits(user, cluster),
-        cluster_info.accounts(user, cluster) or ["false"],
-        cluster_info.reservations(cluster) or ["false"],
-    ]
-    answers = run_queries(host, [*others, *(cluster_info.estimate_start(one) for one in each)])
-    nodes, limits, accounts, reservations, *tests = answers
-    report.nodes, report.limits = cluster_info.read_nodes(nodes), cluster_info.read_limits(request, limits)
-    report.account, report.qos = cluster_info.read_defaults(request, limits)
-    report.accounts, report.reservations = (
-        cluster_info.read_accounts(accounts),
-        cluster_info.read_reservations(reservations),
-    )
+    tests = read_report(host, cluster_info, request, user, report, [cluster_info.estimate_start(one) for one in each])
     report.tests = [(one, cluster_info.read_start_estimate(test)) for one, test in zip(each, tests, strict=True)]
 
 
@@ -203,67 +156,10 @@ def _plain(refusal: LauncherError | None, name: str) -> Finding:
     return of_error(refusal) if refusal else ok(f"{name} is accepted")
 
 
-def _partition(names: Sequence[str], report: SchedulerReport) -> Finding:
-    known = {partition.name: partition for partition in report.partitions or ()}
-    missing = [name for name in names if name not in known]
-    if missing:
-        near = difflib.get_close_matches(missing[0], list(known), n=1)
-        return fault(
-            f"There is no partition {missing[0]}. There are: {', '.join(known)}.",
-            f"did you mean -p {near[0]}?" if near else "name one of these with -p, or none",
-        )
-    closed = [name for name in names if known[name].is_up is False]
-    opened = [name for name in known if known[name].is_up]
-    if closed and len(closed) == len(names):
-        return fault(
-            f"Partition {', '.join(closed)} is closed at the moment: jobs there wait, or are refused.",
-            f"open ones are: {', '.join(opened) or 'none'}; the cluster's support knows why",
-        )
-    if refusal := report.refused(PartitionRefused):
-        return of_error(refusal)
-    if closed:
-        return warning(f"Of {', '.join(names)}, {', '.join(closed)} is closed at the moment.", "leave it out of -p")
-    if not names:
-        return ok("none is asked for: the cluster chooses")
-    nodes = "" if len(names) > 1 else f", of {counted(known[names[0]].nodes, 'node')}" if known[names[0]].nodes else ""
-    return ok(f"{', '.join(names)}{nodes}: open")
-
-
-def _walltime(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
-    if refusal := report.refused(WalltimeRefused):
-        return of_error(refusal)
-    places = [partition for partition in report.partitions or () if partition.name in names]
-    obstacles = [obstacle for place in places if (obstacle := too_long(request, place))]
-    if places and len(obstacles) == len(places):
-        why = obstacles[0].why
-        return fault(f"{why[0].upper()}{why[1:]}. It would wait for ever.", f"ask for less: {obstacles[0].instead}")
-    return ok(f"{as_typed({'time': request.flags.get('time')})} is within the limit")
-
-
-def _gpus(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
-    if refusal := report.refused(GresRefused):
-        return of_error(refusal)
-    request_text = f"{request.gpus} asked for"
-    if report.nodes is None:
-        return unknown(f"{request_text}; the scheduler did not report which GPUs there are.")
-    there = gpus_of(node for node in report.nodes if node.partition in names or not names)
-    missing = gpu_types(request) - there.keys() if "" not in there else set()
-    if report.refusal is not None and (missing or not there):
-        kinds = ", ".join(sorted(missing)) or "at all"
-        others = sorted({node.partition for node in report.nodes if missing <= node.gpus.keys() and node.gpus})
-        hint = f"another partition has it: -p {others[0]}" if others else "see: launch-notebook queue"
-        return fault(f"There is no GPU {kinds} in partition {', '.join(names)}; there are {_kinds_of(there)}.", hint)
-    return ok(f"{request_text}; in the partition are {_kinds_of(there)}")
-
-
-def _kinds_of(gpus: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} × {kind or 'GPU'}" for kind, count in gpus.items()) or "none"
-
-
-def _start(request: Request, report: SchedulerReport, now: datetime) -> Finding:
+def _start(request: Request, names: Sequence[str], report: SchedulerReport, now: datetime) -> Finding:
     """Report when it would start, or why it never will."""
     if report.refusal is not None:
-        return of_error(report.refusal)
+        return judge_size(request, names, report) or of_error(report.refusal)
     rules = StartConstraints(report.partitions, lambda _: report.limits, report.account, report.qos)
     open_ones = [(one, would) for one, would in report.tests if would.refusal is None]
     nevers = [rules.never(one, would.partition) for one, would in open_ones]
@@ -306,7 +202,7 @@ def check_accounting(checks: CheckRunner, host: Host, scheduler: Scheduler) -> N
 
 def check_capacity(checks: CheckRunner, request: Request, report: SchedulerReport) -> None:
     """Report how many sessions like this one fit at the same time: in the reservation, or the partition."""
-    names = _partitions_of(request, report.partitions)
+    names = report.partitions_of(request)
     reservation = next((one for one in report.reservations or () if one.name == request.flags.get("reservation")), None)
     reserved = expand(reservation.nodes) if reservation and reservation.nodes else None
 
@@ -320,7 +216,7 @@ def check_capacity(checks: CheckRunner, request: Request, report: SchedulerRepor
         if request.gpus:
             count = sessions_on(nodes, request)
             like_this = f"{counted(count, 'session')} like this one at a time"
-            return ok(f"{where} has {_kinds_of(gpus_of(nodes))} in service: {like_this}")
+            return ok(f"{where} has {kinds_of(gpus_of(nodes))} in service: {like_this}")
         cores = sum(node.cores or 0 for node in nodes)
         return ok(f"{where} has {cores} cores in service, of which each session has its share")
 

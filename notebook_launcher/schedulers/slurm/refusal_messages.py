@@ -43,7 +43,7 @@ _PARTITIONS = "list the partitions with: sinfo -s"
 _OTHER_PARTITION = f"choose another with -p; {_PARTITIONS}"
 _QOS = "list yours with: sacctmgr show assoc user=$USER format=account,qos"
 _GRES = "list the kinds there with: sinfo -o '%P %G'"
-_LESS = "ask for less, or another partition; list the nodes with: sinfo -o '%P %c %m %G'"
+_LESS = "ask for less, or another partition; list the nodes with: sinfo -o '%P %D %c %m %G'"
 _LICENCES = "list the licences with: scontrol show lic"
 _RESERVATIONS = "list reservations with: scontrol show reservation"
 _FLAG = "how it is written: sbatch --help"
@@ -307,7 +307,7 @@ REFUSAL_MESSAGES = (
     RefusalMessage(
         r"Requested (node|topology) configuration is not available",
         SizeRefused,
-        "No node of this partition can ever give what is asked for: its cores, memory, GPUs and features together.",
+        "The partition can never give as many nodes, or nodes with these cores, memory, GPUs and features.",
         _LESS,
     ),
     # --- limits

@@ -17,15 +17,13 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.finding import fault, ok
 from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis.request_check import SchedulerReport, gpu_types, judge_account, judge_reservation
 from notebook_launcher.doctor.checks.course import check_reservations
-from notebook_launcher.doctor.checks.queue import SchedulerReport, check_accounting, check_request
+from notebook_launcher.doctor.checks.queue import check_accounting, check_request
 from notebook_launcher.doctor.findings import (
     covers,
     expand,
-    gpu_types,
-    judge_account,
     judge_programs,
-    judge_reservation,
     nodes_in_service,
     sessions_on,
 )

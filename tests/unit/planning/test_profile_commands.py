@@ -162,7 +162,7 @@ def test_a_refused_word_that_was_kept_is_mended_where_it_is_kept(
     plan = make_plan(LaunchOptions(cluster="generic"), LocalMachine("laptop", False))
     with pytest.raises(SubmitRefused) as caught, name_profile_in_refusal(plan):
         raise refusal
-    assert caught.value.hint.startswith(f"keep another: launch-notebook {command}   or for this launch alone, name one")
+    assert caught.value.hint.startswith(f"keep another: launch-notebook {command}   or for this launch alone: name one")
 
 
 def test_edit_by_flags_keeps_comments(run: LaunchNotebook, config: Path) -> None:

@@ -274,7 +274,7 @@ def _kind(argv: Sequence[str]) -> str:
     if list(argv[:2]) == ["bash", "-s"]:
         return "list"
     if argv[0] == "sh":
-        return {"write-files": "write", "read-bill": "bill"}.get(argv[3] if len(argv) > 3 else "", "site")
+        return {"write-files": "write", "read-bill": "bill", "ask": "ask"}.get(argv[3] if len(argv) > 3 else "", "site")
     return argv[0]
 
 

@@ -16,6 +16,7 @@ from notebook_launcher.core.errors import (
     LauncherError,
     PartitionRefused,
     SchedulerAway,
+    SizeRefused,
     SubmitUncertain,
     WalltimeRefused,
 )
@@ -105,6 +106,29 @@ def test_refused(launcher: Launcher) -> None:
     assert launcher.host.commands("rm") == [f"rm -rf -- {directory}"]
     assert launcher.host.count("scancel") == 0
     assert launcher.names == []
+
+
+def test_a_refusal_is_explained_by_what_the_cluster_reports(launcher: Launcher) -> None:
+    """Asked for with one login, after the refusal; the scheduler's own message stays."""
+    refused = "sbatch: error: Batch job submission failed: Requested node configuration is not available\n"
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", refused)
+    partition = "PartitionName=core Default=YES State=UP TotalNodes=3 MaxTime=1-00:00:00"
+    answers = ["", "", "", "", partition]  # the nodes, limits, accounts and reservations are not reported
+    launcher.host.answers["ask"] = lambda: CommandResult(0, "".join(f"{one}\n--answered-- 0\n" for one in answers))
+    launcher.launch(dataclasses.replace(PLAN, request=Request({"nodes": "9", "time": "1:00:00"})))
+    error = launcher.fails(SizeRefused)
+    assert error.what == "Slurm refused the job. It asks for 9 nodes, and partition core has 3."
+    assert error.hint == "try -N 3, or another partition with -p"
+    assert "Requested node configuration is not available" in error.why
+    assert launcher.host.count("ask") == 1
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("Lost."), HostCommandFailed("It did not answer within 15 s.")])
+def test_a_refusal_that_cannot_be_explained_is_still_the_error(launcher: Launcher, error: LauncherError) -> None:
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", "sbatch: error: invalid partition specified: x\n")
+    launcher.host.answers["ask"] = failing(error)
+    launcher.launch()
+    assert "no partition of that name" in launcher.fails(PartitionRefused).what
 
 
 def test_a_number_that_cannot_be_read_is_looked_up_by_name(launcher: Launcher) -> None:

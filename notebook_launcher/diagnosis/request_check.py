@@ -1,0 +1,306 @@
+"""Whether a scheduler takes each part of a request, and why it refused the whole. Pure: reports in, findings out."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, tzinfo
+
+from notebook_launcher.core.errors import (
+    AccountRefused,
+    GresRefused,
+    LauncherError,
+    PartitionRefused,
+    ReservationRefused,
+    SizeRefused,
+    SubmitRefused,
+    WalltimeRefused,
+)
+from notebook_launcher.core.finding import Finding, fault, of_error, ok, unknown, warning
+from notebook_launcher.core.quantities import counted
+from notebook_launcher.core.request import Request, gpu_items
+from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.diagnosis.partition_fit import Obstacle, too_long, wrong_size
+from notebook_launcher.schedulers.cluster_info import Limit, Node, Partition, ReservationInfo, StartEstimate
+
+#: the refusals that a cluster's partitions, nodes, accounts and reservations may explain
+EXPLAINED = (AccountRefused, PartitionRefused, ReservationRefused, WalltimeRefused, GresRefused, SizeRefused)
+
+
+@dataclass
+class SchedulerReport:
+    """What the scheduler reported. ``None``: no answer."""
+
+    partitions: tuple[Partition, ...] | None = None
+    nodes: tuple[Node, ...] | None = None
+    accounts: tuple[str, ...] | None = None
+    reservations: tuple[ReservationInfo, ...] | None = None
+    limits: Sequence[Limit] | None = None
+    account: str | None = None
+    qos: str | None = None
+    tests: list[tuple[Request, StartEstimate]] = field(default_factory=list)
+
+    @property
+    def refusal(self) -> LauncherError | None:
+        """Why the request is refused; ``None`` if one of its partitions accepts it."""
+        refusals = [would.refusal for _, would in self.tests]
+        return None if None in refusals else next(iter(refusals), None)
+
+    def refused(self, kind: type[LauncherError]) -> LauncherError | None:
+        """Return the refusal if it is of this kind."""
+        return self.refusal if isinstance(self.refusal, kind) else None
+
+    def partitions_of(self, request: Request) -> list[str]:
+        """Return the partitions that a request names, else the default one; empty if that is not known."""
+        names = [name.strip() for name in (request.flags.get("partition") or "").split(",") if name.strip()]
+        return names or [partition.name for partition in self.partitions or () if partition.is_default]
+
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Return the partitions that do not exist; none if the partitions are not known."""
+        known = None if self.partitions is None else {partition.name for partition in self.partitions}
+        return [name for name in names if known is not None and name not in known]
+
+
+# --- the parts of a request ---------------------------------------------------------------------------------------
+
+
+def judge_partition(names: Sequence[str], report: SchedulerReport) -> Finding:
+    """Judge whether the partitions exist, are open, and accept the request."""
+    known = {partition.name: partition for partition in report.partitions or ()}
+    if missing := report.missing(names):
+        near = difflib.get_close_matches(missing[0], list(known), n=1)
+        return fault(
+            f"There is no partition {missing[0]}. There are: {', '.join(known)}.",
+            f"did you mean -p {near[0]}?" if near else "name one of these with -p, or none",
+        )
+    closed = [name for name in names if name in known and known[name].is_up is False]
+    opened = [name for name in known if known[name].is_up]
+    if closed and len(closed) == len(names):
+        return fault(
+            f"Partition {', '.join(closed)} is closed at the moment: it takes no jobs, or starts none.",
+            f"choose another with -p: {', '.join(opened) or 'none is open'}; the cluster's support knows why",
+        )
+    if refusal := report.refused(PartitionRefused):
+        return of_error(refusal)
+    if closed:
+        return warning(f"Of {', '.join(names)}, {', '.join(closed)} is closed at the moment.", "leave it out of -p")
+    if not names:
+        return ok("none is asked for: the cluster chooses")
+    nodes = "" if len(names) > 1 else f", of {counted(known[names[0]].nodes, 'node')}" if known[names[0]].nodes else ""
+    return ok(f"{', '.join(names)}{nodes}: open")
+
+
+def judge_walltime(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
+    """Judge the walltime by the limits of its partitions; not at all where one of them does not exist."""
+    refusal = report.refused(WalltimeRefused)
+    if missing := report.missing(names):
+        return _not_checked(missing)
+    by_least = refusal is not None and "time-min" in request.flags  # which may be what is wrong
+    if not by_least and (obstacle := _everywhere(too_long, request, names, report)):
+        forever = "" if refusal else " It would wait for ever."
+        return fault(f"{_sentence(obstacle)}{forever}", f"ask for less: {obstacle.instead}")
+    if refusal:
+        return of_error(refusal)
+    walltime = as_typed({"time": request.flags.get("time")})
+    if not names:
+        return unknown(f"{walltime}: which partition the cluster chooses, and its limit, is not known before a launch.")
+    return ok(f"{walltime} is within the limit")
+
+
+def judge_size(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding | None:
+    """Return the fault if the request is refused because of its number of nodes; ``None`` if nothing shows that."""
+    if report.refused(SizeRefused) and (obstacle := _everywhere(wrong_size, request, names, report)):
+        return fault(_sentence(obstacle), f"try {obstacle.instead}, or another partition with -p")
+    return None
+
+
+def judge_gpus(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding:
+    """Judge whether the partitions have the GPUs of a request."""
+    refusal = report.refused(GresRefused)
+    request_text = f"{request.gpus} asked for"
+    if missing := report.missing(names):
+        return _not_checked(missing)
+    if report.nodes is None:
+        unread = f"{request_text}; the scheduler did not report which GPUs there are."
+        return of_error(refusal) if refusal else unknown(unread)
+    nodes = [node for node in report.nodes if node.partition in names or not names]
+    there = gpus_of(nodes)
+    if report.refusal is not None and (lack := _lacking(request, names, nodes, report.nodes)):
+        return lack
+    return of_error(refusal) if refusal else ok(f"{request_text}; in the partition are {kinds_of(there)}")
+
+
+def _lacking(
+    request: Request, names: Sequence[str], nodes: Sequence[Node], everywhere: Sequence[Node]
+) -> Finding | None:
+    """Return the fault if these nodes have no such GPU, or too few of them."""
+    there, where = gpus_of(nodes), f"partition {', '.join(names)}" if names else "the cluster"
+    unknown_types = gpu_types(request) - there.keys() if "" not in there else set()
+    if request.gpus and (unknown_types or not there):
+        kinds = ", ".join(sorted(unknown_types)) or "at all"
+        others = sorted({node.partition for node in everywhere if unknown_types <= node.gpus.keys() and node.gpus})
+        hint = "see which GPUs there are: launch-notebook queue"
+        if others:
+            hint = f"another partition has it: -p {others[0]}"
+        elif named := next(filter(None, there), ""):
+            hint = f"name one that is there, for example --gpus {named}:1"
+        return fault(f"There is no GPU {kinds} in {where}; there are {kinds_of(there)}.", hint)
+    for flag, value in request.flags.items():
+        is_total = flag == "gpus"
+        for kind, count in gpu_items(flag, value or "") or ():
+            sizes = [sum(n for name, n in node.gpus.items() if kind in (None, name)) for node in _once(nodes)]
+            most = sum(sizes) if is_total else max(sizes, default=0)
+            if count > most:
+                of_type = f"GPU{'' if count == 1 else 's'}{f' of type {kind}' if kind else ''}"
+                has = f"{where} has {most}" if is_total else f"a node of {where} has {most} at most"
+                return fault(f"It asks for {count} {of_type}, and {has}.", "ask for fewer GPUs")
+    return None
+
+
+def kinds_of(gpus: Mapping[str, int]) -> str:
+    """Return how many GPUs of each type there are, as text."""
+    return ", ".join(f"{count} × {kind or 'GPU'}" for kind, count in gpus.items()) or "none"
+
+
+def _not_checked(missing: Sequence[str]) -> Finding:
+    return Finding("skipped", f"not checked: there is no partition {missing[0]}")
+
+
+def _everywhere(
+    check: Callable[[Request, Partition], Obstacle | None],
+    request: Request,
+    names: Sequence[str],
+    report: SchedulerReport,
+) -> Obstacle | None:
+    """Return the first obstacle if all partitions of the request have one."""
+    places = [partition for partition in report.partitions or () if partition.name in names]
+    obstacles = [obstacle for place in places if (obstacle := check(request, place))]
+    return obstacles[0] if places and len(obstacles) == len(places) else None
+
+
+def _sentence(obstacle: Obstacle) -> str:
+    return f"{obstacle.why[0].upper()}{obstacle.why[1:]}."
+
+
+def account_refusal(request: Request, report: SchedulerReport) -> LauncherError | None:
+    """Return the refusal if the account is its cause: Slurm may name the partition instead."""
+    account, yours = request.flags.get("account"), report.accounts
+    if report.refusal is not None and account and yours and account not in yours:
+        return report.refusal
+    return report.refused(AccountRefused)
+
+
+def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
+    """Judge the account. ``yours``: those that the user may use, ``None``: not known. ``refusal``: of the account."""
+    there = f"Yours are: {', '.join(yours)}." if yours else ""
+    if refusal is None:
+        if requested is None:
+            return ok("none is asked for" + (f"; yours are {', '.join(yours)}" if yours else ""))
+        return ok(f"{requested} is yours" if yours and requested in yours else f"{requested} is accepted")
+    near = difflib.get_close_matches(requested or "", yours or (), n=1)
+    hint = f"did you mean -A {near[0]}?" if near else "name one of these with -A" if yours else refusal.hint
+    if requested is None:
+        return fault(f"{refusal.what} {there}".strip(), hint)
+    if yours and requested not in yours:
+        return fault(f"The account {requested} is not yours. {there}", hint)
+    return fault(f"{refusal.what} {refusal.why}".strip(), hint)
+
+
+def judge_reservation(
+    name: str, reservations: Sequence[ReservationInfo] | None, now: datetime, refusal: LauncherError | None
+) -> Finding:
+    """Judge a reservation. ``refusal``: of this reservation, if the scheduler was queried with it."""
+    if reservations is None:
+        return unknown(f"The scheduler did not report its reservations; {name} could not be checked.")
+    reservation = next((one for one in reservations if one.name == name), None)
+    if reservation is None:
+        names = [one.name for one in reservations]
+        near = difflib.get_close_matches(name, names, n=1)
+        there = f"There are: {', '.join(names)}." if names else "There is none."
+        hint = f"did you mean {near[0]}?" if near else "ask whoever made it, or go without it"
+        return fault(f"There is no reservation {name}, or it is over. {there}", hint)
+    when = f"{name}: {span_of(reservation, now.tzinfo)}"
+    end = parse_iso(reservation.end, now)
+    if end is not None and end <= now:
+        return fault(f"The reservation is over: {when}.", "go without it, or ask for another one")
+    if refusal is not None:
+        return fault(
+            f"You may not use the reservation {name}. {refusal.why}".strip(),
+            f"it is for {whom(reservation)}: ask whoever made it to add you",
+        )
+    start = parse_iso(reservation.start, now)
+    future = "; a job with it waits until then" if start is not None and start > now else ""
+    return ok(f"{when}, for {whom(reservation)}{future}")
+
+
+def span_of(reservation: ReservationInfo, zone: tzinfo | None) -> str:
+    """Return the start and end of a reservation, on the cluster's clock."""
+    moments = [parse_iso(text) for text in (reservation.start, reservation.end)]
+    first, last = (f"{at.astimezone(zone) if at.tzinfo else at:%Y-%m-%d %H:%M}" if at else "?" for at in moments)
+    return f"{first} to {last}"
+
+
+def whom(reservation: ReservationInfo) -> str:
+    """Return who may use a reservation."""
+    named = (("user", reservation.users), ("account", reservation.accounts))
+    return " and ".join(f"{kind}{'s' if ',' in names else ''} {names}" for kind, names in named if names) or "all"
+
+
+def gpu_types(request: Request) -> set[str]:
+    """Return the types of GPU that a request names; none if any will do."""
+    return {kind for flag, value in request.flags.items() for kind, _ in gpu_items(flag, value or "") or () if kind}
+
+
+def gpus_of(nodes: Iterable[Node]) -> dict[str, int]:
+    """Return how many GPUs of each type some nodes have; a node that is listed twice counts once."""
+    found: dict[str, int] = {}
+    for node in _once(nodes):
+        for kind, count in node.gpus.items():
+            found[kind] = found.get(kind, 0) + count
+    return found
+
+
+def _once(nodes: Iterable[Node]) -> list[Node]:
+    """Return each node once; one that is in several partitions is listed for each of them."""
+    return list({node.name: node for node in nodes}.values())
+
+
+# --- a refusal ----------------------------------------------------------------------------------------------------
+
+
+def reword_refusal(refusal: SubmitRefused, request: Request, report: SchedulerReport, now: datetime) -> None:
+    """Replace what a refusal means in general, and its hint, by what the cluster reports, if that shows the cause.
+
+    Arguments as for ``explain_refusal``.
+    """
+    if found := explain_refusal(refusal, request, report, now):
+        opening = refusal.what.partition(". ")[0]  # “Slurm refused the job”
+        refusal.what, refusal.hint = f"{opening}. {found.found}", found.hint
+
+
+def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerReport, now: datetime) -> Finding | None:
+    """Return why the scheduler refused a request, and a hint, by what it reports; ``None`` if that does not show it.
+
+    ``report``: without tests. The scheduler's own message is not repeated. ``now``: on the cluster's clock.
+    """
+    named = copy.copy(refusal)
+    named.why = ""
+    report = replace(report, tests=[(request, StartEstimate(refusal=named))])
+    names, flags = report.partitions_of(request), request.flags
+    findings: list[Finding | None] = []
+    if account := account_refusal(request, report):
+        findings.append(judge_account(flags.get("account") or report.account, report.accounts, account))
+    if isinstance(refusal, PartitionRefused):
+        findings.append(judge_partition(names, report))
+    if isinstance(refusal, ReservationRefused) and (reserved := flags.get("reservation")):
+        findings.append(judge_reservation(reserved, report.reservations, now, named))
+    if isinstance(refusal, WalltimeRefused):
+        findings.append(judge_walltime(request, names, report))
+    if isinstance(refusal, SizeRefused):
+        findings.append(judge_size(request, names, report))
+    if isinstance(refusal, SizeRefused | GresRefused) and request.gpus:
+        findings.append(judge_gpus(request, names, report))
+    return next((one for one in findings if one and one.result == "fault" and one.found != refusal.what), None)

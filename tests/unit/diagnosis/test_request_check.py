@@ -1,0 +1,141 @@
+"""Whether a scheduler takes each part of a request, and why it refused one, by what the cluster reports."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import (
+    AccountRefused,
+    GresRefused,
+    PartitionRefused,
+    ReservationRefused,
+    SizeRefused,
+    SubmitRefused,
+    WalltimeRefused,
+)
+from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis.request_check import (
+    SchedulerReport,
+    explain_refusal,
+    judge_gpus,
+    judge_walltime,
+    reword_refusal,
+)
+from notebook_launcher.schedulers.cluster_info import Node, Partition, ReservationInfo
+from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
+from tests import paths
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=timezone.utc)
+SLURM = SlurmClusterInfo()
+
+
+def recorded(name: str) -> CommandResult:
+    return CommandResult(0, (paths.RECORDED / "24.11" / name).read_text())
+
+
+@pytest.fixture
+def report() -> SchedulerReport:
+    """What a real Slurm reported: core (at most 2 nodes), node, devcore (1 hour), gpu (1 node: 2 t4, 4 a100)."""
+    return SchedulerReport(
+        SLURM.read_partitions(recorded("partitions.txt")),
+        SLURM.read_nodes(recorded("nodes.txt")),
+        ("proj1", "proj2"),
+        (ReservationInfo("lab1", users="alice"),),
+    )
+
+
+def why(refusal: SubmitRefused, report: SchedulerReport, **flags: str) -> tuple[str, str]:
+    request = Request({"time": "1:00:00", **{name.replace("_", "-"): value for name, value in flags.items()}})
+    found = explain_refusal(refusal, request, report, NOW)
+    return (found.found, found.hint) if found else ("", "")
+
+
+def test_a_walltime_is_not_judged_by_a_partition_that_does_not_exist(report: SchedulerReport) -> None:
+    request = Request({"time": "30-0", "partition": "nope", "gpus": "1"})
+    for finding in (judge_walltime(request, ["nope"], report), judge_gpus(request, ["nope"], report)):
+        assert (finding.result, finding.found) == ("skipped", "not checked: there is no partition nope")
+    assert judge_walltime(request, ["core", "nope"], report).result == "skipped"
+    assert judge_walltime(request, ["core"], report).result == "fault"
+    assert judge_walltime(Request({"time": "1:00:00"}), ["core"], report).result == "ok"
+
+
+def test_a_walltime_without_a_partition_is_not_said_to_fit() -> None:
+    no_default = SchedulerReport((Partition("thin"), Partition("gpu")))
+    request = Request({"time": "30-0"})
+    assert judge_walltime(request, no_default.partitions_of(request), no_default).result == "unknown"
+
+
+def test_too_many_nodes_are_named(report: SchedulerReport) -> None:
+    refusal = SizeRefused("Slurm refused the job. No node …", why="sbatch: …", hint="ask for less")
+    assert why(refusal, report, nodes="9") == (
+        "It asks for 9 nodes, and partition core allows 2 at most.",
+        "try -N 2, or another partition with -p",
+    )
+    assert why(refusal, report, nodes="9", partition="gpu")[0] == "It asks for 9 nodes, and partition gpu has 1."
+    assert why(refusal, report, nodes="1", ntasks="900") == ("", "")  # nothing here shows the cause
+
+
+@pytest.mark.parametrize(
+    ("flags", "found", "hint"),
+    [
+        ({"gpus": "h100:1"}, "There is no GPU h100 in partition gpu; there are 2 × t4, 4 × a100.", "--gpus t4:1"),
+        (
+            {"gres": "gpu:a100:5"},
+            "It asks for 5 GPUs of type a100, and a node of partition gpu has 4 at most.",
+            "fewer",
+        ),
+        ({"gpus": "7"}, "It asks for 7 GPUs, and partition gpu has 6.", "fewer"),
+        ({"gpus": "t4:2,a100:4"}, "", ""),
+        ({"gpus": "1", "partition": "devcore"}, "There is no GPU at all in partition devcore", "-p core"),
+    ],
+)
+def test_gpus_that_are_not_there(report: SchedulerReport, flags: dict[str, str], found: str, hint: str) -> None:
+    for refusal in (SizeRefused("Refused. No."), GresRefused("Refused. No such GPU.")):
+        text, command = why(refusal, report, **{"partition": "gpu", **flags})
+        assert text.startswith(found) and bool(text) is bool(found) and hint in command
+
+
+def test_names_that_do_not_exist_are_answered_with_those_that_do(report: SchedulerReport) -> None:
+    text, hint = why(PartitionRefused("Refused."), report, partition="devcor")
+    assert (
+        text.startswith("There is no partition devcor. There are: core, node,") and hint == "did you mean -p devcore?"
+    )
+    text, hint = why(AccountRefused("Refused."), report, account="nix")
+    assert (text, hint) == ("The account nix is not yours. Yours are: proj1, proj2.", "name one of these with -A")
+    text, hint = why(ReservationRefused("Refused."), report, reservation="lab2")
+    assert (text, hint) == ("There is no reservation lab2, or it is over. There are: lab1.", "did you mean lab1?")
+
+
+def test_a_walltime_that_is_refused_is_compared_with_the_partition(report: SchedulerReport) -> None:
+    refusal = WalltimeRefused("Refused. Too long.", why="sbatch: …")
+    assert why(refusal, report, time="5:00:00", partition="devcore") == (
+        "Its walltime of 5 hours is longer than partition devcore allows (1:00:00).",
+        "ask for less: -t 1:00:00",
+    )
+    # the least walltime may be what is wrong, and another -t would not help
+    assert why(refusal, report, time="6:00:00", time_min="5:00:00", partition="devcore") == ("", "")
+
+
+@pytest.mark.parametrize("kind", [AccountRefused, PartitionRefused, WalltimeRefused, SizeRefused, GresRefused])
+def test_without_a_report_a_refusal_stays_as_it_is(kind: type[SubmitRefused]) -> None:
+    error = kind("Slurm refused the job. It says no.", why="sbatch: no", hint="try another")
+    reword_refusal(error, Request({"time": "1:00:00", "gpus": "1", "partition": "x"}), SchedulerReport(), NOW)
+    assert (error.what, error.why, error.hint) == ("Slurm refused the job. It says no.", "sbatch: no", "try another")
+
+
+def test_the_schedulers_own_message_stays(report: SchedulerReport) -> None:
+    error = SizeRefused("Slurm refused the job. No node.", why="sbatch: Requested node configuration", hint="less")
+    reword_refusal(error, Request({"time": "1:00:00", "nodes": "9"}), report, NOW)
+    assert error.what == "Slurm refused the job. It asks for 9 nodes, and partition core allows 2 at most."
+    assert error.why == "sbatch: Requested node configuration" and error.exit_code == SizeRefused.exit_code
+
+
+def test_nodes_of_several_partitions_count_once() -> None:
+    nodes = tuple(Node("g1", name, "idle", True, 16, 0, {"t4": 2}) for name in ("gpu", "core"))
+    report = SchedulerReport((Partition("gpu"), Partition("core")), nodes)
+    assert why(SizeRefused("Refused. No."), report, partition="gpu,core", gpus="3")[0] == (
+        "It asks for 3 GPUs, and partition gpu, core has 2."
+    )
