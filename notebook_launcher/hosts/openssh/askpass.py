@@ -69,7 +69,9 @@ class AskpassServer:
     ``memory``: the secrets that worked before. ``login``: what is being logged in to; its passwords are used for no
     other login, except that ``like`` names one with the same accounts: of that, only the password for ``like_host``
     is used, not those of its jump hosts. ``asking``: whether the user may be asked. ``around`` returns the server's
-    messages that belong to its prompt, which may be a challenge.
+    messages that belong to its prompt, which may be a challenge. ``has_jumps``: jump hosts ask in this login, too.
+    ``names_servers``: whether ssh says which server a prompt comes from, as OpenSSH does since 8.5. Before, a server
+    can word its prompt like that of another, or like ssh's own for a passphrase: see ``_known_answer``.
     ``on_declined`` is called before ssh is told that a required answer is missing: ssh would try an empty password
     instead.
     """
@@ -86,6 +88,8 @@ class AskpassServer:
         asking: bool,
         on_declined: Callable[[], None],
         around: Callable[[], list[str]] = list,
+        has_jumps: bool = False,
+        names_servers: Callable[[], bool] = lambda: True,
     ) -> None:
         self.declined = ""
         self.busy = False
@@ -93,6 +97,7 @@ class AskpassServer:
         self._prompts, self._memory, self._login, self._like = prompts, memory, login, like
         self._like_host = like_host.lower()
         self._asking, self._on_declined, self._around = asking, on_declined, around
+        self._has_jumps, self._names_servers = has_jumps, names_servers
         self._asked: set[str] = set()
         self._answers: dict[str, str] = {}
         self._closed = False
@@ -153,7 +158,7 @@ class AskpassServer:
         name = _memory_key(question, self._login)
         answer = None
         if question not in self._asked:  # otherwise the saved answer was just refused
-            answer = self._memory.get(name) or self._shared_password(name)
+            answer = self._known_answer(name)
         self._asked.add(question)
         if answer is None and self._asking:
             answer = self._prompts.secret("\n".join([*self._around(), question]))
@@ -163,6 +168,13 @@ class AskpassServer:
             self.declined = question
             self._on_declined()
         return answer
+
+    def _known_answer(self, name: str) -> str | None:
+        """Return the saved answer. Where ssh names no servers, only a server that has had it receives it again."""
+        answer = self._memory.get(name) or self._shared_password(name)
+        if answer is None or self._names_servers():
+            return answer
+        return self._memory.get(name) if name.startswith(f"{self._login}: ") and not self._has_jumps else None
 
     def _shared_password(self, name: str) -> str | None:
         """Return the password of the login with the same accounts. Prompts of its jump hosts are saved under it too."""

@@ -299,6 +299,8 @@ def _login_options(
         port=22,
         host_key_alias=hop.name,
         batch=settings.batch or hop.key is not None,
+        proxy_jump=(),
+        proxy_command=None,  # the master's connection, over which nobody else asks
     )
     if not through.answers():
         raise ConnectionFailed(f"{label} makes no connection to {hop.name}.", why="the connection to it is lost")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import os
 import re
 import shlex
@@ -242,6 +243,14 @@ def ssh_program() -> str:
     return found
 
 
+@functools.cache
+def prompts_name_servers() -> bool:
+    """Whether ssh writes ``(USER@HOST)`` before what a server asks, so that none can pass for another: since 8.5."""
+    done = subprocess.run([ssh_program(), "-V"], capture_output=True, text=True, timeout=10, check=False)
+    version = re.match(r"OpenSSH\D*(\d+)\.(\d+)", done.stderr)
+    return version is not None and (int(version[1]), int(version[2])) >= (8, 5)
+
+
 def as_options(values: dict[str, str]) -> list[str]:
     """Return settings as arguments of ssh."""
     return [word for name, value in values.items() for word in ("-o", f"{name}={value}")]
@@ -271,6 +280,8 @@ def start_master(
             asking=asking,
             on_declined=lambda: login.interrupt() if login else None,
             around=lambda: login.around() if login else [],
+            has_jumps=bool(settings.proxy_jump or settings.proxy_command),
+            names_servers=prompts_name_servers,
         )
         login = _MasterLogin(folder, options, settings.destination.rpartition("@")[2])
         if not login.wait(asker, settings.connect_timeout):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import subprocess
 import sys
@@ -52,7 +53,9 @@ class Login:
         self.declined = 0
         self.count = 0
 
-    def new(self, place: str = "login", *, like: str = "", asking: bool = True) -> AskpassServer:
+    def new(
+        self, place: str = "login", *, like: str = "", asking: bool = True, has_jumps: bool = False, names: bool = True
+    ) -> AskpassServer:
         self.count += 1
         asker = AskpassServer(
             str(self.folder / f"ask{self.count}"),
@@ -63,6 +66,8 @@ class Login:
             like_host="login",
             asking=asking,
             on_declined=self.decline,
+            has_jumps=has_jumps,
+            names_servers=lambda: names,
         )
         asker.close()
         return asker
@@ -142,6 +147,59 @@ def test_a_compute_node_gets_the_password_of_its_login_node(tmp_path: Path) -> N
     assert second.answer("", "(alice@node) Password: ") == "password"
     assert second.answer("", "(alice@node) Code: ") is None
     assert login.new("node", like="login").answer("", "(alice@node) Code: ") == "other"
+
+
+@pytest.mark.parametrize(
+    ("place", "has_jumps", "question"),
+    [
+        ("node", False, PASSPHRASE),
+        ("node", False, "Password: "),
+        ("login", True, "Password: "),
+        ("login", False, PASSPHRASE),
+    ],
+    ids=[
+        "a node for a passphrase",
+        "a node for the login's password",
+        "a jump host for it",
+        "the login for a passphrase",
+    ],
+)
+def test_an_old_ssh_names_no_server_so_none_gets_what_another_may_have_been_meant_by(
+    tmp_path: Path, place: str, has_jumps: bool, question: str
+) -> None:
+    login = Login(tmp_path, Somebody("password", "passphrase", "typed for this one"))
+    first = login.new(names=False)
+    for one in ("Password: ", PASSPHRASE):
+        first.answer("", one)
+    first.remember()
+    second = login.new(place, like="login", names=False, has_jumps=has_jumps)
+    assert second.answer("", question) == "typed for this one"
+
+
+def test_with_an_old_ssh_the_only_server_of_a_login_gets_again_what_it_was_given(tmp_path: Path) -> None:
+    login = Login(tmp_path, Somebody("password"))
+    first = login.new(names=False)
+    first.answer("", "Password: ")
+    first.remember()
+    assert login.new(names=False, asking=False).answer("", "Password: ") == "password"
+
+
+def test_which_ssh_names_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ssh"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for version, names in (
+        ("OpenSSH_8.0p1, OpenSSL 1.1.1k  FIPS 25 Mar 2021", False),
+        ("OpenSSH_8.4p1 Debian-5+deb11u3, OpenSSL 1.1.1w", False),
+        ("OpenSSH_for_Windows_8.1p1, LibreSSL 3.0.2", False),
+        ("Sun_SSH_2.4", False),
+        ("OpenSSH_8.5p1, LibreSSL 3.3.5", True),
+        ("OpenSSH_10.0p2 Debian-7, OpenSSL 3.5.1", True),
+    ):
+        program.write_text(f"#!/bin/sh\necho '{version}' >&2\n")
+        program.chmod(0o755)
+        master.prompts_name_servers.cache_clear()
+        assert master.prompts_name_servers() is names, version
+    master.prompts_name_servers.cache_clear()
 
 
 def test_where_nobody_may_be_asked_only_what_is_known_is_given(tmp_path: Path) -> None:
