@@ -21,6 +21,7 @@ def schema() -> dict[str, Any]:
     for kind in vars(events).values():
         if not (isinstance(kind, type) and issubclass(kind, events.Event) and kind is not events.Event):
             continue
+        kind.fields()  # makes it a dataclass, which pydantic knows
         one = TypeAdapter(kind).json_schema(mode="serialization", ref_template="#/$defs/{model}")
         definitions |= {name: _plain(of) for name, of in one.pop("$defs", {}).items()}
         kinds.append(_with_head(kind, _plain(one)))

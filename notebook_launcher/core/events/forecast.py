@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from notebook_launcher.core.events.base import Event
 
 
-@dataclass(frozen=True)
 class Forecast(Event, name="forecast"):
     """When the request would start. ``start``: ISO with zone; ``seconds`` until then, 0: now.
 
@@ -29,7 +28,6 @@ class Forecast(Event, name="forecast"):
     exit_code: int = 0
 
 
-@dataclass(frozen=True)
 class Alternative(Event, name="alternative"):
     """When an alternative request would start.
 
@@ -47,7 +45,6 @@ class Alternative(Event, name="alternative"):
     what: str = ""
 
 
-@dataclass(frozen=True)
 class ForecastDone(Event, name="forecast_done"):
     """A forecast is complete. ``as_of``: its time (ISO with the cluster's zone), ``text``: how reliable it is."""
 
@@ -87,7 +84,6 @@ class PartitionLoad:
     yours: int | None
 
 
-@dataclass(frozen=True)
 class Queue(Event, name="queue"):
     """What is free, and what is pending; ``gpus``, ``cores`` and ``pending`` count each node and job once.
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from notebook_launcher.core.events.base import Event
 from notebook_launcher.core.usage_samples import GpuSample
 
 
-@dataclass(frozen=True)
 class Connecting(Event, name="connecting"):
     """The launcher is connecting to the login node."""
 
     host: str
 
 
-@dataclass(frozen=True)
 class Connected(Event, name="connected"):
     """The connection is open. ``engine``: the SSH implementation in use, and ``why`` this one."""
 
@@ -24,7 +20,6 @@ class Connected(Event, name="connected"):
     why: str
 
 
-@dataclass(frozen=True)
 class Submitted(Event, name="submitted"):
     """The job is queued. ``walltime`` as text, ``directory``: the session's, on the cluster."""
 
@@ -36,7 +31,6 @@ class Submitted(Event, name="submitted"):
     directory: str
 
 
-@dataclass(frozen=True)
 class Pending(Event, name="pending"):
     """The job is pending. ``reason``: the scheduler's, ``explanation``: in plain words, ``action``: what helps.
 
@@ -54,7 +48,6 @@ class Pending(Event, name="pending"):
     as_of: str | None = None
 
 
-@dataclass(frozen=True)
 class SchedulerNotResponding(Event, name="scheduler_not_responding"):
     """The scheduler does not answer; ``message`` is its own. The job is not affected, and the query is repeated."""
 
@@ -62,7 +55,6 @@ class SchedulerNotResponding(Event, name="scheduler_not_responding"):
     reason: str
 
 
-@dataclass(frozen=True)
 class Running(Event, name="running"):
     """The job runs on a node; its ``program`` (jupyterlab or notebook) is starting."""
 
@@ -71,7 +63,6 @@ class Running(Event, name="running"):
     program: str = "jupyterlab"
 
 
-@dataclass(frozen=True)
 class Ready(Event, name="ready"):
     """JupyterLab answered through the tunnel. ``url`` contains the token, so show it to the user only."""
 
@@ -82,7 +73,6 @@ class Ready(Event, name="ready"):
     local_port: int
 
 
-@dataclass(frozen=True)
 class TunnelOpened(Event, name="tunnel_opened"):
     """The tunnel to the node is open. ``route``: the kind of connection that it uses."""
 
@@ -90,7 +80,6 @@ class TunnelOpened(Event, name="tunnel_opened"):
     route: str
 
 
-@dataclass(frozen=True)
 class PortForwarded(Event, name="port_forwarded"):
     """Another port of the node is reached through ``local_port`` of this machine."""
 
@@ -99,7 +88,6 @@ class PortForwarded(Event, name="port_forwarded"):
     local_port: int
 
 
-@dataclass(frozen=True)
 class Disconnected(Event, name="disconnected"):
     """The connection to the session broke and is being re-established; the job keeps running."""
 
@@ -107,7 +95,6 @@ class Disconnected(Event, name="disconnected"):
     reason: str
 
 
-@dataclass(frozen=True)
 class Reconnected(Event, name="reconnected"):
     """The connection is back, after ``seconds``; the local ports are the same."""
 
@@ -115,14 +102,12 @@ class Reconnected(Event, name="reconnected"):
     seconds: float
 
 
-@dataclass(frozen=True)
 class Stopping(Event, name="stopping"):
     """The session is being stopped: the server, the tunnel and the job."""
 
     job: str
 
 
-@dataclass(frozen=True)
 class Ended(Event, name="ended"):
     """The session is over and the job is gone. ``by_itself``: not at the request of this command."""
 
@@ -132,7 +117,6 @@ class Ended(Event, name="ended"):
     by_itself: bool = False
 
 
-@dataclass(frozen=True)
 class Detached(Event, name="detached"):
     """This command has detached; the session keeps running. The other fields are commands to type.
 
@@ -146,7 +130,6 @@ class Detached(Event, name="detached"):
     results_command: str = ""
 
 
-@dataclass(frozen=True)
 class DryRun(Event, name="dry_run"):
     """What a launch would do (``--dry-run``): the submit command and the content of ``session.env``."""
 
@@ -156,7 +139,6 @@ class DryRun(Event, name="dry_run"):
     session_env: str
 
 
-@dataclass(frozen=True)
 class Attached(Event, name="attached"):
     """Attached to a session. Shown when its end is known or has changed, and with each new sample of its use.
 
@@ -174,7 +156,6 @@ class Attached(Event, name="attached"):
     gpus: tuple[GpuSample, ...] = ()
 
 
-@dataclass(frozen=True)
 class BrowserOpened(Event, name="browser_opened"):
     """The browser shows a session, over the tunnel of another command on this machine. ``url`` contains the token."""
 
@@ -185,7 +166,6 @@ class BrowserOpened(Event, name="browser_opened"):
     local_port: int
 
 
-@dataclass(frozen=True)
 class TimeLeft(Event, name="time_left"):
     """The walltime is nearly over: 15, 5 and 1 minute left. ``relaunch_command`` starts the same session again."""
 
@@ -196,7 +176,6 @@ class TimeLeft(Event, name="time_left"):
     relaunch_command: str
 
 
-@dataclass(frozen=True)
 class Idle(Event, name="idle"):
     """Nobody uses the session, or its GPU. ``ends``: when it will be cancelled for that (ISO with zone) or ``None``."""
 
@@ -206,7 +185,6 @@ class Idle(Event, name="idle"):
     ends: str | None
 
 
-@dataclass(frozen=True)
 class ShellOpening(Event, name="shell_opening"):
     """A shell on a node is about to open. ``inside``: in the session's environment, or outside its container.
 

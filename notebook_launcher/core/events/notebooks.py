@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from notebook_launcher.core.events.base import Event
 
 
-@dataclass(frozen=True)
 class NotebooksCopied(Event, name="notebooks_copied"):
     """A course's files were copied to the user's folder. ``kept``: those that the user has changed, not overwritten."""
 
@@ -16,7 +13,6 @@ class NotebooksCopied(Event, name="notebooks_copied"):
     kept: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class NotebookPrepared(Event, name="notebook_prepared"):
     """A notebook is ready to be sent. ``parameters``: those that were set; ``files``: the files sent with it."""
 
@@ -26,7 +22,6 @@ class NotebookPrepared(Event, name="notebook_prepared"):
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class NotebookProgress(Event, name="notebook_progress"):
     """The progress of a notebook: ``done`` of its ``cells`` code cells have finished.
 
@@ -43,7 +38,6 @@ class NotebookProgress(Event, name="notebook_progress"):
     seconds: float
 
 
-@dataclass(frozen=True)
 class ResultsFetched(Event, name="results_fetched"):
     """The results of a run were fetched. ``complete``: whether the notebook had finished by then.
 
@@ -58,7 +52,6 @@ class ResultsFetched(Event, name="results_fetched"):
     complete: bool
 
 
-@dataclass(frozen=True)
 class NotebookFinished(Event, name="notebook_finished"):
     """A notebook finished."""
 
@@ -69,14 +62,12 @@ class NotebookFinished(Event, name="notebook_finished"):
     seconds: float
 
 
-@dataclass(frozen=True)
 class BundledNotebooks(Event, name="bundled_notebooks"):
     """The notebooks that are part of the package: pairs of a name and a sentence."""
 
     notebooks: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
 class BenchProgress(Event, name="bench_progress"):
     """The state of a bench, by the names of its combinations. ``what``: what has just happened, in a sentence."""
 
@@ -88,7 +79,6 @@ class BenchProgress(Event, name="bench_progress"):
     failed: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class BenchReported(Event, name="bench_report"):
     """The report of a bench is written. ``rows``: how many results are in it; ``failed``: combinations, and why."""
 

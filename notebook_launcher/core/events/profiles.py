@@ -27,7 +27,6 @@ class ClusterEntry:
     problem: str = ""
 
 
-@dataclass(frozen=True)
 class ClustersListed(Event, name="clusters"):
     """All cluster profiles, and all saved courses, by name."""
 
@@ -35,7 +34,6 @@ class ClustersListed(Event, name="clusters"):
     courses: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class ProfileShown(Event, name="profile"):
     """A profile as it is written, with its comments. ``layers``: the files it consists of, the lowest first."""
 
@@ -44,7 +42,6 @@ class ProfileShown(Event, name="profile"):
     text: str
 
 
-@dataclass(frozen=True)
 class Saved(Event, name="saved"):
     """Something was saved. ``what``: an answer, a profile or a course, described."""
 
@@ -52,7 +49,6 @@ class Saved(Event, name="saved"):
     path: str
 
 
-@dataclass(frozen=True)
 class CheckResult(Event, name="check"):
     """One check of ``doctor``, ``init`` or ``env check``. ``result``: ok, fault, warning, unknown or skipped.
 
@@ -65,7 +61,6 @@ class CheckResult(Event, name="check"):
     hint: str = ""
 
 
-@dataclass(frozen=True)
 class ChecksDone(Event, name="checks_done"):
     """All checks of ``doctor`` are done: the number that passed, and the names of the others, by result."""
 
@@ -76,7 +71,6 @@ class ChecksDone(Event, name="checks_done"):
     skipped: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class CourseUsed(Event, name="course"):
     """A course is used. ``digest``: the SHA-256 of its file; ``first``: whether it is new on this machine."""
 
@@ -87,7 +81,6 @@ class CourseUsed(Event, name="course"):
     first: bool
 
 
-@dataclass(frozen=True)
 class CourseEntry(Event, name="course_entry"):
     """A saved course, of ``course list`` and ``course show``.
 
@@ -115,7 +108,6 @@ class EnvironmentEntry:
     default: bool
 
 
-@dataclass(frozen=True)
 class EnvironmentsListed(Event, name="environments"):
     """The environments of a profile. ``origin``: the profile, and the course if there is one."""
 
@@ -123,7 +115,6 @@ class EnvironmentsListed(Event, name="environments"):
     environments: tuple[EnvironmentEntry, ...]
 
 
-@dataclass(frozen=True)
 class EnvironmentShown(Event, name="environment"):
     """An environment in full. ``layers``: the files that define it, the lowest first.
 
@@ -140,7 +131,6 @@ class EnvironmentShown(Event, name="environment"):
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
 class Building(Event, name="building"):
     """An image or an environment is being built; ``line``: the last line that the program printed."""
 
@@ -149,7 +139,6 @@ class Building(Event, name="building"):
     line: str
 
 
-@dataclass(frozen=True)
 class ImageReady(Event, name="image_ready"):
     """An image is ready. ``digest``: ``sha256:`` and its hexadecimal digits; ``source``: what it was built from."""
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from notebook_launcher.core.events.base import Event
 
 
-@dataclass(frozen=True)
 class SessionEntry(Event, name="session"):
     """One session of a list. ``state``: pending, starting, running, suspended, completing, ended, gone or unknown.
 
@@ -42,7 +41,6 @@ class SessionEntry(Event, name="session"):
     cells: int | None = None
 
 
-@dataclass(frozen=True)
 class ListDone(Event, name="list_done"):
     """A list is complete. ``where``: the cluster or host. ``active``: how many sessions have not ended.
 
@@ -77,7 +75,6 @@ class Series:
     latest: float | None = None
 
 
-@dataclass(frozen=True)
 class Status(Event, name="status"):
     """One session in full: the fields of ``session``, and its use.
 
@@ -99,14 +96,12 @@ class Status(Event, name="status"):
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
 class LogLine(Event, name="log"):
     """One line of a session's log."""
 
     text: str
 
 
-@dataclass(frozen=True)
 class FileWritten(Event, name="file_written"):
     """A file was written here: a plot, or the samples themselves."""
 
@@ -114,7 +109,6 @@ class FileWritten(Event, name="file_written"):
     text: str
 
 
-@dataclass(frozen=True)
 class Bill(Event, name="bill"):
     """What a session requested and what it used, once it is over; ``None``: not known.
 
@@ -149,7 +143,6 @@ class Bill(Event, name="bill"):
     gpu_type: str | None = None
 
 
-@dataclass(frozen=True)
 class CostEstimate(Event, name="cost_estimate"):
     """The most that a session can cost, in ``unit``; ``balance``: of the account, ``None`` if not known.
 

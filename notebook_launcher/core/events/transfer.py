@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from notebook_launcher.core.events.base import Event
 
 
-@dataclass(frozen=True)
 class Copying(Event, name="copying"):
     """The progress of a copy: all files together, including bytes that were there already."""
 
@@ -18,7 +15,6 @@ class Copying(Event, name="copying"):
     bytes_done: int
 
 
-@dataclass(frozen=True)
 class Copied(Event, name="copied"):
     """A copy is complete, and the checksum (SHA-256) of every file is the same on both sides.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import io
 import json
@@ -154,7 +153,7 @@ def documented_events() -> dict[str, list[str]]:
 
 
 def test_every_event_is_documented_with_its_fields_in_their_order() -> None:
-    assert documented_events() == {kind.name: [f.name for f in dataclasses.fields(kind)] for kind in ALL_EVENTS}
+    assert documented_events() == {kind.name: [f.name for f in kind.fields()] for kind in ALL_EVENTS}
     general = (DOCS / "json.md").read_text().partition("## The events")[0]
     assert re.findall(r"^\| `(\w+)` \|", general, re.M) == HEAD
 
@@ -181,7 +180,7 @@ def sample(kind: type[events.Event]) -> events.Event:
     def value(name: str) -> object:
         return values[name] if name in values else () if name.startswith("tuple") else None
 
-    return kind(**{field.name: value(str(field.type)) for field in dataclasses.fields(kind)})
+    return kind(**{field.name: value(str(field.type)) for field in kind.fields()})
 
 
 def nests(kind: type[events.Event]) -> bool:
@@ -205,7 +204,7 @@ def test_an_event_is_printed_on_one_line_as_documented(
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     data = json.loads(lines[0])
-    assert list(data) == HEAD + [field.name for field in dataclasses.fields(kind)]
+    assert list(data) == HEAD + [field.name for field in kind.fields()]
     assert data["event"] == kind.name
     validator.validate(data)
 

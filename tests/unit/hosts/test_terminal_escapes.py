@@ -219,6 +219,8 @@ def value_of(hint: Any, text: str) -> Any:
 
 
 # dry runs show the user's own words, to be copied as they are
+for event_kind in events.Event.__subclasses__():
+    event_kind.fields()  # makes it a dataclass
 KINDS = [kind for kind in events.Event.__subclasses__() if kind not in (events.DryRun, events.Problem)]
 
 
