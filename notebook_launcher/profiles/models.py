@@ -76,7 +76,8 @@ SchedulerKind = Literal["slurm", "lsf", "local"]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # each is built when something is first read into it: a command reads one profile, and mostly no course
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Environment(_Strict):
@@ -302,7 +303,7 @@ class ClusterProfile(_Strict):
     session_root: Folder = "~/.notebook-launcher/sessions"
     environment: Line | None = None
     image_dir: Argument | None = None
-    container: Container = Container()
+    container: Container = Field(default_factory=Container)
     idle_stop: Line | None = Field(default=None, description="a time without use that ends a session: 30m")
     gpu_idle: Literal["warn", "end"] = "warn"
     usage_seconds: StrictInteger = Field(
@@ -311,9 +312,9 @@ class ClusterProfile(_Strict):
     keep_days: StrictInteger = Field(
         default=30, ge=1, description="days for which the record of an ended session is kept"
     )
-    account: AccountRule = AccountRule()
-    gpu: GpuRule = GpuRule()
-    cpu: Flags = Flags()
+    account: AccountRule = Field(default_factory=AccountRule)
+    gpu: GpuRule = Field(default_factory=GpuRule)
+    cpu: Flags = Field(default_factory=Flags)
     max_time: Line | dict[Line, Line] | None = Field(
         default=None, description="longest walltime, or by partition and QOS"
     )
