@@ -19,7 +19,6 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.submit import name_profile_in_refusal, queue_job
-from notebook_launcher.notebook.deploy import deploy_notebooks
 from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Plan, begin_note, open_port_note, useless_flags_note
 from notebook_launcher.schedulers.base import Scheduler
@@ -59,6 +58,8 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
         for note in (*notes_before(plan, context.scheduler, context.site), *([missing] if missing else [])):
             view.show(events.Note(note))
         if plan.target.course:
+            from notebook_launcher.notebook.deploy import deploy_notebooks  # most launches are not a course's
+
             deploy_notebooks(context, plan.target.course)
         session, access = queue_session(plan, context, costing=costing)
         supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session))

@@ -1,4 +1,7 @@
-"""Commands on existing sessions: list them, reattach to one, open it, stop them."""
+"""Commands on existing sessions: list them, reattach to one, open it, stop them.
+
+What supervises a session, or prices it, is imported where that is done: a list does neither.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,6 @@ from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Access, Context, job_of
 from notebook_launcher.session.record import Program, Session, json_object
 from notebook_launcher.session.session_keys import join_keys
-from notebook_launcher.supervision.batch import supervise_run
-from notebook_launcher.supervision.jupyter import supervise_jupyter
-from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
-from notebook_launcher.usage.bill_command import show_bill
 
 LISTED_FOR = timedelta(hours=24)  # how long an ended session is listed without --all
 WORTH_OFFERING = 120  # seconds left, at least, of a session that is offered before a launch
@@ -136,8 +135,12 @@ def reattach(context: Context, session: Session) -> None:
     """Attach to an existing session, or follow a run."""
     context.interrupts.defer()
     if session.record.program == "notebook":
+        from notebook_launcher.supervision.batch import supervise_run
+
         supervise_run(context, session, ours=False, first=_job_note(session))
         return
+    from notebook_launcher.supervision.jupyter import supervise_jupyter
+
     supervise_jupyter(context, session, _access(context, session), ours=False, first=_job_note(session))
 
 
@@ -162,6 +165,8 @@ def forward(
 
     The session keeps running, however this ends.
     """
+    from notebook_launcher.supervision.jupyter import supervise_jupyter
+
     with open_context(target, view, prompts, interrupts) as context:
         session, _ = find_session(context, prefix)
         if session.record.program == "notebook":
@@ -207,6 +212,8 @@ def stop(
         interrupts.defer()
         sessions = [select_session(context, entry) for entry in known]
         if len(sessions) == 1:
+            from notebook_launcher.usage.bill_command import show_bill
+
             cancel_job(context, sessions[0])
             show_bill(context, sessions[0])
         elif sessions:
@@ -253,6 +260,8 @@ def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts
 
 def _is_open_here(context: Context, session: Session, node: str) -> bool:
     """Open the browser over the tunnel of another launcher on this machine; return whether there is one that works."""
+    from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
+
     token = _access(context, session).token
     for port in local_state.attached_ports(session.id):
         with contextlib.suppress(LauncherError):

@@ -58,15 +58,17 @@ def find_scheduler(host: Host, view: View) -> str:
 
 def make_scheduler(name: str, root: str) -> Scheduler:
     """Return the scheduler of that name; ``root``: where the sessions are. Raises ``SchedulerMissing``."""
-    from notebook_launcher.schedulers.local import Local
-    from notebook_launcher.schedulers.lsf.commands import Lsf
-    from notebook_launcher.schedulers.slurm.commands import Slurm
-
     if name == "local":
+        from notebook_launcher.schedulers.local import Local
+
         return Local(root)
     if name in ("slurm", "auto"):
+        from notebook_launcher.schedulers.slurm.commands import Slurm
+
         return Slurm()
     if name == "lsf":
+        from notebook_launcher.schedulers.lsf.commands import Lsf
+
         return Lsf()
     raise SchedulerMissing(
         f"This version does not support the scheduler “{name}”.", hint="check for a newer version of launch-notebook"
