@@ -22,7 +22,7 @@ PRACTICE_CLUSTER := $(PYTHON) tests/practice_cluster
 NO_CLUSTER_HERE := [ $$? = 3 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-cluster test-beside quick check check-python check-scripts unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-cluster test-beside quick check check-python check-scripts audit unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -63,7 +63,7 @@ quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 --dist worksteal $(ARGS)
 
-check: check-python check-scripts ## check types, style and shell scripts
+check: check-python check-scripts audit ## check types, style, shell scripts, and known vulnerabilities of dependencies
 
 check-python: $(VENV)/with-tests
 	$(VENV)/bin/ruff check .
@@ -73,6 +73,9 @@ check-python: $(VENV)/with-tests
 
 check-scripts: $(VENV)/with-tests
 	shellcheck -x $(SCRIPTS)
+
+audit: $(VENV)/with-tests ## look up known vulnerabilities of what is installed (needs pypi.org)
+	tests/audit.sh $(VENV)
 
 cluster: $(VENV)/with-jupyter ## start the practice cluster: a real Slurm on this machine, to try launch-notebook on (root)
 	tests/as-root.sh $(PYTHON) tests/practice_cluster up $(ARGS)
