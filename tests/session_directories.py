@@ -37,6 +37,7 @@ def plant(
     listens: bool = False,
     secrets: bool = False,
     cause: str = "stopped",
+    cancelled: str | None = None,
     **others: object,
 ) -> Path:
     """Make a session's directory with the files that it would have."""
@@ -58,6 +59,8 @@ def plant(
         put("started.json", {"version": 1, "job": job, "node": "gpu1", "started": f"{started:%Y-%m-%dT%H:%M:%SZ}"})
     if listens:
         put("endpoint.json", {"version": 1, "port": 4242})
+    if cancelled:
+        put("ended-from", f"laptop\n{cancelled}\n")
     if ended:
         put("exit.json", {"version": 1, "cause": cause, "message": "", "exit_code": 0,
                           "ended": f"{ended:%Y-%m-%dT%H:%M:%SZ}"})  # fmt: skip

@@ -11,6 +11,7 @@
 #   ID session JSON   ID started JSON   ID endpoint JSON   ID exit JSON   ID idle JSON   ID progress JSON
 #                       the file of that name, where it is there; - for one that holds no line of JSON
 #   ID job 7;snowy      what the submit command answered
+#   ID cancelled TIME   when a launcher cancelled its job, where no exit.json says how it ended
 #   ID secrets          the token or keys are still there
 #   ID damaged          it has a session's name, and cannot be read as one
 #   ID foreign          the same: all there are somebody else's, says the file server, and yet this one may be read
@@ -92,6 +93,7 @@ tell() {
     [[ $name != exit ]] || exit_line=$REPLY
   done
   if read_job "$dir/job"; then text+="$id job $REPLY"$'\n'; fi
+  if [[ -z $exit_line ]] && read_cancelled "$dir/ended-from"; then text+="$id cancelled $REPLY"$'\n'; fi
   if has_secrets "$dir"; then
     text+="$id secrets"$'\n'
   elif is_old "$exit_line"; then
@@ -123,6 +125,14 @@ read_job() {
   done <<<"$REPLY"
   REPLY=$found
   [[ -n $found ]]
+}
+
+# read_cancelled FILE: set REPLY to its second line, if that is a time. The first is the machine of the launcher.
+read_cancelled() {
+  read_start "$1" || return 1
+  REPLY=${REPLY#*$'\n'}
+  REPLY=${REPLY%%$'\n'*}
+  [[ $REPLY =~ ^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[0-9:+-]*$ ]]
 }
 
 # read_start FILE: set REPLY to what a file begins with, up to its first zero byte. A bounded read passes over zero

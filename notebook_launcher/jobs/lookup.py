@@ -11,7 +11,9 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SchedulerMissing, SessionNotFound
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.hosts.base import RUN_TIMEOUT
+from notebook_launcher.jobs.evidence import run_queries
 from notebook_launcher.jobs.session_index import (
     MAY_COME_BACK,
     IndexedSession,
@@ -32,6 +34,7 @@ from notebook_launcher.session.record import Session
 SLOW = 20.0  # seconds; a scheduler that takes longer counts as unresponsive
 TIDY_TIMEOUT = 10.0  # seconds; the rest is cleaned up another time
 MOST_FORGOTTEN = 20  # records removed at once of sessions that left no record of their end
+CLOCK_SKEW = timedelta(minutes=5)  # between the login node and the scheduler's machine
 MOST_QUERIED = 5  # jobs queried at once, each by itself, that are in no list any more
 RECORDED_WITHIN = timedelta(days=1)  # a job is recorded within this time, if there is one
 
@@ -41,7 +44,8 @@ def read_session_index(
 ) -> SessionIndex:
     """Return the sessions of a cluster: one command for the directories, and one or two for each scheduler.
 
-    ``sure``: also query the scheduler about sessions that recorded their end. ``tidy``: remove old records. Raises
+    ``sure``: also query the scheduler about sessions that recorded their end. ``tidy``: remove old records, and ask the
+    scheduler's history about the newest sessions of which nothing else tells how they ended. Raises
     ``HostCommandFailed`` if the directories cannot be inspected.
     """
     until = [_iso(context.clock() - timedelta(days=context.target.profile.keep_days))] if tidy else []
@@ -56,7 +60,37 @@ def read_session_index(
     statuses: StatusesByQueue = {
         queue: query_states(context, queue, jobs, in_doubt) for queue, jobs in jobs_by_queue.items()
     }
-    return build_index(listing, statuses, now)
+    index = build_index(listing, statuses, now)
+    if tidy and (past := _history(context, index)):
+        index = build_index(
+            listing, {queue: {**(of or {}), **past.get(queue, {})} for queue, of in statuses.items()}, now
+        )
+    return index
+
+
+def _history(context: Context, index: SessionIndex) -> dict[JobQueue, dict[str, JobStatus]]:
+    """Return how the newest sessions that are gone ended, by the accounting, as far as it knows; with one login."""
+    gone = [
+        entry
+        for entry in index.ended
+        if entry.summary.state == "gone" and not entry.summary.ended and entry.session.job
+    ][:MOST_QUERIED]
+    asked = []
+    for entry in gone:
+        with contextlib.suppress(SchedulerMissing):
+            scheduler, job = make_scheduler(entry.session.record.scheduler, context.root), job_of(entry.session)
+            if command := scheduler.history(job):
+                asked.append((entry, scheduler, job, command))
+    found: dict[JobQueue, dict[str, JobStatus]] = {}
+    with contextlib.suppress(HostCommandFailed):
+        answers = run_queries(context.host, [command for *_, command in asked], timeout=SLOW) if asked else []
+        for (entry, scheduler, job, _), answer in zip(asked, answers, strict=True):
+            status, queue = scheduler.read_history(job, answer), entry.record.queue
+            ends = parse_iso(status.ends, index.now) if status and status.state.ended else None
+            # a job id may have been used before
+            if status and queue and ends and ends >= entry.session.record.created - CLOCK_SKEW:
+                found.setdefault(queue, {})[job.id] = status
+    return found
 
 
 def find_session(context: Context, prefix: str, *, ended_too: bool = False) -> tuple[Session, IndexedSession]:

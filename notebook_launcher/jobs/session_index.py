@@ -67,7 +67,11 @@ StatusesByQueue = Mapping[JobQueue, Mapping[str, JobStatus] | None]
 
 @dataclass(frozen=True)
 class SessionFiles:
-    """One session as stored in its directory. The mappings are its files; empty: damaged, ``None``: missing."""
+    """One session as stored in its directory. The mappings are its files; empty: damaged, ``None``: missing.
+
+    ``cancelled``: when a launcher cancelled its job (ISO with zone), which may have failed; ``None``: none did, or the
+    job recorded its end itself.
+    """
 
     session: Session
     started: Mapping[str, object] | None = None
@@ -76,6 +80,7 @@ class SessionFiles:
     idle: Mapping[str, object] | None = None
     progress: Mapping[str, object] | None = None
     has_secrets: bool = False
+    cancelled: str | None = None
 
     @property
     def queue(self) -> JobQueue | None:
@@ -211,7 +216,9 @@ def _record(session_id: str, directory: str, fields: Mapping[str, str], now: dat
     session = Session(
         session_record.model_copy(update={"created": created}), directory, job_in(fields.get("job", ""), files[0])
     )
-    return SessionFiles(session, files[0], files[1], files[2], files[3], files[4], "secrets" in fields)
+    return SessionFiles(
+        session, files[0], files[1], files[2], files[3], files[4], "secrets" in fields, fields.get("cancelled")
+    )
 
 
 # --- joining it with the scheduler's status ------------------------------------------------------------------
@@ -234,7 +241,7 @@ def _index_session(record: SessionFiles, statuses: StatusesByQueue, now: datetim
     runs = state in ("starting", "running", "suspended", "completing")
     ends = _end(record, status, now) if runs else None
     started = _started(record, status, now)
-    ended = None if state in LIVE else _ended(record, now)
+    ended = None if state in LIVE else _ended(record, status, now)
     summary = SessionEntry(
         session.id,
         state,
@@ -311,6 +318,8 @@ def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
     if state == "gone":
         if record.session.job is None:
             return "no job is recorded"
+        if record.cancelled is not None:
+            return _END_STATES[State.CANCELLED]
         return "never ran" if record.started is None else "ended without a record"
     if state == "unknown" and status is not None and status.state is State.REVOKED:
         return "it went to another cluster"
@@ -322,7 +331,7 @@ def _detail(record: SessionFiles, status: JobStatus | None, state: str) -> str:
 def _used_its_time(record: SessionFiles) -> bool:
     """Whether it ran until the end of its walltime, which the scheduler counts from before the script's start."""
     created = record.session.record.created
-    started, ended = _started(record, None, created), _ended(record, created)
+    started, ended = _started(record, None, created), _ended(record, None, created)
     with contextlib.suppress(UsageError, OverflowError):
         walltime = Request(record.session.record.flags).walltime
         return bool(started and ended and ended - started >= walltime - _SLACK)
@@ -355,8 +364,10 @@ def _started(record: SessionFiles, status: JobStatus | None, now: datetime) -> d
     return scheduled or _time(_text(record.started, "started"), now)
 
 
-def _ended(record: SessionFiles, now: datetime) -> datetime | None:
-    return _time(_text(record.exited, "ended"), now)
+def _ended(record: SessionFiles, status: JobStatus | None, now: datetime) -> datetime | None:
+    """Return when it ended, by its own record, else by the scheduler, else when it was cancelled."""
+    ended = _text(record.exited, "ended") or (status.ends if status and status.state.ended else None)
+    return _time(ended or (record.cancelled if record.exited is None else None), now)
 
 
 def _ended_by(record: SessionFiles, started: datetime | None) -> datetime:
@@ -487,7 +498,9 @@ def describe_progress(summary: SessionEntry) -> str:
 
 
 def _describe_end(entry: IndexedSession, now: datetime) -> str:
-    return f"has ended{_since(entry.summary.ended, now, 'at')}" if entry.summary.state == "ended" else "is gone"
+    if entry.summary.state == "ended":
+        return f"has ended{_since(entry.summary.ended, now, 'at')}"
+    return f"was cancelled{_since(entry.summary.ended, now, 'at')}" if entry.summary.ended else "is gone"
 
 
 def _since(at: str | None, now: datetime, word: str = "since") -> str:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,8 @@ class SlurmHost(RecordingHost):
     def __init__(self) -> None:
         super().__init__(self.answer_as_slurm)
         self.own = self.by_id = self.names = ""  # what squeue tells with --me, with --jobs, and of names
+        self.history = ""  # what sacct tells of one job
+        self.asked_history = 0
         self.refuses: list[str] = []  # what scancel says, one word after the other
         self.cancelled: list[str] = []
 
@@ -80,6 +82,9 @@ class SlurmHost(RecordingHost):
             if not self.by_id:
                 return CommandResult(1, stderr="slurm_load_jobs error: Invalid job id specified")
             return CommandResult(0, self.by_id)
+        if "sacct" in command and self.history:
+            self.asked_history += 1
+            return CommandResult(0, f"{self.history}\n--answered-- 0\n")
         return CommandResult(1) if "sacct" in command else None
 
 
@@ -224,6 +229,28 @@ def test_a_job_on_another_cluster_of_a_federation_keeps_its_secrets(tmp_path: Pa
     slurm.by_id = squeue_row("7", "REVOKED")
     assert listed(tmp_path, "slurm").seen == {name_of(NOW, 1): "unknown"}
     assert (tmp_path / name_of(NOW, 1) / "token").exists()
+
+
+def test_the_accounting_tells_when_a_job_was_cancelled_that_never_ran(tmp_path: Path, slurm: SlurmHost) -> None:
+    """Minutes after its end, when the queue has forgotten it; nobody's launcher cancelled it."""
+    cancelled = plant(tmp_path, name_of(NOW, 1), NOW, secrets=True)
+    at = (NOW + timedelta(minutes=3)).astimezone(timezone.utc).replace(microsecond=0)
+    slurm.history = f"7|CANCELLED by 2001|0:0|None assigned|None|{at:%Y-%m-%dT%H:%M:%S}"
+    entry = listed(tmp_path, "slurm", every=True).one(events.SessionEntry)
+    ended = datetime.fromisoformat(entry.ended or "")
+    assert (entry.state, entry.detail, ended) == ("ended", "cancelled", at)
+    assert not (cancelled / "token").exists() and slurm.asked_history == 1
+    # its id was another job's before
+    slurm.history = f"7|CANCELLED by 2001|0:0|None assigned|None|{NOW - timedelta(days=300):%Y-%m-%dT%H:%M:%S}"
+    assert listed(tmp_path, "slurm", every=True).seen == {name_of(NOW, 1): "gone"}
+
+
+def test_what_a_launcher_recorded_needs_no_accounting(tmp_path: Path, slurm: SlurmHost) -> None:
+    plant(tmp_path, name_of(NOW, 1), NOW, cancelled=NOW.isoformat(timespec="seconds"))
+    slurm.history = "7|CANCELLED by 2001|0:0|None assigned|None|Unknown"
+    entry = listed(tmp_path, "slurm", every=True).one(events.SessionEntry)
+    assert (entry.state, entry.detail, slurm.asked_history) == ("gone", "cancelled", 0)
+    assert datetime.fromisoformat(entry.ended or "") == NOW.replace(microsecond=0)
 
 
 def test_the_secrets_of_those_that_are_gone_are_removed(tmp_path: Path, slurm: SlurmHost) -> None:

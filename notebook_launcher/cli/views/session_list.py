@@ -101,11 +101,12 @@ def _row(entry: events.SessionEntry, now: datetime) -> tuple[str, ...]:
 def state_in_words(entry: events.SessionEntry, now: datetime) -> str:
     """Return what a session does, and why: ``pending: 12 jobs are ahead``, ``ended 14:02: shut down``."""
     ended = parse_iso(entry.ended)
-    at = f" {_past(ended, now)}" if entry.state == "ended" and ended else ""
+    state = "ended" if entry.state == "gone" and ended else entry.state  # a launcher cancelled it
+    at = f" {_past(ended, now)}" if state == "ended" and ended else ""
     if entry.state == "pending" and entry.detail.startswith("waits "):
         return f"waiting {entry.detail.removeprefix('waits ')}"
     about = "" if entry.detail == "stopped" else entry.detail  # by somebody's word: nothing to explain
-    return f"{entry.state}{at}{f': {about}' if about else ''}"
+    return f"{state}{at}{f': {about}' if about else ''}"
 
 
 def _past(at: datetime, now: datetime) -> str:

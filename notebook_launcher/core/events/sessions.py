@@ -11,7 +11,8 @@ class SessionEntry(Event, name="session"):
     """One session of a list. ``state``: pending, starting, running, suspended, completing, ended, gone or unknown.
 
     ``starting``: the job runs, JupyterLab does not listen yet; ``gone``: it left no record of how it ended, and the
-    scheduler has forgotten it; ``unknown``: the scheduler does not answer. ``program``: jupyterlab, shell or notebook;
+    scheduler has forgotten it (``ended`` is then when a launcher cancelled it, if one did); ``unknown``: the scheduler
+    does not answer. ``program``: jupyterlab, shell or notebook;
     ``purpose``: the launcher's own command that the job belongs to, such as ``env check``. ``created``: ISO, with the
     cluster's zone. ``ends``: when its walltime is over (ISO with zone), ``seconds_left`` until then, ``None`` if it has
     no limit or does not run. ``walltime``: as text. ``detail``: why it is pending, or how it ended; may be empty.

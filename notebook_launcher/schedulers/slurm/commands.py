@@ -32,7 +32,7 @@ _RECORD = re.compile(
     re.A | re.M,
 )
 _RECORDED = ("id", "state", "partition", "node", "start", "ends", "account", "qos", "walltime", "reason")
-_HISTORY = "JobIDRaw,State,ExitCode,NodeList,Start"
+_HISTORY = "JobIDRaw,State,ExitCode,NodeList,Start,End"
 # sacct of 22.05 prints no zone, so UTC is requested
 _NO_ZONE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.A)
 
@@ -150,7 +150,7 @@ class Slurm(Scheduler):
     def _read_runs(self, job: JobRef, answer: CommandResult) -> list[JobStatus]:
         if answer.exit_code != 0:
             return []
-        return [_past(job, *row[1:]) for row in _rows(answer.stdout, 5) if row[0] == job.id]
+        return [_past(job, *row[1:]) for row in _rows(answer.stdout, 6) if row[0] == job.id]
 
     def log_files(self, flags: Mapping[str, str | None], job: JobRef, *, user: str, node: str | None) -> list[str]:
         """Return the files of ``--error`` and ``--output``, with their patterns replaced."""
@@ -246,7 +246,7 @@ def _present(
     )
 
 
-def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> JobStatus:
+def _past(job: JobRef, state: str, exit_code: str, node: str, start: str, end: str) -> JobStatus:
     """Return one row of sacct. ``ExitCode`` is ``code:signal``."""
     code, _, signal = exit_code.partition(":")
     by = re.fullmatch(r"CANCELLED by (\S+)", state)
@@ -254,11 +254,16 @@ def _past(job: JobRef, state: str, exit_code: str, node: str, start: str) -> Job
         job,
         State.read(state),
         node=_value(node),
-        start=f"{start}+0000" if _NO_ZONE.fullmatch(start) else _value(start),
+        start=_in_utc(start),
         exit_code=whole_number(code),
         signal=whole_number(signal) or None,
         by=by[1] if by else None,
+        ends=_in_utc(end),
     )
+
+
+def _in_utc(time: str) -> str | None:
+    return f"{time}+0000" if _NO_ZONE.fullmatch(time) else _value(time)
 
 
 def _rows(text: str, count: int) -> Iterator[list[str]]:

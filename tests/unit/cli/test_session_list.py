@@ -114,6 +114,7 @@ def test_what_is_left_out_or_damaged_is_counted() -> None:
         (seen(state="ended", detail="stopped", ended="2026-11-20T10:30:00+00:00"), "ended Fri 10:30"),
         (seen(state="ended", detail="cancelled"), "ended: cancelled"),
         (seen(state="gone", detail="never ran"), "gone: never ran"),
+        (seen(state="gone", detail="cancelled", ended="2026-11-21T11:58:00+00:00"), "ended 11:58: cancelled"),
     ],
 )
 def test_what_it_does_in_words(one: events.SessionEntry, words: str) -> None:

@@ -224,7 +224,9 @@ def test_the_state_of_a_job_is_found_between_other_lines(before: list[str], afte
     found = Slurm().read_query([job], CommandResult(0, "\n".join([*before, row, *after])))
     assert found is not None
     assert (found[job.id].state, found[job.id].reason) == (State.PENDING, "Resources")
-    history = Slurm().read_history(job, CommandResult(0, "\n".join([*before, f"{job.id}|TIMEOUT|0:0|node1|x", *after])))
+    history = Slurm().read_history(
+        job, CommandResult(0, "\n".join([*before, f"{job.id}|TIMEOUT|0:0|node1|x|y", *after]))
+    )
     assert history is not None
     assert history.state is State.TIMEOUT
 

@@ -66,6 +66,15 @@ SLURM = JobQueue("slurm")
         ({}, row(State.CANCELLED), "ended", "cancelled"),
         ({}, {}, "gone", "never ran"),
         ({"started": NOW}, {}, "gone", "ended without a record"),
+        ({"cancelled": "2026-11-21T11:30:00+00:00"}, {}, "gone", "cancelled"),
+        ({"cancelled": "2026-11-21T11:30:00+00:00", "ended": NOW}, {}, "ended", "stopped"),
+        (
+            {"cancelled": "2026-11-21T11:30:00+00:00"},
+            row(State.PENDING),
+            "pending",
+            "the scheduler has not looked at it yet",
+        ),
+        ({"cancelled": "soon; rm"}, {}, "gone", "never ran"),
         ({"started": NOW}, None, "unknown", "the scheduler does not answer"),
         ({"job": None}, {}, "gone", "no job is recorded"),
         ({}, row(State.UNKNOWN), "unknown", "the scheduler does not answer"),
@@ -79,6 +88,16 @@ def test_the_state_of_a_session(
     plant(tmp_path, A, **files)  # type: ignore[arg-type]
     (entry,) = look(tmp_path, {SLURM: status}).entries
     assert (entry.summary.state, entry.summary.detail) == (state, about)
+
+
+def test_when_a_session_was_cancelled_that_never_ran(tmp_path: Path) -> None:
+    """By the scheduler while it knows, then by the launcher that cancelled it."""
+    plant(tmp_path, A, ago(hours=1), cancelled="2026-11-21T12:30:00+01:00")
+    (entry,) = look(tmp_path, {SLURM: row(State.CANCELLED, ends="2026-11-21T11:30:02+00:00")}).entries
+    assert (entry.summary.state, entry.summary.ended) == ("ended", "2026-11-21T11:30:02+00:00")
+    (entry,) = look(tmp_path, {SLURM: {}}).entries
+    assert (entry.summary.state, entry.summary.ended) == ("gone", "2026-11-21T11:30:00+00:00")
+    assert describe_state(entry, NOW) == "was cancelled at 11:30 (tf-gpu)"
 
 
 def test_who_is_asked_for_what(tmp_path: Path) -> None:

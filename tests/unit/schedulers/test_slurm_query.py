@@ -297,17 +297,17 @@ def test_history_asks_for_one_job() -> None:
         "--parsable2",
         "--allocations",
         "--jobs=7",
-        "--format=JobIDRaw,State,ExitCode,NodeList,Start",
+        "--format=JobIDRaw,State,ExitCode,NodeList,Start,End",
     ]
 
 
 HISTORY = [
     (
-        "7|COMPLETED|0:0|node1|2026-11-21T01:44:55",
+        "7|COMPLETED|0:0|node1|2026-11-21T01:44:55|Unknown",
         JobStatus(JobRef("7"), State.COMPLETED, node="node1", start="2026-11-21T01:44:55+0000", exit_code=0),
     ),
     (
-        "7|CANCELLED by 2001|0:15|node1|2026-11-21T01:44:55",
+        "7|CANCELLED by 2001|0:15|node1|2026-11-21T01:44:55|Unknown",
         JobStatus(
             JobRef("7"),
             State.CANCELLED,
@@ -319,27 +319,32 @@ HISTORY = [
         ),
     ),
     (
-        "7|CANCELLED by 2001|0:0|None assigned|Unknown",
+        "7|CANCELLED by 2001|0:0|None assigned|Unknown|Unknown",
         JobStatus(JobRef("7"), State.CANCELLED, exit_code=0, by="2001"),
     ),
-    ("7|CANCELLED+|0:0|None assigned|None", JobStatus(JobRef("7"), State.CANCELLED, exit_code=0)),
-    ("7|FAILED|127:0|node1|Unknown", JobStatus(JobRef("7"), State.FAILED, node="node1", exit_code=127)),
-    ("7|TIMEOUT|0:0|node1|Unknown", JobStatus(JobRef("7"), State.TIMEOUT, node="node1", exit_code=0)),
+    ("7|CANCELLED+|0:0|None assigned|None|Unknown", JobStatus(JobRef("7"), State.CANCELLED, exit_code=0)),
+    ("7|FAILED|127:0|node1|Unknown|Unknown", JobStatus(JobRef("7"), State.FAILED, node="node1", exit_code=127)),
+    ("7|TIMEOUT|0:0|node1|Unknown|Unknown", JobStatus(JobRef("7"), State.TIMEOUT, node="node1", exit_code=0)),
     (
-        "7|OUT_OF_MEMORY|0:125|node1|Unknown",
+        "7|OUT_OF_MEMORY|0:125|node1|Unknown|Unknown",
         JobStatus(JobRef("7"), State.OUT_OF_MEMORY, node="node1", exit_code=0, signal=125),
     ),
     # requeued: the last run counts
     (
-        "7|NODE_FAIL|1:0|node1|Unknown\n7|COMPLETED|0:0|node2|Unknown",
+        "7|NODE_FAIL|1:0|node1|Unknown|Unknown\n7|COMPLETED|0:0|node2|Unknown|Unknown",
         JobStatus(JobRef("7"), State.COMPLETED, node="node2", exit_code=0),
     ),
     # other jobs, steps and notes are passed over
     (
-        "sacct: note\n70|FAILED|1:0|x|Unknown\n7.batch|FAILED|1:0|x|Unknown\n7|RUNNING|0:0|node1|Unknown",
+        "sacct: note\n70|FAILED|1:0|x|Unknown|Unknown\n7.batch|FAILED|1:0|x|Unknown|Unknown\n"
+        "7|RUNNING|0:0|node1|Unknown|Unknown",
         JobStatus(JobRef("7"), State.RUNNING, node="node1", exit_code=0),
     ),
-    ("7|FAILED||node1|Unknown", JobStatus(JobRef("7"), State.FAILED, node="node1")),
+    ("7|FAILED||node1|Unknown|Unknown", JobStatus(JobRef("7"), State.FAILED, node="node1")),
+    (
+        "7|CANCELLED by 2001|0:0|None assigned|None|2026-11-21T01:44:55",
+        JobStatus(JobRef("7"), State.CANCELLED, exit_code=0, by="2001", ends="2026-11-21T01:44:55+0000"),
+    ),
 ]
 
 
@@ -354,7 +359,7 @@ def test_rows_of_sacct(text: str, status: JobStatus) -> None:
         CommandResult(0, ""),
         CommandResult(1, "", "Slurm accounting storage is disabled\n"),
         CommandResult(
-            1, "7|COMPLETED|0:0|node1|Unknown\n", "sacct: error: Sending PersistInit msg: Connection refused\n"
+            1, "7|COMPLETED|0:0|node1|Unknown|Unknown\n", "sacct: error: Sending PersistInit msg: Connection refused\n"
         ),
     ],
 )

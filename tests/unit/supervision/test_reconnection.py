@@ -185,7 +185,7 @@ def test_every_turn_of_trouble_is_told_in_pairs(launcher: Launcher) -> None:
         ("OUT_OF_MEMORY", "", OutOfMemory),
         ("NODE_FAIL", "", NodeFailed),
         ("CANCELLED", "", JobCancelled),
-        ("", "7|TIMEOUT|0:0|n1|2026-11-21T12:00:00\n", JobTimedOut),
+        ("", "7|TIMEOUT|0:0|n1|2026-11-21T12:00:00|Unknown\n", JobTimedOut),
         ("", "", JobLost),
     ],
 )

@@ -118,7 +118,7 @@ def test_a_suspended_job_is_shown_and_goes_on(launcher: Launcher) -> None:
 def test_cancelled_by_somebody_else_while_it_waits(launcher: Launcher, known_by: str) -> None:
     launcher.launch()
     launcher.shown(events.Pending)
-    launcher.host.history = "7|CANCELLED by 2001|0:0|None assigned|Unknown\n"
+    launcher.host.history = "7|CANCELLED by 2001|0:0|None assigned|Unknown|Unknown\n"
     launcher.host.state = "CANCELLED" if known_by == "squeue" else ""
     launcher.host.answers["id"] = lambda: CommandResult(0, "bob\n")
     assert "bob" in launcher.fails(JobCancelled).what
@@ -138,7 +138,9 @@ def test_cancelled_by_nobody_knows_whom(launcher: Launcher, history: int) -> Non
 
 
 def test_why_it_was_put_back_into_the_queue_is_told_where_the_scheduler_tells(launcher: Launcher) -> None:
-    launcher.host.history = "7|PREEMPTED|0:0|n1|2026-11-21T12:00:00\n7|PENDING|0:0|None assigned|Unknown\n"
+    launcher.host.history = (
+        "7|PREEMPTED|0:0|n1|2026-11-21T12:00:00|Unknown\n7|PENDING|0:0|None assigned|Unknown|Unknown\n"
+    )
     launcher.launch()
     launcher.attach()
     launcher.host.requeued()

@@ -156,7 +156,7 @@ def test_a_job_that_is_completing_is_not_gone_yet(launcher: Launcher) -> None:
     time.sleep(0.1)
     assert launcher.going
     launcher.host.state = ""  # purged from the queue, and the history knows
-    launcher.host.history = "7|CANCELLED by 1000|0:15|n1|2026-11-21T12:00:00\n"
+    launcher.host.history = "7|CANCELLED by 1000|0:15|n1|2026-11-21T12:00:00|Unknown\n"
     launcher.well()
     assert launcher.names[-1] == "ended"
 
