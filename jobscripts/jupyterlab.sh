@@ -97,7 +97,7 @@ open_session_dir() {
 }
 
 # Set scripts to the directory with the other job scripts. A launcher puts copies into the session directory. By hand
-# they lie in lib/ beside this file; but Slurm runs a copy of it from its spool directory, and only tells where it was.
+# they lie in lib/ beside this file; but Slurm runs a copy of it from its spool directory, and only says where it was.
 find_scripts() {
   local places dir
   places=("$(dirname -- "${BASH_SOURCE[0]}")" "$(submitted_from)" "$NBL_SESSION_DIR")

@@ -170,7 +170,7 @@ come_in() {
   unset NBL_HOME NBL_FOLDER NBL_UMASK NBL_GUARDED
 }
 
-# Set seen_from, seen_to and seen_how to all that a container must be told to show, where its command shows nothing by
+# Set seen_from, seen_to and seen_how to all that a container has to show on request, where its command shows nothing by
 # itself: the user's home, /tmp, the session, the working directory, and what bind= asks for.
 #
 # list_seen SEPARATORS: a directory whose name holds one of these cannot be expressed: it is left out, or what bind= asks

@@ -4,7 +4,7 @@
 
 jupyterlab.sh becomes this with ``program=notebook``. It reads ``DIR/input.ipynb`` and writes ``DIR/work/NAME.ipynb``
 after every cell, and every few seconds while a cell prints; with ``NBL_NOTEBOOK_TO=script`` it makes
-``DIR/work/NAME.py`` and runs that, with its output in ``DIR/work/NAME.out``. ``DIR/progress.json`` tells how far it has
+``DIR/work/NAME.py`` and runs that, with its output in ``DIR/work/NAME.out``. ``DIR/progress.json`` says how far it has
 come. At its end it leaves a cause and a sentence in the file that ``NBL_CAUSE_FILE`` names; docs/job-script.md has all
 of that.
 
@@ -38,7 +38,7 @@ import nbformat
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbclient.util import ensure_async
 
-# The other parts lie beside this file; a Python that is told to be safe (-P) does not look there.
+# The other parts lie beside this file; a Python in safe-path mode (-P) does not look there.
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from execute_common import (
     KERNEL_ENDS_WITHIN,
@@ -164,7 +164,7 @@ class Run:
             raise GaveUp("notebook-failed", sentence(f"The notebook cannot be read: {one_line(error)}")) from None
 
     def write(self, state: str = "running") -> None:
-        """Write the notebook as it is now. What cannot be written is told, and tried again with the next cell."""
+        """Write the notebook as it is now. What cannot be written is reported, and tried again with the next cell."""
         self.notebook.metadata["notebook_launcher"] = {"job": self.job, "state": state, "cell": self.cell}
         try:
             replace(self.result, nbformat.v4.writes_json(self.notebook) + "\n", self.session / "runtime")
@@ -302,7 +302,7 @@ class Cells:
         say(f"running {one_line(run.stem)}.ipynb in {one_line(run.folder)}, kernel {client.kernel_name}")
 
     async def _start_kernel_once(self) -> Any:
-        """Start a kernel, and return what it tells of itself. Raises ``RuntimeError`` or ``OSError``."""
+        """Start a kernel, and return what it reports about itself. Raises ``RuntimeError`` or ``OSError``."""
         client, stderr = self.client, self.stderr
         client.create_kernel_manager()
         await client.async_start_new_kernel(
@@ -455,7 +455,7 @@ def why_unusable(manager: Any, name: str) -> str:
 
 
 def quiet_logger() -> logging.Logger:
-    """Return a logger that lets warnings through, as short lines of the job's log; errors are told otherwise."""
+    """Return a logger for warnings, as short lines of the job's log; errors are reported in another way."""
     logger = logging.getLogger("notebook-launcher")
     logger.propagate = False
 
@@ -469,7 +469,7 @@ def quiet_logger() -> logging.Logger:
 
 
 def oom_kills() -> int:
-    """Return how often the kernel of the system has killed something of this cgroup for want of memory; 0: not told."""
+    """Return how often Linux has killed something of this cgroup for want of memory; 0: not known."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)

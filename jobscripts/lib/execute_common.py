@@ -16,7 +16,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class GaveUp(Exception):
-    """The run is over, with a cause for exit.json and a sentence that tells it."""
+    """The run is over, with a cause for exit.json and a sentence that says so."""
 
     def __init__(self, cause: str, sentence: str, cell: int | None = None) -> None:
         super().__init__(sentence)

@@ -49,7 +49,7 @@ Notice.__doc__ = (
 
 
 class Judge:
-    """When to warn and when to end. Times are seconds of one clock that never jumps; it is told everything."""
+    """When to warn and when to end. Times are seconds of one clock that never jumps; all facts come from its caller."""
 
     def __init__(self, idle_stop, ends_for_gpu, now):
         self.idle_stop = idle_stop
@@ -131,7 +131,7 @@ def in_words(seconds):
 
 
 class Kernel:
-    """What one kernel does, heard on the channel on which it tells everybody.
+    """What one kernel does, heard on the channel on which it broadcasts.
 
     Jupyter's own word on a kernel is that of its last message: “idle” as soon as anything is answered beside a long
     cell, such as a question on another channel, or a widget in a subshell.
@@ -210,7 +210,7 @@ def is_terminal_busy(fd, shell):
 
 
 class Usage:
-    """What ``usage.csv`` tells, read as it grows. Its columns are those of ``notebook_launcher/core/usage_samples.py``.
+    """Reads ``usage.csv`` as it grows. Its columns are those of ``notebook_launcher/core/usage_samples.py``.
 
     ``longest``: seconds between two samples beyond which something is missing between them. Times are UTC, in seconds.
     """
@@ -220,7 +220,7 @@ class Usage:
     def __init__(self, path, longest):
         self.path, self.longest = path, longest
         self.gpus = set()
-        self.idle_since = None  # since when every GPU was told to do nothing
+        self.idle_since = None  # since when every GPU was reported to do nothing
         self.sampled_at = None
         self.computed_at = None  # when the last sample was taken in which something was computed
         self._offset, self._rest = 0, b""
@@ -280,7 +280,7 @@ class Usage:
 
 
 def number(text):
-    """Return a number that was told, ``None`` for none."""
+    """Return a number that was reported, ``None`` for none."""
     try:
         value = float(text)
     except ValueError:
@@ -406,7 +406,7 @@ class Guard:
     async def _is_every_kernel_at_rest(self):
         """Ask each something that it answers in its turn, after the cell that it works on.
 
-        What a kernel tells everybody may be missed, by who begins to listen while it begins to work.
+        A kernel's broadcast may be missed by whoever begins to listen while it begins to work.
         """
         known = self.app.kernel_manager.list_kernels()
         if inspect.isawaitable(known):
@@ -526,7 +526,7 @@ class Guard:
         if type(problem) not in self.complaints:
             self.complaints.add(type(problem))
             self.app.log.warning(
-                "notebook-launcher: whether somebody uses the session cannot be told: %s. It does not end for that as"
+                "notebook-launcher: cannot find out whether somebody uses the session: %s. It does not end for that as"
                 " long as it is so",
                 complaint,
             )

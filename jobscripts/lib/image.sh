@@ -83,7 +83,7 @@ find_kind() {
   identity=$(identity_of "$1")
 }
 
-# Print what tells one state of a file from others, also where its size and time were kept. No device number: a shared file
+# Print what distinguishes one state of a file from others, also where its size and time were kept. No device number: a shared file
 # system has another one on each node.
 identity_of() { stat -L -c '%i-%s-%Y-%Z' -- "$1" 2>/dev/null; }
 
@@ -201,7 +201,7 @@ find_builder() {
   build_options=()
   for name in apptainer singularity; do builder=$(type -P "$name") && break; done
   [[ -n $builder ]] || give_up "There is neither apptainer nor singularity on $(uname -n), which make images."
-  # Apptainer finds by itself how an ordinary user builds; its sister wants to be told.
+  # Apptainer finds by itself how an ordinary user builds; Singularity needs a flag for it.
   [[ $("$builder" --version 2>/dev/null) == *apptainer* ]] || build_options=(--fakeroot)
 }
 

@@ -275,7 +275,7 @@ find_node_address() {
   return 1
 }
 
-# Print the IPv4 addresses of this machine's interfaces, in one line; nothing where no program tells.
+# Print the IPv4 addresses of this machine's interfaces, in one line; nothing where no program lists them.
 own_addresses() {
   local words
   words=$(hostname -I 2>/dev/null || ip -4 -o addr show 2>/dev/null)

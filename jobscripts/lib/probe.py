@@ -1,4 +1,4 @@
-"""What there is in an environment, told by its own Python as lines of JSON; see `launch-notebook env check`.
+"""What there is in an environment, reported by its own Python as lines of JSON; see `launch-notebook env check`.
 
 Python 3.6 or newer and nothing else: an environment may be old, and may be broken.
 """

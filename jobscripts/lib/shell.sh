@@ -5,8 +5,8 @@
 #   shell.sh SESSION_DIR inside|outside [COMMAND]
 #
 # Run on the job's node, by a step of the job. Without COMMAND it is a terminal's interactive bash, with the user's
-# ~/.bashrc and a prompt that tells where it is. session.env counts as it does for jupyterlab.sh, and what goes wrong is
-# told in the same sentences. SESSION_DIR/runtime/shell-PID tells the job that it runs, first-shell that there was one.
+# ~/.bashrc and a prompt that says where it is. session.env counts as it does for jupyterlab.sh, and what goes wrong is
+# reported in the same sentences. SESSION_DIR/runtime/shell-PID shows the job that it runs, first-shell that there was one.
 #
 # It has three parts: the outer one stays, the inner one (--here) becomes the shell, in the container if there is one.
 # The third is read by the interactive bash as its start-up file: what ~/.bashrc does comes before the environment.
@@ -38,7 +38,7 @@ main() {
 
 # ================================================================================================= the outer part
 
-# It marks that there is a shell, and tells what went wrong in it.
+# It marks that there is a shell, and says what went wrong in it.
 run_shell() {
   local way=("$BASH")
   know "${1%/}" "$2" "$$"

@@ -47,7 +47,7 @@ begin() {
   file=$dir/usage.csv samples=0
   users_timezone=${TZ-} has_timezone=${TZ+yes}
   export LC_ALL=C TZ=UTC0
-  { look_at_clock && read_process "$root"; } || refuse "there is no /proc that tells"
+  { look_at_clock && read_process "$root"; } || refuse "there is no usable /proc"
   root_start=$start began=$now due=$((now + 100 * interval))
   ticks=$(getconf CLK_TCK 2>/dev/null) page=$(getconf PAGESIZE 2>/dev/null)
   ticks=${ticks:-100} page=${page:-4096}
@@ -229,7 +229,7 @@ space_out() {
 # ---------------------------------------------------------------------------------------------- processor and memory
 
 # Set busy to the microseconds of processor time that the job has used, and memory to its MiB; to nothing where that is
-# not told.
+# not known.
 measure() {
   busy='' memory=''
   if [[ -z $cpu_place || -z $memory_place ]]; then

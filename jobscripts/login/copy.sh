@@ -47,7 +47,7 @@ take_links_out() {
   [[ -z $last ]] || path=${folder%/}/$last
 }
 
-# Go into the folder of this absolute path, which was without links when it was told: fails where one leads there by now.
+# Go into the folder of this absolute path, which had no links in it when it was looked up: fails if it has one by now.
 # Asked of the system, because bash goes by names.
 enter() {
   local here
@@ -79,7 +79,7 @@ enter_folder_of() {
   enter "${whole:-/}"
 }
 
-# What tells an open file or a folder from all others of its file system, whose own number is another on each machine.
+# What identifies an open file or a folder in its file system, whose own number differs from machine to machine.
 identity() { stat -L -c %i -- "$1"; }
 
 # Hash standard input. OpenSSL is three times as fast as many a sha256sum.
@@ -235,7 +235,7 @@ verb_unpack() {
   find . -type f -print0 | xargs -0 -r sha256sum --
 }
 
-# settle BASE STAGE FORCE (names as data): what was unpacked gets its place. Told, each with three words: L, -, name: what
+# settle BASE STAGE FORCE (names as data): what was unpacked gets its place. Reported, in three words each: L, -, name: what
 # does not; T, bytes, name: what is there now.
 verb_settle() {
   local folder into how=-n
@@ -274,7 +274,7 @@ verb_results() {
 }
 
 # folders BASE STAGE (mode, name as data, parents first): make those that are missing, with their modes under the umask;
-# told: the identity and the name of each. They are made in a hidden folder, and moved with all that is below them.
+# reported: the identity and the name of each. They are made in a hidden folder, and moved with all that is below them.
 verb_folders() {
   local code
   make_folders "$@"

@@ -59,7 +59,7 @@ main() {
   tell
 }
 
-# The rounds are counted as well, should the clock no longer be told.
+# The rounds are counted as well, should the clock stop working.
 is_patient() {
   local -r most=$((PATIENCE_SECONDS + TAKING_OVER_SECONDS))
   ((rounds++ < most && now <= called + 100 * most))
@@ -80,7 +80,7 @@ split_commands() {
 
 # Set answer, turn and errors to names of files, in a directory of our own. Return 1 where there is none.
 #
-# Ages are told by the clock that runs since the machine was started, because nobody ever sets that one. Other machines
+# Ages are measured by the clock that runs since the machine was started, because nobody ever sets that one. Other machines
 # have other such clocks, and so files of their own.
 find_files() {
   local directory=${place%/*} machine
@@ -164,7 +164,7 @@ count_bytes() {
 }
 
 # Remove what was left in the directory an hour ago or earlier: answers, marks, and what those who were killed left.
-# That is done when there will be one file more, so there are never many. Its age is told by the file system, whose
+# That is done when there will be one file more, so there are never many. Its age is that of the file system, whose
 # clock may be another one: who loses an answer, a mark or a turn by that asks once more.
 tidy_up() {
   local file at seconds files=() old=()

@@ -3,7 +3,7 @@
 #
 #   bash submit.sh SESSION_DIR COMMAND [ARGUMENT...]
 #
-# What COMMAND prints is in SESSION_DIR/job the moment it has succeeded, before anybody is told: whoever asked for the
+# What COMMAND prints is in SESSION_DIR/job the moment it has succeeded, before it is reported: whoever asked for the
 # job may lose the connection in just that moment, and the job must still be found. Standard output, standard error and
 # the exit code are passed on.
 

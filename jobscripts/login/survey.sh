@@ -1,5 +1,5 @@
 #!/bin/bash
-# Read what a cluster tells of itself, and change nothing.
+# Read what a cluster reports about itself, and change nothing.
 #
 #   bash survey.sh login [CLUSTER]     on a login node; CLUSTER: another one of the same Slurm, as with -M
 #   bash survey.sh node                on a compute node, in a job
@@ -73,7 +73,7 @@ survey_node() {
 survey_software() {
   # shellcheck disable=SC2016,SC2086   # for the inner shell; several names
   part runtimes 5 bash -c 'for name; do type -P -- "$name"; done; :' runtimes $RUNTIMES
-  # Slurm's own help tells which options its plug-ins add; Pyxis, which runs images, adds this one.
+  # Slurm's own help lists which options its plug-ins add; Pyxis, which runs images, adds this one.
   # shellcheck disable=SC2016
   part pyxis 5 bash -c 'srun --help | while IFS= read -r line; do
     [[ $line != *--container-image* ]] || printf "%s\n" "$line"

@@ -25,7 +25,7 @@ readonly QUIET_SECONDS=600 REST_SECONDS=5
 
 # usage.csv is read on so often: soon after a new sample, and ever more rarely while there is none.
 readonly USAGE_SECONDS=2 USAGE_REST_SECONDS=10
-# A file that has told nothing new for so long is opened anew: it may have been cut short.
+# A file without anything new for so long is opened again: it may have been cut short.
 readonly USAGE_PATIENCE_SECONDS=60
 # None of the job's files is nearly as long; the compute node that writes them may be anybody's.
 readonly MOST_CHARACTERS=1000000

@@ -30,7 +30,7 @@ MOST_RECONNECTS = 5  # of a connection that breaks again before anything came of
 class Recovery:
     """Finds jobs again and remakes the connection; ``take_interrupts`` acts on what the user has typed meanwhile.
 
-    ``request``: what one of the combinations asks for; it tells where their jobs are looked for.
+    ``request``: what one of the combinations asks for; it says where their jobs are looked for.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Report:
-    """All that a report tells. ``made``: when, ``command``: by what; ``missing``: why there are no plots."""
+    """All that a report contains. ``made``: when, ``command``: by what; ``missing``: why there are no plots."""
 
     notebook: str
     matrix: str
@@ -120,7 +120,7 @@ def how_measured(report: Report) -> list[str]:
     repeats = sorted(len(result.times) for result in results)
     warmups = sorted({result.warmup for result in results if result.warmup is not None})
     synchronised = sum(result.synchronised for result in results)
-    warmup = "not told" if not warmups else " to ".join(dict.fromkeys((str(warmups[0]), str(warmups[-1]))))
+    warmup = "not known" if not warmups else " to ".join(dict.fromkeys((str(warmups[0]), str(warmups[-1]))))
     counts = " to ".join(dict.fromkeys((str(repeats[0]), str(repeats[-1]))))
     sentences = [
         "A time is that of one call, measured once" + f"; calls before it to warm up: {warmup}."

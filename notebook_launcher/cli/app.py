@@ -18,7 +18,7 @@ from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
 
 REPORT_TO = "the project's issue tracker"
-#: every command: a module of its own in ``commands``, which is imported when the command runs or is told of
+#: every command: a module of its own in ``commands``, which is imported when the command runs or is described
 COMMANDS = (
     "bench",
     "bill",

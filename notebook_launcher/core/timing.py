@@ -12,7 +12,7 @@ class Timing:
     # following a session
     tick: float = 1.0  # one turn of the loop if nothing arrives
     script_starts_within: float = 180.0  # from the job's start to its script's first line; prologs and mounts are slow
-    #: watch.sh prints a line every 2 s; after this long without one the user is told, and a new connection is opened
+    #: watch.sh prints a line every 2 s; after this long without one it says so, and a new connection is opened
     silent_after: float = 5.0
     #: after this long the old connection is closed. Until then, a network that was down for 5 s recovers by itself,
     #: with all data in flight: TCP retransmits after 0.2, 0.4, ... 3.2 s, 8.2 s after the first loss at the latest

@@ -195,7 +195,7 @@ def _limit(meaning: ReasonMeaning, reason: LimitReason, known: Evidence) -> Expl
     account = known.request.flags.get("account") if known.request else None
     meant = [limit for limit in known.limits or () if _may_be_named(limit, reason)]
     if not meant:
-        unread = "was not read" if known.limits is None else "was not told"
+        unread = "was not read" if known.limits is None else "is not known"
         if known.limits is None and (unknown := _whose_is_unknown(known.request)):
             unread += f": which {unknown} the job has was not reported"
         depends = reason.per not in ("job", "node") and meaning.action.startswith("it starts")
@@ -307,7 +307,7 @@ def ended(
         if (error := explained()) is not None:
             return error
     return JobLost(
-        f"Job {job} is gone, and nothing tells why.",
+        f"Job {job} is gone, and nothing says why.",
         why="Neither the scheduler nor the session's directory knows how it ended.",
         hint=f"see: sacct -j {job.id}",
         log=log,

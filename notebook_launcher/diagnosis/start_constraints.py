@@ -1,4 +1,4 @@
-"""What a scheduler's test leaves out when it tells a start: what partitions allow, and limits. Pure."""
+"""What a scheduler's test leaves out when it predicts a start: what partitions allow, and limits. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _FOR = {"user": "for you", "account": "for your account", "group": "for all who 
 
 @dataclass(frozen=True)
 class StartConstraints:
-    """The rules as far as they were told.
+    """The rules as far as they are known.
 
-    ``limits``: returns those that a request counts on, ``None`` where they were not told. ``account`` and ``qos``: what
+    ``limits``: returns those that a request counts on, ``None`` where they are not known. ``account`` and ``qos``: what
     is meant where a request names none.
     """
 

@@ -306,14 +306,14 @@ def _environments(doc: Container, draft: Draft) -> None:
     elif software.modules:
         _remark(doc, f"Modules on {where} ({software.module_system}): {_list(software.modules, 30)}")
     if software.hidden:
-        _remark(doc, f"Others, which need a module first (module spider NAME tells): {_list(software.hidden, 30)}")
+        _remark(doc, f"Others, which need a module first (see module spider NAME): {_list(software.hidden, 30)}")
 
 
 def _module_with_jupyter(software: Software) -> tuple[str | None, str]:
     """Return the module that most likely contains JupyterLab, and a remark on it."""
     for names, why in (
         (software.modules, "module avail"),
-        (software.hidden, "module spider tells what it needs first"),
+        (software.hidden, "module spider shows what it needs first"),
     ):
         found = [name for name in names if re.search("(?i)jupyter", name)]
         found = [name for name in found if re.search("(?i)jupyter-?lab", name)] or found

@@ -45,7 +45,7 @@ def read_session_index(
     """Return the sessions of a cluster: one command for the directories, and one or two for each scheduler.
 
     ``sure``: also query the scheduler about sessions that recorded their end. ``tidy``: remove old records, and ask the
-    scheduler's history about the newest sessions of which nothing else tells how they ended. Raises
+    scheduler's history about the newest sessions of which nothing else shows how they ended. Raises
     ``HostCommandFailed`` if the directories cannot be inspected.
     """
     until = [_iso(context.clock() - timedelta(days=context.target.profile.keep_days))] if tidy else []

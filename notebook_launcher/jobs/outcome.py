@@ -86,7 +86,7 @@ def why_requeued(context: Context, session: Session) -> str:
 def exit_error(
     context: Context, session: Session, record: Mapping[str, object], status: JobStatus | None, node: str | None
 ) -> LauncherError:
-    """Return the error that tells how a session's job ended. ``node``: where it ran, if it came to that."""
+    """Return the error that says how a session's job ended. ``node``: where it ran, if it came to that."""
     job = job_of(session)
     if status is not None and status.state in (State.CANCELLED, State.FAILED):
         status = _with_details(context, job, status)

@@ -463,7 +463,7 @@ def _has_ended(entry: IndexedSession, index: SessionIndex) -> SessionNotFound:
 
 
 def describe_sessions(entries: Sequence[IndexedSession], now: datetime) -> str:
-    """Return a line for each session that tells it from the others."""
+    """Return a line for each session that distinguishes it from the others."""
     return "\n".join(f"{short_name(entry, entries)} {describe_state(entry, now)}" for entry in entries)
 
 

@@ -285,7 +285,7 @@ class ClusterProfile(_Strict):
     description: Sentence = ""
     status: Literal["active", "retired", "unknown"] = "active"
     successor: Line | None = None
-    notice: Line | None = Field(default=None, description="a sentence that is told at each launch")
+    notice: Line | None = Field(default=None, description="a sentence that is shown at each launch")
     advice: tuple[Line, ...] = Field(default=(), description="sentences for `clusters show` and the first run")
     docs: tuple[Line, ...] = Field(default=(), description="links to the site's own pages")
     unavailable: Unavailable | None = None

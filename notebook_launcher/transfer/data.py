@@ -41,7 +41,7 @@ class CorruptData(Exception):
 
 
 def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_bytes: OnBytes) -> Identity:
-    """Append a file from ``offset`` on to a remote part, and return what tells the part from all other files.
+    """Append a file from ``offset`` on to a remote part, and return the part's identity.
 
     Raises ``ConnectionLost``, ``CopyFailed``, ``CorruptData``.
     """
@@ -67,8 +67,8 @@ def send_file(there: RemoteEndpoint, item: Item, part: str, offset: int, on_byte
         raise tool_failed(there.label, reply.stderr)
     if not whole:
         raise ConnectionLost(f"The copy ended early on {there.label}.")
-    written, told = written_part(reply)
-    if told != f"{hasher.hexdigest()} {item.size}":
+    written, reported = written_part(reply)
+    if reported != f"{hasher.hexdigest()} {item.size}":
         raise CorruptData(item.path)
     return written
 

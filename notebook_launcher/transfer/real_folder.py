@@ -21,8 +21,8 @@ _CAN_OPEN = os.open in os.supports_dir_fd
 _PASS = getattr(os, "O_PATH", getattr(os, "O_SEARCH", os.O_RDONLY))
 _FOLDER = _PASS | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FILE = getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_FOLLOWS = os.link not in os.supports_follow_symlinks  # what cannot be told not to
-#: what tells a file or folder from all others, whatever their names: the numbers of its file system and inode
+_FOLLOWS = os.link not in os.supports_follow_symlinks  # what follows links in any case
+#: what identifies a file or folder whatever its name: the numbers of its file system and inode
 Identity = tuple[int, int]
 
 
@@ -35,7 +35,7 @@ class RealFolder:
 
     @property
     def identity(self) -> Identity:
-        """What tells this folder from all others."""
+        """What identifies this folder."""
         return identity(Path(self.path).stat() if self.descriptor is None else os.fstat(self.descriptor))
 
     def stat(self, name: str) -> os.stat_result:
@@ -137,7 +137,7 @@ def folder_of(path: str) -> Iterator[tuple[RealFolder, str]]:
 
 
 def identity(found: os.stat_result) -> Identity:
-    """Return what tells it from all others."""
+    """Return what identifies it."""
     return found.st_dev, found.st_ino
 
 

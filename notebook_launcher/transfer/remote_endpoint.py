@@ -32,7 +32,7 @@ class RemoteEndpoint(CopyEndpoint):
 
     def __init__(self, host: Host) -> None:
         self.host, self.label = host, host.label
-        self._made: dict[str, str] = {}  # what tells each folder that was created here from others
+        self._made: dict[str, str] = {}  # the identity of each folder that was created here
 
     def find(self, paths: Sequence[str]) -> list[Source | None]:
         """Run ``find`` there."""
@@ -140,7 +140,7 @@ def _unescaped(name: str) -> str:
 
 
 def written_part(reply: Reply) -> tuple[Identity, str]:
-    """Parse the reply to ``put``: what tells the part from all other files; and its hash and size, as they stand."""
+    """Parse the reply to ``put``: the part's identity; and its hash and size, as they stand."""
     found = re.fullmatch(r"(.*) ([0-9]{1,20})", (reply.lines() or [""])[0])
     return ((0, int(found[2])), found[1]) if found else ((0, 0), "")
 

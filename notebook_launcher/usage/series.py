@@ -18,7 +18,7 @@ VALUES = 240  # that a series has at most: a wide terminal shows fewer
 SINGLE_GPUS = 4  # so many are shown one by one; of more, the mean
 IDLE_AFTER = timedelta(minutes=10)
 IDLE_PERCENT = 1.0  # below this, a GPU is not used
-_USUAL = 5.0  # seconds between two samples, where that cannot be told from them
+_USUAL = 5.0  # seconds between two samples, where they do not show it
 _PAUSE = 15.0  # seconds: a shorter time without samples is no gap
 _LATE = 3  # so many times the usual pause without a sample is one
 _AROUND = 5  # pauses before it, and after it, tell what is usual
@@ -118,7 +118,7 @@ def _quantities(
 def _of_gpus(
     samples: Sequence[Sample], label: str, index: str | None
 ) -> Iterable[tuple[str, str, float | None, _Getter]]:
-    """Yield what is told of one GPU, or of all of them in the mean."""
+    """Yield what is known of one GPU, or of all of them in the mean."""
 
     def of(get: Callable[[GpuSample], float | None]) -> _Getter:
         return lambda sample: _mean([get(gpu) for gpu in sample.gpus if index in (None, gpu.index)])
@@ -171,7 +171,7 @@ class _Timeline:
         self._is_gap = [pause > _PAUSE and _is_long(pauses, place) for place, pause in enumerate(pauses)]
 
     def series(self, label: str, unit: str, most: float | None, get: _Getter) -> Series | None:
-        """Return one quantity; ``None`` where nothing was ever told of it."""
+        """Return one quantity; ``None`` where it was never reported."""
         readings = [get(sample) for sample in self._samples]
         weighed = [(value, weight) for value, weight in zip(readings, self._weights, strict=True) if value is not None]
         if not weighed:
@@ -192,7 +192,7 @@ class _Timeline:
                 counts[place] += 1
         values = [total / count if count else None for total, count in zip(sums, counts, strict=True)]
         for before, after, is_gap in zip(self._places, self._places[1:], self._is_gap, strict=False):
-            if not is_gap:  # a sample tells of the time since the one before it
+            if not is_gap:  # a sample covers the time since the one before it
                 values[before + 1 : after] = [values[after]] * max(0, after - before - 1)
         return values
 

@@ -15,7 +15,7 @@ OCCUPIED = 500.0  # MiB on a GPU with which something was loaded; a driver takes
 
 @dataclass(frozen=True)
 class Use:
-    """What the samples add up to; ``None``: not told. Seconds, MiB, watt-hours.
+    """What the samples add up to; ``None``: not known. Seconds, MiB, watt-hours.
 
     ``seconds``: the time that they cover, ``gpu_seconds``: in which they tell of GPUs. ``gpus``: how many were seen,
     ``idle_gpus``: on which nothing ever ran or was loaded.

@@ -41,7 +41,7 @@ def show_check(console: Console, event: events.CheckResult) -> None:
 
 
 def checks_text(event: events.ChecksDone) -> str:
-    """Return the last word; what comes of a fault is told as the error that it is."""
+    """Return the last word; what comes of a fault is shown as the error that it is."""
     parts = [f"{event.passed} checks passed"]
     for names, what in (
         (event.faults, "failed"),

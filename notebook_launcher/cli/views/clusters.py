@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _UNFOLDED = 1000  # columns; what a program reads is not folded
-_LEAST = 20  # columns; what is shorter tells nothing
+_LEAST = 20  # columns; what is shorter says nothing
 
 
 def show_clusters(

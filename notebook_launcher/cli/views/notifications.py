@@ -1,6 +1,6 @@
 """The desktop's own notifications (``--notify``), by whatever this machine has for that; a terminal's bell and word.
 
-What is told is data for those programs, never an option or a piece of a script; and never an address with a token.
+What is sent is data for those programs, never an option or a piece of a script; and never an address with a token.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ $notification = [Windows.UI.Notifications.ToastNotification]::new($toast)
 
 
 def worth_telling(event: events.Event) -> str | None:
-    """Return what the desktop is told of an event, ``None``: nothing."""
+    """Return the desktop's text for an event, ``None`` for none."""
     if isinstance(event, events.Ready):
         return f"JupyterLab is ready on {event.node}."
     if isinstance(event, events.TimeLeft):
@@ -55,14 +55,14 @@ def worth_telling(event: events.Event) -> str | None:
 
 
 def worth_telling_at_the_end(error: BaseException | None) -> str | None:
-    """Return what the desktop is told of an error that ends everything; nothing of what the user did."""
+    """Return the desktop's text for an error that ends everything; none for what the user did."""
     if isinstance(error, LauncherError) and not isinstance(error, Interrupted | CancelFailed):
         return error.what
     return None
 
 
 class Notifier:
-    """Tells the desktop. ``say``: where nothing here can, that is said once, in a sentence.
+    """Notifies the desktop. ``say``: where nothing here can, that is said once, in a sentence.
 
     ``write``: writes to the terminal, ``None``: there is none. Many terminals show such a word as a notification.
     """
@@ -80,7 +80,7 @@ class Notifier:
             self._send_to_terminal(text)
 
     def close(self) -> None:
-        """Wait a moment for what is being told, and no longer."""
+        """Wait a moment for what is being sent, and no longer."""
         while self._running:
             program = self._running.pop()
             try:
@@ -111,7 +111,7 @@ class Notifier:
             self._write(f"\x1b]9;{TITLE}: {text}\x07")
         if not self._is_noted:
             self._is_noted = True
-            instead = "; the terminal is told instead" if self._write is not None else ""
+            instead = "; the terminal is notified instead" if self._write is not None else ""
             self._say(f"This machine has no {_NAMES.get(sys.platform, 'notify-send')} for notifications{instead}.")
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _FRESH = timedelta(minutes=1)  # how old an estimate may be without that being said
-_MOVED = timedelta(minutes=2)  # by how much an estimate has to move to be told again where every line stays
+_MOVED = timedelta(minutes=2)  # by how much an estimate has to move to be shown again where every line stays
 
 
 def pending_parts(event: events.Pending, now: datetime) -> list[str]:

@@ -6,7 +6,7 @@ from notebook_launcher.core import events
 
 
 def price_text(event: events.CostEstimate) -> str:
-    """Return what it costs at most, and what is left of the account where that was told."""
+    """Return what it costs at most, and what is left of the account, where that is known."""
     account = f"account {event.account}" if event.account else "your account"
     left = "" if event.balance is None else f" ({account}: {_number(event.balance)} left)"
     return f"Estimated cost: at most {event.calculation} = {_number(event.cost)} {event.unit}{left}"

@@ -32,7 +32,7 @@ def progress_text(event: events.NotebookProgress) -> str:
 
 
 def cell_parts(event: events.NotebookProgress, seconds: float) -> list[str]:
-    """Return the same as parts of a line that is kept up to date; ``seconds``: that have passed since it was told."""
+    """Return the same as parts of a line that is kept up to date; ``seconds``: how long ago it was reported."""
     if event.cell is None:
         return [f"{event.done} of {event.cells} cells done"]
     title = event.heading if len(event.heading) <= _TITLE else f"{event.heading[: _TITLE - 1]}…"

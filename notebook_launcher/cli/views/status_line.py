@@ -37,7 +37,7 @@ def time_left(seconds: float | None) -> str:
 
 
 def use_parts(event: events.Attached) -> list[str]:
-    """Return what a sample tells, the most important first."""
+    """Return the values of a sample, the most important first."""
     parts = [*_gpu_parts(event.gpus)]
     if event.cpu_cores is not None:
         parts.append(f"CPU {event.cpu_cores:.1f} cores")
@@ -196,5 +196,5 @@ class StatusLine:
         try:
             self._console.file.write(text)
             self._console.file.flush()
-        except (OSError, ValueError):  # the terminal is gone; a signal tells so as well
+        except (OSError, ValueError):  # the terminal is gone; a signal says so as well
             self.abandon()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 BLOCKS, LETTERS = "▁▂▃▄▅▆▇█", "_.-:=+*#"
-PIPE_COLUMNS = 60  # of a graph where nobody tells a width
+PIPE_COLUMNS = 60  # of a graph where no width is known
 TALLEST = 4  # rows of a graph
 REPORT_ROWS = 3  # of each graph of a whole session: a report may be longer than the terminal
 _NUMBERS = 6  # columns of a number

@@ -74,7 +74,7 @@ def check_scheduler(checks: CheckRunner, host: Host, scheduler: Scheduler) -> No
         checks.report(PROGRAMS, ok(f"{scheduler.name}: jobs run on {host.label} itself, and wait for nobody"))
         return
     if not scheduler.programs:
-        checks.report(PROGRAMS, unknown(f"{scheduler.name}: only a launch, or --node, tells whether it takes jobs."))
+        checks.report(PROGRAMS, unknown(f"{scheduler.name}: only a launch, or --node, shows whether it takes jobs."))
         return
     checks.check(PROGRAMS, lambda: _programs(host, scheduler), doing="looking for the scheduler")
 

@@ -139,7 +139,7 @@ def check_environment(
             return warning(
                 what,
                 "is it slow, or does it ask for something? Try its lines by hand there"
-                + ("" if checks_node else "; a node tells more: launch-notebook doctor --node"),
+                + ("" if checks_node else "; check on a node with: launch-notebook doctor --node"),
             )
         found.extend(_judged(plan, name, passed, cause, sentence, checks_node=checks_node))
         return found[0][1]

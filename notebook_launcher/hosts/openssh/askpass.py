@@ -72,7 +72,7 @@ class AskpassServer:
     messages that belong to its prompt, which may be a challenge. ``has_jumps``: jump hosts ask in this login, too.
     ``names_servers``: whether ssh says which server a prompt comes from, as OpenSSH does since 8.5. Before, a server
     can word its prompt like that of another, or like ssh's own for a passphrase: see ``_known_answer``.
-    ``on_declined`` is called before ssh is told that a required answer is missing: ssh would try an empty password
+    ``on_declined`` is called before ssh learns that a required answer is missing: ssh would try an empty password
     instead.
     """
 

@@ -29,7 +29,7 @@ from notebook_launcher.schedulers.slurm import submit_errors
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env
 
 # On one line, for csh. The exit code is the command's own, which a pipe would hide.
-_SQUEEZED = 'told=$("$@") || exit; printf "%s\\n" "$told" | tr -s " "'
+_SQUEEZED = 'output=$("$@") || exit; printf "%s\\n" "$output" | tr -s " "'
 
 _NODE_FIELDS = "NodeList:128,PartitionName:128,StateLong:64,CPUsState:64,Gres:512,GresUsed:512,Reason:128"
 _JOB_FIELDS = (
@@ -216,17 +216,17 @@ def _fields(text: str, separator: str, count: int) -> Iterator[list[str]]:
 
 
 def _reservation(record: Mapping[str, str]) -> ReservationInfo:
-    def told(key: str) -> str:
-        value = record.get(key, "")
-        return "" if value in ("(null)", "N/A") else value
+    def value(key: str) -> str:
+        found = record.get(key, "")
+        return "" if found in ("(null)", "N/A") else found
 
     return ReservationInfo(
         record["ReservationName"],
-        told("StartTime") or None,
-        told("EndTime") or None,
-        told("Nodes"),
-        told("Users"),
-        told("Accounts"),
+        value("StartTime") or None,
+        value("EndTime") or None,
+        value("Nodes"),
+        value("Users"),
+        value("Accounts"),
     )
 
 

@@ -102,8 +102,8 @@ STOPPED = record("stopped", "The job was ended by signal SIGTERM.")
         ({}, status(State.FAILED, reason="SystemFailure"), BootFailed, "because of Slurm"),
         ({}, status(State.FAILED, reason="OutOfMemory"), OutOfMemory, "more memory"),
         ({}, status(State.COMPLETED), JobFailed, "ended by itself"),
-        ({}, status(State.UNKNOWN), JobLost, "nothing tells why"),
-        (None, None, JobLost, "nothing tells why"),
+        ({}, status(State.UNKNOWN), JobLost, "nothing says why"),
+        (None, None, JobLost, "nothing says why"),
     ],
 )
 def test_why_a_job_ended(

@@ -208,13 +208,13 @@ def test_a_limit_in_numbers(reason: str, asked: Request, limits: tuple[Limit, ..
         (
             "QOSMinGRES",
             evidence(request(), limits=(SHORT_GPUS,)),
-            "was not told",
+            "is not known",
             "sacctmgr show qos format=name,MinTRES",
         ),
         (
             "AssocGrpGRES",
             evidence(request(), limits=()),
-            "was not told",
+            "is not known",
             "sacctmgr show assoc tree format=account,user,GrpTRES",
         ),
     ],

@@ -231,7 +231,7 @@ def test_a_job_that_is_not_in_the_list_is_asked_for_by_itself(following: Followi
 
 
 def test_the_history_tells_of_a_job_that_has_left_the_queue(following: Following) -> None:
-    host = FakeHost(shared(), FORGOTTEN, CommandResult(0, "7|TIMEOUT|0:0|n1|2026-11-21T11:00:00\n"))
+    host = FakeHost(shared(), FORGOTTEN, CommandResult(0, "7|TIMEOUT|0:0|n1|2026-11-21T11:00:00|Unknown\n"))
     (status,) = statuses(played(host, following))
     assert status and status.state is State.TIMEOUT
 
@@ -295,7 +295,7 @@ def test_a_job_that_is_only_not_shown_is_not_called_forgotten(history: CommandRe
 
 def test_a_job_that_is_not_shown_has_ended_where_the_history_says_so() -> None:
     found = status.query_status(
-        FakeHost(CommandResult(0, ""), CommandResult(0, "7|TIMEOUT|0:0|n1|2026-11-21T11:00:00\n")), Slurm(), JOB
+        FakeHost(CommandResult(0, ""), CommandResult(0, "7|TIMEOUT|0:0|n1|2026-11-21T11:00:00|Unknown\n")), Slurm(), JOB
     )
     assert found and found.state is State.TIMEOUT
 
