@@ -24,7 +24,7 @@ from notebook_launcher.planning.plan import Plan, begin_note, open_port_note, us
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
 from notebook_launcher.session.context import Access, Context, job_of
-from notebook_launcher.session.preflight import missing_jupyterlab
+from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import (
     Program,
     Session,
@@ -54,8 +54,8 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
             return
         if plan.target.course:
             view.show(course_used(plan.target.course))
-        missing = missing_jupyterlab(context.host, context.site, plan.environment, plan.container)
-        for note in (*notes_before(plan, context.scheduler, context.site), *([missing] if missing else [])):
+        warning = check_software(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
+        for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
             view.show(events.Note(note))
         if plan.target.course:
             from notebook_launcher.notebook.deploy import deploy_notebooks  # most launches are not a course's

@@ -32,7 +32,7 @@ from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Access, Context
-from notebook_launcher.session.preflight import missing_jupyterlab
+from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.batch import save_output, supervise_run, usual_output
 from notebook_launcher.usage.cost_estimate import Costing
@@ -76,9 +76,9 @@ def run_notebook(
         costing = Costing(plan, context)
         if plan.target.course:
             view.show(course_used(plan.target.course))
-        missing = missing_jupyterlab(context.host, context.site, plan.environment, plan.container)
+        warning = check_software(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         notes = notes_before(plan, context.scheduler, context.site, "notebook")
-        for note in (*prepared.notes, *notes, *([missing] if missing else [])):
+        for note in (*prepared.notes, *notes, *([warning] if warning else [])):
             view.show(events.Note(note))
         view.show(_queued(prepared, here=not context.host.remote))
         session, _ = queue_run(

@@ -375,6 +375,9 @@ activate_conda() {
   else
     activate_conda_prefix && return
   fi
+  [[ -z $want_container ]] ||
+    fail conda-missing "The conda environment $want_conda could not be activated inside the image $want_container, where\
+ it is looked for: see the job's log. An environment of the profile without an image uses the conda of the node."
   fail conda-missing "The conda environment $want_conda could not be activated on $(uname -n): see the job's log;\
  'conda env list' shows those there are."
 }

@@ -40,7 +40,9 @@ def environment_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--uv", metavar="DIR", help="Use the Jupyter of a uv project: of its .venv."),
         click.option("--venv", metavar="DIR", help="Use the Jupyter of a virtual environment."),
-        click.option("--conda", metavar="ENV", help="Use the Jupyter of a conda environment."),
+        click.option(
+            "--conda", metavar="ENV", help="Use the Jupyter of a conda environment; with an image, one inside it."
+        ),
         click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable)."),
     ):
         command = option(command)

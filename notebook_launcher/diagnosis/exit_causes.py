@@ -86,7 +86,10 @@ BY_SCRIPT: dict[str, Cause] = {
     "module-command-missing": Cause(
         ModuleFailed, "leave the modules out, or ask the cluster's support how batch jobs load them"
     ),
-    "conda-missing": Cause(ActivationFailed, "list the names with: conda env list"),
+    "conda-missing": Cause(
+        ActivationFailed,
+        "list the names with: conda env list   (inside the image, if you use one)",
+    ),
     "venv-missing": Cause(ActivationFailed, "check the path after --venv or --uv"),
     "activate-failed": Cause(ActivationFailed, "check `activate` in the profile's environment"),
     "session-unusable": Cause(HomeUnusable, _DISK_SPACE),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.quantities import counted, disk_size, duration_text
 from notebook_launcher.core.request import Request, gpu_items
 from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.diagnosis.image_check import Image
 from notebook_launcher.schedulers.cluster_info import Node, ReservationInfo
 
 SKEW = timedelta(seconds=60)  # clocks may differ by this much
@@ -253,85 +253,6 @@ def expand(names: str) -> list[str]:
 
 
 # --- an image --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Step:
-    """One part of the path to an image. ``mode`` as ls writes it; ``enters``: whether this user can access it."""
-
-    path: str
-    mode: str = ""
-    owner: str = ""
-    group: str = ""
-    enters: bool = True
-
-
-@dataclass(frozen=True)
-class Image:
-    """An image as the login node sees it. ``kind``: sif, squashfs, folder, other, missing, or unreadable.
-
-    ``beside``: where the path does not exist, the names that exist there.
-    """
-
-    path: str
-    kind: str
-    bytes: int | None = None
-    steps: tuple[Step, ...] = ()
-    beside: tuple[str, ...] = ()
-
-
-def read_image(path: str, text: str) -> Image:
-    """Read what ``INSPECT_IMAGE`` printed."""
-    kind, count = "unknown", None
-    steps, beside = [], []
-    for line in text.splitlines():
-        fields = line.split(" ", 5)
-        if fields[0] == "step" and len(fields) == 6:
-            _, enters, mode, owner, group, place = fields
-            steps.append(Step(place, mode, owner, group, enters == "yes"))
-        elif fields[0] == "beside":
-            beside.append(line.partition(" ")[2])
-        elif fields[0] == "kind" and len(fields) > 1:
-            kind = fields[1]
-        elif fields[0] == "bytes" and len(fields) > 1 and fields[1].isdecimal():
-            count = int(fields[1])
-    return Image(path, kind, count, tuple(steps), tuple(beside))
-
-
-def judge_image(image: Image) -> Finding:
-    """Judge whether this user can read an image, and whether it is one."""
-    closed = next((step for step in image.steps if not step.enters), None)
-    if closed is not None:
-        return fault(
-            f"You may not enter {closed.path}, where the image {image.path} should be ({closed.mode}, "
-            f"owner {closed.owner}, group {closed.group}).",
-            f"ask {closed.owner} to let you in (chmod a+x, or your name in the group {closed.group}), or name another "
-            "image after --",
-        )
-    if image.kind == "missing":
-        last = image.steps[-1].path if image.steps else "/"
-        missing = image.path.removeprefix(last).lstrip("/").partition("/")[0]
-        near = difflib.get_close_matches(missing, image.beside, n=1)
-        hint = f"see: ls {last}; name another one after --, or get it: launch-notebook image pull"
-        return fault(
-            f"There is no image {image.path}; of its path there is only {last}.",
-            f"did you mean {last.rstrip('/')}/{near[0]}?" if near else hint,
-        )
-    if image.kind == "unreadable":
-        step = image.steps[-1] if image.steps else Step(image.path)
-        return fault(
-            f"You may not read the image {image.path} ({step.mode}, owner {step.owner}, group {step.group}).",
-            f"ask {step.owner or 'its owner'} for it: chmod a+r {image.path}",
-        )
-    found = f"{image.path}" + (f", {disk_size(image.bytes // 1024)}" if image.bytes else "")
-    if image.kind in ("sif", "squashfs", "folder"):
-        return ok(found)
-    if image.kind == "other":
-        return fault(
-            f"{image.path} is not a container image: it does not begin like one.",
-            "is it a definition file, or a copy that was cut off? see: ls -lL and file",
-        )
-    return unknown(f"The kind of file {image.path} could not be determined.")
 
 
 def judge_for_others(image: Image) -> Finding:

@@ -137,7 +137,7 @@ class Plan:
     ``command``: the arguments that repeat the launch, without the program's name. ``idle_stop``: seconds of idleness
     after which the session ends, 0: never. ``always_new``: whether to ignore a session that is already running.
     ``notes``: what the user should know about how the options were read. ``gpu_type``: the type of the GPUs according
-    to the profile, if known.
+    to the profile, if known. ``container_typed``: whether the user named the container, rather than the profile.
     """
 
     target: LaunchTarget
@@ -153,6 +153,7 @@ class Plan:
     always_new: bool = False
     notes: tuple[str, ...] = ()
     gpu_type: str | None = None
+    container_typed: bool = False
 
 
 def find_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
@@ -341,6 +342,7 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         options.always_new,
         (*target.notes, *translated.notes, *(_course_notes(target.course, options, here) if target.course else ())),
         translated.gpu_type,
+        container_typed=container is not None and options.arguments[-1:] != (chosen,) and bool(options.arguments),
     )
 
 

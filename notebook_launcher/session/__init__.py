@@ -1,5 +1,5 @@
 """One session: its record, its keys, and the context that a command works in.
 
 The state of its job is in ``jobs``.
-May import: core, hosts, planning, profiles, schedulers.
+May import: core, diagnosis, hosts, planning, profiles, schedulers.
 """

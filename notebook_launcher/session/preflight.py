@@ -1,11 +1,13 @@
-"""Before a job is submitted: check from the login node whether JupyterLab is installed."""
+"""Before a job is submitted: check from the login node whether the image is there and JupyterLab is installed."""
 
 from __future__ import annotations
 
 import contextlib
 
-from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.errors import ImageUnusable, LauncherError
+from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, judge_image, read_image
 from notebook_launcher.hosts.base import Host
+from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.session.record import Site
 
@@ -19,6 +21,31 @@ _CHECK = (
     'for f in "$d"/bin/jupyter-lab "$d"/lib/python3*/site-packages/jupyterlab; do [ -e "$f" ] && exit; done; '
     'echo "lacks $d"; exit; done'
 )
+
+
+def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) -> str | None:
+    """Return a warning about the software that the job will use, from what the login node sees; ``None``: nothing.
+
+    One command, unless only the job can find out. Raises ``ImageUnusable`` for an image that the user named and that
+    is surely not there: ``same_machine``, or in a folder that the compute nodes share.
+    """
+    environment, container = plan.environment, plan.container
+    if container is None:
+        return missing_jupyterlab(host, site, environment, None)
+    path = site.expand(container)
+    if not plan.container_typed or not path.startswith("/") or environment.container_command not in BY_FILE:
+        return None
+    try:
+        text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=TIMEOUT).stdout
+    except LauncherError:
+        return None  # the job will tell
+    image = read_image(path, text)
+    if image.kind != "missing":
+        return None
+    finding = judge_image(image)
+    if same_machine or image.shared:
+        raise ImageUnusable(finding.found, why="Nothing was submitted.", hint=finding.hint)
+    return f"{finding.found} That is so on the login node; the job fails unless its compute node has it."
 
 
 def missing_jupyterlab(host: Host, site: Site, environment: Environment, container: str | None) -> str | None:

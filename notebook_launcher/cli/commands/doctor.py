@@ -28,7 +28,9 @@ from notebook_launcher.core.errors import UsageError
 )
 @former_route_option
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable).")
-@click.option("--conda", metavar="ENV", help="Check the JupyterLab of a conda environment.")
+@click.option(
+    "--conda", metavar="ENV", help="Check the JupyterLab of a conda environment; with an image, one inside it."
+)
 @click.option("--venv", metavar="DIR", help="Check the JupyterLab of a virtual environment.")
 @scheduler_options
 @click.argument("name", metavar="[CLUSTER]", default=None, required=False, shell_complete=complete_cluster)

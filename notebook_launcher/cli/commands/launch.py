@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option(
     "--module", "modules", multiple=True, metavar="NAME", help="Load a module on the node first (repeatable)."
 )
-@click.option("--conda", metavar="ENV", help="Use the JupyterLab of a conda environment.")
+@click.option("--conda", metavar="ENV", help="Use the JupyterLab of a conda environment; with an image, one inside it.")
 @click.option("--venv", metavar="DIR", help="Use the JupyterLab of a virtual environment.")
 @click.option("--uv", metavar="DIR", help="Use the JupyterLab of a uv project: of its .venv.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")

@@ -30,7 +30,7 @@ _CORES = "cpus-per-task"
 @click.option("--command", metavar="COMMAND", help="Run one command without a terminal.")
 @click.option("-c", "letter", metavar="COMMAND|N", help="The same; a number means the cores of a job of its own.")
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Load a module first (repeatable).")
-@click.option("--conda", metavar="ENV", help="Activate a conda environment.")
+@click.option("--conda", metavar="ENV", help="Activate a conda environment; with an image, one inside it.")
 @click.option("--venv", metavar="DIR", help="Activate a virtual environment.")
 @click.option("--uv", metavar="DIR", help="Activate the .venv of a uv project.")
 @functools.partial(scheduler_options, without="c")

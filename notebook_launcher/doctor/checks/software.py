@@ -12,9 +12,10 @@ from notebook_launcher.core.errors import HostCommandFailed, LauncherError
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.diagnosis import exit_causes
+from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, judge_image, read_image
 from notebook_launcher.doctor.bounded_command import CommandTimeout, run_bounded
 from notebook_launcher.doctor.checks.login import HOME, ROOT
-from notebook_launcher.doctor.findings import judge_for_others, judge_image, read_image
+from notebook_launcher.doctor.findings import judge_for_others
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.record import Site
@@ -29,47 +30,6 @@ _REMOVE = (
 )
 
 _SCRIPTS = ("lib.sh", "containers.sh", "checkup.sh")
-# what names a file; other commands keep their images in a store of their own, by names as of a registry
-_BY_FILE = (None, "apptainer", "singularity", "charliecloud", "enroot")
-
-# POSIX sh, read from standard input. Each step: whether we get further, mode, owner, group, path.
-INSPECT_IMAGE = r"""
-path=$1
-case $path in /*) ;; *) path=$PWD/$path ;; esac
-step() {
-  answer=$1 place=$2
-  set -f
-  set -- $(ls -ldL -- "$place" 2>/dev/null)
-  printf 'step %s %s %s %s %s\n' "$answer" "${1:--}" "${3:--}" "${4:--}" "$place"
-}
-here='' rest=$path
-while [ -n "$rest" ]; do
-  rest=${rest#/}
-  part=${rest%%/*}
-  rest=${rest#"$part"}
-  [ -n "$part" ] || continue
-  here=$here/$part
-  [ -e "$here" ] || { echo 'kind missing'; ls -- "${here%/*}/" 2>/dev/null | head -n 500 | sed 's/^/beside /'; exit; }
-  if [ -n "${rest#/}" ]; then
-    [ -x "$here" ] || { step no "$here"; exit; }
-    step yes "$here"
-  fi
-done
-step yes "$here"
-if [ ! -r "$here" ]; then
-  echo 'kind unreadable'
-elif [ -d "$here" ]; then
-  echo 'kind folder'
-else
-  set -- $(ls -ldL -- "$here")
-  echo "bytes $5"
-  case $(head -c 41 -- "$here" | tr -d '\000') in
-    *SIF_MAGIC) echo 'kind sif' ;;
-    hsqs*) echo 'kind squashfs' ;;
-    *) echo 'kind other' ;;
-  esac
-fi
-"""
 
 
 def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_others: bool) -> None:
@@ -77,7 +37,7 @@ def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_
     if plan.container is None:
         return
     command = plan.environment.container_command
-    if "://" in plan.container or command not in _BY_FILE:
+    if "://" in plan.container or command not in BY_FILE:
         checks.report(IMAGE, unknown(f"{plan.container} is found by {command or 'the container command'} on the node."))
         return
     path = site.expand(plan.container)

@@ -10,16 +10,11 @@ import pytest
 
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis.image_check import INSPECT_IMAGE, Image, Step, judge_image, read_image
 from notebook_launcher.doctor.bounded_command import run_bounded
 from notebook_launcher.doctor.checks import software
-from notebook_launcher.doctor.checks.software import INSPECT_IMAGE, check_environment
-from notebook_launcher.doctor.findings import (
-    Image,
-    Step,
-    judge_for_others,
-    judge_image,
-    read_image,
-)
+from notebook_launcher.doctor.checks.software import check_environment
+from notebook_launcher.doctor.findings import judge_for_others
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.launch import session_env
 from notebook_launcher.planning.plan import LaunchTarget, Plan

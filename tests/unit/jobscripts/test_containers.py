@@ -303,3 +303,11 @@ def test_by_hand_with_the_scripts_alone(job: Job) -> None:
     assert done.returncode == 1
     assert json.loads((job.dir / "exit.json").read_text())["cause"] == "venv-missing"
     assert {"lib.sh", "containers.sh"} <= {path.name for path in job.dir.iterdir()}
+
+
+def test_a_conda_environment_is_looked_for_inside_the_image_and_the_message_says_so(job: Job) -> None:
+    job.tool("ch-run", STAND_IN)
+    job.ask(f"container={job.work}", "container_command=charliecloud", "conda=other")
+    report = job.run()
+    assert report["cause"] == "conda-missing"
+    assert f"could not be activated inside the image {job.work}, where it is looked for" in report["message"]

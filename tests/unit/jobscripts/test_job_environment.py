@@ -69,7 +69,7 @@ def test_a_conda_environment(job: Job) -> None:
     job.env["KNOWN"] = "course"
     assert set_up(job, "conda=course", then="echo $CONDA_PREFIX") == ("", "/envs/course\n")
     failed, _ = set_up(job, "conda=other")
-    assert failed.startswith("conda-missing ") and "other" in failed
+    assert failed.startswith("conda-missing ") and "other" in failed and "image" not in failed
 
 
 def test_a_conda_environment_without_conda(quick: Job) -> None:

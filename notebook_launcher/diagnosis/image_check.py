@@ -1,0 +1,148 @@
+"""Whether there is a container image, as the login node sees the path to it. Pure: a script, and what it printed."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from notebook_launcher.core.finding import Finding, fault, ok, unknown
+from notebook_launcher.core.quantities import disk_size
+
+# what names a file; other commands keep their images in a store of their own, by names as of a registry
+BY_FILE = (None, "apptainer", "singularity", "charliecloud", "enroot")
+
+# POSIX sh, read from standard input. Each step: whether we get further, mode, owner, group, path.
+INSPECT_IMAGE = r"""
+path=$1
+case $path in /*) ;; *) path=$PWD/$path ;; esac
+step() {
+  answer=$1 place=$2
+  set -f
+  set -- $(ls -ldL -- "$place" 2>/dev/null)
+  printf 'step %s %s %s %s %s\n' "$answer" "${1:--}" "${3:--}" "${4:--}" "$place"
+}
+# Do the compute nodes have this folder as well? Sure of a network's file system, and of the one of the homes.
+is_shared() {
+  case $1/ in "$HOME"/*) return 0 ;; esac
+  case $(stat -f -L -c %T -- "$1" 2>/dev/null) in
+    nfs* | lustre | gpfs | ceph | fhgfs | beegfs | panfs | afs | gfs* | ocfs2 | smb* | cifs) return 0 ;;
+  esac
+  device=$(stat -L -c %d -- "$1" 2>/dev/null)
+  [ -n "$device" ] && [ "$device" = "$(stat -L -c %d -- "$HOME")" ] && [ "$device" != "$(stat -c %d /)" ]
+}
+here='' rest=$path
+while [ -n "$rest" ]; do
+  rest=${rest#/}
+  part=${rest%%/*}
+  rest=${rest#"$part"}
+  [ -n "$part" ] || continue
+  here=$here/$part
+  [ -e "$here" ] || {
+    echo 'kind missing'
+    if is_shared "${here%/*}/"; then echo 'shared yes'; fi
+    ls -- "${here%/*}/" 2>/dev/null | head -n 500 | sed 's/^/beside /'
+    exit
+  }
+  if [ -n "${rest#/}" ]; then
+    [ -x "$here" ] || { step no "$here"; exit; }
+    step yes "$here"
+  fi
+done
+step yes "$here"
+if [ ! -r "$here" ]; then
+  echo 'kind unreadable'
+elif [ -d "$here" ]; then
+  echo 'kind folder'
+else
+  set -- $(ls -ldL -- "$here")
+  echo "bytes $5"
+  case $(head -c 41 -- "$here" | tr -d '\000') in
+    *SIF_MAGIC) echo 'kind sif' ;;
+    hsqs*) echo 'kind squashfs' ;;
+    *) echo 'kind other' ;;
+  esac
+fi
+"""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of the path to an image. ``mode`` as ls writes it; ``enters``: whether this user can access it."""
+
+    path: str
+    mode: str = ""
+    owner: str = ""
+    group: str = ""
+    enters: bool = True
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as the login node sees it. ``kind``: sif, squashfs, folder, other, missing, or unreadable.
+
+    ``beside``: where the path does not exist, the names that exist there; ``shared``: whether the compute nodes surely
+    see that folder as the login node does.
+    """
+
+    path: str
+    kind: str
+    bytes: int | None = None
+    steps: tuple[Step, ...] = ()
+    beside: tuple[str, ...] = ()
+    shared: bool = False
+
+
+def read_image(path: str, text: str) -> Image:
+    """Read what ``INSPECT_IMAGE`` printed."""
+    kind, count, shared = "unknown", None, False
+    steps, beside = [], []
+    for line in text.splitlines():
+        fields = line.split(" ", 5)
+        if fields[0] == "step" and len(fields) == 6:
+            _, enters, mode, owner, group, place = fields
+            steps.append(Step(place, mode, owner, group, enters == "yes"))
+        elif fields[0] == "beside":
+            beside.append(line.partition(" ")[2])
+        elif line == "shared yes":
+            shared = True
+        elif fields[0] == "kind" and len(fields) > 1:
+            kind = fields[1]
+        elif fields[0] == "bytes" and len(fields) > 1 and fields[1].isdecimal():
+            count = int(fields[1])
+    return Image(path, kind, count, tuple(steps), tuple(beside), shared)
+
+
+def judge_image(image: Image) -> Finding:
+    """Judge whether this user can read an image, and whether it is one."""
+    closed = next((step for step in image.steps if not step.enters), None)
+    if closed is not None:
+        return fault(
+            f"You may not enter {closed.path}, where the image {image.path} should be ({closed.mode}, "
+            f"owner {closed.owner}, group {closed.group}).",
+            f"ask {closed.owner} to let you in (chmod a+x, or your name in the group {closed.group}), or name another "
+            "image after --",
+        )
+    if image.kind == "missing":
+        last = image.steps[-1].path if image.steps else "/"
+        missing = image.path.removeprefix(last).lstrip("/").partition("/")[0]
+        near = difflib.get_close_matches(missing, image.beside, n=1)
+        hint = f"see: ls {last}; name another one after --, or get it: launch-notebook image pull"
+        return fault(
+            f"There is no image {image.path}; of its path there is only {last}.",
+            f"did you mean {last.rstrip('/')}/{near[0]}?" if near else hint,
+        )
+    if image.kind == "unreadable":
+        step = image.steps[-1] if image.steps else Step(image.path)
+        return fault(
+            f"You may not read the image {image.path} ({step.mode}, owner {step.owner}, group {step.group}).",
+            f"ask {step.owner or 'its owner'} for it: chmod a+r {image.path}",
+        )
+    found = f"{image.path}" + (f", {disk_size(image.bytes // 1024)}" if image.bytes else "")
+    if image.kind in ("sif", "squashfs", "folder"):
+        return ok(found)
+    if image.kind == "other":
+        return fault(
+            f"{image.path} is not a container image: it does not begin like one.",
+            "is it a definition file, or a copy that was cut off? see: ls -lL and file",
+        )
+    return unknown(f"The kind of file {image.path} could not be determined.")
