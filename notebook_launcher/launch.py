@@ -124,7 +124,7 @@ def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lamb
     scheduler = make_scheduler(plan.target.scheduler, root)
     payload = payload_on(there is None)
     session = _new_session(plan, scheduler, site, root, payload)
-    for note in notes_before(plan, scheduler, site, payload.program):
+    for note in (*plan.target.notes, *notes_before(plan, scheduler, site, payload.program)):
         view.show(events.Note(note))
     if priced := estimate_price(plan, scheduler) or no_price_note(plan, scheduler):
         view.show(priced)

@@ -99,7 +99,8 @@ class LaunchTarget:
 
     Scheduler ``auto``: the user named only a host, so the scheduler is detected there. ``course``: the course whose
     settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
-    is its successor, as ``notes`` explain. ``is_explicit``: the user named this machine, whatever is configured.
+    is its successor, as ``notes`` explain, which are shown before the login. ``is_explicit``: the user named this
+    machine, whatever is configured.
     """
 
     profile: ClusterProfile
@@ -258,7 +259,7 @@ def _succession(name: str) -> _Succession:
             chain = " → ".join([*names, profile.successor])
             raise ProfileError("Retired clusters succeed each other in a circle.", why=chain)
         translations += profile.translations
-        notes.append(f"{profile.notice or f'{names[-1]} is retired.'} Launching on {profile.successor}.")
+        notes.append(f"{profile.notice or f'{names[-1]} is retired.'} Using its successor, {profile.successor}.")
         names.append(profile.successor)
     return _Succession(names[-1], profile, tuple(translations), tuple(notes))
 
@@ -340,7 +341,7 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         _relaunch_arguments(options, target),
         parse_idle(idle) if idle else 0,
         options.always_new,
-        (*target.notes, *translated.notes, *(_course_notes(target.course, options, here) if target.course else ())),
+        (*translated.notes, *(_course_notes(target.course, options, here) if target.course else ())),
         translated.gpu_type,
         container_typed=container is not None and options.arguments[-1:] != (chosen,) and bool(options.arguments),
     )

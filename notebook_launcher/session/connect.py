@@ -35,7 +35,9 @@ def open_context(
 
 
 def open_host(target: LaunchTarget, view: View, prompts: Prompts) -> Host:
-    """Open the target's host: the login node, or this machine."""
+    """Open the target's host: the login node, or this machine; say before why it is not the one that was named."""
+    for note in target.notes:
+        view.show(events.Note(note))
     if target.destination is None:
         return LocalHost(prompts)
     from notebook_launcher.hosts import engine_choice

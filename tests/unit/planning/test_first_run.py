@@ -149,7 +149,7 @@ def test_a_retired_one_leads_to_its_successor(config: Path) -> None:
     assert load_profile("uni").user == "alice"
     plan = make_plan(LaunchOptions(), LAPTOP)
     assert plan.target.cluster == "uni"
-    assert "Launching on uni." in plan.notes[0]
+    assert "Using its successor, uni." in plan.target.notes[0]
 
 
 def test_words_of_a_retired_one_are_understood_at_the_first_launch_too(config: Path) -> None:

@@ -340,8 +340,8 @@ def test_a_launch_on_a_retired_cluster_goes_to_its_successor() -> None:
     assert plan.target.destination == Destination("new.uni.example")
     assert plan.request.flags == {"cpus-per-task": "4", "gres": "gpu:1", "time": "0:59:00"}
     assert plan.environment_name == "torch"
-    assert plan.notes == (
-        "Old was switched off on 2026-01-30. Launching on new.",
+    assert (*plan.target.notes, *plan.notes) == (
+        "Old was switched off on 2026-01-30. Using its successor, new.",
         "-p core is left out: there is no such partition.",
         "-n 4 is now -c 4: cores are -c.",
     )
@@ -368,8 +368,8 @@ def test_successors_of_successors(retired: Path) -> None:
     target = find_target(LaunchOptions(cluster="older"), LAPTOP)
     assert (target.cluster, target.instead_of) == ("new", "older")
     assert target.notes == (
-        "older is retired. Launching on old.",
-        "Old was switched off on 2026-01-30. Launching on new.",
+        "older is retired. Using its successor, old.",
+        "Old was switched off on 2026-01-30. Using its successor, new.",
     )
 
 
