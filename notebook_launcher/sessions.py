@@ -231,7 +231,7 @@ def _meant_to_end(context: Context, names: Sequence[str], *, every: bool) -> lis
     if every:
         live = index.live + [entry for entry in with_jobs(context, _not_noted(index)) if entry.session.job]
         if not live:
-            context.view.show(events.Note(f"There is no live session on {where}."))
+            context.view.show(events.Note(f"There is no active session on {where}."))
         return live
     meant = [choose_session(index, name, where, ended_too=True) for name in names]
     meant = meant or [choose_session(index, "", where)]

@@ -48,6 +48,9 @@ COMMANDS = (
 )
 
 
+HELP = ("-h", "--help", "--usage")
+
+
 @functools.cache
 def find_command(name: str) -> click.Command | None:
     """Return the command of that name."""
@@ -102,8 +105,16 @@ def _command_first(argv: Sequence[str]) -> list[str]:
     return [*words[place:end], *words[:place], *words[end:]]
 
 
-#: the options of a place, and whether a word comes after them
-_OF_ANY = {"--json": False, "--cluster": True, "--host": True, "--ssh-config": True, "--engine": True, "--course": True}
+#: the options of every command, and whether a word comes after them
+_OF_ANY = {
+    **dict.fromkeys(HELP, False),
+    "--json": False,
+    "--cluster": True,
+    "--host": True,
+    "--ssh-config": True,
+    "--engine": True,
+    "--course": True,
+}
 
 
 def _in_two_words(argv: Sequence[str]) -> str:
@@ -185,16 +196,26 @@ def _unknown_flag(error: click.NoSuchOption) -> UsageError:
         known = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
         near = closest(name, tuple(known))
         words = error.ctx.command_path if error.ctx else f"launch-notebook {command}"
-        hint = f"did you mean {near}?" if near in known else f"see: {words} --help"
+        takers = _takers(name)
+        hint = f"it belongs to: {takers}" if takers else f"see: {words} --help"
+        hint = f"did you mean {near}?" if near in known else hint
         return UsageError(f"“{command}” has no flag {name}.", hint=hint)
-    takers = [other for other in COMMANDS if name in _flags_of(find_command(other))]
-    if takers:
-        hint = f"it belongs to: launch-notebook {' or '.join(takers)}"
+    if takers := _takers(name):
+        hint = f"it belongs to: {takers}"
     elif near := closest(name, _flags_of(find_command("launch"))):
         hint = f"did you mean {near}?"
     else:
         hint = "see: launch-notebook --help, and sbatch's own flags"
     return UsageError(f"{'A launch has' if takers else 'There is'} no flag {name}.", hint=hint)
+
+
+def _takers(flag: str) -> str:
+    """Return the commands that have a flag, as they are typed; "": none has."""
+    names = [name for name in COMMANDS if flag in _flags_of(find_command(name))]
+    if "launch" not in names:
+        return f"launch-notebook {' or '.join(names)}" if names else ""
+    *first, last = ["a launch", *(name for name in names if name != "launch")]
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _flags_of(command: click.Command | None) -> tuple[str, ...]:
@@ -228,7 +249,7 @@ def _interrupted() -> LauncherError:
     return Interrupted("Interrupted.", why="Nothing was queued.")
 
 
-_OF_ALL = ("--help", "-h", "--version", "-V", "--usage")  # options that are not those of a launch
+_OF_ALL = (*HELP, "--version", "-V")  # options that are not those of a launch
 
 
 class _Commands(click.Group):
@@ -245,6 +266,7 @@ class _Commands(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[TYPED] = tuple(args)
         completing = ctx.resilient_parsing  # then no word means: any
+        args = args[:1] if args and args[0] in HELP else args  # what follows is no command
         is_launch = args[0].startswith("-") and args[0] not in _OF_ALL if args else not completing
         return super().parse_args(ctx, ["launch", *args] if is_launch else args)
 
@@ -284,9 +306,7 @@ class _Commands(click.Group):
         super().format_epilog(ctx, formatter)
 
 
-@click.group(
-    cls=_Commands, context_settings={"help_option_names": ["-h", "--help", "--usage"], "max_content_width": 100}
-)
+@click.group(cls=_Commands, context_settings={"help_option_names": list(HELP), "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="launch-notebook")
 def cli() -> None:
     """Put JupyterLab on a compute node and open it in your browser.

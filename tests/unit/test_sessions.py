@@ -407,7 +407,7 @@ def test_what_has_ended_already_is_no_error(tmp_path: Path, submit: Callable[...
     for word in (session.id, end_of(session)):
         view = stop(tmp_path, word)
         assert view.ended == set() and "has ended already" in view.notes
-    assert "no live session" in stop(tmp_path, every=True).notes
+    assert "no active session" in stop(tmp_path, every=True).notes
     with pytest.raises(SessionNotFound):
         stop(tmp_path)
 

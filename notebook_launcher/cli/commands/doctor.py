@@ -32,6 +32,7 @@ from notebook_launcher.core.errors import UsageError
     "--conda", metavar="ENV", help="Check the JupyterLab of a conda environment; with an image, one inside it."
 )
 @click.option("--venv", metavar="DIR", help="Check the JupyterLab of a virtual environment.")
+@click.option("--uv", metavar="DIR", help="Check the JupyterLab of a uv project: of its .venv.")
 @scheduler_options
 @click.argument("name", metavar="[CLUSTER]", default=None, required=False, shell_complete=complete_cluster)
 @click.pass_context
@@ -45,6 +46,7 @@ def doctor(
     modules: tuple[str, ...],
     conda: str | None,
     venv: str | None,
+    uv: str | None,
 ) -> int:
     """Check all that a launch with these flags needs, in order, each with its hint.
 
@@ -73,6 +75,7 @@ def doctor(
         where.engine,
         route,
         course=where.course,
+        uv=uv,
     )
     with user_interface(where) as (view, prompts, interrupts):
         run_doctor(launch_options, LocalMachine.detect(), view, prompts, interrupts, node=node)

@@ -110,17 +110,22 @@ def _short(name: str, longest: int) -> str:
 
 def _done(event: events.Copied) -> str:
     if not event.files and not event.skipped:
-        return f"Copied to {event.destination}: the folders alone, there are no files in them."
+        return f"Copied to {_place(event)}: the folders alone, there are no files in them."
     if not event.files:
         return f"Nothing to copy: {_files(event.skipped)} already there, with the same checksums."
     rate = (event.bytes - event.resumed) / max(event.seconds, 0.001) / 1e6
-    text = f"Copied to {event.destination}: {_count(event.files)}, {file_size(event.bytes)}, in {event.seconds:.1f} s"
+    text = f"Copied to {_place(event)}: {_count(event.files)}, {file_size(event.bytes)}, in {event.seconds:.1f} s"
     text += f" ({rate:.0f} MB/s)." if event.bytes > 1e6 else "."
     if event.resumed:
         text += f" {file_size(event.resumed)} of it were there from an earlier attempt."
     if event.skipped:
         text += f" {_files(event.skipped)} there already, and equal."
     return f"{text} The checksums are the same at both ends."
+
+
+def _place(event: events.Copied) -> str:
+    """Return the destination; the home there, which is typed as ``login:``, with its name."""
+    return f"{event.destination}~" if event.destination.endswith(":") else event.destination
 
 
 def _count(files: int) -> str:

@@ -1,0 +1,41 @@
+"""Words in another order than they are meant, and flags of another command."""
+
+from __future__ import annotations
+
+import pytest
+
+from notebook_launcher.cli.app import run
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["--help", "list"], "launch-notebook list [OPTIONS]"),
+        (["-h", "course", "list"], "launch-notebook course list [OPTIONS]"),
+        (["--cluster", "uni", "--help", "stop"], "launch-notebook stop [OPTIONS]"),
+        (["--help"], "launch-notebook [OPTIONS] COMMAND"),
+        (["--help", "-t", "2:00:00"], "launch-notebook [OPTIONS] COMMAND"),
+    ],
+)
+def test_help_of_a_command_that_comes_after_it(
+    words: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: {usage}")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["list", "--uv", "x"], "it belongs to: a launch, bench, doctor, run or shell"),
+        (["stop", "--follow"], "it belongs to: launch-notebook logs"),
+        (["list", "--alll"], "did you mean --all?"),
+        (["list", "--no-such-flag-anywhere"], "see: launch-notebook list --help"),
+    ],
+)
+def test_a_flag_of_another_command_is_named_as_that(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    error = capsys.readouterr().err
+    assert f"“{words[0]}” has no flag {words[1]}." in error and f"→ {hint}\n" in error
