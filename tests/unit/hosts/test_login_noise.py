@@ -274,7 +274,7 @@ PIECES_OF_THE_MARK = MARK[:9] + b"\n" + MARK[:-1] + b"\n" + MARK + b"\r\n" + MAR
 
 REAL = {
     "a noisy site": NOISE,
-    "much, and no end of the last line": NOISE * 500 + b"x" * 300_000 + b"\0" * 5000 + PIECES_OF_THE_MARK,
+    "much, and no end of the last line": NOISE * 20 + b"x" * 10_000 + b"\0" * 5000 + PIECES_OF_THE_MARK,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import io
 import queue
 import re
@@ -199,9 +200,12 @@ def type_into(view: BaseView, line: str) -> None:
     view._pass_on(line, queue.SimpleQueue())
 
 
+type_hints = functools.cache(typing.get_type_hints)  # hundreds of examples ask for the same ones
+
+
 def filled(kind: type[Any], text: str) -> Any:
     """Return an event of a kind, or a part of one, with the same text wherever there is room for one."""
-    hints = typing.get_type_hints(kind)
+    hints = type_hints(kind)
     return kind(**{field.name: value_of(hints[field.name], text) for field in dataclasses.fields(kind)})
 
 
