@@ -151,7 +151,7 @@ def _case(name: str, wish: str, words: str) -> str:
 def _answer(name: str, words: str) -> Iterator[str]:
     """Yield what --dry-run comes to: the notes and the submit command, or the refusal."""
     try:
-        plan = make_plan(LaunchOptions(flags_of(words), name), LAPTOP)
+        plan = make_plan(LaunchOptions(flags_of(words), cluster=name), LAPTOP)
         command = make_scheduler(plan.target.scheduler, "DIRECTORY").submit(plan.request, SUBMISSION)
     except LauncherError as error:
         yield f"{error.kind} (exit code {error.exit_code}): {error.what} {error.why}".strip()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.views.base import BaseView
     from notebook_launcher.core.interrupts import Interrupts
-    from notebook_launcher.planning.plan import LaunchTarget, Plan
+    from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, Plan
     from notebook_launcher.profiles.courses import CourseFiles
 
 ENGINES = ("auto", "paramiko", "openssh")
@@ -43,17 +43,23 @@ class Where:
 
     def target(self, route: str | None = None) -> LaunchTarget:
         """Return the selected target. Raises ``ProfileError`` or ``UsageError``."""
-        from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_target
+        from notebook_launcher.planning.plan import LocalMachine, find_target
 
-        options = LaunchOptions(
+        return find_target(dataclasses.replace(self.launch_options(), route=route), LocalMachine.detect())
+
+    def launch_options(self, flags: Mapping[str, str | None] | None = None) -> LaunchOptions:
+        """Return what is asked of a job there; ``dataclasses.replace`` adds what else was typed."""
+        from notebook_launcher.planning.plan import LaunchOptions
+
+        return LaunchOptions(
+            flags or {},
             cluster=self.cluster,
             host=self.host,
             ssh_config=self.ssh_config,
             engine=self.engine,
-            route=route,
             course=self.course,
+            course_files=self.course_files,
         )
-        return find_target(options, LocalMachine.detect())
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,15 +232,9 @@ def scheduler_options(
 
 def plan_without_gpus(where: Where, flags: Mapping[str, str | None]) -> Plan:
     """Return the plan of a job that needs no GPU."""
-    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+    from notebook_launcher.planning.plan import LocalMachine, make_plan
 
-    flags_without_gpus = {**flags, "gpus": "0"}
-    return make_plan(
-        LaunchOptions(
-            flags_without_gpus, where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course
-        ),
-        LocalMachine.detect(),
-    )
+    return make_plan(where.launch_options({**flags, "gpus": "0"}), LocalMachine.detect())
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -59,22 +60,8 @@ def run_launch_options(
     uv: str | None,
 ) -> LaunchOptions:
     """Return what was asked for, of a command that runs a notebook."""
-    from notebook_launcher.planning.plan import LaunchOptions
-
-    return LaunchOptions(
-        ctx.obj[SCHEDULER_FLAGS],
-        where.cluster,
-        where.host,
-        where.ssh_config,
-        ctx.obj[ARGUMENTS],
-        modules,
-        conda,
-        venv,
-        where.engine,
-        course=where.course,
-        uv=uv,
-        course_files=where.course_files,
-    )
+    typed = where.launch_options(ctx.obj[SCHEDULER_FLAGS])
+    return dataclasses.replace(typed, arguments=ctx.obj[ARGUMENTS], modules=modules, conda=conda, venv=venv, uv=uv)
 
 
 def the_notebook(words: Sequence[str], pairs: Sequence[tuple[str, str]], command: str) -> str:

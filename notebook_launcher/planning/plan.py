@@ -8,7 +8,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import date, datetime
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,6 +38,7 @@ class LaunchOptions:
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
+    _: KW_ONLY
     cluster: str | None = None
     host: str | None = None
     ssh_config: str | None = None

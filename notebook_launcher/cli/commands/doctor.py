@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import click
 
 from notebook_launcher.cli.completion import TakesEnvironment, complete_cluster
@@ -59,23 +61,19 @@ def doctor(
     are asked about it. The exit code is 0 if nothing is in the way of a launch, and 8 if something is.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.doctor.command import doctor as run_doctor
-    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine
+    from notebook_launcher.planning.plan import LocalMachine
 
     if name and where.cluster:
         raise UsageError(f"Two clusters are named: {name} and {where.cluster}.", hint=f"launch-notebook doctor {name}")
-    launch_options = LaunchOptions(
-        ctx.obj[SCHEDULER_FLAGS],
-        name or where.cluster,
-        where.host,
-        where.ssh_config,
-        ctx.obj[ARGUMENTS],
-        modules,
-        conda,
-        venv,
-        where.engine,
-        route,
-        course=where.course,
+    launch_options = dataclasses.replace(
+        where.launch_options(ctx.obj[SCHEDULER_FLAGS]),
+        cluster=name or where.cluster,
+        arguments=ctx.obj[ARGUMENTS],
+        modules=modules,
+        conda=conda,
+        venv=venv,
         uv=uv,
+        route=route,
     )
     with user_interface(where) as (view, prompts, interrupts):
         run_doctor(launch_options, LocalMachine.detect(), view, prompts, interrupts, node=node)

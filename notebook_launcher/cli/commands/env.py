@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,7 +68,7 @@ def check(ctx: click.Context, /, name: str | None, *, where: Where, node: bool) 
       launch-notebook env check tf-gpu --node --gpus 1      on a compute node, with a GPU
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.environments.check import check_environment
-    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+    from notebook_launcher.planning.plan import LocalMachine, make_plan
 
     flags = ctx.obj[SCHEDULER_FLAGS]
     if flags and not node:
@@ -76,15 +77,7 @@ def check(ctx: click.Context, /, name: str | None, *, where: Where, node: bool) 
     if node:
         brief = {"time": "0:10:00", **flags}
         plan = make_plan(
-            LaunchOptions(
-                brief,
-                launch_options.cluster,
-                launch_options.host,
-                launch_options.ssh_config,
-                launch_options.arguments,
-                engine=launch_options.engine,
-                course=launch_options.course,
-            ),
+            dataclasses.replace(launch_options, flags=brief),
             LocalMachine.detect(),
         )
     else:
@@ -164,10 +157,7 @@ def _list(where: Where) -> int:
 
 
 def _ask(where: Where, name: str | None) -> LaunchOptions:
-    from notebook_launcher.planning.plan import LaunchOptions
-
-    return LaunchOptions(cluster=where.cluster, host=where.host, ssh_config=where.ssh_config, engine=where.engine,
-               course=where.course, arguments=(name,) if name else ())  # fmt: skip
+    return dataclasses.replace(where.launch_options(), arguments=(name,) if name else ())
 
 
 def _plan(launch_options: LaunchOptions) -> Plan:

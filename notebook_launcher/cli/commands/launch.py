@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import click
@@ -62,25 +63,17 @@ def launch(
     forwards: tuple[int, ...],
 ) -> int:
     """Start a session: queue a job with JupyterLab in it, open the tunnel, print the address, and stay attached."""
-    from notebook_launcher.planning.plan import LaunchOptions
-
-    launch_options = LaunchOptions(
-        ctx.obj[SCHEDULER_FLAGS],
-        where.cluster,
-        where.host,
-        where.ssh_config,
-        ctx.obj[ARGUMENTS],
-        modules,
-        conda,
-        venv,
-        where.engine,
-        route,
-        forwards,
+    launch_options = dataclasses.replace(
+        where.launch_options(ctx.obj[SCHEDULER_FLAGS]),
+        arguments=ctx.obj[ARGUMENTS],
+        modules=modules,
+        conda=conda,
+        venv=venv,
+        uv=uv,
+        route=route,
+        forwards=forwards,
         idle_stop=idle_stop,
         always_new=always_new,
-        course=where.course,
-        uv=uv,
-        course_files=where.course_files,
     )
     return _launch(launch_options, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
 

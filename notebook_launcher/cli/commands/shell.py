@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import sys
 from collections.abc import MutableMapping
@@ -62,7 +63,7 @@ def shell(
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher import shell as shells
     from notebook_launcher.planning.first_run import complete_options
-    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+    from notebook_launcher.planning.plan import LocalMachine, make_plan
 
     flags, words = ctx.obj[SCHEDULER_FLAGS], ctx.obj[ARGUMENTS]
     request = shells.ShellRequest(not outside, _command(flags, command, letter))
@@ -81,18 +82,8 @@ def shell(
     apart = contextlib.redirect_stdout(sys.stderr) if request.command is not None else contextlib.nullcontext()
     with apart, user_interface(where, notes_apart=request.command is not None) as (view, prompts, interrupts):
         if fresh:
-            launch_options = LaunchOptions(
-                flags,
-                where.cluster,
-                where.host,
-                where.ssh_config,
-                words,
-                modules,
-                conda,
-                venv,
-                where.engine,
-                course=where.course,
-                uv=uv,
+            launch_options = dataclasses.replace(
+                where.launch_options(flags), arguments=words, modules=modules, conda=conda, venv=venv, uv=uv
             )
             here = LocalMachine.detect()
             plan = make_plan(complete_options(launch_options, here, view, prompts), here)

@@ -15,11 +15,9 @@ def when(ctx: click.Context, *, where: Where) -> int:
     """Ask the scheduler when a launch with these flags would start, and what would start sooner. Queues nothing."""
     from notebook_launcher import forecast
     from notebook_launcher.planning.first_run import complete_options
-    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+    from notebook_launcher.planning.plan import LocalMachine, make_plan
 
-    launch_options = LaunchOptions(
-        ctx.obj[SCHEDULER_FLAGS], where.cluster, where.host, where.ssh_config, engine=where.engine, course=where.course
-    )
+    launch_options = where.launch_options(ctx.obj[SCHEDULER_FLAGS])
     here = LocalMachine.detect()
     code = 0
     with user_interface(where) as (view, prompts, interrupts):

@@ -53,7 +53,7 @@ def checked(options: LaunchOptions) -> RecordingView:
 
 def test_a_profile_that_is_wrong_is_told_with_its_line(profile: Path) -> None:
     profile.write_text('host = "127.0.0.1:1"\nenvironment = "torch"\n')
-    told = checked(LaunchOptions({}, "uni")).one(events.CheckResult)
+    told = checked(LaunchOptions({}, cluster="uni")).one(events.CheckResult)
     assert (told.check, told.result) == ("profile", "fault")
     assert "uni.toml:2" in told.found and told.hint
 
@@ -63,7 +63,7 @@ def test_how_words_were_understood_is_well_and_what_the_scheduler_decides_is_lef
         'host = "127.0.0.1:1"\nmax_time = { devcore = "1:00:00" }\n'
         '[[translations]]\nwhen = { clusters = "old" }\nset = { clusters = false }\nnote = "there is one cluster."\n'
     )
-    shown = checked(LaunchOptions({"partition": "devcore", "time": "3:00:00", "clusters": "old"}, "uni"))
+    shown = checked(LaunchOptions({"partition": "devcore", "time": "3:00:00", "clusters": "old"}, cluster="uni"))
     told = [event for event in shown.events if isinstance(event, events.CheckResult) and event.check == "as understood"]
     assert [(event.result, event.found) for event in told] == [("ok", "-M old is left out: there is one cluster.")]
     found = results(shown)  # nobody listens on that port, and what builds on it is not told as one more fault

@@ -142,7 +142,7 @@ def test_a_wheel_holds_them_all(tmp_path: Path) -> None:
 def test_a_refusal_names_the_profile_where_its_words_for_gpus_were_refused(
     words: str, refusal: SubmitRefused, named: str | None
 ) -> None:
-    plan = make_plan(LaunchOptions(flags_of(words), "snellius"), LAPTOP)
+    plan = make_plan(LaunchOptions(flags_of(words), cluster="snellius"), LAPTOP)
     with pytest.raises(SubmitRefused) as caught, name_profile_in_refusal(plan):
         raise refusal
     assert caught.value.why == ("" if named is None else f"The profile “snellius” asks for it: {named}.")
