@@ -79,7 +79,9 @@ def list_sessions(
                     f"{_clusters(names)} To list the sessions there:\n  launch-notebook list --cluster {names[0]}"
                 )
             )
-        replace_known_sessions({entry.session.id: describe_state(entry, index.now) for entry in (*live, *recent)})
+        replace_known_sessions(
+            *({entry.session.id: describe_state(entry, index.now) for entry in some} for some in (live, recent))
+        )
         tidy_up(context, index)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,6 +21,37 @@ def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete
     if isinstance(ctx.command, TakesEnvironment) and "--" in ctx.meta.get(TYPED, ()):
         return _environments(ctx.params, incomplete)
     return _offered(known_sessions(), incomplete)
+
+
+def complete_active_session(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the sessions that had not ended when they were listed last, the newest first."""
+    from notebook_launcher.core.local_state import known_sessions
+
+    return _offered(known_sessions(active=True), incomplete)
+
+
+def complete_copied(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete files; none after ``login:``, whose files nobody here knows. Bash takes the colon for a word."""
+    words = [*ctx.meta.get(TYPED, ()), incomplete]
+    is_there = ":" in incomplete or words[-2:-1] == [":"]
+    return [] if is_there else [CompletionItem(incomplete, type="file")]
+
+
+def complete_notebook(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the bundled notebooks."""
+    from notebook_launcher.notebook.prepare import bundled, sentence_of
+
+    return _offered([(name, sentence_of(path)) for name, path in bundled().items()], incomplete)
+
+
+def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the bundled notebooks, and files."""
+    there = complete_notebook(ctx, parameter, incomplete)
+    if not there:
+        return [CompletionItem(incomplete, type="file")]
+    # bash shows nothing else beside files that it completes by itself
+    here = sorted(path.name for path in Path().glob("[!.]*.ipynb") if path.name.startswith(incomplete))
+    return [*there, *_offered([(name, "") for name in here], "")]
 
 
 def complete_cluster(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

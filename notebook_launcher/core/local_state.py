@@ -61,15 +61,20 @@ def _write(kind: str, entries: dict[str, str]) -> None:
             Path(path).unlink()
 
 
-def known_sessions() -> list[tuple[str, str]]:
-    """Return the names of recently listed sessions, the newest first, each with a description."""
-    return sorted(_read("sessions").items(), reverse=True)
+def known_sessions(*, active: bool = False) -> list[tuple[str, str]]:
+    """Return the names of recently listed sessions, the newest first, each with a description.
+
+    ``active``: only those that had not ended.
+    """
+    ended = _read("ended") if active else {}
+    return sorted(((name, about) for name, about in _read("sessions").items() if name not in ended), reverse=True)
 
 
-def replace_known_sessions(descriptions: dict[str, str]) -> None:
-    """Save the current sessions, each with a description, for completion on TAB."""
-    if _read("sessions") != descriptions:
-        _write("sessions", descriptions)
+def replace_known_sessions(active: dict[str, str], ended: dict[str, str]) -> None:
+    """Save the names of sessions, each with a description, for completion on TAB."""
+    for kind, names in (("sessions", active | ended), ("ended", ended)):
+        if _read(kind) != names:
+            _write(kind, names)
 
 
 def last_port(session: str) -> int:

@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-from notebook_launcher.cli.commands.notebooks import complete_notebook
-from notebook_launcher.cli.completion import TakesEnvironment
+from notebook_launcher.cli.completion import TakesEnvironment, complete_notebook
 from notebook_launcher.cli.options import ARGUMENTS, Where, scheduler_options, target_options, user_interface
 from notebook_launcher.cli.run_options import (
     dependencies_option,

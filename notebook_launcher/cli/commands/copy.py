@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import click
 
+from notebook_launcher.cli.completion import complete_copied
 from notebook_launcher.cli.options import Where, target_options, user_interface
 
 
 @click.command(short_help="Copy files and folders to or from the cluster.")
 @target_options
 @click.option("--force", is_flag=True, help="Replace files that are there already and differ.")
-@click.argument("paths", nargs=-1, metavar="SOURCE... DESTINATION", type=click.Path(readable=False))
+@click.argument(
+    "paths", nargs=-1, metavar="SOURCE... DESTINATION", type=click.Path(readable=False), shell_complete=complete_copied
+)
 def copy(paths: tuple[str, ...], *, where: Where, force: bool) -> int:
     """Copy files and folders to or from the cluster; its paths begin with login: and at your home there.
 

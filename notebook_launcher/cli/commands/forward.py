@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from notebook_launcher.cli.completion import complete_session
+from notebook_launcher.cli.completion import complete_active_session
 from notebook_launcher.cli.options import Where, target_options, user_interface
 from notebook_launcher.core.errors import UsageError
 
@@ -18,7 +18,7 @@ _NUMBERS = re.compile(r"[0-9:]+")
 @target_options
 @click.option("--notify", is_flag=True, help="Notify the desktop before the walltime ends.")
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
-@click.argument("words", nargs=-1, metavar="PORT[:LOCAL]... [SESSION]", shell_complete=complete_session)
+@click.argument("words", nargs=-1, metavar="PORT[:LOCAL]... [SESSION]", shell_complete=complete_active_session)
 def forward(words: tuple[str, ...], *, where: Where, notify: bool, verbose: bool) -> int:
     """Open ports of a session's node here, until ENTER or Ctrl-C; the session goes on.
 

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import CompletionItem
 
+from notebook_launcher.cli.completion import complete_notebook
 from notebook_launcher.cli.options import Where, target_options, user_interface
-
-
-def complete_notebook(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the bundled notebooks."""
-    from notebook_launcher.notebook.prepare import bundled, sentence_of
-
-    there = bundled().items()
-    return [CompletionItem(name, help=sentence_of(path)) for name, path in there if name.startswith(incomplete)]
 
 
 @click.group(short_help="Bundled notebooks: list them, copy them.")

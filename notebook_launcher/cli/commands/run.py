@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
-from notebook_launcher.cli.completion import TakesEnvironment
+from notebook_launcher.cli.completion import TakesEnvironment, complete_run
 from notebook_launcher.cli.options import Where, scheduler_options, target_options, user_interface
 from notebook_launcher.cli.run_options import (
     dependencies_option,
@@ -20,13 +19,6 @@ from notebook_launcher.cli.run_options import (
     run_launch_options,
     the_notebook,
 )
-
-
-def _offer_notebooks(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer the bundled notebooks, and files."""
-    from notebook_launcher.cli.commands.notebooks import complete_notebook
-
-    return [*complete_notebook(_ctx, _parameter, incomplete), CompletionItem(incomplete, type="file")]
 
 
 @click.command(cls=TakesEnvironment, short_help="Run a notebook as a batch job, and fetch the results.")
@@ -45,7 +37,7 @@ def _offer_notebooks(_ctx: click.Context, _parameter: click.Parameter, incomplet
 @environment_options
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
 @functools.partial(scheduler_options, without="po", without_names=("output",))
-@click.argument("words", nargs=-1, metavar="NOTEBOOK", shell_complete=_offer_notebooks)
+@click.argument("words", nargs=-1, metavar="NOTEBOOK", shell_complete=complete_run)
 @click.pass_context
 def run(
     ctx: click.Context,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from notebook_launcher.cli.completion import complete_session
+from notebook_launcher.cli.completion import complete_active_session
 from notebook_launcher.cli.options import Where, target_options, user_interface
 from notebook_launcher.core.errors import UsageError
 
@@ -13,7 +13,7 @@ from notebook_launcher.core.errors import UsageError
 @target_options
 @click.option("--all", "-a", "every", is_flag=True, help="End all your sessions there.")
 @click.option("--yes", "-y", "sure", is_flag=True, help="Do not ask before several are ended.")
-@click.argument("names", metavar="[SESSION]...", nargs=-1, shell_complete=complete_session)
+@click.argument("names", metavar="[SESSION]...", nargs=-1, shell_complete=complete_active_session)
 def stop(names: tuple[str, ...], *, where: Where, every: bool, sure: bool) -> int:
     """End sessions and their jobs, from anywhere (by name, a part of it, or nothing if there is one)."""
     from notebook_launcher import sessions

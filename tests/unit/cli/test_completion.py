@@ -33,7 +33,11 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "clusters").mkdir()
     (tmp_path / "clusters" / "uni.toml").write_text(PROFILE)
     (tmp_path / "clusters" / "broken.toml").write_text("[")
-    local_state.replace_known_sessions({"20261121-014455-k3f9": "running on gpu1", "20261120-090000-zz22": "ended"})
+    local_state.replace_known_sessions({"20261121-014455-k3f9": "running on gpu1"}, {"20261120-090000-zz22": "ended"})
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for name in ("compute.ipynb", "comments.txt", ".compare.ipynb"):
+        Path(name).touch()
     return tmp_path
 
 
@@ -57,6 +61,11 @@ def bash(folders: Path) -> Iterator[pexpect.spawn]:
         ("-p gpu --reserv", ["--reservation"]),
         ("connect --cluster u", ["uni"]),
         ("stop 20261121", ["20261121-014455-k3f9"]),
+        ("stop ", ["20261121-014455-k3f9"]),
+        ("logs ", ["20261121-014455-k3f9", "20261120-090000-zz22"]),
+        ("run comp", ["compare", "compute.ipynb"]),
+        ("copy login:res", []),
+        ("copy login : res", []),  # as bash takes it apart
         ("--cluster uni -- tf-m", ["tf-mkl"]),
         ("shell --cluster uni -- tf-m", ["tf-mkl"]),
         ("shell 20261121", ["20261121-014455-k3f9"]),
@@ -76,6 +85,10 @@ def test_tab_completes_in_bash(bash: pexpect.spawn) -> None:
         ("launch-notebook stop 20261121", "-014455-k3f9 "),
         ("launch-notebook --cluster uni -- tf-m", "kl "),
         ("launch-notebook --cluster broken -- tf", ""),  # and nothing is said
+        ("launch-notebook run game", "-of-life "),
+        ("launch-notebook copy comm", "ents.txt "),
+        ("launch-notebook copy login:", ""),
+        ("launch-notebook copy login:comm", ""),
     ):
         bash.send(f"{typed}\t")
         bash.send("END")
@@ -95,7 +108,7 @@ def test_the_other_shells_take_it(shell: str, folders: Path) -> None:
 
 def test_what_a_cluster_or_a_course_says_reaches_the_shell_as_plain_text(folders: Path) -> None:
     """zsh and fish print the help beside each name; a state of a job, for example, is the scheduler's own word."""
-    local_state.replace_known_sessions({"20261121-014455-k3f9": "running\x1b]0;title\x07 on\n\x1b[2Jgpu1\u202e"})
+    local_state.replace_known_sessions({"20261121-014455-k3f9": "running\x1b]0;title\x07 on\n\x1b[2Jgpu1\u202e"}, {})
     shown = {"_LAUNCH_NOTEBOOK_COMPLETE": "fish_complete", "COMP_WORDS": "launch-notebook stop ", "COMP_CWORD": ""}
     printed, code = pexpect.run(
         f"{BIN}/launch-notebook", env={**os.environ, **shown}, withexitstatus=True, encoding="utf-8"
