@@ -187,8 +187,12 @@ report_endpoint() {
     "$listen_address" "$server_port" "$server_base_url" "$server_secure" "$server_pid" "$(utc_now)" || leave_unwritable
   log "JupyterLab listens on $listen_address:$server_port of $node, after $SECONDS seconds"
   log "its endpoint is in $NBL_SESSION_DIR/endpoint.json, its token in $NBL_SESSION_DIR/token"
-  log "by hand: ssh -J LOGIN_NODE -L $server_port:$listen_address:$server_port $node, then open\
- http://127.0.0.1:$server_port/lab and give the token"
+  local tunnel="ssh -L $server_port:$listen_address:$server_port $node" page="http://127.0.0.1:$server_port/lab"
+  if has_queue; then
+    log "by hand: ${tunnel/ssh/ssh -J LOGIN_NODE}, then open $page and give the token"
+  else
+    log "by hand: open $page on $node and give the token; from another machine first: $tunnel"
+  fi
 }
 
 # report NAME FORMAT VALUE...: write NAME.json, with what all of these files begin with.
@@ -254,9 +258,10 @@ note_signal() {
 
 leave_on_signal() {
   local -A number=([TERM]=15 [INT]=2 [HUP]=1 [USR2]=12)
+  local why='it was cancelled, or its time was over.'
+  ! has_queue || why='it was cancelled or put back into the queue, or its time was over.'
   waiting=''
-  leave stopped "$((128 + number[$signal]))" \
-    "The job was ended by signal SIG$signal: it was cancelled or put back into the queue, or its time was over."
+  leave stopped "$((128 + number[$signal]))" "The job was ended by signal SIG$signal: $why"
 }
 
 # shellcheck disable=SC2317

@@ -297,7 +297,7 @@ def _until_done(context: Context, done: queue.SimpleQueue[Exception | None], wha
 def _refuse_if_interrupted(context: Context) -> None:
     """Raise ``Interrupted`` if the user has pressed Ctrl-C."""
     if _interrupts(context):
-        raise Interrupted("Interrupted.", why="Nothing was queued.")
+        raise Interrupted("Interrupted.", why="No job was started.")
 
 
 def _interrupts(context: Context) -> list[Interrupt]:

@@ -305,7 +305,7 @@ def offer_existing_session(plan: Plan, context: Context) -> bool:
     if wanted is None:
         raise Interrupted(
             "That was neither yes nor no.",
-            why="Nothing was queued.",
+            why="No job was started.",
             hint="start another session without this question: --new",
         )
     if not wanted:

@@ -228,6 +228,9 @@ open_pause_fd() {
 # NBL_JOB_ID that came along into another scheduler's job loses here.
 find_job_id() { job_id=${SLURM_JOB_ID:-${PBS_JOBID:-${LSB_JOBID:-${JOB_ID:-${NBL_JOB_ID:-}}}}}; }
 
+# Is this a job of a scheduler with a queue, and not of local.sh or started by hand?
+has_queue() { [[ -n ${SLURM_JOB_ID:-}${PBS_JOBID:-}${LSB_JOBID:-}${JOB_ID:-} ]]; }
+
 # Set node, and node_names to all names this machine answers to. $HOSTNAME is not asked: a batch job may inherit the
 # login node's.
 find_node_names() {

@@ -246,7 +246,7 @@ def _our_bug(error: Exception) -> LauncherError:
 def _interrupted() -> LauncherError:
     from notebook_launcher.core.errors import Interrupted
 
-    return Interrupted("Interrupted.", why="Nothing was queued.")
+    return Interrupted("Interrupted.", why="No job was started.")
 
 
 _OF_ALL = (*HELP, "--version", "-V")  # options that are not those of a launch

@@ -52,7 +52,7 @@ def queue_job(context: Context, session: Session) -> JobRef:
     ``SubmitRefused``, ``SubmitUncertain`` or ``Interrupted``.
     """
     if not context.interrupts.inbox.empty():
-        raise Interrupted("Interrupted.", why="Nothing was queued.")
+        raise Interrupted("Interrupted.", why="No job was started.")
     submit_command = context.scheduler.submit(Request(session.record.flags), session.submission)
     command = ["bash", f"{session.directory}/submit.sh", session.directory, *submit_command]
     try:

@@ -476,7 +476,7 @@ def test_neither_yes_nor_no_launches_nothing(tmp_path: Path, submit: Callable[..
     submit()
     with pytest.raises(Interrupted, match="neither yes nor no") as caught:
         offer(tmp_path, FakePrompts(confirms=[None]))
-    assert caught.value.why == "Nothing was queued."
+    assert caught.value.why == "No job was started."
 
 
 def test_a_terminal_of_ours_is_not_offered(tmp_path: Path, submit: Callable[..., Session]) -> None:

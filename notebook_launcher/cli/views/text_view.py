@@ -131,6 +131,10 @@ class TextView(BaseView):
     def _(self, event: events.Submitted) -> None:
         where = f" on {event.cluster}" if event.cluster else ""
         named = f"  (session {event.session})" if event.session != event.job else ""
+        if event.scheduler == "local":
+            self._say(f"Job {event.job} needs no queue; it may run for {event.walltime}{named}")
+            self._wait("waiting for the job to start")
+            return
         self._say(f"Job {event.job}{where} is queued; it may run for {event.walltime}{named}")
         self._wait("waiting for the scheduler")
 

@@ -121,7 +121,8 @@ class _Watching:
         """Record the steps of a launch, and pass on events that show progress."""
         if isinstance(event, events.Submitted):
             self.job, self.cluster = event.job, event.cluster
-            self._pass(events.Querying(f"job {event.job} is queued, for {event.walltime} at most"))
+            how = "starts" if event.scheduler == "local" else "is queued"
+            self._pass(events.Querying(f"job {event.job} {how}, for {event.walltime} at most"))
         elif isinstance(event, events.Pending):
             self.waited = event
             self._pass(events.Querying(f"job {event.job} waits: {event.explanation}"))

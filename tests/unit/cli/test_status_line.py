@@ -140,6 +140,16 @@ def test_the_screen_names_every_key_that_ends_the_session_before_it_is_pressed(s
     view.__exit__(None, None, None)
 
 
+@pytest.mark.parametrize(("scheduler", "said"), [("slurm", "Job 7 is queued;"), ("local", "Job 7 needs no queue;")])
+def test_a_job_on_a_machine_without_a_queue_is_not_queued(scheduler: str, said: str) -> None:
+    screen = io.StringIO()
+    view = view_on(screen, tty=False)
+    view.show(events.Submitted(SESSION, "7", None, scheduler, "2 hours", "/s"))
+    first, waits = screen.getvalue().splitlines()
+    assert first.startswith(said)
+    assert ("scheduler" in waits) is (scheduler == "slurm")
+
+
 @pytest.mark.parametrize("columns", [80, 200])
 def test_the_line_stands_below_the_address_and_above_what_is_typed(screen: Screen, columns: int) -> None:
     screen.columns = columns

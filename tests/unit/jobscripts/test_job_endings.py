@@ -150,3 +150,18 @@ def test_a_script_that_is_killed_says_nothing(quick: Job) -> None:
     assert quick.process is not None
     assert quick.process.wait(10) == -signal.SIGKILL
     assert not (quick.dir / "exit.json").exists(), "the scheduler's word counts then"
+
+
+@pytest.mark.parametrize("queued", [True, False], ids=["by a scheduler", "on this machine"])
+def test_words_of_a_queue_are_for_a_job_that_was_in_one(quick: Job, queued: bool) -> None:
+    if not queued:
+        del quick.env["PBS_JOBID"]
+    quick.start()
+    port = quick.endpoint()["port"]
+    quick.send(signal.SIGTERM)
+    message = quick.exit()["message"]
+    log = quick.log.read_text()
+    assert message.startswith("The job was ended by signal SIGTERM: it was cancelled")
+    assert ("put back into the queue" in message) is queued
+    assert (f"by hand: ssh -J LOGIN_NODE -L {port}:" in log) is queued
+    assert (f"by hand: open http://127.0.0.1:{port}/lab on " in log) is not queued

@@ -49,7 +49,7 @@ def test_an_interrupt_while_nothing_is_at_stake_is_raised(
 def test_an_interrupt_while_files_are_written_queues_nothing(launcher: Launcher, step: str) -> None:
     interrupted_at(launcher, step, "end")
     error = launcher.fails(Interrupted)
-    assert error.why == "Nothing was queued."
+    assert error.why == "No job was started."
     assert launcher.host.count("sbatch") == launcher.host.count("scancel") == 0
     assert launcher.host.count("rm") == 1
     assert launcher.names == []
