@@ -49,8 +49,17 @@ from notebook_launcher.usage.cost_estimate import Costing
 NOW = timedelta(minutes=1)  # a start within this time counts as now; a smaller difference is not worth a note
 MOST_PARTITIONS = 4  # the most partitions to query at once; more only if these refuse
 
+#: shown by ``when`` if no cluster is configured
+NO_CLUSTER = (
+    "No cluster is configured, and this machine has no queue to wait in. To ask a cluster:\n"
+    "  launch-notebook when --cluster NAME        (their names: launch-notebook clusters)\n"
+    "  launch-notebook when --host you@login.example.org"
+)
 _WORTH = (
     "This is the scheduler's estimate as of now: jobs that end early or late, and new ones that go first, change it."
+)
+_ASK_A_CLUSTER = (
+    " To ask a cluster:\n  launch-notebook queue --cluster NAME       (their names: launch-notebook clusters)"
 )
 _NO_LIMITS = "The limits of your accounts and QOS could not be read, and are not in it."
 _LATER = "try again in a minute"
@@ -92,7 +101,8 @@ def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompt
         cluster_info = context.scheduler.cluster_info
         if cluster_info is None:
             _require_no_queue(context)
-            view.show(events.Note("There is no queue on this machine: what is launched starts at once."))
+            ask = _ASK_A_CLUSTER if target.name == "this machine" and not target.is_explicit else ""
+            view.show(events.Note(f"There is no queue on {context.host.label}: what is launched starts at once.{ask}"))
             return
         view.show(events.Querying("asking the scheduler what is free"))
         commands = [
@@ -133,7 +143,7 @@ def _require_no_queue(context: Context) -> None:
 
 def _without_a_queue(request: Request, now: datetime) -> events.Forecast:
     start = max(now, _begin(request, now))
-    note = "There is no queue on this machine."
+    note = "There is no queue on this machine: a launch starts at once."
     return events.Forecast(_flags(request), _iso(start), _seconds(start, now), None, None, note=note)
 
 

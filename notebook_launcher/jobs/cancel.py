@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import queue
 import shlex
 import shutil
@@ -279,13 +280,21 @@ def command_to_repeat(context: Context, session: Session) -> str:
     """
     record = session.record
     if record.command is not None and record.launched_from in (None, socket.gethostname()):
-        return f"{_program()} {record.command}".strip()
+        return f"{_program()} {_without_default(context, record.command)}".strip()
     if record.command is not None:
         return f"on {record.launched_from}: launch-notebook {record.command}".strip()
     flags = {name: value for name, value in record.flags.items() if name != "begin"}  # a session of an older launcher
     words = [shlex.join(context.target.arguments()), as_typed(flags)]
     words += [shlex.join(["--", record.environment])] if record.environment else []
     return " ".join(filter(None, [_program(), *words]))
+
+
+def _without_default(context: Context, command: str) -> str:
+    """Return the recorded arguments of a launch without ``--cluster NAME`` where that is the default today."""
+    if not context.target.is_default:
+        return command
+    named = shlex.join(dataclasses.replace(context.target, is_default=False).arguments())
+    return command.removeprefix(named).lstrip() if f"{command} ".startswith(f"{named} ") else command
 
 
 def still_running(context: Context, session: Session, error: LauncherError) -> LauncherError:

@@ -55,18 +55,31 @@ class LinePrompts(Protocol):
         """Return the answer, stripped; ``None`` if there is none."""
 
 
+NO_CLUSTER = (
+    "No cluster is configured, so JupyterLab starts on this machine. To use a cluster: --cluster NAME (their names: "
+    "launch-notebook clusters) or --host you@login. To stay here without this note: --cluster here"
+)
+
+
 def complete_options(
-    options: LaunchOptions, here: LocalMachine, view: View, questions: LinePrompts, *, dry_run: bool = False
+    options: LaunchOptions,
+    here: LocalMachine,
+    view: View,
+    questions: LinePrompts,
+    *,
+    dry_run: bool = False,
+    no_cluster: str = NO_CLUSTER,
 ) -> LaunchOptions:
     """Return the options with what they lack: the cluster, and the values that its profile asks for.
 
-    ``dry_run``: ask and save nothing. Raises ``AnswerMissing`` if there is no terminal, or no valid answer.
+    ``dry_run``: ask and save nothing. ``no_cluster``: the note if none is configured and nobody can be asked. Raises
+    ``AnswerMissing`` if there is no terminal, or no valid answer.
     """
     asks = questions.asks and not dry_run
     chosen = None
     if _nothing_is_chosen(options, here):
         if not asks:
-            view.show(events.Note(_NO_CLUSTER))
+            view.show(events.Note(no_cluster))
             return options
         chosen = _which_cluster(view, questions)
         options = replace(options, cluster=chosen)
@@ -85,12 +98,6 @@ def complete_options(
         view.show(events.Saved(f"{_readable_name(chosen)} is the default cluster", str(path)))
         return replace(options, cluster=None)  # it is configured now, and need not be typed again
     return options
-
-
-_NO_CLUSTER = (
-    "No cluster is configured, so JupyterLab starts on this machine. To use a cluster: --cluster NAME (their names: "
-    "launch-notebook clusters) or --host you@login. To stay here without this note: --cluster here"
-)
 
 
 def _nothing_is_chosen(options: LaunchOptions, here: LocalMachine) -> bool:

@@ -101,7 +101,7 @@ class LaunchTarget:
     Scheduler ``auto``: the user named only a host, so the scheduler is detected there. ``course``: the course whose
     settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
     is its successor, as ``notes`` explain, which are shown before the login. ``is_explicit``: the user named this
-    machine, whatever is configured.
+    machine, whatever is configured. ``is_default``: it is what the configuration says, whether named or not.
     """
 
     profile: ClusterProfile
@@ -115,6 +115,7 @@ class LaunchTarget:
     instead_of: str | None = None
     notes: tuple[str, ...] = ()
     is_explicit: bool = False
+    is_default: bool = False
 
     @property
     def name(self) -> str:
@@ -122,12 +123,13 @@ class LaunchTarget:
         return self.cluster or self.host or "this machine"
 
     def arguments(self) -> list[str]:
-        """Return the flags that select the same target again."""
+        """Return the flags that select the same target again; the default cluster needs none."""
         argv = ["--course", self.course.name] if self.course else []
-        if self.cluster and not (self.course and self.course.cluster == self.cluster):
+        is_implied = self.is_default or (self.course and self.course.cluster == self.cluster)
+        if self.cluster and not is_implied:
             argv += ["--cluster", self.cluster]
         argv += ["--host", self.host] if self.host else []
-        argv += ["--cluster", THIS_MACHINE] if self.is_explicit else []
+        argv += ["--cluster", THIS_MACHINE] if self.is_explicit and not self.is_default else []
         others = (("--ssh-config", self.ssh_config), ("--engine", self.engine))
         return [*argv, *(word for name, value in others if value for word in (name, value))]
 
@@ -195,7 +197,9 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
         destination = Destination.parse(options.host, config_file=options.ssh_config)
         return LaunchTarget(ClusterProfile(), None, destination, "auto", options.host, options.ssh_config)
     course, files = _course(options)
-    name = options.cluster or (course.cluster if course else None) or load_configuration().cluster
+    configuration = load_configuration()
+    name = options.cluster or (course.cluster if course else None) or configuration.cluster
+    is_default = course is None and configuration.course is None and name == configuration.cluster
     if name == THIS_MACHINE and name not in profile_names():
         if course:
             raise no_course_here(course)
@@ -212,7 +216,14 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
         profile = profile.model_copy(update={"translations": translations})
         if profile.host is None or _is_login_node(profile, here):
             return LaunchTarget(
-                profile, name, None, profile.scheduler, course=course, instead_of=old, notes=succession.notes
+                profile,
+                name,
+                None,
+                profile.scheduler,
+                course=course,
+                instead_of=old,
+                notes=succession.notes,
+                is_default=is_default,
             )
         destination = Destination.parse(
             profile.host, user=profile.user, port=profile.port, config_file=options.ssh_config or profile.ssh_config
@@ -226,9 +237,12 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
             course=course,
             instead_of=old,
             notes=succession.notes,
+            is_default=is_default,
         )
     kind: SchedulerName = "slurm" if here.has_slurm else "lsf" if here.has_lsf else "local"
-    return LaunchTarget(ClusterProfile(), None, None, kind, is_explicit=options.cluster == THIS_MACHINE)
+    is_explicit = options.cluster == THIS_MACHINE
+    is_default = is_explicit and is_default
+    return LaunchTarget(ClusterProfile(), None, None, kind, is_explicit=is_explicit, is_default=is_default)
 
 
 def no_course_here(course: CourseProfile) -> UsageError:
@@ -358,7 +372,8 @@ def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
     argv += [word for name in options.modules for word in ("--module", name)]
     argv += [word for port in options.forwards for word in ("--forward", str(port))]
     argv += ["--", *options.arguments] if options.arguments else []
-    named = replace(target, cluster=target.instead_of or target.cluster)  # the flags are in the retired cluster's terms
+    # the flags are in the retired cluster's terms; and it is repeated later, when the default may be another one
+    named = replace(target, cluster=target.instead_of or target.cluster, is_default=False)
     return " ".join(filter(None, (shlex.join(named.arguments()), flags, shlex.join(argv))))
 
 

@@ -462,3 +462,7 @@ def test_without_a_scheduler_there_is_no_queue(
     code, text = told(command)
     assert code == 0
     assert "There is no queue on this machine" in text
+    assert f"launch-notebook {command} --cluster NAME" in text, "what to type to ask a cluster"
+    code, text = told(command, "--cluster", "here")
+    assert code == 0
+    assert "There is no queue on this machine" in text and "--cluster NAME" not in text

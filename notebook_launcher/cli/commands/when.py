@@ -21,6 +21,6 @@ def when(ctx: click.Context, *, where: Where) -> int:
     here = LocalMachine.detect()
     code = 0
     with user_interface(where) as (view, prompts, interrupts):
-        plan = make_plan(complete_options(launch_options, here, view, prompts), here)
+        plan = make_plan(complete_options(launch_options, here, view, prompts, no_cluster=forecast.NO_CLUSTER), here)
         code = forecast.when(plan, view, prompts, interrupts)
     return code or view.exit_code

@@ -165,11 +165,6 @@ def test_the_words_that_lead_back(options: LaunchOptions, words: list[str]) -> N
     assert target.arguments() == words
 
 
-def test_the_configured_cluster_is_named_on_the_way_back(configuration: Path) -> None:
-    choose(configuration, "uni")
-    assert find_target(LaunchOptions(), LAPTOP).arguments() == ["--cluster", "uni"]
-
-
 # --- environment and image -----------------------------------------------------------------------------------
 
 
@@ -395,3 +390,31 @@ def test_who_still_has_a_retired_cluster_may_say_so(configuration: Path) -> None
     plan = make_plan(LaunchOptions({"gpus-per-node": f"{old}:1", "account": "NAISS2026-22-1"}, cluster=name), LAPTOP)
     assert plan.target.cluster == name
     assert plan.request.flags["gpus-per-node"] == f"{old}:1"
+
+
+# --- the default cluster in commands that are shown ----------------------------------------------------------------
+
+
+def test_the_default_cluster_is_not_repeated_in_hints(retired: Path) -> None:
+    new = LaunchOptions({"partition": "core"}, cluster="new")
+    assert find_target(new, LAPTOP).arguments() == ["--cluster", "new"]
+    choose(retired, "new")
+    for options in (new, LaunchOptions()):
+        target = find_target(options, LAPTOP)
+        assert target.is_default and target.arguments() == []
+    assert find_target(LaunchOptions(cluster="old"), LAPTOP).arguments() == ["--cluster", "new"], "of its successor"
+    # what repeats a launch is saved, and the default may be another one by then
+    assert make_plan(new, LAPTOP).command == "--cluster new -p core"
+
+
+def test_this_machine_as_the_default_is_not_repeated(configuration: Path) -> None:
+    (configuration / "clusters" / "here.toml").unlink()
+    here = LaunchOptions(cluster="here")
+    assert find_target(here, LAPTOP).arguments() == ["--cluster", "here"]
+    choose(configuration, "here")
+    assert find_target(here, LAPTOP).arguments() == [] == find_target(LaunchOptions(), LAPTOP).arguments()
+
+
+def test_the_default_cluster_is_named_where_a_course_would_be_used(configuration: Path) -> None:
+    (configuration / "config.toml").write_text('cluster = "pelle"\ncourse = "gone"\n')
+    assert find_target(LaunchOptions(cluster="pelle"), LAPTOP).arguments() == ["--cluster", "pelle"]

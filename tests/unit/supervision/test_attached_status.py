@@ -31,6 +31,7 @@ class AttachedSession:
         walltime: str = "2:00:00",
         command: str | None = "-t 2:00:00 --gpus 1",
         launched_from: str | None = None,
+        is_default: bool = False,
     ) -> None:
         self.shown: list[events.Event] = []
         self.now = BEGAN
@@ -46,7 +47,7 @@ class AttachedSession:
         context = SimpleNamespace(
             clock=lambda: self.now,
             view=SimpleNamespace(show=self.shown.append),
-            target=LaunchTarget(ClusterProfile(), "uni", None, "slurm"),
+            target=LaunchTarget(ClusterProfile(), "uni", None, "slurm", is_default=is_default),
         )
         self.status = AttachedStatus(cast(Any, context), Session(record, "/sessions/it", JobRef("7")))
 
@@ -143,6 +144,16 @@ def test_a_warning_tells_when_and_how_to_go_on(monkeypatch: pytest.MonkeyPatch, 
     here = AttachedSession("20", command="--cluster mine -t 20", launched_from=socket.gethostname())
     here.begins(minutes=10)
     assert cast(Any, here.shown[-1]).relaunch_command == "launch-notebook --cluster mine -t 20"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [("--cluster uni -t 20", " -t 20"), ("--cluster unity -t 20", " --cluster unity -t 20"), ("--cluster uni", "")],
+)
+def test_the_default_cluster_is_left_out_of_the_command_that_starts_the_same_again(command: str, shown: str) -> None:
+    session = AttachedSession("20", command=command, launched_from=socket.gethostname(), is_default=True)
+    session.begins(minutes=10)
+    assert cast(Any, session.shown[-1]).relaunch_command.endswith(f"launch-notebook{shown}")
 
 
 def test_a_walltime_that_is_changed_is_noticed() -> None:
