@@ -169,6 +169,17 @@ def exit_code_meaning(code: int) -> str:
     return f"if it stands for {code + 128}, {meaning}" if meaning else ""
 
 
+def missing_module_hint(message: str) -> str:
+    """Return what to do about Python's message that a module is missing; nothing for another message."""
+    missing = re.search(r"\bNo module named '([\w.]+)'", message)
+    if missing is None:
+        return ""
+    return (
+        f"take an environment that has {missing[1].partition('.')[0]} (name it after --; see: launch-notebook env list), "
+        "or make one: launch-notebook env create"
+    )
+
+
 # --- messages in a log ---------------------------------------------------------------------------------------------
 
 _LAST_LINES = 10  # earlier lines may belong to an earlier run

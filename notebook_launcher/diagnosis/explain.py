@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from notebook_launcher.core.errors import JobCancelled, JobFailed, JobLost, JobTimedOut, LauncherError
+from notebook_launcher.core.errors import JobCancelled, JobFailed, JobLost, JobTimedOut, LauncherError, NotebookFailed
 from notebook_launcher.core.quantities import memory_as_typed
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import Walltime
@@ -368,7 +368,8 @@ class _ExitEvidence:
         behind = exit_causes.cause_in_log(self.log) if self._cause in exit_causes.MAYBE_IN_THE_LOG else None
         if behind is not None:
             cause, why = behind[0], f"The log says “{behind[1]}”."
-        return cause.kind(what, why=why, hint=cause.hint, log=self.log)
+        hint = exit_causes.missing_module_hint(self._message) if cause.kind is NotebookFailed else ""
+        return cause.kind(what, why=why, hint=hint or cause.hint, log=self.log)
 
     def cancelled(self) -> LauncherError | None:
         """From a cancellation, by name if known; an out-of-memory event may look the same."""

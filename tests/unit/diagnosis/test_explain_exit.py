@@ -116,6 +116,13 @@ def test_why_a_job_ended(
     assert error.log == ("one", "two")
 
 
+def test_a_notebook_that_misses_a_module_wants_another_environment() -> None:
+    failed = "Cell 4 of 9 (Plots) failed: ModuleNotFoundError: No module named 'matplotlib.pyplot'"
+    error = ended(JOB, record("notebook-failed", failed), None, LOG)
+    assert error.hint.startswith("take an environment that has matplotlib (")
+    assert "traceback" in ended(JOB, record("notebook-failed", "Cell 4 of 9 failed: ValueError: x"), None, LOG).hint
+
+
 @pytest.mark.parametrize("state", list(State), ids=lambda state: state.name)
 def test_every_state_gives_one_error_that_says_what_to_do(state: State) -> None:
     error = ended(JOB, None, status(state), [])
