@@ -174,8 +174,9 @@ def missing_module_hint(message: str) -> str:
     missing = re.search(r"\bNo module named '([\w.]+)'", message)
     if missing is None:
         return ""
+    name = missing[1].partition(".")[0]
     return (
-        f"take an environment that has {missing[1].partition('.')[0]} (name it after --; see: launch-notebook env list), "
+        f"take an environment that has {name} (name it after --; see: launch-notebook env list), "
         "or make one: launch-notebook env create"
     )
 
