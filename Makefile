@@ -16,13 +16,14 @@ PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
 COMPUTING := -m 'not cluster and not real_time' tests/unit
 BEHIND := nice -n 10
+EXAMPLES ?= 2000
 # What the cluster tests need is built before them, as no test may take that long. A machine that cannot hold a cluster
 # (exit code 3) is no failure: there the tests are skipped.
 PRACTICE_CLUSTER := $(PYTHON) tests/practice_cluster
 NO_CLUSTER_HERE := [ $$? = 3 ]
 SCRIPTS := $(wildcard jobscripts/*.sh jobscripts/*/*.sh tests/*.sh tests/practice_cluster/*.sh) .ci/run
 
-.PHONY: help run test test-computing test-cluster test-beside quick check check-python check-scripts audit unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
+.PHONY: help run test test-computing test-cluster test-beside quick fuzz check check-python check-scripts audit unit cluster cluster-down bench bench-tunnel bench-faults bench-politeness bench-sampling bench-copy clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/' | expand -t 24
@@ -62,6 +63,11 @@ quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 --dist worksteal $(ARGS)
+
+# Every test that hypothesis finds examples for, with many more of them, and as long as it takes.
+fuzz: $(VENV)/with-tests ## read whatever may come from the other side: make fuzz EXAMPLES=20000 takes hours
+	FUZZ_EXAMPLES=$(EXAMPLES) $(BEHIND) $(VENV)/bin/python -m pytest -q -m hypothesis tests/unit --timeout 0 -n 2 \
+	    --dist worksteal $(ARGS)
 
 check: check-python check-scripts audit ## check types, style, shell scripts, and known vulnerabilities of dependencies
 

@@ -12,10 +12,12 @@ from hypothesis import settings
 from notebook_launcher.core.timing import DEFAULT_TIMING
 from notebook_launcher.session import connect
 from notebook_launcher.session.context import Context
+from tests.fuzzing import EXAMPLES, USUAL
 
-# In half as many examples as usual nearly as much is found; a test that needs more says so.
-settings.register_profile("quick", settings(), max_examples=50)
-settings.load_profile("quick")
+# By hand a machine may be slow, or shared: there no example has a deadline.
+settings.register_profile("quick", settings(), max_examples=EXAMPLES)
+settings.register_profile("long", settings(), max_examples=EXAMPLES, deadline=None)
+settings.load_profile("quick" if EXAMPLES == USUAL else "long")
 
 SetTiming = Callable[..., None]
 

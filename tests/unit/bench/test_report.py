@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from notebook_launcher.bench import charts, report
 from notebook_launcher.bench.compare import CombinationRun, compared, fingerprints, read_recording
 from notebook_launcher.bench.report import Report, as_csv, as_html, as_markdown, interval, make_report, seconds
+from tests.fuzzing import examples
 
 HOSTILE = "<script>alert(1)</script>|`x`\n$x^2$ [a](http://b) =1+1"
 
@@ -79,14 +80,14 @@ def test_damaged_lines_are_counted_and_cost_nothing_else() -> None:
     assert found.damaged == len(damaged)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(st.text() | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps))
 @pytest.mark.real_time
 def test_any_text_is_read(text: str) -> None:
     read_recording(text)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     st.dictionaries(
         st.sampled_from(list(json.loads(record()))),

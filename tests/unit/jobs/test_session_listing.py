@@ -26,6 +26,7 @@ from notebook_launcher.jobs.session_index import (
 from notebook_launcher.schedulers.base import JobRef, State
 from notebook_launcher.session.record import new_session, write_session
 from notebook_launcher.session.session_keys import new_keys
+from tests.fuzzing import examples
 from tests.session_directories import NOW, ODDITIES, ago, name_of, plant, record
 from tests.unit.jobs.listed_sessions import LONG_AGO, look, row, run
 
@@ -185,7 +186,7 @@ def test_any_answer_can_be_read(text: str) -> None:
     build_index(parse_listing(text, "/root", NOW), {}, NOW)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(FILES), st.binary(max_size=200)))
 def test_any_content_hides_no_other_session(tmp_path: Path, content: dict[str, bytes]) -> None:
     root = tmp_path / f"{time.monotonic_ns()}"

@@ -18,6 +18,7 @@ from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.notebook import prepare as notebooks
 from notebook_launcher.notebook.examples import files_of
 from notebook_launcher.notebook.prepare import bundled, prepare, sentence_of
+from tests.fuzzing import examples
 from tests.unit.notebook.notebook_files import HOSTILE, PARAMETERS, cell, refusal, sources, value_of, written
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("folder")]
@@ -272,7 +273,12 @@ MOSTLY_SOUND = st.builds(
 NAMES = st.sampled_from(["EPOCHS", "DEVICE", "CORES", "x", "ﬁx", "é"]) | st.text(max_size=5)
 
 
-@settings(max_examples=80, deadline=None, phases=set(Phase) - {Phase.explain}, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=examples(80),
+    deadline=None,
+    phases=set(Phase) - {Phase.explain},
+    suppress_health_check=list(HealthCheck),
+)
 @given(
     data=MOSTLY_SOUND | NOTEBOOKS | JSON,
     pairs=st.lists(st.tuples(NAMES, TEXTS | st.from_regex(r"[-+0-9._einf]{1,9}")), max_size=3),

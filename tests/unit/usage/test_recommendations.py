@@ -18,6 +18,7 @@ from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, State
 from notebook_launcher.session.record import SessionRecord
 from notebook_launcher.usage.bill import Facts, make_bill
+from tests.fuzzing import examples
 
 Flags = dict[str, str | None]
 BEGAN = datetime(2026, 11, 21, 1, 45, tzinfo=timezone.utc)
@@ -191,7 +192,7 @@ def _asked(draw: st.DrawFn) -> Flags:
     return flags
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_asked(), _SITES, st.data())
 @pytest.mark.real_time
 def test_whoever_heeds_the_advice_has_enough(flags: Flags, site: Site, data: st.DataObject) -> None:
