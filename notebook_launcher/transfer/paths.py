@@ -194,12 +194,14 @@ def items_of(sources: Sequence[tuple[Source, str]]) -> Items:
     files, folders, links, left_out, unreadable = [], [], [], [], []
     taken: dict[str, str] = {}
     for source, name in sources:
-        inside = {""}  # the folders of this source: nothing may be elsewhere, behind a link for example
+        inside: set[str] = set()  # the folders of this source: nothing may be elsewhere, behind a link for example
         for seen in source.seen:
             target = posixpath.join(name, seen.name) if seen.name else name
             path = posixpath.join(source.path, seen.name) if seen.name else source.path
             if seen.name and (not is_safe(seen.name) or posixpath.dirname(seen.name) not in inside):
                 raise UsageError(f"“{seen.name}” is a name that leads out of {source.path}.", why="Nothing was copied.")
+            if not target and seen.kind != "folder":  # FOLDER/. was typed
+                raise UsageError(f"{source.path} is not a folder.", why="Nothing was copied.")
             item = Item(path, target, seen)
             if seen.kind == "link":
                 if stays_inside(seen.name, seen.link):

@@ -133,20 +133,18 @@ class Wire:
 
     def reply(self, most: int | None = None) -> Reply:
         """Return the rest of the reply. Raises ``HostCommandFailed`` if it has more than ``most`` bytes."""
-        parts, count = [], 0
+        data = bytearray()
         # a verb that ended without reading all of its data resets the stream after its reply
         with contextlib.suppress(ConnectionLost):
-            while data := self.receive():
-                parts.append(data)
-                count += len(data)
-                if count > (MOST_REPLY if most is None else most):
+            while part := self.receive():
+                data += part
+                if len(data) > (MOST_REPLY if most is None else most):
                     raise HostCommandFailed(f"{self._host.label} answers with more than it was asked for.")
         # earlier data may contain the beginning of the last line
-        data = b"".join(parts)
         last = re.search(rb"\0(\d+) ([^\0]*)\n\Z", self._tail)
         if last is None:
             raise self._lost()
-        return Reply(data[: max(0, len(data) - len(last[0]))], int(last[1]), last[2].decode(errors="replace"))
+        return Reply(bytes(data[: max(0, len(data) - len(last[0]))]), int(last[1]), last[2].decode(errors="replace"))
 
     def _check_alive(self, since: float) -> None:
         """Raise ``ConnectionLost`` if the host does not answer, ``HostCommandFailed`` after a long silence."""

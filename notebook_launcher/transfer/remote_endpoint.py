@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,9 @@ from notebook_launcher.transfer.real_folder import Identity
 _THERE_ALREADY = 17  # exit code of copy.sh
 
 _LONGEST_SIZE = 15  # digits: a petabyte
+_DIGITS = {8: "0-7", 10: "0-9", 16: "0-9a-f"}
+# no file system knows later times, nor does the system's clock; "1763942400.1234567890" as by find
+_MOMENT = re.compile(r"(-?[0-9]{1,18})(?:\.([0-9]*))?")
 
 
 class RemoteEndpoint(CopyEndpoint):
@@ -55,7 +57,7 @@ class RemoteEndpoint(CopyEndpoint):
     def sizes(self, paths: Sequence[str]) -> dict[str, tuple[Kind, int]]:
         """Run ``stat`` there."""
         fields = self._call("stats", data=names(paths)).fields() if paths else []
-        return {name: (kind_of_mode(_number(mode, 16)), _number(size)) for mode, size, name in _by(3, fields)}
+        return {name: (kind_of_mode(_number(mode, 16) & 0xFFFF), _number(size)) for mode, size, name in _by(3, fields)}
 
     def part(self, path: str) -> int:
         """Run ``stat`` there."""
@@ -64,7 +66,7 @@ class RemoteEndpoint(CopyEndpoint):
     def links(self, paths: Sequence[str]) -> dict[str, str | None]:
         """Run ``readlink`` there."""
         fields = self._call("links", data=names(paths)).fields() if paths else []
-        return {name: to[1:] if to[0] == "l" else None for to, name in _by(2, fields) if to != "-"}
+        return {name: to[1:] if to.startswith("l") else None for to, name in _by(2, fields) if to != "-"}
 
     def hashes(self, paths: Sequence[str], size: int) -> dict[str, str]:
         """Run ``sha256sum`` there."""
@@ -72,7 +74,7 @@ class RemoteEndpoint(CopyEndpoint):
 
     def hash_of_first(self, path: str, count: int) -> str:
         """Read them there."""
-        return self._call("beginning", path, str(count), reads=count).data[:64].decode()
+        return self._call("beginning", path, str(count), reads=count).data[:64].decode(errors="replace")
 
     def folders(self, base: str, modes: Mapping[str, int]) -> None:
         """Create all at once."""
@@ -152,9 +154,8 @@ def is_size(word: str) -> bool:
 
 def _number(word: str, base: int = 10) -> int:
     """Parse a number from another machine. Raises ``HostCommandFailed`` for an invalid one."""
-    if len(word) <= _LONGEST_SIZE:
-        with contextlib.suppress(ValueError):
-            return int(word, base)
+    if re.fullmatch(f"[{_DIGITS[base]}]{{1,{_LONGEST_SIZE}}}", word):
+        return int(word, base)
     raise HostCommandFailed("What there is to copy cannot be read.", why=f"“{printable(word[:40])}” is not a number.")
 
 
@@ -181,6 +182,8 @@ def _sources(fields: Sequence[str], stderr: str) -> list[Source | None]:
 
     def close() -> None:
         if entries:
+            if entries[0].name or entries[0].kind == "link":  # the source itself comes first, where its links lead
+                raise ValueError(entries[0].name)
             whole = (SourceEntry(**{**vars(seen), "behind": behind.get(seen.name)}) for seen in entries)
             found.append(Source(path, tuple(whole), stderr))
         entries.clear()
@@ -202,20 +205,24 @@ def _sources(fields: Sequence[str], stderr: str) -> list[Source | None]:
                 known = _KINDS.get(kind, "other")
                 bytes_ = _number(size) if known == "file" else 0
                 entries.append(
-                    SourceEntry(name, known, int(mode, 8) & 0o777, bytes_, _nanoseconds(moment), link, readable == "y")
+                    SourceEntry(
+                        name, known, _number(mode, 8) & 0o777, bytes_, _nanoseconds(moment), link, readable == "y"
+                    )
                 )
             elif mark == "L":
                 mode, size, moment, name = take(4)
                 name = name[len(path.rstrip("/")) + 1 :]
-                behind[name] = SourceEntry(name, "file", int(mode, 8) & 0o777, _number(size), _nanoseconds(moment))
+                behind[name] = SourceEntry(name, "file", _number(mode, 8) & 0o777, _number(size), _nanoseconds(moment))
             else:
                 raise ValueError(mark)
+        close()
     except (RuntimeError, StopIteration, ValueError):
         raise HostCommandFailed("The list of what there is to copy cannot be read.", why=stderr[:200]) from None
-    close()
     return found
 
 
 def _nanoseconds(moment: str) -> int:
-    seconds, _, parts = moment.partition(".")
-    return int(seconds) * 10**9 + int((parts + "000000000")[:9])
+    found = _MOMENT.fullmatch(moment)
+    if found is None:
+        raise ValueError(moment)
+    return int(found[1]) * 10**9 + int(f"{found[2] or ''}000000000"[:9])
