@@ -43,15 +43,19 @@ class Refused(OSError):
 
 
 class _Control:
-    """One connection to a master's control socket. Raises ``OSError`` if the master is gone or refuses."""
+    """One connection to a master's control socket. Raises ``OSError`` if the master is gone or refuses.
+
+    ``timeout``: of each request and its whole reply, in seconds.
+    """
 
     def __init__(self, path: str, timeout: float = LOCAL_TIMEOUT) -> None:
+        self._timeout = timeout
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             self._socket.settimeout(timeout)
             self._socket.connect(path)
             self._send(_number(_HELLO) + _number(_VERSION))
-            if self._receive()[:2] != (_HELLO, _VERSION):
+            if self._receive(time.monotonic() + timeout)[:2] != (_HELLO, _VERSION):
                 raise OSError("the master speaks another version")
         except BaseException:
             self._socket.close()
@@ -59,20 +63,22 @@ class _Control:
 
     def request(self, kind: int, body: bytes = b"", descriptors: Sequence[int] = ()) -> int:
         """Send a request, pass open files, and return the kind of the reply."""
+        deadline = time.monotonic() + self._timeout
+        self._socket.settimeout(self._timeout)
         self._send(_number(kind) + _number(0) + body)
         for descriptor in descriptors:
             socket.send_fds(self._socket, [b"\0"], [descriptor])
-        answer, _, rest = self._receive()
+        answer, _, rest = self._receive(deadline)
         if answer in (_DENIED, _FAILED):
             raise Refused(rest[4:].decode(errors="replace").lstrip("\0"))
         return answer
 
     def exit_code(self, timeout: float) -> int | None:
         """Wait for the exit code of the session; ``None`` if the session ended without one."""
-        self._socket.settimeout(max(timeout, 0.001))
+        deadline = time.monotonic() + max(timeout, 0.001)
         try:
             while True:
-                kind, _, rest = self._receive()
+                kind, _, rest = self._receive(deadline)
                 if kind == _EXITED:
                     return int.from_bytes(rest[:4], "big")
         except ConnectionError:
@@ -84,16 +90,20 @@ class _Control:
     def _send(self, packet: bytes) -> None:
         self._socket.sendall(_number(len(packet)) + packet)
 
-    def _receive(self) -> tuple[int, int, bytes]:
-        size = int.from_bytes(self._exactly(4), "big")
+    def _receive(self, deadline: float) -> tuple[int, int, bytes]:
+        size = int.from_bytes(self._exactly(4, deadline), "big")
         if size > _MOST_MESSAGE:
             raise ConnectionResetError("the ssh master sent an invalid reply")
-        packet = self._exactly(size)
+        packet = self._exactly(size, deadline)
         return int.from_bytes(packet[:4], "big"), int.from_bytes(packet[4:8], "big"), packet[8:]
 
-    def _exactly(self, count: int) -> bytes:
+    def _exactly(self, count: int, deadline: float) -> bytes:
         data = b""
         while len(data) < count:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the ssh master does not finish its reply")
+            self._socket.settimeout(left)
             part = self._socket.recv(count - len(data))
             if not part:
                 raise ConnectionResetError("the ssh master is gone")
