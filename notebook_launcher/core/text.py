@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 _COMMANDS = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor movements
     # Strings such as links. One that holds a space or does not end loses its introducer alone: whoever writes a part of
-    # a sentence could otherwise open a string there, and take away what we say behind it.
-    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])(?:[^\s\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c))?"
+    # a sentence could otherwise open a string there, and take away what we say behind it. Nor does one hold another:
+    # each of many introducers would be read on to the end, which takes minutes.
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])(?:[^\s\x07\x1b\x90\x98\x9c-\x9f]*(?:\x07|\x1b\\|\x9c))?"
     r"|\x1b[ -/]*[0-~]",
 )
 # characters that move the cursor, ring, hide or reverse text: control characters, those that set the text direction,

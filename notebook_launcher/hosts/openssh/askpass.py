@@ -51,9 +51,9 @@ def _read_all(connection: socket.socket) -> bytes:
 
 # --- the launcher's end ------------------------------------------------------------------------------------------
 
-_HOST_KEY = re.compile(r"(?P<shown>.*?)\s*Are you sure you want to continue connecting \(yes/no.*", re.DOTALL)
+_HOST_KEY = re.compile(r"(?P<shown>.*?)Are you sure you want to continue connecting \(yes/no.*", re.DOTALL)
 _PASSPHRASE = re.compile(r"Enter passphrase for ")
-_PASSWORD = re.compile(r"\S+@\S+'s password: ?$")
+_PASSWORD = re.compile(r"\S[^\s@]*@\S+'s password: ?$")
 _SERVERS = re.compile(r"(?:\([^\s@()]+@[^\s()]+\) )?(.*)", re.DOTALL)  # newer versions put the login name before it
 _LASTING = re.compile(r"pass(word|phrase)", re.IGNORECASE)
 # a one-time code that is sent twice is refused, and may lock the account
@@ -146,7 +146,7 @@ class AskpassServer:
             return "yes" if self._confirm(question) else None
         host_key = _HOST_KEY.match(question)
         if host_key:
-            return "yes" if self._confirm(f"{host_key['shown']}\nIs it the right one?") else "no"
+            return "yes" if self._confirm(f"{host_key['shown'].rstrip()}\nIs it the right one?") else "no"
         if "(yes/no" in question or question.startswith("Please type 'yes'"):
             return "no"
         return self._secret(question)
