@@ -168,7 +168,7 @@ def read_files(source: CourseSource, view: View) -> CourseFiles:
     return CourseFiles(course, layers, names, tuple(contents), notebooks)
 
 
-_CONTACT = re.compile(r"""^\s*contact\s*=\s*(?:"([^"\\]+)"|'([^']+)')""", re.M)
+_CONTACT = re.compile(r"""^[ \t]*contact[ \t]*=[ \t]*(?:"([^"\\]+)"|'([^']+)')""", re.M)
 
 
 @contextlib.contextmanager

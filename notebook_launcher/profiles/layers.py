@@ -23,6 +23,12 @@ _NAME = rf"{_PART}(?:\s*\.\s*{_PART})*"
 # values that should have been in quotes: words, and times; no numbers
 _BARE = r"""[^\s"'\[{#\d][^"'#]*?|\d+[A-Za-z]+|(?:\d+-)?\d+(?::\d+)+"""
 _DAY = r"(?:(\d\d?)\.(\d\d?)\.(\d{4})|\d+[-/.]\d+[-/.]\d+)"
+_LONGEST = 200  # characters of a line with a mistake that is understood
+_DEEPEST = 50  # tables and lists in each other; no profile has ten
+# with parts of a limited length, so that it is sought in no more than the length's time; fewer fit with longer ones
+_DEEP_KEY = re.compile(
+    rf"""(?<![\w-])(?:(?:[\w-]{{1,99}}|"(?:\\.|[^"\\]){{0,99}}"|'[^']{{0,99}}')[ \t]*\.[ \t]*){{{_DEEPEST}}}"""
+)
 _CONTINUED = 500  # lines that a value may span; keys after longer ones have no line number
 
 #: former names of keys, which are still accepted
@@ -79,10 +85,31 @@ def parse_layer(content: bytes, name: str) -> Layer:
             f"{name}:{line} cannot be read: it is not UTF-8.", why=str(error), hint="save it as UTF-8 in your editor"
         ) from None
     try:
-        return Layer(name, _with_new_names(tomllib.loads(text)), text)
+        return Layer(name, _with_new_names(_parsed(text)), text)
     except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
         line, why, hint = _place_of_mistake(text, str(error))
         raise ProfileError(f"{name}:{line} is not TOML.", why=why, hint=hint) from None
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """Return the data in a TOML text. Raises ``ValueError`` for an invalid one, and for what would take long to read.
+
+    ``tomllib`` reads a key of many parts in the square of their number, and hexadecimal numbers of any length, which
+    Python then refuses to show.
+    """
+    if found := _DEEP_KEY.search(text):
+        raise ValueError(f"A key has too many parts (at line {text[: found.start()].count(chr(10)) + 1}, column 1)")
+    data: dict[str, Any] = tomllib.loads(text)
+    inside: list[tuple[Any, int]] = [(data, 0)]
+    while inside:
+        value, depth = inside.pop()
+        if depth > _DEEPEST:
+            raise ValueError("Too many tables or lists are in each other")
+        if isinstance(value, int) and value.bit_length() > 63:
+            raise ValueError("A number is too large")
+        below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        inside += [(item, depth + 1) for item in below]
+    return data
 
 
 def _with_new_names(data: dict[str, Any]) -> dict[str, Any]:
@@ -96,8 +123,9 @@ def _place_of_mistake(text: str, words: str) -> tuple[int, str, str]:
     position = re.search(r"\(at line (\d+), column \d+\)", words)
     number = min(int(position[1]), len(lines)) if position else len(lines)
     mistake, line = re.sub(r"\s*\(at .*\)", "", words), lines[number - 1].strip()
-    bare = re.fullmatch(rf"({_NAME})\s*=\s*({_BARE})\s*(#.*)?", line)
-    day = re.fullmatch(rf"({_NAME})\s*=\s*{_DAY}\s*(#.*)?", line)
+    short = line if len(line) <= _LONGEST else ""
+    bare = re.fullmatch(rf"({_NAME})\s*=\s*({_BARE})\s*(#.*)?", short)
+    day = re.fullmatch(rf"({_NAME})\s*=\s*{_DAY}\s*(#.*)?", short)
     if re.match("Cannot (overwrite|declare|mutate)", mistake):
         mistake, hint = "This is there twice", "remove one of the two"
     elif day and day[2] and int(day[3]) <= 12:  # 18.12.2026
