@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, datetime
 
 
 def parse_iso(text: str | None, now: datetime | None = None) -> datetime | None:
-    """Parse a time in ISO format, ``None`` if it is none; without a zone it is in the zone of ``now``."""
+    """Parse a time in ISO format, ``None`` if it is none; without a zone it is in the zone of ``now``.
+
+    Times in the first and the last year that Python knows are none: not all of them are in every zone.
+    """
     # Python reads "Z", and "+0100" without a colon, only from 3.11 on
     text = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", (text or "").strip().replace("Z", "+00:00"), flags=re.A)
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
+        return None
+    if not MINYEAR < at.year < MAXYEAR:
         return None
     return at if at.tzinfo or now is None else at.replace(tzinfo=now.tzinfo)
 

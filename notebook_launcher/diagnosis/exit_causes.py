@@ -41,8 +41,9 @@ class Cause:
     what: str = ""
 
 
-#: causes that the scheduler may explain better: it sent the signal, or a crash was caused by a lack of memory
-SCHEDULER_KNOWS_BETTER = frozenset({None, "stopped", "jupyter-failed", "container-failed", "kernel-died"})
+#: causes that the scheduler may explain better: it sent the signal, or a crash was caused by a lack of memory; no set,
+#: as what a job has recorded may be a list
+SCHEDULER_KNOWS_BETTER = (None, "stopped", "jupyter-failed", "container-failed", "kernel-died")
 #: causes that are only symptoms; the log may name the real one
 MAYBE_IN_THE_LOG = frozenset({"jupyter-failed", "container-failed", "jupyter-silent", "activate-failed", "kernel-died"})
 #: the exit code of a job script that cannot write to its session's directory

@@ -24,7 +24,12 @@ def walltime_end(request: Request, status: JobStatus | None, started: str | None
     if started_status and not walltime.is_unlimited and (ends := parse_iso(started_status.ends, now)):
         return ends
     start = parse_iso(started_status.start if started_status else None, now) or parse_iso(started, now)
-    return start + walltime if start and not walltime.is_unlimited else None
+    if start and not walltime.is_unlimited:
+        with contextlib.suppress(
+            OverflowError
+        ):  # after the last year that Python knows there might as well be no limit
+            return (start + walltime).astimezone(now.tzinfo)
+    return None
 
 
 def walltime_of(request: Request, status: JobStatus | None) -> Walltime:

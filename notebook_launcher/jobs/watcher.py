@@ -130,7 +130,7 @@ class JobWatcher:
             self._inbox.put(IdleReported(None))
         if name not in ("started", "endpoint", "exit", "idle", "progress"):
             return  # a sign of life
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             data = json.loads(text)
             if isinstance(data, dict):
                 if name == "started":
