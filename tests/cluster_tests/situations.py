@@ -11,6 +11,7 @@ import sys
 
 from notebook_launcher.core import errors
 from tests.cluster_tests import situations_table
+from tests.cluster_tests.recorded_tables import recorded
 from tests.cluster_tests.situation import (
     CTRL_C,
     ENTER,
@@ -418,4 +419,5 @@ SITUATIONS = (*REFUSED, *NEVER, *WAITS, *ENDS, *SOFTWARE, *INTERRUPTED)
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
         sys.exit(__doc__)
-    situations_table.write(SITUATIONS, situations_table.recorded(one.name for one in SITUATIONS))
+    names = [one.name for one in SITUATIONS]
+    situations_table.write(SITUATIONS, recorded(situations_table.RECORD, names, "test_situations.py"))

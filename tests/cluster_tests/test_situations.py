@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster_tests import recorded_tables
 from tests.cluster_tests.situation import STAND_IN, Situation, matching, shown, venv
 from tests.cluster_tests.situations import SITUATIONS, WHOLE_PROFILE
 from tests.cluster_tests.situations_table import RECORD
@@ -55,13 +56,7 @@ def _profiles(cluster: PracticeCluster) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def record(request: pytest.FixtureRequest) -> Record:
     """Keep what was seen where ``python -m tests.cluster_tests.situations --write`` finds it."""
-    cache = getattr(request.config, "cache", None)  # pytest may be told to have none
-
-    def keep(situation: Situation, seen: list[str]) -> None:
-        if cache is not None and request.config.getoption("--slurm") == "24.11":
-            cache.set(f"{RECORD}/{situation.name}", seen)
-
-    return keep
+    return lambda situation, seen: recorded_tables.keep(request.config, RECORD, situation.name, seen)
 
 
 def files_of_people(cluster: PracticeCluster) -> set[str]:

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
+from tests.cluster_tests.recorded_tables import code, row
 from tests.cluster_tests.situation import Part, shown
 from tests.cluster_tests.situations import SITUATIONS
-from tests.cluster_tests.situations_table import DOCS, cells, code, exit_code, left_behind, read, row, shortened
+from tests.cluster_tests.situations_table import DOCS, cells, exit_code, left_behind, read, shortened
 
 ROWS = read()
 
