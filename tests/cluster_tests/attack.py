@@ -1,0 +1,255 @@
+"""What an attack is made of: who, what for, how; the act itself, and how it has to come out."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from notebook_launcher.core.text import printable
+from tests.conftest import Session, launch
+from tests.practice_cluster import PracticeCluster
+
+NODE = "node1"
+SESSIONS = "/home/alice/.notebook-launcher/sessions"
+
+
+class By(Enum):
+    """Who attacks, in the words of the documentation's headings."""
+
+    LAPTOP = "Another user of your machine"
+    LOGIN = "Another user of the login node"
+    NODE = "Another user of the compute node"
+    BAD_LOGIN = "A login node that is not what it seems"
+    BAD_NODE = "A compute node that is not what it seems"
+    CONTENT = "Whoever wrote a course, a profile, a file or a name"
+
+
+@dataclass
+class Scene:
+    """Alice's session, which is attacked, and what can be done around it."""
+
+    cluster: PracticeCluster
+    session: Session
+    others: list[Session] = field(default_factory=list)
+
+    def run(self, box: str, user: str, script: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """Run a shell script in a box, with ``words`` as its arguments."""
+        return self.cluster.run(box, user, ["bash", "-c", script, "bash", *words], **{"login": False, **options})
+
+    def must(self, box: str, user: str, script: str, *words: str, **options: Any) -> str:
+        """Run what has to succeed, and return what it prints."""
+        done = self.run(box, user, script, *words, **options)
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    @contextlib.contextmanager
+    def running(self, box: str, user: str, argv: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+        """Run a program in a box meanwhile."""
+        with subprocess.Popen(
+            self.cluster.argv(box, user, argv, login=False), text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as program:  # fmt: skip
+            try:
+                yield program
+            finally:
+                program.kill()
+
+    @contextlib.contextmanager
+    def program(self, box: str, name: str, script: str) -> Iterator[None]:
+        """Let whoever types a program's name in a box run this shell script."""
+        path = f"/usr/local/bin/{name}"
+        try:
+            text = f"#!/bin/sh\n{script}\n"
+            self.must(box, "root", f"cat >{path}; chmod 755 {path}", input=text)
+            yield
+        finally:
+            self.must(box, "root", f"rm -f {path}")
+
+    def launcher(self, *words: str, box: str = "laptop", user: str = "alice") -> tuple[int, str]:
+        """Run launch-notebook without a terminal, and return its exit code and what it prints, as it prints it."""
+        done = self.cluster.run(box, user, ["launch-notebook", *words])
+        return done.returncode, f"{done.stdout}{done.stderr}"
+
+    def terminal(self, *words: str, user: str = "alice") -> Session:
+        """Start launch-notebook in a terminal of the laptop."""
+        self.others.append(launch(self.cluster, "laptop", *words, user=user, columns=200))
+        return self.others[-1]
+
+    @property
+    def token(self) -> str:
+        return self.session.token
+
+    @property
+    def directory(self) -> str:
+        """The session directory."""
+        return f"{SESSIONS}/{self.session.session_id}"
+
+    @property
+    def port_here(self) -> int:
+        """The tunnel's port on the laptop."""
+        return int(self.session.url.split(":")[2].partition("/")[0])
+
+    @functools.cached_property
+    def port(self) -> int:
+        """JupyterLab's port on the node."""
+        return int(self.record("endpoint.json")["port"])
+
+    @functools.cached_property
+    def ssh_port(self) -> int:
+        """The port of the session's SSH server on the node."""
+        return int(self.record("started.json")["ssh_port"])
+
+    @functools.cached_property
+    def socket_folder(self) -> str:
+        """The folder of the connection to the node on the laptop, with ssh's control socket and the session's key."""
+        return self.must("laptop", "root", "dirname $(ls -t /tmp/nl-ssh-*/key | head -n 1)").strip()
+
+    def record(self, name: str) -> dict[str, Any]:
+        """One of the session's files."""
+        return dict(json.loads(self.must("login", "root", f"cat {self.directory}/{name}")))
+
+    def process(self, box: str, pattern: str) -> int:
+        """The number of alice's first process whose arguments match."""
+        return next(
+            pid for pid, user, args in self.cluster.processes(box) if user == "alice" and re.search(pattern, args)
+        )
+
+    @property
+    def launcher_process(self) -> int:
+        return self.process("laptop", r"launch-notebook --new")
+
+    @property
+    def jupyter_process(self) -> int:
+        return self.process(NODE, r"/jupyter-lab ")
+
+
+# Does it, and returns in a few words what came of it.
+Act = Callable[[Scene], str]
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack.
+
+    ``aim``: what the attacker wants, which is also its name; ``how``: what is tried, in words and commands; ``act``:
+    does it; ``comes``: a regular expression that all of what came of it has to match; ``protects``: what it fails at.
+    """
+
+    by: By
+    aim: str
+    how: str
+    act: Act
+    comes: str
+    protects: str
+
+
+# --- what many of them do ------------------------------------------------------------------------------------------
+
+
+def complaint(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of a program's errors, without the names in front, and without those of the moment."""
+    lines = printable(done.stderr).strip().splitlines() or [f"exit code {done.returncode}"]
+    return re.sub(r"(?<!\w)/\S*|\b\d{3,}\b| for job \d+", "…", lines[-1].rpartition(": ")[2]).strip(" …")
+
+
+def each_once(words: Sequence[str]) -> str:
+    """Return what came of several attempts."""
+    return ", ".join(f"“{word}”" for word in dict.fromkeys(words))
+
+
+def looked_for(box: str, tries: dict[str, str], *, owner: str = "alice") -> Act:
+    """Let bob run commands; what they show to their owner matches, and what they show to bob does not."""
+
+    def act(scene: Scene) -> str:
+        seen = []
+        for script, found in tries.items():
+            filled, pattern = fill(scene, script), fill(scene, found)
+            assert re.search(pattern, said(scene.run(box, owner, filled))), f"there is nothing to be found: {filled}"
+            done = scene.run(box, "bob", filled)
+            assert not re.search(pattern, said(done)) and scene.token not in said(done), f"bob has found it: {filled}"
+            seen.append(complaint(done))
+        return each_once(seen)
+
+    return act
+
+
+def fill(scene: Scene, script: str) -> str:
+    """Put the session's names into a script."""
+    names = {
+        "DIR": lambda: scene.directory, "JOB": lambda: scene.session.job_id, "FOLDER": lambda: scene.socket_folder,
+        "LAUNCHER": lambda: scene.launcher_process, "JUPYTER": lambda: scene.jupyter_process,
+        "TOKEN": lambda: re.escape(scene.token), "SESSION": lambda: scene.session.session_id,
+        "HERE": lambda: scene.port_here, "SSHPORT": lambda: scene.ssh_port, "PORT": lambda: scene.port,
+    }  # fmt: skip
+    return re.sub(rf"\b({'|'.join(names)})\b", lambda match: str(names[match[0]]()), script)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    return f"{done.stdout}{done.stderr}"
+
+
+def refused(box: str, *tries: str, user: str = "bob", unharmed: str = "true") -> Act:
+    """Let bob run commands each of which must fail; afterwards ``unharmed``, run by root in the box, must succeed."""
+
+    def act(scene: Scene) -> str:
+        seen = []
+        for script in tries:
+            done = scene.run(box, user, fill(scene, script))
+            assert done.returncode != 0, f"this was not refused: {script}\n{said(done)}"
+            seen.append(complaint(done))
+        scene.must(box, "root", fill(scene, unharmed))
+        return each_once(seen)
+
+    return act
+
+
+def status(scene: Scene, box: str, user: str, url: str, *options: str, data: str | None = None) -> str:
+    """Return the status of an HTTP answer, or that there is none."""
+    words = ["curl", "-s", "-o", "/dev/null", "-m", "10", "-w", "%{http_code}", *options, url]
+    code = scene.run(box, user, shlex.join(words)).stdout
+    return "no answer" if code == "000" else code
+
+
+WEBSOCKET = (
+    *("-H", "Connection: Upgrade", "-H", "Upgrade: websocket", "-H", "Sec-WebSocket-Version: 13"),
+    *("-H", "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==", "-m", "2"),
+)
+
+
+def error_of(printed: str) -> str:
+    """Return the first sentence of the error that launch-notebook ended with."""
+    found = re.findall(r"launch-notebook: (.*)", printable(printed))
+    return f"“{found[-1].strip()}”" if found else f"no error: {printable(printed)[-500:]}"
+
+
+def assert_no_escapes(printed: str) -> None:
+    """Nothing that moves a terminal's cursor elsewhere, sets its title, or that nobody sees."""
+    bad = re.findall("\x1b[\\]P_^X]|\x07|\x1b\\[2J|[\u200b\u202e\u2066\U000e0041]", printed)
+    assert not bad, (bad, printed)
+
+
+def printed_by(session: Session) -> str:
+    """Return all that a terminal was given, with colours and all else."""
+    return session._seen + (session.child.buffer or "")
+
+
+@contextlib.contextmanager
+def forged_session(scene: Scene, name: str = "20200101-000000-evil", **files: dict[str, Any]) -> Iterator[str]:
+    """Yield the name of a copy of the session, whose job has written these records of its own."""
+    try:
+        rename = f"sed -i s/{scene.session.session_id}/{name}/g {SESSIONS}/{name}/session.json"
+        scene.must("login", "alice", f"cp -r {scene.directory} {SESSIONS}/{name} && {rename}")
+        for record, changes in files.items():
+            text = json.dumps({**scene.record(f"{record}.json"), **changes} if record != "exit" else changes)
+            scene.must("login", "alice", f"cat >{SESSIONS}/{name}/{record}.json", input=text + "\n")
+        yield name
+    finally:
+        scene.must("login", "alice", f"rm -rf {SESSIONS}/{name}")

@@ -1,0 +1,475 @@
+"""Attacks by bob, who has an account on alice's laptop, on the login node and on the compute node."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import subprocess
+
+from tests.cluster_tests.attack import (
+    NODE,
+    SESSIONS,
+    WEBSOCKET,
+    Act,
+    Attack,
+    By,
+    Scene,
+    complaint,
+    each_once,
+    error_of,
+    fill,
+    looked_for,
+    refused,
+    said,
+    status,
+)
+from tests.doubles import wait_until
+
+WRONG = "d3Jvbmd3cm9uZ3dyb25nd3Jvbmd3cm9uZ3dyb25nd3Jv"
+
+
+# --- JupyterLab's port ---------------------------------------------------------------------------------------------
+
+
+def knocked(scene: Scene, box: str, port: int) -> str:
+    """Try bob's ways into JupyterLab by a port of a box."""
+    url = f"http://127.0.0.1:{port}"
+    token = ("-H", f"Authorization: token {scene.token}")
+    assert status(scene, box, "alice", f"{url}/api/contents", *token) == "200", "the token is what is missing"
+    wrong = ("-H", f"Authorization: token {WRONG}")
+    seen = {
+        status(scene, box, "bob", f"{url}/api/contents"),
+        status(scene, box, "bob", f"{url}/api/contents", *wrong),
+        status(scene, box, "bob", f"{url}/api/contents?token={WRONG}"),
+        status(scene, box, "bob", f"{url}/api/terminals", "-X", "POST", *wrong),
+        status(scene, box, "bob", f"{url}/api/kernels/00000000-0000-0000-0000-000000000000/channels", *WEBSOCKET),
+        status(scene, box, "bob", f"{url}/terminals/websocket/1", *WEBSOCKET, "-H", f"Cookie: username={WRONG}"),
+    }
+    return each_once(sorted(seen))
+
+
+def knocked_from_elsewhere(box: str, address: str, port: str) -> Act:
+    """Let bob connect from another box."""
+
+    def act(scene: Scene) -> str:
+        return status(scene, box, "bob", f"http://{address}:{fill(scene, port)}/")
+
+    return act
+
+
+# --- taking a port -------------------------------------------------------------------------------------------------
+
+BIND = """\
+import socket, sys
+for family, address in json.loads(sys.argv[2]):
+    for option in (None, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+        one = socket.socket(getattr(socket, family))
+        try:
+            if option: one.setsockopt(socket.SOL_SOCKET, option, 1)
+            one.bind((address, int(sys.argv[1])))
+            one.listen()
+        except OSError as error:
+            print(error.strerror)
+        else:
+            sys.exit(f"{address} was bound")
+"""
+
+
+def bound(box: str, port: str, *addresses: tuple[str, str]) -> Act:
+    """Let bob bind a port that is in use, in each way that Linux knows."""
+
+    def act(scene: Scene) -> str:
+        words = ("python3", "-c", f"import json\n{BIND}", fill(scene, port), json.dumps(addresses))
+        free = scene.run(box, "bob", shlex.join([*words[:3], "60123", words[4]]))
+        assert "was bound" in free.stderr, "a free port can be bound"
+        done = scene.run(box, "bob", shlex.join(words))
+        assert done.returncode == 0, said(done)
+        return each_once(done.stdout.splitlines())
+
+    return act
+
+
+# --- the session's SSH server --------------------------------------------------------------------------------------
+
+SSH = (
+    "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=5 "
+    "-o LogLevel=ERROR -p SSHPORT"
+)
+
+
+def without_the_key(scene: Scene) -> str:
+    """Let bob log in with his own key, and alice with her own, which is not the session's."""
+    tries = [scene.run("login", user, fill(scene, f"{SSH} alice@{NODE} true")) for user in ("bob", "alice")]
+    assert all("Permission denied" in done.stderr for done in tries), tries
+    scene.must("login", "alice", f"ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no {NODE} true")
+    return each_once([complaint(done) for done in tries])
+
+
+def with_a_stolen_key(scene: Scene) -> str:
+    """Give bob the session's key, and let him try what a key can be good for."""
+    key = scene.must("laptop", "root", f"cat {scene.socket_folder}/key")
+    scene.must("login", "bob", "umask 077; cat >/tmp/stolen", input=key)
+    ssh = fill(scene, f"{SSH} -i /tmp/stolen -o IdentitiesOnly=yes")
+    try:
+        port = fill(scene, "127.0.0.1:PORT")
+        asks = f"timeout 5 {ssh} -N -L 60321:{port} alice@{NODE}"
+        with scene.running("login", "bob", shlex.split(asks)):
+            forwarded = "http://127.0.0.1:60321/api/contents"
+            wait_until(lambda: status(scene, "login", "bob", forwarded) == "403", 5, "what the key is for")
+        tries = {
+            "a command": f"{ssh} alice@{NODE} id",
+            "a shell": f"{ssh} -tt alice@{NODE}",
+            "files": f"sftp -F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
+            f"-P {scene.ssh_port} -i /tmp/stolen -b /dev/null alice@{NODE}",
+            "another host": f"timeout 5 {ssh} -W login:22 alice@{NODE}",
+            "another address of the node": f"timeout 5 {ssh} -W {NODE}:22 alice@{NODE}",
+            "a socket": f"timeout 3 {ssh} -N -o ExitOnForwardFailure=yes -R /tmp/bobs.sock:127.0.0.1:22 alice@{NODE}",
+            "a remote port": f"timeout 3 {ssh} -N -o ExitOnForwardFailure=yes -R 60999:127.0.0.1:22 alice@{NODE}",
+        }
+        for what, script in tries.items():
+            done = scene.run("login", "bob", f"{script} </dev/null")
+            assert done.returncode not in (0, 124), f"{what} was given: {said(done)}"
+            assert "uid=" not in done.stdout and "SSH-2.0" not in done.stdout, said(done)
+    finally:
+        scene.must("login", "bob", "rm -f /tmp/stolen")
+    return f"all refused: {', '.join(tries)}"
+
+
+FLOOD = """\
+import socket, sys, time
+held = [socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) for _ in range(150)]
+print("flooded", flush=True)
+time.sleep(60)
+"""
+
+
+def flooded(scene: Scene) -> str:
+    """Let bob open 150 connections and keep them."""
+    argv = ["python3", "-c", FLOOD, NODE, str(scene.ssh_port)]
+    with scene.running("login", "bob", argv) as flood:
+        assert flood.stdout is not None and flood.stdout.readline() == "flooded\n"
+        token = ("-H", f"Authorization: token {scene.token}")
+        for _ in range(3):
+            assert status(scene, "laptop", "alice", f"http://127.0.0.1:{scene.port_here}/api/contents", *token) == "200"
+    return "the open tunnel works as before"
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+HOGS = """\
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(15, sys.argv[1].encode())
+kept = b"x" * (700 << 20)
+print("there", flush=True)
+time.sleep(60)
+"""
+
+
+def counted_as_hers(scene: Scene) -> str:
+    """Let bob's process of 700 MiB have a name by which it would seem a child of alice's job in /proc/PID/stat."""
+    name = f"a) S 1 1 {scene.process(NODE, 'slurm_script')} "
+
+    def rows() -> list[str]:
+        return scene.must("login", "root", f"cat {scene.directory}/usage.csv").splitlines()
+
+    with scene.running(NODE, "bob", ["python3", "-c", HOGS, name]) as hog:
+        assert hog.stdout is not None and hog.stdout.readline() == "there\n"
+        before = len(rows())
+        wait_until(lambda: len(rows()) > before + 1, 20, "two more samples")
+    header, *_, last = rows()
+    used = dict(zip(header.split(","), last.split(","), strict=True))
+    assert 20 < int(used["memory_mib"]) < 600, used
+    return "bob's 700 MiB are not in alice's usage"
+
+
+# --- what launch-notebook leaves on the laptop ---------------------------------------------------------------------
+
+CACHE = "/home/alice/.cache/notebook-launcher"
+
+
+def page_of_a_killed_launcher(scene: Scene) -> str:
+    """Kill a launcher that has opened the browser; bob looks for the page; the next one takes it away."""
+    opens = ["launch-notebook", "open", scene.session.session_id]
+    argv = scene.cluster.argv("laptop", "alice", opens, env={"BROWSER": "/bin/true"})
+    found = f"cat {CACHE}/launch-notebook-*.html"
+    with contextlib.ExitStack() as stack:
+        program = stack.enter_context(
+            subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+        wait_until(lambda: scene.token in scene.run("laptop", "alice", found).stdout, 20, "the page is there")
+        scene.must("laptop", "root", "pkill -KILL -f 'launch-notebook open'")
+        program.wait()
+    assert scene.token in scene.run("laptop", "alice", found).stdout, "it is left"
+    done = scene.run("laptop", "bob", f"{found} || ls {CACHE}")
+    assert done.returncode != 0 and scene.token not in done.stdout
+    scene.must("laptop", "alice", f"touch -d '-5 minutes' {CACHE}/launch-notebook-*.html")
+    scene.cluster.run("laptop", "alice", opens, env={"BROWSER": "/bin/false"})
+    scene.must("laptop", "alice", f"! ls {CACHE}/launch-notebook-*.html")
+    return f"“{complaint(done)}”; the next `--open` removes it"
+
+
+PORT_TAKER = """\
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        print(self.path, flush=True)
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def port_after_detaching(scene: Scene) -> str:
+    """Detach, let bob take the port, and connect again. It is the last attack on the laptop: the session moves on."""
+    port = scene.port_here
+    scene.session.send("d\n")
+    assert scene.session.end() == 0
+    with scene.running("laptop", "bob", ["python3", "-c", PORT_TAKER, str(port)]) as taker:
+        listens = f"ss -Htnl 'sport = {port}' | grep -q ."
+        wait_until(lambda: scene.run("laptop", "bob", listens).returncode == 0, 10, "bob listens")
+        scene.session = scene.terminal("connect", scene.session.session_id)
+        scene.session.ready()
+        taker.kill()
+        assert taker.stdout is not None
+        heard = taker.stdout.read()
+    assert scene.token not in heard, heard
+    assert scene.port_here != port
+    warned = re.findall(r"(Port \d+ of this machine, which led to this session before, .*?)\.", scene.session.printed)
+    return f"another port, and a warning: “{re.sub(r'[0-9]+', '8888', warned[0])}”" if warned else "no warning"
+
+
+def closed_to_others(folders: str) -> str:
+    """A command that lists a user's files below these folders that others may read, write or enter."""
+    return f"find {folders} -xdev -user alice ! -type l -perm /077 ! -path '*/ask' 2>/dev/null"
+
+
+def left_in_temporary_folders(box: str) -> Act:
+    """Let bob look for anything of alice's in the folders for temporary files, to read it or to write to it."""
+    look = "find /tmp /var/tmp /dev/shm /run -user alice ! -path '/var/tmp/bytecode-*'"  # the practice cluster's
+
+    def act(scene: Scene) -> str:
+        scene.must(box, "alice", "echo x >/tmp/alices; chmod 644 /tmp/alices")
+        one = f"{look} -type f -readable 2>/dev/null; {look} -type d -executable 2>/dev/null; true"
+        try:
+            found = scene.run(box, "bob", one).stdout.split()
+            assert found == ["/tmp/alices"], found
+        finally:
+            scene.must(box, "alice", "rm -f /tmp/alices")
+        assert scene.run(box, "bob", one).stdout == ""
+        return "nothing that bob may read or enter"
+
+    return act
+
+
+def in_no_list(box: str, *lists: str) -> Act:
+    """Let bob read lists that everybody may read: they name the session, and hold no token."""
+
+    def act(scene: Scene) -> str:
+        for one in lists:
+            printed = scene.must(box, "bob", fill(scene, one))
+            assert scene.session.session_id in printed, f"the session is not in it: {one}"
+            assert scene.token not in printed, f"the token is in it: {one}"
+        return "the session is there, the token is not"
+
+    return act
+
+
+def queued_under_her_name(scene: Scene) -> str:
+    """Let bob queue a job with the name of alice's session; her commands go on meaning hers."""
+    name = scene.session.session_id
+    job = scene.must("login", "bob", f"sbatch --parsable -H -J {name} -o /dev/null --wrap true").strip()
+    try:
+        code, printed = scene.launcher("status", name)
+        assert code == 0 and f"Session {name} runs on" in printed, printed
+        assert f"job {job}," not in printed, printed
+    finally:
+        scene.must("login", "bob", f"scancel {job}")
+    return "alice's commands find her own job"
+
+
+def shared_session_root(scene: Scene) -> str:
+    """Let alice's profile have a session_root in a folder in which bob may rename."""
+    profile = "/home/alice/.config/notebook-launcher/clusters"
+    scene.must("login", "root", "mkdir -m 777 -p /home/shared")
+    try:
+        root = "echo 'session_root = \"/home/shared/sessions\"'"
+        scene.must("laptop", "alice", f"({root}; cat {profile}/practice.toml) >{profile}/shared.toml")
+        code, printed = scene.launcher("--new", "--cluster", "shared", "-b", "now+1hour")
+        assert code != 0, printed
+        scene.must("login", "root", 'test -z "$(find /home/shared -name submit.sh)"')
+    finally:
+        scene.must("laptop", "alice", f"rm -f {profile}/shared.toml")
+        scene.must("login", "root", "rm -rf /home/shared")
+    return error_of(printed)
+
+
+def swapped_before_an_upload(scene: Scene) -> str:
+    """Let bob put links in the place of a folder and of a file of a shared folder, to which alice then copies."""
+    scene.must("login", "root", "mkdir -m 777 /tmp/shared")
+    scene.must("login", "alice", "echo hers >~/precious; mkdir -p ~/inside")
+    try:
+        scene.must("laptop", "alice", "mkdir -p up/inner; echo new >up/inner/a; echo new >up.txt")
+        links = "ln -s /home/alice/inside up; ln -s /home/alice/precious up.txt"
+        scene.must("login", "bob", f"cd /tmp/shared; {links}")
+        _, folder = scene.launcher("copy", "up", "login:/tmp/shared")
+        code, _ = scene.launcher("copy", "--force", "up.txt", "login:/tmp/shared")
+        assert scene.must("login", "alice", "cat ~/precious; ls ~/inside") == "hers\n"
+        kept = scene.must("login", "root", "test -L /tmp/shared/up.txt && echo kept || echo replaced").strip()
+        assert (code, kept) == (0, "replaced")
+    finally:
+        scene.must("laptop", "alice", "rm -rf up up.txt")
+        scene.must("login", "alice", "rm -rf ~/precious ~/inside")
+        scene.must("login", "root", "rm -rf /tmp/shared")
+    return f"the folder: {error_of(folder)}; the file: the link itself is replaced"
+
+
+HOME = {"ls DIR": r"\btoken\b", "cat DIR/token": "TOKEN", "cat DIR/endpoint.json": '"port"',
+        "cat DIR/session.env": "=", "cat DIR/ssh_host_key": "PRIVATE", "cat DIR/job.log": "JupyterLab",
+        "cat DIR/runtime/*.json": "TOKEN"}  # fmt: skip
+ARGUMENTS = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '"
+OF_PROCESSES = {"tr '\\0' '\\n' </proc/PROCESS/environ": "HOME=/home/alice", "ls -l /proc/PROCESS/fd": "->",
+                "readlink -v /proc/PROCESS/cwd": "(?m)^/", "cat /proc/PROCESS/maps": "python"}  # fmt: skip
+
+
+def processes(which: str) -> dict[str, str]:
+    return {script.replace("PROCESS", which): found for script, found in OF_PROCESSES.items()}
+
+
+LAPTOP = (
+    Attack(By.LAPTOP, "use JupyterLab through the tunnel's port",
+           "connect to the port of 127.0.0.1 without and with a wrong token, as header, address and cookie; open a "
+           "terminal, and the websockets of a kernel and of a terminal",
+           lambda scene: knocked(scene, "laptop", scene.port_here), "“(no answer|40[1345])”(, “40[1345]”)*",
+           "the token"),
+    Attack(By.LAPTOP, "reach the tunnel from another machine", "from the login node, the laptop's own address",
+           knocked_from_elsewhere("login", "10.50.0.2", "HERE"), "no answer", "the port is one of 127.0.0.1"),
+    Attack(By.LAPTOP, "share the tunnel's port", "bind it, with `SO_REUSEADDR` and `SO_REUSEPORT` too",
+           bound("laptop", "HERE", ("AF_INET", "127.0.0.1"), ("AF_INET", "0.0.0.0")), "“Address already in use”",
+           "the launcher keeps the port open as long as it is attached"),
+    Attack(By.LAPTOP, "use the launcher's connections to the cluster",
+           "`ls /tmp/nl-ssh-…`, `ssh -S /tmp/nl-ssh-…/ctl -O check`, and read the session's key there",
+           looked_for("laptop", {"ls FOLDER": "ctl", "ssh -F none -S FOLDER/ctl -O check login": "Master running",
+                                 "cat FOLDER/key": "PRIVATE KEY"}),
+           "“Permission denied”.*", "the folder of the sockets has mode 0700"),
+    Attack(By.LAPTOP, "put a folder of theirs in the place of the sockets' folder",
+           "`mv /tmp/nl-ssh-… /tmp/mine`, `rm`, `ln -s`",
+           refused("laptop", "mv FOLDER /tmp/mine", "rm -rf FOLDER", "ln -sfT /home/bob FOLDER",
+                   unharmed="test -S FOLDER/ctl"),
+           ".*(not permitted|denied|directory).*", "the folder is new, has a random name, and `/tmp` its sticky bit"),
+    Attack(By.LAPTOP, "read the launcher's memory and environment",
+           "`/proc/PID/environ`, `fd`, `cwd`, `maps` of `launch-notebook`", looked_for("laptop", processes("LAUNCHER")),
+           "“Permission denied”.*", "the kernel: processes belong to their user"),
+    Attack(By.LAPTOP, "get a core dump of the launcher", "`kill -QUIT`, `-SEGV` and `-ABRT` of `launch-notebook`",
+           refused("laptop", *(f"/bin/kill -{name} LAUNCHER" for name in ("QUIT", "SEGV", "ABRT")),
+                   unharmed="kill -0 LAUNCHER"), ".*not permitted.*", "the kernel"),
+    Attack(By.LAPTOP, "read the token in a list of processes", "`ps axww`, `/proc/*/cmdline`",
+           in_no_list("laptop", "ps axww; echo SESSION", f"{ARGUMENTS}; echo SESSION"),
+           "the session is there, the token is not", "no argument ever holds the token"),
+    Attack(By.LAPTOP, "read what the launcher remembers", "`~/.local/state/notebook-launcher`",
+           looked_for("laptop", {"ls /home/alice/.local/state/notebook-launcher": "ports.json",
+                                 "cat /home/alice/.local/state/notebook-launcher/ports.json": "HERE"}),
+           "“Permission denied”", "mode 0700; there is no secret in it"),
+    Attack(By.LAPTOP, "find something in the folders for temporary files",
+           "`find /tmp /var/tmp /dev/shm /run -user alice -readable`", left_in_temporary_folders("laptop"),
+           "nothing that bob may read or enter", "modes 0600 and 0700, whatever the umask is"),
+    Attack(By.LAPTOP, "read the page with the token that a killed launcher has left",
+           "`kill -KILL` of `launch-notebook open`; `cat ~alice/.cache/notebook-launcher/…`", page_of_a_killed_launcher,
+           "“Permission denied”; the next `--open` removes it", "mode 0700; pages older than two minutes are removed"),
+)  # fmt: skip
+
+LOGIN = (
+    Attack(By.LOGIN, "read the session's files", "`cat` of `token`, `endpoint.json`, `ssh_host_key`, `job.log` …",
+           looked_for("login", HOME), "“Permission denied”", "the session directory has mode 0700, the files 0600"),
+    Attack(By.LOGIN, "let their own key in", "append to `authorized_keys`; write another `jupyterlab.sh`, `watch.sh`",
+           refused("login", *(f"echo x >>DIR/{name}" for name in ("authorized_keys", "jupyterlab.sh", "watch.sh"))),
+           "“Permission denied”", "the same"),
+    Attack(By.LOGIN, "put a folder or a link in the place of the session directory",
+           "`mv`, `rm -rf` and `ln -sfT` of it and of each folder above it",
+           refused("login", *(f"{way} {path}{to}" for path in ("DIR", SESSIONS, "/home/alice/.notebook-launcher")
+                              for way, to in (("mv", " /tmp/taken"), ("rm -rf", ""), ("ln -sfT /home/bob", ""))),
+                   unharmed="test -d DIR -a ! -L DIR"),
+           ".*(denied|directory).*", "nobody else may write in any folder on the way"),
+    Attack(By.LOGIN, "rename the session directory where a project shares the folder",
+           '`session_root = "/home/shared/sessions"` in alice\'s profile, below a folder of mode 0777',
+           shared_session_root, ".*would not be safe.*", "each folder on the way is looked at; nothing is written"),
+    Attack(By.LOGIN, "read the token in a list of processes", "`ps axww`, `/proc/*/cmdline`",
+           in_no_list("login", "ps axww", ARGUMENTS),
+           "the session is there, the token is not", "it goes over standard input into a file"),
+    Attack(By.LOGIN, "read the token in the scheduler's records",
+           "`scontrol show job`, `squeue -O ALL`, `sacct -P -o ALL`",
+           in_no_list("login", "scontrol show job -dd JOB", "squeue -j JOB -O jobid,name:50,command:200,comment:200",
+                      "sacct -j JOB -P -o ALL"),
+           "the session is there, the token is not", "the job has the session's path as its only argument"),
+    Attack(By.LOGIN, "read the job script", "`scontrol write batch_script JOB -`",
+           looked_for("login", {"scontrol write batch_script JOB -": "#SBATCH"}), "“Invalid user id”",
+           "Slurm; and no secret is in it"),
+    Attack(By.LOGIN, "get into the job", "`srun --jobid=JOB --overlap id`",
+           refused("login", "srun --jobid=JOB --overlap id"), ".*denied.*", "Slurm"),
+    Attack(By.LOGIN, "end, hold or change the job", "`scancel`, `scontrol requeue`, `hold`, `update timelimit=1`",
+           refused("login", "scancel JOB", "scontrol requeue JOB", "scontrol hold JOB",
+                   "scontrol update jobid=JOB timelimit=1", unharmed="squeue -h -j JOB -t R | grep -q ."),
+           ".*(denied|Invalid user id).*", "Slurm"),
+    Attack(By.LOGIN, "be taken for the session", "queue a job with the session's name; `launch-notebook status`",
+           queued_under_her_name, "alice's commands find her own job", "only the user's own jobs are asked for"),
+    Attack(By.LOGIN, "have an upload written elsewhere",
+           "in a shared folder, links to alice's home in the place of a folder and of a file, before `copy --force`",
+           swapped_before_an_upload, ".*no link is followed.*; the file: the link itself is replaced",
+           "nothing is written through a link, also one that is put there meanwhile"),
+    Attack(By.LOGIN, "find something in the folders for temporary files",
+           "`find /tmp /var/tmp /dev/shm /run -user alice -readable`", left_in_temporary_folders("login"),
+           "nothing that bob may read or enter", "nothing is written there"),
+    Attack(By.LOGIN, "reach JupyterLab from the login node", "JupyterLab's port at the node's address",
+           knocked_from_elsewhere("login", "10.60.0.11", "PORT"), "no answer", "JupyterLab listens on 127.0.0.1 alone"),
+    Attack(By.LOGIN, "log in to the session's SSH server",
+           "as alice with bob's keys, and with alice's own key for the cluster",
+           without_the_key, "“.*Permission denied.*”|.*denied.*", "only keys made for this session count"),
+    Attack(By.LOGIN, "do more with a stolen key of the session than reach JupyterLab",
+           "a command, a shell, `sftp`, `-W login:22`, `-W node1:22`, `-R` to a port and to a socket",
+           with_a_stolen_key, "all refused: .*", "it allows connections to 127.0.0.1 of the node, nothing else"),
+    Attack(By.LOGIN, "cut alice off by a flood of connections",
+           "150 open connections to the session's SSH server, never logged in",
+           flooded, "the open tunnel works as before.*",
+           "a tunnel is one connection, made before. A new one over the same route may have to wait until the server "
+           "gives the others up, after 60 s; the other routes do not use that port"),
+)  # fmt: skip
+
+ON_NODE = (
+    Attack(By.NODE, "use JupyterLab on its own port",
+           "the same requests as on the laptop, at 127.0.0.1 of the node",
+           lambda scene: knocked(scene, NODE, scene.port), "“(no answer|40[1345])”(, “40[1345]”)*", "the token"),
+    Attack(By.NODE, "share JupyterLab's port", "bind it, with `SO_REUSEADDR` and `SO_REUSEPORT` too",
+           bound(NODE, "PORT", ("AF_INET", "127.0.0.1"), ("AF_INET", "0.0.0.0")),
+           "“Address already in use”", "the kernel"),
+    Attack(By.NODE, "share the port of the session's SSH server",
+           "the same, at all of the node's addresses, IPv6 too",
+           bound(NODE, "SSHPORT", ("AF_INET", "127.0.0.1"), ("AF_INET", "0.0.0.0"), ("AF_INET", "10.60.0.11"),
+                 ("AF_INET6", "::")),
+           "“Address already in use”", "the server listens on all of them, and ends where it cannot"),
+    Attack(By.NODE, "read JupyterLab's memory and environment", "`/proc/PID/environ`, `fd`, `cwd`, `maps`",
+           looked_for(NODE, processes("JUPYTER")), "“Permission denied”.*",
+           "the kernel: processes belong to their user"),
+    Attack(By.NODE, "get a core dump of JupyterLab", "`kill -QUIT`, `-SEGV` and `-ABRT`",
+           refused(NODE, *(f"/bin/kill -{name} JUPYTER" for name in ("QUIT", "SEGV", "ABRT")),
+                   unharmed="kill -0 JUPYTER"), ".*not permitted.*", "the kernel"),
+    Attack(By.NODE, "read the token in a list of processes", "`ps axww`, `/proc/*/cmdline`",
+           in_no_list(NODE, "ps axww", ARGUMENTS),
+           "the session is there, the token is not", "JupyterLab reads it from a file"),
+    Attack(By.NODE, "read the script that the scheduler keeps", "`cat /var/lib/slurm/slurmd/job…/slurm_script`",
+           looked_for(NODE, {"cat /var/lib/slurm/slurmd/job$(printf %05d JOB)/slurm_script": "notebook"}),
+           "“Permission denied”",
+           "Slurm; and no secret is in it"),
+    Attack(By.NODE, "find something in the folders for temporary files",
+           "`find /tmp /var/tmp /dev/shm /run -user alice -readable`", left_in_temporary_folders(NODE),
+           "nothing that bob may read or enter", "modes 0600 and 0700"),
+    Attack(By.NODE, "have their memory counted as alice's",
+           "a process of 700 MiB with the name `a) S 1 1 PID `, as which it would seem a child of alice's job",
+           counted_as_hers, "bob's 700 MiB are not in alice's usage", "the sampler reads behind the last `)`"),
+)  # fmt: skip
+
+DETACHED = (
+    Attack(By.LAPTOP, "get the token from a tab that was left open", "after `d`, bind the port that led to the session",
+           port_after_detaching, "another port, and a warning: .*",
+           "the next connection warns; close the tab after detaching: nothing else protects its token"),
+)  # fmt: skip
