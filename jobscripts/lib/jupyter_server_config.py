@@ -9,15 +9,18 @@ world-open server of old must not come back to life on a machine shared with oth
 The token is read from the session's file, so it stands in no process's arguments and in no kernel's environment.
 """
 
+import contextlib
 import ipaddress
 import os
 import socket
+import struct
 import sys
 import types
 from pathlib import Path
 
 import jupyter_server
 from jupyterlab.labapp import LabApp
+from tornado.httpserver import HTTPServer
 from traitlets.config import Application
 
 c = get_config()  # noqa: F821 - Jupyter puts it into this file's names
@@ -108,6 +111,74 @@ def close_replaced_connections_at_once() -> None:
     KernelWebsocketHandler.close = close
 
 
+CONNECTED = "01"  # the state of a socket, as /proc/net/tcp has it
+
+
+def tcp_sockets():
+    """Yield the local and the remote address, the state and the owner of each TCP socket of this machine.
+
+    Linux tells this to everybody. An owner outside of a container's user namespace has the number 65534 there, and who
+    runs this the one of ``os.geteuid``.
+    """
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), Path(table).open(encoding="ascii") as rows:
+            next(rows, "")
+            for row in rows:
+                fields = row.split()
+                yield fields[1], fields[2], fields[3], int(fields[7])
+
+
+def names_of(address: str, port: int) -> set:
+    """Return how these tables write an address; an IPv4 one may be that of an IPv6 socket as well."""
+    ip = ipaddress.ip_address(address)
+    both = [ip] if ip.version == 6 else [ip, ipaddress.ip_address("::ffff:" + address)]
+    words = [struct.unpack(f"={len(one.packed) // 4}I", one.packed) for one in both]
+    return {"".join(f"{word:08X}" for word in each) + f":{port:04X}" for each in words}
+
+
+def stranger_behind(connection: socket.socket) -> "int | None":
+    """Return the number of another user of this node whose program made this connection; ``None``: it is none.
+
+    Programs of root are let in: some SSH servers connect as root, and root can read the token anyway. A socket that its
+    owner has closed is root's in these tables, and not connected any more.
+    """
+    here, there = (names_of(*side[:2]) for side in (connection.getsockname(), connection.getpeername()))
+    for _ in range(2):  # a table may change while it is read
+        for local, remote, state, owner in tcp_sockets():
+            if local in there and remote in here:
+                return None if owner == os.geteuid() or (owner == 0 and state == CONNECTED) else owner
+    # It comes from another machine, or it was there and is no more: what it has sent could still be read.
+    is_open = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == int(CONNECTED, 16)
+    return None if is_open else -1
+
+
+def turn_strangers_away() -> None:
+    """Close at once what another user of this node connects to this server, whatever token or cookie comes with it.
+
+    Both can be stolen: a browser sends cookies to every port of a machine's name, and an open tab sends the token to
+    whoever has the port now that led to this session. All ways to this server end in a program of its user's: sshd
+    gives up root before it connects.
+    """
+    if not Path("/proc/net/tcp").exists():
+        return
+    serve, known = HTTPServer.handle_stream, set()
+
+    def handle_stream(server: HTTPServer, stream, address):
+        try:
+            stranger = stranger_behind(stream.socket)
+        except OSError:  # it has hung up
+            stranger = -1
+        if stranger is None:
+            return serve(server, stream, address)
+        stream.close()
+        if stranger >= 0 and stranger not in known:
+            known.add(stranger)
+            app.log.warning("notebook-launcher: a program of another user (%d) was turned away", stranger)
+        return None
+
+    HTTPServer.handle_stream = handle_stream
+
+
 def guard_against_idleness() -> None:
     """Have this server watched, and ended when nobody uses it, where that is asked for. It starts in any case."""
     idle_stop = int(os.environ.get("NBL_IDLE_STOP") or 0)
@@ -181,4 +252,5 @@ lab: dict = {
 c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.class_trait_names()})
 
 close_replaced_connections_at_once()
+turn_strangers_away()
 guard_against_idleness()

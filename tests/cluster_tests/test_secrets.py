@@ -92,13 +92,16 @@ def test_another_user_cannot_read_the_session(cluster: PracticeCluster, live: Se
     assert modes == ""
 
 
-def test_another_user_on_the_node_gets_403(cluster: PracticeCluster, live: Session) -> None:
+def test_another_user_on_the_node_gets_no_answer(cluster: PracticeCluster, live: Session) -> None:
     endpoint = cluster.run(
         "login", "alice", ["sh", "-c", f"cat ~/.notebook-launcher/sessions/{live.session_id}/endpoint.json"]
     )
     port = json.loads(endpoint.stdout)["port"]
-    assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status", user="bob")[0] == 403
-    assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/contents", user="bob")[0] == 403
+    for token in ("", live.token):
+        assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status", token, user="bob")[0] == 0
+        assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/contents", token, user="bob")[0] == 0
+    assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status")[0] == 403, "alice herself needs the token"
+    assert fetch(cluster, "gpu1", f"http://127.0.0.1:{port}/api/status", live.token)[0] == 200
     # and from another box the port is not there at all
     assert fetch(cluster, "login", f"http://gpu1:{port}/api/status", user="bob")[0] == 0
 

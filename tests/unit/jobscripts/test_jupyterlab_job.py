@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
+import struct
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -84,6 +86,34 @@ def test_the_port_opens_with_the_token_and_only_with_it(lab: Job) -> None:
     assert call(lab, "api/status")["kernels"] == 1
     assert (endpoint["base_url"], endpoint["secure"], endpoint["job"]) == ("/", False, "7")
     assert endpoint["address"] == "127.0.0.1"
+
+
+def ask_as(user: int, job: Job, path: str, *, hang_up: bool = False) -> bytes:
+    """Return the first line of the answer to another user's request with the token; none if there is no answer."""
+    with socket.socket() as connection:
+        os.fchown(connection.fileno(), user, user)
+        connection.connect(("127.0.0.1", job.endpoint()["port"]))
+        request = f"PUT /api/contents/{path} HTTP/1.0\r\nHost: 127.0.0.1\r\nAuthorization: token {token_of(job)}\r\n"
+        body = b'{"type": "file", "format": "text", "content": "x"}'
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(f"{request}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            if hang_up:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                return b""
+            return connection.makefile("rb").readline()
+    return b""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_user_s_program_gets_no_answer_with_the_right_token(lab: Job) -> None:
+    assert b" 201 " in ask_as(0, lab, "ours")
+    for number in range(20):
+        assert ask_as(65534, lab, "strange") == b""
+        ask_as(65534, lab, f"strange-{number}", hang_up=True)
+    assert b" 200 " in ask_as(0, lab, "ours")
+    assert [path.name for path in lab.work.iterdir() if path.name.startswith(("ours", "strange"))] == ["ours"]
+    told = [line for line in lab.log.read_text().splitlines() if "another user" in line]
+    assert len(told) == 1 and told[0].endswith("a program of another user (65534) was turned away")
 
 
 def test_it_listens_on_the_loopback_address_and_a_port_of_its_own(lab: Job) -> None:
