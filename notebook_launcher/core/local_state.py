@@ -10,6 +10,8 @@ import socket
 import tempfile
 from pathlib import Path
 
+from notebook_launcher.core.local_sockets import others_listen
+
 
 def state_folder() -> Path:
     """Return the user's state folder (``$NOTEBOOK_LAUNCHER_STATE`` overrides it)."""
@@ -107,7 +109,7 @@ def attached_ports(session: str) -> list[int]:
             pid, port, machine = (record.get(key, "") for key in ("pid", "port", "machine"))
             if machine and machine != socket.gethostname():
                 continue  # the folder may be shared by several login nodes
-            if pid.isdecimal() and port.isdecimal() and _is_ours(int(pid)) and not _others_listen(int(port)):
+            if pid.isdecimal() and port.isdecimal() and _is_ours(int(pid)) and not others_listen(int(port)):
                 found.append(int(port))
             else:
                 path.unlink(missing_ok=True)
@@ -143,18 +145,6 @@ def _is_ours(pid: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
-
-
-def _others_listen(port: int) -> bool:
-    """Whether another user's process listens on a port, as Linux reports; the port may have been reused."""
-    listens, us = "0A", str(os.getuid()) if os.name != "nt" else ""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):  # another system, or no IPv6
-            for row in Path(table).read_text(encoding="ascii").splitlines()[1:]:
-                fields = row.split()
-                if fields[3] == listens and int(fields[1].rpartition(":")[2], 16) == port and fields[7] != us:
-                    return True
-    return False
 
 
 def _file(kind: str) -> Path:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from notebook_launcher.core import local_sockets
 from notebook_launcher.core.errors import JupyterSilent, LauncherError, NodeUnreachable
 from notebook_launcher.hosts.base import ByteStream, Route
 
@@ -122,6 +123,7 @@ class Tunnel:
         server = self._servers.get(name)
         if server is None:
             server = self._servers[name] = _listen(self, preferred)
+            server.name = name
             threading.Thread(target=server.serve_forever, args=(0.1,), name="tunnel", daemon=True).start()
         with self._changed:
             server.target = target
@@ -199,6 +201,10 @@ def _listen(tunnel: Tunnel, preferred: int) -> Any:
         """One connection. sshtunnel's own closes both directions when one has ended, and loses data."""
 
         def handle(self) -> None:
+            from_stranger = local_sockets.is_from_another_user(self.request)
+            if from_stranger or (from_stranger is None and self.server.name == "jupyter"):
+                _reset(self.request)
+                return
             # Nagle's algorithm with delayed acknowledgements costs up to 40 ms
             self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             try:
@@ -216,6 +222,7 @@ def _listen(tunnel: Tunnel, preferred: int) -> Any:
         # on Windows this would let another program share the port
         allow_reuse_address = os.name != "nt"
         target: tuple[str, int] | None = None
+        name: object = None  # of the port: ``jupyter``, or its numbers
 
     for port in dict.fromkeys((preferred, 0)):
         try:

@@ -110,8 +110,8 @@ def test_every_site_is_reached(cluster: PracticeCluster, start: Start, site: Sit
     assert asked == [*password, "code"][: site.questions]
     assert f" by {site.engine}: asked for" in session.printed
     assert re.search(rf"Connected to \w+ \({site.route}\)", session.printed), session.printed
-    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
-    assert fetch(cluster, "laptop", session.api)[0] == 403
+    assert fetch(cluster, "laptop", session.api, session.token, user=site.user)[0] == 200
+    assert fetch(cluster, "laptop", session.api, user=site.user)[0] == 403
     leave(session)
     assert len(re.findall(QUERY_RPCS, session.printed)) == site.questions
     assert_no_noise(session)
@@ -131,7 +131,7 @@ def test_after_a_short_cut_the_keys_are_for_the_session_again(
         session.saw("(?i)network down, trying again")
         time.sleep(2)  # 7 to 8 s in all: less than the old connection is given to come back
     session.saw("Connected again")
-    assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
+    assert fetch(cluster, "laptop", session.api, session.token, user="heidi")[0] == 200
     time.sleep(3)  # whatever was on its way to a question has got there
     leave(session)
     assert_nothing_left(cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
@@ -83,6 +84,19 @@ def test_nobody_else_can_take_the_port(ours: Tunnel) -> None:
     for address in ("127.0.0.1", ""):
         with pytest.raises(OSError):
             socket.create_server((address, port)).close()
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can be another user, on Linux")
+def test_another_user_of_this_machine_is_turned_away(ours: Tunnel, far: StartFar) -> None:
+    server = far(echoes)
+    ours.run_over(SocketRoute())
+    for port in (ours.jupyter(Endpoint(server.port)), ours.forward(server.port, free_port())):
+        assert asks(port) == b"hello"
+        with socket.socket() as stranger:
+            os.fchown(stranger.fileno(), 65534, 65534)
+            stranger.connect(("127.0.0.1", port))
+            assert is_reset(stranger)
+    assert server.connections == 2, "nothing of it has reached the node"
 
 
 def test_two_tunnels_do_not_clash(ours: Tunnel) -> None:

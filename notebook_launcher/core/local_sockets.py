@@ -1,0 +1,80 @@
+"""Whose the TCP sockets of this machine are, as Linux tells everybody; elsewhere it is not known."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
+CONNECTED, LISTENING = "01", "0A"  # states
+
+
+@dataclass(frozen=True)
+class LocalSocket:
+    """A socket of this machine: its address and that of its other end, as the kernel writes them, and its owner."""
+
+    local: str
+    remote: str
+    state: str
+    uid: int
+
+    @property
+    def port(self) -> int:
+        """Its own port."""
+        return int(self.local.rpartition(":")[2], 16)
+
+
+def local_sockets() -> Iterator[LocalSocket]:
+    """Yield the TCP sockets of this machine; none where that cannot be read."""
+    for table in TABLES:
+        with contextlib.suppress(OSError):  # another system, or no IPv6
+            for row in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+                fields = row.split()
+                yield LocalSocket(fields[1], fields[2], fields[3], int(fields[7]))
+
+
+def others_listen(port: int) -> bool:
+    """Whether another user's program listens on a port of this machine."""
+    us = _our_uid()
+    return any(one.state == LISTENING and one.port == port and one.uid != us for one in local_sockets())
+
+
+def is_from_another_user(connection: socket.socket) -> bool | None:
+    """Whether another user of this machine made this connection; not root, who relays, as in a virtual machine.
+
+    ``None``: the other end has been closed already, so nobody knows whose it was. What it has sent can still be read.
+    """
+    us = _our_uid()
+    if us is None or not Path(TABLES[0]).exists():
+        return False
+    try:
+        here, there = _names(connection.getsockname()), _names(connection.getpeername())
+        for _ in range(2):  # a list may change while it is read
+            for one in local_sockets():
+                if one.local in there and one.remote in here:
+                    if one.uid == 0 and one.state != CONNECTED and us != 0:
+                        return None  # one that nobody owns any more is listed as root's
+                    return one.uid not in (0, us)
+        is_open = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == int(CONNECTED, 16)
+        return False if is_open else None  # open, and on no list: it is on another machine
+    except OSError:
+        return None
+
+
+def _our_uid() -> int | None:
+    """Return this user's number; ``None`` on Windows, where there is none."""
+    return os.getuid() if hasattr(os, "getuid") else None
+
+
+def _names(address: tuple[str, int]) -> set[str]:
+    """Return how the kernel writes an address; an IPv4 one may be that of an IPv6 socket as well."""
+    ip = ipaddress.ip_address(address[0])
+    both = [ip] if ip.version == 6 else [ip, ipaddress.ip_address(f"::ffff:{ip}")]
+    words = [struct.unpack(f"={len(one.packed) // 4}I", one.packed) for one in both]
+    return {"".join(f"{word:08X}" for word in each) + f":{address[1]:04X}" for each in words}
