@@ -11,6 +11,7 @@ The token is read from the session's file, so it stands in no process's argument
 
 import contextlib
 import ipaddress
+import json
 import os
 import socket
 import struct
@@ -19,7 +20,10 @@ import types
 from pathlib import Path
 
 import jupyter_server
+from jupyter_server.base.handlers import APIHandler
+from jupyter_server.utils import url_path_join
 from jupyterlab.labapp import LabApp
+from tornado import web
 from tornado.httpserver import HTTPServer
 from traitlets.config import Application
 
@@ -111,7 +115,7 @@ def close_replaced_connections_at_once() -> None:
     KernelWebsocketHandler.close = close
 
 
-CONNECTED = "01"  # the state of a socket, as /proc/net/tcp has it
+CONNECTED, LISTENING = "01", "0A"  # states of a socket, as /proc/net/tcp has them
 
 
 def tcp_sockets():
@@ -177,6 +181,32 @@ def turn_strangers_away() -> None:
         return None
 
     HTTPServer.handle_stream = handle_stream
+
+
+class PortHandler(APIHandler):
+    """Tells whose program listens on a port of this node, where the launcher's tunnel would reach it."""
+
+    @web.authenticated
+    def get(self, port: str) -> None:
+        """Answer with ``yours``, ``others``, or ``nobody``."""
+        every_address = ("0.0.0.0", "::")  # noqa: S104
+        reached = {name for ip in (address, *every_address) for name in names_of(ip, int(port))}
+        owners = {owner for local, _, state, owner in tcp_sockets() if state == LISTENING and local in reached}
+        owner = "nobody" if not owners else "yours" if owners == {os.geteuid()} else "others"
+        self.finish(json.dumps({"owner": owner}))
+
+
+def tell_whose_ports() -> None:
+    """Let the launcher ask before it leads a browser to a port: it may be another user's."""
+    set_up = app.init_shutdown_no_activity  # the last step in JupyterLab 3 and 4 for which everything is there
+
+    def set_up_and_tell() -> None:
+        set_up()
+        path = url_path_join(app.web_app.settings["base_url"], "api/notebook-launcher/ports/([0-9]{1,5})")
+        app.web_app.add_handlers(".*$", [(path, PortHandler)])
+
+    if Path("/proc/net/tcp").exists():
+        app.init_shutdown_no_activity = set_up_and_tell
 
 
 def guard_against_idleness() -> None:
@@ -253,4 +283,5 @@ c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.cl
 
 close_replaced_connections_at_once()
 turn_strangers_away()
+tell_whose_ports()
 guard_against_idleness()

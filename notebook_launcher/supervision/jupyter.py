@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from notebook_launcher.core import events, local_state
@@ -36,7 +38,15 @@ from notebook_launcher.supervision.supervisor import (
     StopRequested,
     Supervisor,
 )
-from notebook_launcher.tunnel.forwarding import Endpoint, SameMachine, Tunnel, port_error, read_port
+from notebook_launcher.tunnel.forwarding import (
+    Endpoint,
+    PortOwner,
+    SameMachine,
+    Tunnel,
+    port_error,
+    port_owner,
+    read_port,
+)
 from notebook_launcher.tunnel.node_connection import JupyterAnswered, NodeConnection, NodeUnconnected, RouteOpened
 from notebook_launcher.tunnel.routes import NodeTarget, find_route
 from notebook_launcher.usage.bill_command import show_bill
@@ -48,6 +58,16 @@ KEYS_ATTACHED = (
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
 KEYS_CONNECTING = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, detaches; the session goes on."
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."
+
+
+@dataclass(frozen=True)
+class PortChecked:
+    """Whose program listens on a port of ``node`` that is to be forwarded, to the local port ``requested``."""
+
+    node: str
+    port: int
+    requested: int
+    owner: PortOwner
 
 
 def supervise_jupyter(
@@ -89,6 +109,7 @@ class _JupyterSupervisor(Supervisor):
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
         self._warned_of_port = False
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
+        self._strangers_ports: set[int] = set()  # of this run: ports that were not forwarded, because they are not ours
 
     def close(self) -> None:
         """Close everything here."""
@@ -145,22 +166,58 @@ class _JupyterSupervisor(Supervisor):
         ports = read_port(word)
         if ports is None:
             self._note(f"“{word}” is not a port (1 to 65535); for example: f 6006")
+        elif self.attached and ports[0] in self._strangers_ports:
+            self._open_port(ports[0], ports[1] or ports[0], PortOwner.OTHERS)  # requested again
         elif self.attached:
-            self._forward(*ports)
+            self._forward(ports)
         else:
             self._forwards.append(ports)
             self._note(f"Port {word} will be forwarded as soon as JupyterLab is ready.")
 
-    def _forward(self, port: int, requested: int) -> None:
-        requested = requested or port
+    def _forward(self, *ports: tuple[int, int]) -> None:
+        """Forward ports as soon as it is known whose programs listen there; Jupyter is asked, over the open tunnel."""
+        endpoint, wanted = self._endpoint, [(port, requested or port) for port, requested in ports]
+        if endpoint is None or not self._tunnel.alive:
+            for port, requested in wanted:
+                self._open_port(port, requested, PortOwner.UNKNOWN)
+            return
+        inbox, node, token = self._inbox, str(self._node), self._access.token
+        local_port = self._tunnel.jupyter(endpoint)
+
+        def check() -> None:
+            for port, requested in wanted:
+                inbox.put(PortChecked(node, port, requested, port_owner(local_port, endpoint, token, port)))
+
+        threading.Thread(target=check, daemon=True).start()
+
+    def _port_checked(self, item: PortChecked) -> None:
+        port, requested = item.port, item.requested
+        if not self.attached:  # the job was put back into the queue meanwhile
+            if (port, requested) not in [(known, number or known) for known, number in self._forwards]:
+                self._forwards.append((port, requested))
+        elif item.node != str(self._node):
+            self._forward((port, requested))  # it runs on another one by now
+        elif item.owner is PortOwner.OTHERS:
+            self._strangers_ports.add(port)
+            numbers = f"{port}" if port == requested else f"{port}:{requested}"
+            self._note(
+                f"Port {port} of {item.node} belongs to another user's program, so it is not forwarded: that program "
+                f"would get what you type there. To forward it all the same, type again: f {numbers}"
+            )
+        else:
+            self._open_port(port, requested, item.owner)
+
+    def _open_port(self, port: int, requested: int, owner: PortOwner) -> None:
         local_port = self._tunnel.forward(port, requested)
+        own, plain = self._tunnel.addresses(local_port)
         if (port, requested) in self._forwarded:
-            self._note(f"Port {port} of {self._node} is open already: http://127.0.0.1:{local_port}")
+            self._note(f"Port {port} of {self._node} is open already: {own}")
             return
         self._forwarded.add((port, requested))
         if requested != local_port:
             self._note(port_error(requested))
-        self._context.view.show(events.PortForwarded(str(self._node), port, local_port))
+        plain = "" if owner is PortOwner.OTHERS else plain
+        self._context.view.show(events.PortForwarded(str(self._node), port, local_port, own, plain))
 
     # --- the connection
 
@@ -212,6 +269,7 @@ class _JupyterSupervisor(Supervisor):
         self._node_connection = self._endpoint = None
         self._is_used = self._is_reached = False
         self._forwarded.clear()
+        self._strangers_ports.clear()
         super()._forget_run(sentence)
 
     # --- the connection to the node
@@ -228,6 +286,8 @@ class _JupyterSupervisor(Supervisor):
         )
 
     def _handle_other(self, item: object) -> None:
+        if isinstance(item, PortChecked):
+            self._port_checked(item)
         if not isinstance(item, RouteOpened | JupyterAnswered | NodeUnconnected):
             return
         if item.by is not self._node_connection:
@@ -297,8 +357,7 @@ class _JupyterSupervisor(Supervisor):
         if local_port and self._endpoint is not None:
             url = self._endpoint.url(local_port, self._access.token)
             self._context.view.show(events.Ready(self._session.id, self._job.id, str(self._node), url, local_port))
-        for port, requested in self._forwards:
-            self._forward(port, requested)
+        self._forward(*self._forwards)
         if self._only_ports:
             self._context.view.show(events.Note(KEYS_PORTS))
         self._attached_status.attach()

@@ -7,6 +7,7 @@ after reconnecting, and no other program can take the port meanwhile and receive
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -15,17 +16,24 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from notebook_launcher.core import local_sockets
 from notebook_launcher.core.errors import JupyterSilent, LauncherError, NodeUnreachable
 from notebook_launcher.hosts.base import ByteStream, Route
 
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
 ROUTE_TIMEOUT = 600.0  # seconds that a connection waits for a route to the node; browsers give up after 240
 CHUNK = 256 * 1024  # bytes copied at once
+LOOPBACK, LOOPBACK6 = "127.0.0.1", "::1"
+ATTEMPTS = 20  # to find a number that is free on both loopback addresses
+NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # nobody has an address ``::1`` here
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,15 @@ class Endpoint:
         return f"{scheme}://127.0.0.1:{local_port}{self.base_url}lab?token={quote(token, safe='')}"
 
 
+class PortOwner(Enum):
+    """Whose program listens on a port of the node."""
+
+    YOURS = "yours"
+    OTHERS = "others"
+    NOBODY = "nobody"
+    UNKNOWN = "unknown"
+
+
 def read_port(word: str) -> tuple[int, int] | None:
     """Parse ``6006`` or ``6006:16006``, a port of the node and the local one (0: the same); else ``None``."""
     numbers = [int(part) if part.isascii() and part.isdecimal() and len(part) < 6 else 0 for part in word.split(":")]
@@ -90,7 +107,7 @@ class Tunnel:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._route: Route | None = None
-        self._servers: dict[object, Any] = {}
+        self._servers: dict[object, list[Any]] = {}  # one for each address on which a port is open
         self.address = "127.0.0.1"  # of the node, to which forwarded ports lead
         self._closed = False
 
@@ -119,16 +136,29 @@ class Tunnel:
         """
         return self._open((port, local or port), (self.address, port), local or port)
 
+    def addresses(self, local_port: int) -> tuple[str, str]:
+        """Return two addresses of a forwarded port for the browser: one with a host name of its own, a plain one.
+
+        Browsers send the cookies of a host name to all of its ports. With a name of its own a program gets neither
+        JupyterLab's cookies, which are those of 127.0.0.1, nor those of other forwarded programs. Not every browser
+        and program takes such a name.
+        """
+        return f"http://port-{local_port}.localhost:{local_port}", f"http://localhost:{local_port}"
+
     def _open(self, name: object, target: tuple[str, int], preferred: int = 0) -> int:
-        server = self._servers.get(name)
-        if server is None:
-            server = self._servers[name] = _listen(self, preferred)
-            server.name = name
-            threading.Thread(target=server.serve_forever, args=(0.1,), name="tunnel", daemon=True).start()
+        servers = self._servers.get(name)
+        if servers is None:
+            # browsers may look for localhost at ::1 first, where another user of this machine could wait for them
+            hosts = (LOOPBACK,) if name == "jupyter" else (LOOPBACK, LOOPBACK6)
+            servers = self._servers[name] = _listen(self, hosts, preferred)
+            for server in servers:
+                server.name = name
+                threading.Thread(target=server.serve_forever, args=(0.1,), name="tunnel", daemon=True).start()
         with self._changed:
-            server.target = target
+            for server in servers:
+                server.target = target
             self._changed.notify_all()
-        return int(server.local_port)
+        return int(servers[0].local_port)
 
     @property
     def alive(self) -> bool:
@@ -139,8 +169,8 @@ class Tunnel:
     def interrupt(self) -> None:
         """Jupyter moves to another node: new connections wait until ``jupyter`` has its address."""
         with self._changed:
-            if "jupyter" in self._servers:
-                self._servers["jupyter"].target = None
+            for server in self._servers.get("jupyter", ()):
+                server.target = None
 
     def connect(
         self, target: Callable[[], tuple[str, int] | None], wanted: Callable[[], bool] = lambda: True
@@ -176,10 +206,11 @@ class Tunnel:
             route, self._route = self._route, None
             self._changed.notify_all()
         while self._servers:
-            _, server = self._servers.popitem()
-            with contextlib.suppress(OSError):
-                server.shutdown()
-                server.server_close()
+            _, servers = self._servers.popitem()
+            for server in servers:
+                with contextlib.suppress(OSError):
+                    server.shutdown()
+                    server.server_close()
         if route is not None:
             route.close()
 
@@ -192,9 +223,15 @@ class SameMachine(Tunnel):
             return target[1]
         return super()._open(name, target, preferred)
 
+    def addresses(self, local_port: int) -> tuple[str, str]:
+        """Return addresses of the port; if it is not ours, without a name that may lead to another user's ``::1``."""
+        if any(server.local_port == local_port for servers in self._servers.values() for server in servers):
+            return super().addresses(local_port)
+        return f"http://{LOOPBACK}:{local_port}", ""
 
-def _listen(tunnel: Tunnel, preferred: int) -> Any:
-    """Return sshtunnel's server with its defects fixed, on port ``preferred`` of 127.0.0.1 or a free one."""
+
+def _listen(tunnel: Tunnel, hosts: Sequence[str], preferred: int) -> list[Any]:
+    """Return sshtunnel's servers with their defects fixed, on port ``preferred`` of all ``hosts`` or on a free one."""
     import sshtunnel
 
     class Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
@@ -224,10 +261,29 @@ def _listen(tunnel: Tunnel, preferred: int) -> Any:
         target: tuple[str, int] | None = None
         name: object = None  # of the port: ``jupyter``, or its numbers
 
-    for port in dict.fromkeys((preferred, 0)):
+    class Server6(Server):
+        """One on an IPv6 address."""
+
+        address_family = socket.AF_INET6
+
+    def open_on(host: str, port: int) -> Any:
+        # without a logger sshtunnel makes one that writes to the user's terminal
+        return (Server6 if ":" in host else Server)((host, port), Handler, logger=logging.getLogger("sshtunnel"))
+
+    def open_on_all(port: int) -> list[Any]:
+        opened = [open_on(hosts[0], port)]
         try:
-            # without a logger sshtunnel makes one that writes to the user's terminal
-            return Server(("127.0.0.1", port), Handler, logger=logging.getLogger("sshtunnel"))
+            for host in hosts[1:]:
+                opened.append(open_on(host, opened[0].local_port))
+        except OSError as error:
+            if error.errno not in NO_IPV6:
+                opened[0].server_close()
+                raise
+        return opened
+
+    for port in (preferred, *[0] * ATTEMPTS):
+        try:
+            return open_on_all(port)
         except OSError as error:
             problem = error
     raise NodeUnreachable("The tunnel's local port could not be opened.", why=str(problem))
@@ -296,7 +352,8 @@ def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: flo
     pause = 0.01
     while True:
         try:
-            status = _status(local_port, endpoint, token)
+            with _asked(local_port, endpoint, token, "api/status") as answer:
+                status = answer.status
         except (OSError, http.client.HTTPException) as error:
             problem: LauncherError = JupyterSilent(
                 "JupyterLab runs, but does not answer through the tunnel.", why=repr(error)
@@ -316,7 +373,24 @@ def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: flo
         pause = min(2 * pause, 0.5)
 
 
-def _status(port: int, endpoint: Endpoint, token: str) -> int:
+def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> PortOwner:
+    """Return whose program listens on a port of the node, as Jupyter there reports it: any user can see that.
+
+    ``UNKNOWN`` if it does not answer, or cannot tell: an older session's, or on another system than Linux.
+    """
+    import http.client
+
+    try:
+        with _asked(local_port, endpoint, token, f"api/notebook-launcher/ports/{port}") as answer:
+            found = json.loads(answer.read(CHUNK)) if answer.status == 200 else None
+        return PortOwner(found["owner"]) if isinstance(found, dict) else PortOwner.UNKNOWN
+    except (OSError, http.client.HTTPException, ValueError, KeyError):
+        return PortOwner.UNKNOWN
+
+
+@contextlib.contextmanager
+def _asked(port: int, endpoint: Endpoint, token: str, path: str) -> Iterator[HTTPResponse]:
+    """Yield Jupyter's answer. Raises ``OSError`` or ``HTTPException``."""
     import http.client
 
     if endpoint.secure:
@@ -330,5 +404,5 @@ def _status(port: int, endpoint: Endpoint, token: str) -> int:
     else:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     with contextlib.closing(connection):
-        connection.request("GET", f"{endpoint.base_url}api/status", headers={"Authorization": f"token {token}"})
-        return connection.getresponse().status
+        connection.request("GET", f"{endpoint.base_url}{path}", headers={"Authorization": f"token {token}"})
+        yield connection.getresponse()

@@ -26,15 +26,17 @@ def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start
     node = re.findall(r"JupyterLab runs on (\w+)", session.printed)[0]
     ports = start("forward", "6006:16006", "8787", session.session_id[-4:], columns=80)
     ports.read_along()
-    ports.saw(f"Port 6006 of {node}: http://127.0.0.1:16006")
-    ports.saw(f"Port 8787 of {node}: http://127.0.0.1:8787")
-    assert fetch(cluster, "laptop", "http://127.0.0.1:16006")[0] == 0, "nothing listens there yet"
+    ports.saw(f"Port 6006 of {node}: http://port-16006.localhost:16006 or http://localhost:16006")
+    ports.saw(f"Port 8787 of {node}: http://port-8787.localhost:8787 or http://localhost:8787")
+    assert fetch(cluster, "laptop", "http://localhost:16006")[0] == 0, "nothing listens there yet"
     server = subprocess.Popen(
         cluster.argv(node, "alice", ["python3", "-m", "http.server", "--bind", "127.0.0.1", "-d", "/usr", "6006"]),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(lambda: fetch(cluster, "laptop", "http://127.0.0.1:16006")[0] == 200, 20, "the server is reached")
+    for host in ("127.0.0.1", "[::1]"):
+        address = f"http://{host}:16006"
+        wait_until(lambda url=address: fetch(cluster, "laptop", url)[0] == 200, 20, "the server is reached")  # type: ignore[misc]
     server.terminate()
 
     for terminal in (session, ports):

@@ -184,7 +184,8 @@ class TextView(BaseView):
 
     @_display.register(events.PortForwarded)
     def _(self, event: events.PortForwarded) -> None:
-        self._say(f"Port {event.port} of {event.node}: http://127.0.0.1:{event.local_port}", whole=True)
+        addresses = " or ".join(filter(None, (event.url, event.plain_url)))
+        self._say(f"Port {event.port} of {event.node}: {addresses}", whole=True)
 
     @_display.register(events.Disconnected)
     def _(self, event: events.Disconnected) -> None:

@@ -81,11 +81,17 @@ class TunnelOpened(Event, name="tunnel_opened"):
 
 
 class PortForwarded(Event, name="port_forwarded"):
-    """Another port of the node is reached through ``local_port`` of this machine."""
+    """Another port of the node is reached through ``local_port`` of this machine.
+
+    ``url``: its address, whose host name is the port's own, so that no other program gets the cookies set there.
+    ``plain_url``: one that every browser and program takes; "" if there is none, or if it is another user's program.
+    """
 
     node: str
     port: int
     local_port: int
+    url: str
+    plain_url: str
 
 
 class Disconnected(Event, name="disconnected"):

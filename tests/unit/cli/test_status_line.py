@@ -162,9 +162,9 @@ def test_the_line_stands_below_the_address_and_above_what_is_typed(screen: Scree
     assert screen.lines[-2].startswith("1:23:") and screen.lines[-1] == "f 60"
     screen.types("06\n")
     view._line_typed()
-    view.show(events.PortForwarded("n1", 6006, 6006))
+    view.show(events.PortForwarded("n1", 6006, 6006, "http://port-6006.localhost:6006", "http://localhost:6006"))
     assert [line for line in screen.lines if line.startswith("1:23:")] == [screen.lines[-2]]
-    assert screen.lines[-3:][0] == "Port 6006 of n1: http://127.0.0.1:6006"
+    assert screen.lines[-3:][0] == "Port 6006 of n1: http://port-6006.localhost:6006 or http://localhost:6006"
     assert screen.lines[-1] == "" and "f 6006" not in screen.lines
     view.show(events.Stopping("7"))
     assert not any("left" in line for line in screen.lines)

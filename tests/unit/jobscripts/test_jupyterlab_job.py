@@ -116,6 +116,21 @@ def test_another_user_s_program_gets_no_answer_with_the_right_token(lab: Job) ->
     assert len(told) == 1 and told[0].endswith("a program of another user (65534) was turned away")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::", "::ffff:127.0.0.1"])
+def test_it_tells_whose_a_port_is(lab: Job, address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family, dualstack_ipv6=address.startswith("::")) as listener:
+        path = f"api/notebook-launcher/ports/{listener.getsockname()[1]}"
+        assert call(lab, path) == {"owner": "yours"}
+        os.fchown(listener.fileno(), 65534, 65534)
+        assert call(lab, path) == {"owner": "others"}
+    assert call(lab, path) == {"owner": "nobody"}
+    with pytest.raises(urllib.error.HTTPError) as no_token:
+        urllib.request.urlopen(f"http://127.0.0.1:{lab.endpoint()['port']}/{path}", timeout=10)
+    assert no_token.value.code == 403
+
+
 def test_it_listens_on_the_loopback_address_and_a_port_of_its_own(lab: Job) -> None:
     endpoint = lab.endpoint()
     server = psutil.Process(endpoint["pid"])

@@ -26,6 +26,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, set_timing: SetTim
     monkeypatch.setattr(jupyter, "find_route", launcher.routes.find_route)
     monkeypatch.setattr(jupyter, "Tunnel", launcher.tunnel)
     monkeypatch.setattr(node_connection, "check_jupyter", launcher.routes.check_jupyter)
+    monkeypatch.setattr(jupyter, "port_owner", launcher.routes.port_owner)
     set_timing(**QUICK)
     yield launcher
     for event in launcher.blocked:

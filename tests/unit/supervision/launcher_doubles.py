@@ -30,7 +30,7 @@ from notebook_launcher.hosts.base import ByteStream, Prompts, Route
 from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.tunnel import forwarding as tunnel
-from notebook_launcher.tunnel.forwarding import Endpoint
+from notebook_launcher.tunnel.forwarding import Endpoint, PortOwner
 from notebook_launcher.tunnel.routes import NodeTarget
 from tests.doubles import FakePrompts, RecordingView, wait_until
 from tests.unit.conftest import SetTiming
@@ -99,7 +99,7 @@ class FakeTunnel(tunnel.Tunnel):
 
 
 class Routes:
-    """In place of ``find_route`` and ``check_jupyter``; ``opening`` and ``reaching`` are hooks on their threads.
+    """In place of what uses the network; ``opening``, ``reaching`` and ``port_owner`` are hooks on its threads.
 
     ``refusals``: why the next ways cannot be made.
     """
@@ -109,6 +109,7 @@ class Routes:
         self.opened: list[FakeRoute] = []
         self.threads: list[threading.Thread] = []
         self.refusals: list[Exception] = []
+        self.port_owners: dict[int, PortOwner] = {}  # whose programs listen on ports of the node
 
     def find_route(self, target: NodeTarget, wanted: str, cluster: str) -> tuple[str, FakeRoute]:
         self.threads.append(threading.current_thread())
@@ -128,6 +129,11 @@ class Routes:
     def check_jupyter(self, local_port: int, endpoint: Endpoint, token: str) -> None:
         self.threads.append(threading.current_thread())
         self._hooks.reached("reaching")
+
+    def port_owner(self, local_port: int, endpoint: Endpoint, token: str, port: int) -> PortOwner:
+        owner = self.port_owners.get(port, PortOwner.NOBODY)
+        self._hooks.reached("port_owner")
+        return owner
 
 
 class WatchedView(RecordingView):

@@ -11,6 +11,7 @@ from notebook_launcher.core import local_state as state
 from notebook_launcher.core.errors import (
     JobTimedOut,
 )
+from notebook_launcher.tunnel.forwarding import PortOwner
 from tests.unit.supervision.fake_login import SESSION_ID
 from tests.unit.supervision.launcher_doubles import PLAN, Launcher
 
@@ -53,7 +54,7 @@ def test_a_port_that_is_open_already(launcher: Launcher, again: str) -> None:
     launcher.types("f 6006")
     launcher.shown(events.PortForwarded)
     launcher.types(again)
-    assert "open already: http://127.0.0.1:6006" in launcher.shown(events.Note).text
+    assert "open already: http://port-6006.localhost:6006" in launcher.shown(events.Note).text
     assert len(forwarded(launcher)) == 1
     launcher.types("d")
     launcher.well()
@@ -187,3 +188,94 @@ def test_changing_one_s_mind_before_the_ports_are_open(launcher: Launcher) -> No
     launcher.interrupts.arrive("end")
     launcher.well()
     assert launcher.names[-1] == "detached" and launcher.host.count("scancel") == 0
+
+
+def others(launcher: Launcher, *ports: int) -> None:
+    """Let other users' programs listen on these ports of the node."""
+    launcher.routes.port_owners |= dict.fromkeys(ports, PortOwner.OTHERS)
+
+
+def refused(launcher: Launcher, port: int) -> int:
+    return sum(f"Port {port} of n1 belongs to another user's program" in note for note in launcher.notes)
+
+
+def test_another_user_s_port_is_forwarded_only_when_it_is_asked_for_again(launcher: Launcher) -> None:
+    launcher.launched("attached")
+    others(launcher, 6006)
+    launcher.types("f 6006:16006")
+    launcher.noted("To forward it all the same, type again: f 6006:16006")
+    assert forwarded(launcher) == [] and refused(launcher, 6006) == 1
+    launcher.types("f 6006:16006")
+    told = launcher.shown(events.PortForwarded)
+    assert (told.url, told.plain_url) == ("http://port-16006.localhost:16006", ""), "it shares a name with nothing"
+    launcher.goes_on_to_a_good_end()
+
+
+@pytest.mark.parametrize("owner", [PortOwner.YOURS, PortOwner.NOBODY, PortOwner.UNKNOWN])
+def test_a_port_of_one_s_own_has_two_addresses(launcher: Launcher, owner: PortOwner) -> None:
+    launcher.launched("attached")
+    launcher.routes.port_owners[6006] = owner
+    launcher.types("f 6006")
+    told = launcher.shown(events.PortForwarded)
+    assert (told.url, told.plain_url) == ("http://port-6006.localhost:6006", "http://localhost:6006")
+    launcher.goes_on_to_a_good_end()
+
+
+def test_another_user_s_port_does_not_keep_the_others_from_being_forwarded(launcher: Launcher) -> None:
+    launcher.launch(FORWARDING)
+    others(launcher, 6006)
+    launcher.attach()
+    launcher.shown(events.PortForwarded)
+    assert forwarded(launcher) == [("n1", 8787, 8787)] and refused(launcher, 6006) == 1
+    launcher.types("f 6006")
+    launcher.shown(events.PortForwarded, 2)
+    launcher.goes_on_to_a_good_end()
+
+
+def test_on_another_node_a_port_is_asked_about_again(launcher: Launcher) -> None:
+    launcher.launch(FORWARDING)
+    others(launcher, 6006)
+    launcher.attach()
+    launcher.shown(events.PortForwarded)
+    launcher.host.requeued()
+    launcher.shown(events.Pending, 2)
+    others(launcher, 8787)
+    launcher.routes.port_owners.pop(6006)
+    launcher.host.starts("n2")
+    launcher.host.says("endpoint", port=4343)
+    launcher.noted("Port 8787 of n2 belongs to another user's program")
+    assert forwarded(launcher)[1:] == [("n2", 6006, 6006)]
+    launcher.goes_on_to_a_good_end(ready=2)
+
+
+@pytest.mark.parametrize("answer", ["while it waits", "on the next node"])
+def test_a_job_that_is_put_back_while_a_port_is_asked_about(launcher: Launcher, answer: str) -> None:
+    launcher.launched("attached")
+    others(launcher, 6006)
+    free = launcher.blocks("port_owner", launcher.routes.port_owners.clear)
+    launcher.types("f 6006")
+    launcher.host.requeued()
+    launcher.shown(events.Pending, 2)
+    if answer == "while it waits":
+        free.set()
+    launcher.host.starts("n2")
+    launcher.host.says("endpoint", port=4343)
+    launcher.shown(events.Ready, 2)
+    free.set()
+    launcher.shown(events.PortForwarded)
+    assert forwarded(launcher) == [("n2", 6006, 6006)] and refused(launcher, 6006) == 0
+    launcher.goes_on_to_a_good_end(ready=2)
+
+
+def test_ports_alone_are_asked_about_where_jupyterlab_runs(launcher: Launcher) -> None:
+    others(launcher, 8787)
+    free = launcher.blocks("opening")
+    launcher.forward((6006, 0), (8787, 0))
+    launcher.shown(events.Pending)
+    launcher.host.starts()
+    launcher.host.says("endpoint", port=4242)
+    free.set()
+    launcher.noted("Port 8787 of n1 belongs to another user's program")
+    assert forwarded(launcher) == [("n1", 6006, 6006)]
+    launcher.types("")
+    launcher.well()

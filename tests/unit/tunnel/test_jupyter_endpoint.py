@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import JupyterSilent
-from notebook_launcher.tunnel.forwarding import Endpoint, Tunnel, check_jupyter
+from notebook_launcher.tunnel.forwarding import Endpoint, PortOwner, Tunnel, check_jupyter, port_owner
 from tests.unit.tunnel.far_end import SocketRoute, StartFar
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.real_time]
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.real_time]
 class Jupyter:
     """A server that answers with these statuses, the last one again and again, and keeps what it was asked."""
 
-    def __init__(self, *statuses: int, certificate: Path | None = None) -> None:
+    def __init__(self, *statuses: int, certificate: Path | None = None, body: bytes = b"") -> None:
         asked = self.asked = []  # type: ignore[var-annotated]
         left = list(statuses)
 
@@ -34,6 +34,7 @@ class Jupyter:
                 asked.append((self.path, self.headers["Authorization"]))
                 self.send_response(left.pop(0) if len(left) > 1 else left[0])
                 self.end_headers()
+                self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -97,6 +98,34 @@ def test_no_web_server_on_the_port(ours: Tunnel, far: StartFar, act: Callable[[s
     endpoint = Endpoint(far(act).port)
     with pytest.raises(JupyterSilent, match="does not answer"):
         check_jupyter(ours.jupyter(endpoint), endpoint, "secret", patience=0.2)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "owner"),
+    [
+        (200, b'{"owner": "yours"}', PortOwner.YOURS),
+        (200, b'{"owner": "others"}', PortOwner.OTHERS),
+        (200, b'{"owner": "nobody"}', PortOwner.NOBODY),
+        (404, b'{"owner": "others"}', PortOwner.UNKNOWN),  # a session of an older version
+        (200, b'{"owner": "alice"}', PortOwner.UNKNOWN),
+        (200, b'{"owner": ["yours"]}', PortOwner.UNKNOWN),
+        (200, b'["yours"]', PortOwner.UNKNOWN),
+        (200, b"{}", PortOwner.UNKNOWN),
+        (200, b"\xff<html>", PortOwner.UNKNOWN),
+    ],
+)
+def test_whose_a_port_of_the_node_is(ours: Tunnel, status: int, body: bytes, owner: PortOwner) -> None:
+    ours.run_over(SocketRoute())
+    with Jupyter(status, body=body) as jupyter:
+        endpoint = Endpoint(jupyter.port, "/user/alice/")
+        assert port_owner(ours.jupyter(endpoint), endpoint, "secret", 6006) is owner
+        assert jupyter.asked == [("/user/alice/api/notebook-launcher/ports/6006", "token secret")]
+
+
+def test_whose_a_port_is_when_nothing_answers(ours: Tunnel, far: StartFar) -> None:
+    ours.run_over(SocketRoute())
+    endpoint = Endpoint(far(lambda connection: None).port)
+    assert port_owner(ours.jupyter(endpoint), endpoint, "secret", 6006) is PortOwner.UNKNOWN
 
 
 def test_a_jupyter_with_a_certificate_of_its_own(ours: Tunnel, tmp_path: Path) -> None:

@@ -71,19 +71,61 @@ def test_each_port_leads_to_its_own(ours: Tunnel, far: StartFar) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere 127.0.0.2 is nobody's address")
 def test_only_this_machine_can_connect(ours: Tunnel) -> None:
     """Who listens on every address would be reached under 127.0.0.2 as well."""
-    for port in (ours.jupyter(Endpoint(4242)), ours.forward(free_port())):
+    jupyter, forwarded = ours.jupyter(Endpoint(4242)), ours.forward(free_port())
+    for port in (jupyter, forwarded):
         connects(port).close()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.2", port), PATIENCE)
-        with pytest.raises(OSError):
-            socket.create_connection(("::1", port), PATIENCE)
+    with pytest.raises(OSError):
+        socket.create_connection(("::1", jupyter), PATIENCE)
 
 
 def test_nobody_else_can_take_the_port(ours: Tunnel) -> None:
-    port = ours.jupyter(Endpoint(4242))
-    for address in ("127.0.0.1", ""):
+    jupyter, forwarded = ours.jupyter(Endpoint(4242)), ours.forward(free_port())
+    for port in (jupyter, forwarded):
+        for address in ("127.0.0.1", ""):
+            with pytest.raises(OSError):
+                socket.create_server((address, port)).close()
+    for address in ("::1", "::"):
         with pytest.raises(OSError):
-            socket.create_server((address, port)).close()
+            socket.create_server((address, forwarded), family=socket.AF_INET6).close()
+
+
+def test_a_forwarded_port_is_reached_under_every_address_of_localhost(ours: Tunnel, far: StartFar) -> None:
+    """A browser may try ::1 first, where another user of this machine could wait for it."""
+    server = far(echoes)
+    ours.run_over(SocketRoute())
+    port = ours.forward(server.port, free_port())
+    for address in ("127.0.0.1", "::1"):
+        with socket.create_connection((address, port), PATIENCE) as client:
+            client.sendall(b"hello")
+            assert client.recv(5) == b"hello", address
+
+
+def test_a_number_that_is_taken_on_one_address_of_localhost(ours: Tunnel) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+        port = taken.getsockname()[1]
+        found = ours.forward(6006, port)
+        assert found != port
+        socket.create_connection(("::1", found), PATIENCE).close()
+        socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_where_there_is_no_ipv6(ours: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tunnel, "LOOPBACK6", "2001:db8::1")  # nobody's address
+    port = free_port()
+    assert ours.forward(port) == port
+    connects(port).close()
+
+
+def test_each_port_has_a_host_name_of_its_own() -> None:
+    """Browsers send the cookies of a host name to all of its ports; JupyterLab's are those of 127.0.0.1."""
+    ours = Tunnel()
+    found = [ours.addresses(port) for port in (6006, 8787)]
+    assert found == [
+        ("http://port-6006.localhost:6006", "http://localhost:6006"),
+        ("http://port-8787.localhost:8787", "http://localhost:8787"),
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root can be another user, on Linux")
@@ -147,6 +189,9 @@ def test_on_the_same_machine_the_ports_are_the_node_s() -> None:
     tunnel = SameMachine()
     assert tunnel.jupyter(Endpoint(4242)) == 4242
     assert tunnel.forward(6006) == 6006
+    assert tunnel.addresses(6006) == ("http://127.0.0.1:6006", ""), "[::1] may be somebody else's"
+    other = tunnel.forward(6006, free_port())
+    assert tunnel.addresses(other) == (f"http://port-{other}.localhost:{other}", f"http://localhost:{other}")
     tunnel.close()
 
 

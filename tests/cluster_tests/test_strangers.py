@@ -1,0 +1,92 @@
+"""Another user's programs, on the compute node and on the laptop: JupyterLab lets none of them in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+
+from playwright.sync_api import Browser
+
+from tests.conftest import Session, assert_nothing_left, fetch
+from tests.doubles import wait_until
+from tests.practice_cluster import PracticeCluster
+
+Start = Callable[..., Session]
+
+# Shows the cookies that a browser sends to it.
+SPY = """\
+import http.server, sys
+class Spy(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"cookies: " + self.headers.get("Cookie", "").encode())
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Spy).serve_forever()
+"""
+
+# Opens a terminal in somebody's JupyterLab, with the headers it is given, and prints the answer's status.
+OPEN_A_TERMINAL = """\
+import http.client, json, sys
+port, headers = json.load(sys.stdin)
+connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+try:
+    connection.request("POST", "/api/terminals", b"{}", headers)
+    print(connection.getresponse().status)
+except (OSError, http.client.HTTPException) as error:
+    print(0)
+"""
+
+
+@contextlib.contextmanager
+def bobs_program(cluster: PracticeCluster, box: str, port: int) -> Iterator[None]:
+    argv = cluster.argv(box, "bob", ["python3", "-c", SPY, str(port)])
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as spy:
+        try:
+            wait_until(lambda: fetch(cluster, box, f"http://127.0.0.1:{port}/", user="bob")[0] == 200, 10, "it listens")
+            yield
+        finally:
+            spy.terminate()
+
+
+def opens_a_terminal(cluster: PracticeCluster, box: str, user: str, port: int, headers: dict[str, str]) -> int:
+    """Try to get a shell from JupyterLab at ``port`` of the box; return the answer's status, 0: none."""
+    argv = cluster.argv(box, user, ["python3", "-c", OPEN_A_TERMINAL], login=False)
+    done = subprocess.run(argv, input=json.dumps([port, headers]), text=True, capture_output=True, check=True)
+    return int(done.stdout)
+
+
+def port_on_the_node(cluster: PracticeCluster, session: Session) -> int:
+    path = f".notebook-launcher/sessions/{session.session_id}/endpoint.json"
+    return int(json.loads(cluster.run("login", "alice", ["cat", path]).stdout)["port"])
+
+
+def test_another_users_port_gets_no_cookie(cluster: PracticeCluster, start: Start, browser: Browser) -> None:
+    """It was reached under JupyterLab's own host name, and with its cookies bob opened a terminal of alice's."""
+    with bobs_program(cluster, "gpu1", 6006):
+        session = start("-n", "1", "-w", "gpu1", "--forward", "6006", columns=200)
+        page = browser.new_page()
+        page.goto(session.ready())
+        page.locator("#jp-main-dock-panel").wait_for(timeout=60_000)
+        session.expect("Port 6006 of gpu1 belongs to another user's program")
+        session.send("f 6006\n")
+        page.goto(session.expect(r"Port 6006 of gpu1: (http://\S+:6006)").group(1))
+        assert page.inner_text("body").strip() == "cookies:"
+
+        # who types that address all the same
+        page.goto("http://127.0.0.1:6006/")
+        assert "username-127-0-0-1-" in page.inner_text("body"), "the attack is what it was"
+        cookies = {cookie["name"]: cookie["value"] for cookie in page.context.cookies(session.url)}
+        stolen = {
+            "Cookie": "; ".join(f"{name}={value}" for name, value in cookies.items()),
+            "X-XSRFToken": cookies["_xsrf"],
+            "Host": session.url.split("/")[2],
+        }
+        port = port_on_the_node(cluster, session)
+        assert opens_a_terminal(cluster, "gpu1", "alice", port, stolen) == 200, "these cookies are good"
+        assert opens_a_terminal(cluster, "gpu1", "bob", port, stolen) == 0
+    session.send("\n")
+    assert session.end() == 0
+    assert "a program of another user" in cluster.run("login", "alice", ["launch-notebook", "logs", "-n", "0"]).stdout
+    assert_nothing_left(cluster)
