@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from notebook_launcher.core import events, local_state
+from notebook_launcher.core import events, local_state, local_users
 from notebook_launcher.core.errors import (
     ConnectionLost,
     HostKeyChanged,
@@ -108,6 +108,7 @@ class _JupyterSupervisor(Supervisor):
         self._only_ports = bool(ports)
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
         self._warned_of_port = False
+        self._jupyter_port = 0  # of this machine, which leads to JupyterLab as long as the session is attached
         self._forwarded: set[tuple[int, int]] = set()  # of this run: ports of its node, with the local numbers
         self._strangers_ports: set[int] = set()  # of this run: ports that were not forwarded, because they are not ours
 
@@ -137,7 +138,21 @@ class _JupyterSupervisor(Supervisor):
         if self.attached:
             show_bill(self._context, self._session)
 
+    def _detach(self) -> None:
+        self._warn_of_free_port()
+        super()._detach()
+
+    def _warn_of_free_port(self) -> None:
+        """Warn that others of this machine may have the port soon: an open tab goes on to send the token there."""
+        context = self._context
+        if self._jupyter_port and (not context.host.remote or local_users.others_work_here()):
+            self._note(
+                "Close the tab of this session. Others use this machine, too: one of them could take port "
+                f"{self._jupyter_port} now, and the tab would give that program the session's token."
+            )
+
     def _connection_error(self, error: LauncherError) -> LauncherError:
+        self._warn_of_free_port()
         if not isinstance(error, HostKeyChanged | HostKeyUnknown):
             return super()._connection_error(error)
         # reconnecting would fail the same way
@@ -351,6 +366,8 @@ class _JupyterSupervisor(Supervisor):
         self._login.show_restored()
         if local_port:
             local_state.record_attached(self._session.id, local_port)
+            if not self._context.scheduler.same_machine:  # there JupyterLab itself keeps the port
+                self._jupyter_port = local_port
         if self.attached:
             return
         self.attached = True

@@ -118,7 +118,7 @@ class Supervisor:
             self._login.stop()
             self._stop()
         except DetachRequested:
-            report_detached(context, session)
+            self._detach()
         except Finished as finished:
             self._finish(finished)
         except ConnectionGivenUp as given_up:
@@ -143,6 +143,10 @@ class Supervisor:
     def _stop(self) -> None:
         """Cancel the job, at the user's request."""
         raise NotImplementedError
+
+    def _detach(self) -> None:
+        """Leave the session running, at the user's request."""
+        report_detached(self._context, self._session)
 
     def _finish(self, finished: Finished) -> None:
         """Report a successful end."""

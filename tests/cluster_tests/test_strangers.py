@@ -90,3 +90,27 @@ def test_another_users_port_gets_no_cookie(cluster: PracticeCluster, start: Star
     assert session.end() == 0
     assert "a program of another user" in cluster.run("login", "alice", ["launch-notebook", "logs", "-n", "0"]).stdout
     assert_nothing_left(cluster)
+
+
+def test_the_token_is_of_no_use_to_another_user(cluster: PracticeCluster, start: Start) -> None:
+    """After `d` an open tab sends it to whoever takes the port; it let bob in, on the node and through the tunnel."""
+    with bobs_program(cluster, "laptop", 6006):
+        session = start("-n", "1", "-w", "gpu1", columns=200)
+        session.ready()
+        token = {"Authorization": f"token {session.token}", "Host": "127.0.0.1"}
+        here = int(session.url.split(":")[2].partition("/")[0])
+        for box, port in (("gpu1", port_on_the_node(cluster, session)), ("laptop", here)):
+            assert opens_a_terminal(cluster, box, "alice", port, token) == 200
+            assert opens_a_terminal(cluster, box, "bob", port, token) == 0, box
+        session.send("d\n")
+        session.expect(
+            f"Close the tab of this session. Others use this machine, too: one of them could take port {here}"
+        )
+        assert session.end() == 0
+    come_back = start("connect")
+    come_back.ready()
+    come_back.send("d\n")
+    assert come_back.end() == 0
+    assert "Close the tab" not in come_back.printed, "alice is alone there"
+    cluster.run("login", "alice", ["launch-notebook", "stop"])
+    assert_nothing_left(cluster)

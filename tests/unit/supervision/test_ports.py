@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from notebook_launcher.core import events
+from notebook_launcher.core import events, local_users
 from notebook_launcher.core import local_state as state
 from notebook_launcher.core.errors import (
     JobTimedOut,
@@ -279,3 +279,39 @@ def test_ports_alone_are_asked_about_where_jupyterlab_runs(launcher: Launcher) -
     assert forwarded(launcher) == [("n1", 6006, 6006)]
     launcher.types("")
     launcher.well()
+
+
+# --- the port that is free after detaching ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_who_detaches_on_a_shared_machine_is_told_to_close_the_tab(
+    launcher: Launcher, is_shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_users, "others_work_here", lambda: is_shared)
+    launcher.launched("attached")
+    launcher.types("d")
+    launcher.well()
+    assert ("one of them could take port 50001 now" in " ".join(launcher.notes)) is is_shared
+    assert launcher.names[-1] == "detached"
+
+
+def test_who_detaches_on_the_login_node_is_told_as_well(launcher: Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_users, "others_work_here", lambda: False)
+    monkeypatch.setattr(type(launcher.host), "remote", False)
+    launcher.launched("attached")
+    launcher.types("d")
+    launcher.well()
+    assert "one of them could take port 50001 now" in " ".join(launcher.notes)
+
+
+@pytest.mark.parametrize("when", ["pending", "ports"])
+def test_without_a_tab_there_is_none_to_close(launcher: Launcher, when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_users, "others_work_here", lambda: True)
+    if when == "ports":
+        open_ports(launcher)
+    else:
+        launcher.launched(when)
+    launcher.types("d")
+    launcher.well()
+    assert "Close the tab" not in " ".join(launcher.notes)
