@@ -103,6 +103,7 @@ class _JupyterSupervisor(Supervisor):
         self._tunnel = SameMachine() if here else Tunnel()
         self._node_connection: NodeConnection | None = None
         self._endpoint: Endpoint | None = None
+        self._has_route = False  # whether the tunnel runs over the connection to the node
         self._is_used = False  # whether the connection to the node is already in use
         self._is_reached = False
         self._only_ports = bool(ports)
@@ -282,7 +283,7 @@ class _JupyterSupervisor(Supervisor):
             self._node_connection.close()
         self._tunnel.interrupt()
         self._node_connection = self._endpoint = None
-        self._is_used = self._is_reached = False
+        self._has_route = self._is_used = self._is_reached = False
         self._forwarded.clear()
         self._strangers_ports.clear()
         super()._forget_run(sentence)
@@ -295,7 +296,7 @@ class _JupyterSupervisor(Supervisor):
         context, launch_target = self._context, self._context.target
         target = NodeTarget(context.host, context.scheduler, self._session, self._job, self._node, self._access.keys)
         route = "direct" if self._session.record.route == "direct" else launch_target.profile.route
-        self._is_used = self._is_reached = False
+        self._has_route = self._is_used = self._is_reached = False
         self._node_connection = NodeConnection(
             self._inbox, lambda: find_route(target, route, launch_target.name), pause
         )
@@ -312,6 +313,7 @@ class _JupyterSupervisor(Supervisor):
         elif isinstance(item, RouteOpened):
             if item.by.route is not None:
                 self._tunnel.run_over(item.by.route)
+                self._has_route = True
             self._context.view.show(events.TunnelOpened(str(self._node), item.by.route_name))
             if (
                 self._endpoint is None and not self._login.is_reconnecting
@@ -322,7 +324,7 @@ class _JupyterSupervisor(Supervisor):
             self._on_answer(item.local_port)
 
     def _use_node_connection(self) -> None:
-        if not self._node_connection or not self._node_connection.route or self._is_used:
+        if not self._node_connection or not self._has_route or self._is_used:
             return
         if self._only_ports and self._session.record.route != "direct":  # where the endpoint contains the address
             self._is_used = True
