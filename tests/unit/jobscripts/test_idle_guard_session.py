@@ -107,7 +107,7 @@ def test_warned_used_again_and_ended(begin: Callable[..., Job], tmp_path: Path) 
     time.sleep(5)
     assert runs(job)
     assert idle(job) is None
-    assert job.log.read_text().count("whether somebody uses the session cannot be told") == 1
+    assert job.log.read_text().count("cannot find out whether somebody uses the session") == 1
     (job.dir / "usage.csv").rmdir()
     warning = wait_until(lambda: idle(job), 10)
     assert list(warning) == ["version", "why", "since", "ends", "message"]
