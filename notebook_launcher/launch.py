@@ -23,7 +23,8 @@ from notebook_launcher.planning.courses import course_used
 from notebook_launcher.planning.plan import Plan, begin_note, open_port_note, useless_flags_note
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
-from notebook_launcher.session.context import Access, Context, job_of
+from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token
 from notebook_launcher.session.preflight import check_software
 from notebook_launcher.session.record import (
     Program,
@@ -35,7 +36,6 @@ from notebook_launcher.session.record import (
     new_session,
     write_session,
 )
-from notebook_launcher.session.session_keys import join_keys, new_keys
 from notebook_launcher.sessions import offer_existing_session
 from notebook_launcher.supervision.jupyter import supervise_jupyter
 from notebook_launcher.tunnel.routes import may_need_sshd
@@ -195,12 +195,14 @@ def _listens_openly(plan: Plan, scheduler: Scheduler) -> bool:
 def _write(plan: Plan, context: Context, session: Session, payload: Payload) -> Access:
     """Write the session's directory, with a token and keys of its own."""
     env = session_env(plan, context.scheduler, context.site, payload)
+    token = new_token()
     # no SSH server is needed on this machine, or in a run
     if context.scheduler.same_machine or payload.program == "notebook":
-        token = write_session(context.host, session, env, payload.files)
+        write_session(context.host, session, env, token, payload.files)
         return Access(token, lambda: join_keys(context.host, session.directory))
     keys, files = new_keys()
-    return Access(write_session(context.host, session, env, {**files, **payload.files}), lambda: keys)
+    write_session(context.host, session, env, token, {**files, **payload.files})
+    return Access(token, lambda: keys)
 
 
 def _route_lines(plan: Plan, scheduler: Scheduler) -> dict[str, str]:

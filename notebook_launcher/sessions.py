@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import shlex
 from collections.abc import Sequence
 from datetime import timedelta
@@ -41,9 +40,9 @@ from notebook_launcher.jobs.session_index import (
 from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.store import user_profiles
 from notebook_launcher.session.connect import open_context
-from notebook_launcher.session.context import Access, Context, job_of
+from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.credentials import read_access
 from notebook_launcher.session.record import Program, Session, json_object
-from notebook_launcher.session.session_keys import join_keys
 
 LISTED_FOR = timedelta(hours=24)  # how long an ended session is listed without --all
 WORTH_OFFERING = 120  # seconds left, at least, of a session that is offered before a launch
@@ -143,12 +142,9 @@ def reattach(context: Context, session: Session) -> None:
         return
     from notebook_launcher.supervision.jupyter import supervise_jupyter
 
-    supervise_jupyter(context, session, _access(context, session), ours=False, first=_job_note(session))
-
-
-def _access(context: Context, session: Session) -> Access:
-    token = (context.host.read_file(f"{session.directory}/token") or b"").decode(errors="replace").strip()
-    return Access(token, functools.cache(lambda: join_keys(context.host, session.directory)))
+    supervise_jupyter(
+        context, session, read_access(context.host, session.directory), ours=False, first=_job_note(session)
+    )
 
 
 def _job_note(session: Session) -> events.Event:
@@ -175,7 +171,12 @@ def forward(
             raise _has_no_jupyterlab(context, session)
         interrupts.defer()
         supervise_jupyter(
-            context, session, _access(context, session), ours=False, first=_job_note(session), ports=ports
+            context,
+            session,
+            read_access(context.host, session.directory),
+            ours=False,
+            first=_job_note(session),
+            ports=ports,
         )
 
 
@@ -264,7 +265,7 @@ def _is_open_here(context: Context, session: Session, node: str) -> bool:
     """Open the browser over the tunnel of another launcher on this machine; return whether there is one that works."""
     from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
 
-    token = _access(context, session).token
+    token = read_access(context.host, session.directory).token
     for port in local_state.attached_ports(session.id):
         with contextlib.suppress(LauncherError):
             data = context.host.read_file(f"{session.directory}/endpoint.json") or b""

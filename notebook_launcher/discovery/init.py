@@ -52,7 +52,8 @@ from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder
 from notebook_launcher.session.connect import open_context
-from notebook_launcher.session.context import Access, Context, job_of
+from notebook_launcher.session.context import Context, job_of
+from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, json_object
 from notebook_launcher.supervision.until_started import await_start
 from notebook_launcher.tunnel.routes import LAST_ROUTES, ROUTES, JobNode, NodeTarget

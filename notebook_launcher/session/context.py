@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -16,7 +15,6 @@ from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.record import Session, Site
-from notebook_launcher.session.session_keys import SessionKeys
 
 
 @dataclass
@@ -44,14 +42,6 @@ class Context:
         Uses this machine's wall clock, which goes on while a laptop sleeps; ``time.monotonic`` may not.
         """
         return self.site.now + timedelta(seconds=time.time() - self.opened_at)
-
-
-@dataclass(frozen=True)
-class Access:
-    """The credentials of a session: Jupyter's token, and keys for our SSH server, made when first needed."""
-
-    token: str = field(repr=False)
-    keys: Callable[[], SessionKeys]
 
 
 def job_of(session: Session) -> JobRef:

@@ -167,19 +167,17 @@ def new_session(
     return Session(record, directory)
 
 
-def write_session(host: Host, session: Session, session_env: str, keys: Mapping[str, bytes]) -> str:
-    """Create the session's directory with all files of the job, including ``keys``, and return the new token."""
-    token = secrets.token_urlsafe(32)
+def write_session(host: Host, session: Session, session_env: str, token: str, more: Mapping[str, bytes]) -> None:
+    """Create the session's directory with all files of the job, and ``more``: keys, a notebook."""
     files = {
         "session.json": (session.record.model_dump_json() + "\n").encode(),
         "session.env": session_env.encode(),
         "token": token.encode(),
         "job.log": b"",
-        **keys,
+        **more,
         **job_files(),
     }
     host.write_files(session.directory, files)
-    return token
 
 
 def discard_session(host: Host, session: Session) -> None:

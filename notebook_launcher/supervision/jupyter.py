@@ -29,7 +29,8 @@ from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
 from notebook_launcher.jobs.outcome import idle_message
 from notebook_launcher.jobs.status import NoAnswer, query_status
 from notebook_launcher.schedulers.base import JobStatus, State
-from notebook_launcher.session.context import Access, Context
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.supervisor import (
     ConnectionGivenUp,

@@ -23,8 +23,8 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.hosts.base import Host, NextHop, Route
 from notebook_launcher.schedulers.base import JobRef, Scheduler
+from notebook_launcher.session.credentials import SessionKeys
 from notebook_launcher.session.record import Session
-from notebook_launcher.session.session_keys import SessionKeys
 
 LAST_ROUTES = "routes"  # the file of this machine's last working routes, by cluster
 

@@ -114,7 +114,7 @@ def submit(tmp_path: Path) -> Iterator[Callable[..., Session]]:
             environment="mine",
             now=datetime.now().astimezone(),
         )
-        write_session(HOST, session, "", {})
+        write_session(HOST, session, "", "token", {})
         Path(session.submission.script).write_text("exec sleep 300\n")
         command = Local(str(tmp_path)).submit(request, session.submission)
         assert HOST.run(["bash", f"{session.directory}/submit.sh", session.directory, *command]).exit_code == 0
@@ -208,6 +208,7 @@ def test_a_list_tidies_up(tmp_path: Path, submit: Callable[..., Session]) -> Non
         HOST,
         new_session(str(tmp_path), Request({}), scheduler="local", cluster=None, host=None, environment=None, now=NOW),
         "",
+        "token",
         {},
     )
     live = submit()

@@ -33,7 +33,8 @@ from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.slurm.commands import Slurm
-from notebook_launcher.session.context import Access, Context
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, SessionRecord, Site
 from notebook_launcher.supervision.batch import _RunSupervisor
 from notebook_launcher.supervision.jupyter import _JupyterSupervisor

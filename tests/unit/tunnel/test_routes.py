@@ -27,8 +27,8 @@ from notebook_launcher.hosts.base import ByteStream, Host, LineStream, NextHop, 
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.credentials import SessionKeys
 from notebook_launcher.session.record import Session, SessionRecord
-from notebook_launcher.session.session_keys import SessionKeys
 from notebook_launcher.tunnel import routes
 from notebook_launcher.tunnel.routes import JobNode, NodeTarget, find_route, may_need_sshd
 

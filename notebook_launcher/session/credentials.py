@@ -1,4 +1,4 @@
-"""Keys made for one session, for the SSH server in its job and for its clients.
+"""The credentials of one session: JupyterLab's token, and keys for the SSH server in its job and for its clients.
 
 The server's key is in the session's directory. A client's private key never leaves the machine of the launcher that
 made it; each client adds its public key to ``authorized_keys`` there.
@@ -6,13 +6,34 @@ made it; each client adds its public key to ``authorized_keys`` there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.base import Host
 
 _ALLOWED = "restrict,port-forwarding"
+
+
+@dataclass(frozen=True)
+class Access:
+    """JupyterLab's token, and keys for the session's SSH server, made when first needed."""
+
+    token: str = field(repr=False)
+    keys: Callable[[], SessionKeys]
+
+
+def new_token() -> str:
+    """Return a token for a new session: 256 bits from the system's random source."""
+    return secrets.token_urlsafe(32)
+
+
+def read_access(host: Host, directory: str) -> Access:
+    """Return the credentials of an existing session. Raises ``HostCommandFailed``."""
+    token = (host.read_file(f"{directory}/token") or b"").decode(errors="replace").strip()
+    return Access(token, functools.cache(lambda: join_keys(host, directory)))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Keys made for one session: what is written, and how a second launcher gets in. The files and tools are real ones."""
+"""Token and keys of one session: what is written, and how a second launcher gets in. The files and tools are real ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.session.session_keys import SessionKeys, join_keys, new_keys
+from notebook_launcher.session.credentials import SessionKeys, join_keys, new_keys, new_token, read_access
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="these tests need OpenSSH's ssh-keygen")
 
@@ -56,6 +56,21 @@ def by_hand(tmp_path: Path) -> Path:
 
 
 # --- a new session -------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_long_and_never_the_same() -> None:
+    assert len({new_token() for _ in range(100)}) == 100
+    assert len(new_token()) >= 43, "256 bits"
+
+
+def test_the_credentials_of_a_session_are_read_and_a_key_is_added_when_it_is_needed(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a token\n")
+    access = read_access(LocalHost(), str(tmp_path))
+    assert access.token == "a token"
+    assert "a token" not in repr(access)
+    assert not (tmp_path / "authorized_keys").exists()
+    assert access.keys() is access.keys()
+    assert (tmp_path / "authorized_keys").read_text().count("ssh-ed25519") == 1
 
 
 def test_the_files_of_a_new_session(session: tuple[Path, SessionKeys]) -> None:
