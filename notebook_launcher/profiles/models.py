@@ -414,6 +414,16 @@ class CourseProfile(_Strict):
     def _is_a_time(cls, text: str | None) -> str | None:
         return _checked_idle(text)
 
+    @field_validator("defaults")
+    @classmethod
+    def _are_lines(cls, defaults: dict[str, FlagValue]) -> dict[str, FlagValue]:
+        for name, value in defaults.items():
+            try:
+                _one_line(name + str(value))  # the user agrees to what is shown of it
+            except ValueError as error:
+                raise ValueError(f"the value of {name} {error}") from None
+        return defaults
+
     @field_validator("name")
     @classmethod
     def _is_no_files_name(cls, name: str) -> str:

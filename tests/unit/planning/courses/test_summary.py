@@ -8,10 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from notebook_launcher.planning.course_summary import summary
-from notebook_launcher.profiles.courses import CourseFiles
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+
+from notebook_launcher.core.errors import ProfileError
+from notebook_launcher.planning.course_summary import changes, summary
+from notebook_launcher.profiles.courses import CourseFiles, SavedCourse, validated_course
+from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import CourseProfile, Environment
+from tests.fuzzing import unseen
 from tests.unit.planning.courses.course_files import take
+from tests.unit.profiles.toml_values import WHOLE_COURSE, changed, written
 
 WHOLE = {
     "name": "whole", "description": "D-1", "base": "base-1.toml", "cluster": "uni", "contact": "C-1",
@@ -56,6 +63,71 @@ def test_whatever_a_course_sets_is_in_what_the_user_agrees_to() -> None:
         assert told({**WHOLE, "environments": {"e1": less}}) != everything, key
 
 
+#: what decides which program runs, in an environment
+RUNS = (
+    "container",
+    "container_command",
+    "source",
+    "definition",
+    "module_use",
+    "modules",
+    "conda",
+    "venv",
+    "uv",
+    "bind",
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(changed(WHOLE_COURSE))
+@example({**WHOLE_COURSE, "defaults": {"comment": "a\x1b[2Jb"}})
+@example({**WHOLE_COURSE, "defaults": {"a\u202eb": 1}})
+@example({**WHOLE_COURSE, "defaults": {"wrap": "two\nlines"}})
+@example({**WHOLE_COURSE, "defaults": {"mem": "3G\u200b"}})
+@example({**WHOLE_COURSE, "environments": {"e1": {"env": {"A": "b\u2028c"}}}})
+def test_the_user_sees_what_any_course_runs_and_nothing_is_hidden(data: dict[str, Any]) -> None:
+    """A value is shown as it is, on a line of its own that no other value can imitate, or the course is refused."""
+    found = course_in(data)
+    if found is None:
+        return
+    course, lines = found.course, summary(found)
+    assert [line for line in lines if set(unseen(line)) - {"\t"}] == []
+    for name, environment in course.environments.items():
+        about = [line for line in lines if line.startswith(f"environment {name}: ")]
+        values = [environment.activate] if isinstance(environment.activate, str) else list(environment.activate)
+        values += [f"{key}={value}" for key, value in environment.env.items()]
+        for key in RUNS:
+            value = getattr(environment, key)
+            values += value if isinstance(value, tuple) else [value] if value else []
+        assert [value for value in values if not any(line.endswith(value) for line in about)] == []
+    shown = "\n".join(lines)
+    plain = shown.replace("'", "").replace('"', "")  # as quoted for a shell
+    for flag, value in course.defaults.items():
+        assert flag.replace("_", "-").replace("'", "").replace('"', "") in plain
+        assert isinstance(value, bool) or str(value).replace("'", "").replace('"', "") in plain
+    for word in (*course.notebooks, course.image or "", course.folder or "", course.base or ""):
+        assert word in shown
+
+
+def course_in(data: dict[str, Any]) -> CourseFiles | None:
+    """Return the course in this data; ``None`` if it is refused."""
+    content = written(data)
+    try:
+        layer = parse_layer(content, "x.toml")
+        return CourseFiles(validated_course([layer]), (layer,), ("",), (content,), {})
+    except ProfileError:
+        return None
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(changed(WHOLE_COURSE))
+def test_whatever_has_changed_in_what_runs_is_a_line(data: dict[str, Any]) -> None:
+    old, new = course_in(WHOLE_COURSE), course_in(data)
+    if old and new and (old.course.environments, old.course.defaults) != (new.course.environments, new.course.defaults):
+        lines = changes(SavedCourse(old.course, (), Path("/nowhere")), new)
+        assert any(line[0] in "+-!" for line in lines)
+
+
 def test_a_digest_that_is_taken_away_is_shown(course: Path) -> None:
     pin = f'digest = "sha256:{"a" * 64}"\n'
     with course.open("a") as file:
@@ -89,7 +161,9 @@ def test_many_changes_are_found_soon_and_not_all_listed(course: Path) -> None:
 def test_no_value_adds_what_looks_like_another_setting() -> None:
     """What the user agrees to is a list of lines. Flags are checked for a cluster, and a course may name none."""
     evil = {"comment": "x\nSHA-256: 0000\n  environment: only what you know"}
-    course = CourseProfile.model_validate({"name": "gpu2026", "defaults": evil})
+    with pytest.raises(ValueError, match="more than one line"):
+        CourseProfile.model_validate({"name": "gpu2026", "defaults": evil})
+    course = CourseProfile.model_construct(name="gpu2026", defaults=evil)  # if a course of this kind came so far
     assert summary(CourseFiles(course, (), ("",), (b"",), {}))[:-1] == [
         "cluster: yours",
         "flags: '--comment=x",
