@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import MAXYEAR, MINYEAR, datetime, timezone
 
 #: ``time``: UTC, ``2026-11-21T01:44:55Z``; ``seconds``: since the job's script began; ``cpu_cores``: cores kept busy
 #: since the sample before, 1.00 is one whole core; ``memory_mib``: of all processes of the job; ``gpu``: its index on
@@ -26,6 +26,9 @@ COLUMNS = (
     "gpu_memory_total_mib",
     "gpu_watts",
 )
+
+
+_LONGEST = 1e9  # seconds since a job's script began: thirty years
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,10 @@ def _sample(row: Sequence[str]) -> Sample | None:
         return None
     try:
         time = datetime.strptime(row[0], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
-        seconds = float(row[1])
     except ValueError:
+        return None
+    seconds = _number(row[1])
+    if seconds is None or seconds > _LONGEST or not MINYEAR < time.year < MAXYEAR:
         return None
     gpus = (GpuSample(row[4], row[5], *map(_number, row[6:10])),) if row[4] else ()
     return Sample(time, seconds, _number(row[2]), _number(row[3]), gpus)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.profiles.models import Price
 from notebook_launcher.schedulers.base import AccountingRecord
@@ -96,8 +97,8 @@ def _memory_of(flags: Mapping[str, str | None]) -> float | None:
     """Return the value of ``--mem`` in MiB; ``0`` means all of a node, whose size is unknown."""
     text = (flags.get("mem") or "").strip().upper().removesuffix("B")
     unit = text[-1:] if text[-1:].isalpha() else ""
-    number = text.removesuffix(unit)
-    return int(number) * _MIB[unit] or None if number.isdecimal() and unit in _MIB else None
+    number = whole_number(text.removesuffix(unit))
+    return number * _MIB[unit] or None if number is not None and unit in _MIB else None
 
 
 def _cost(

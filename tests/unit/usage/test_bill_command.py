@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
 
 from notebook_launcher.cli.app import run
+from notebook_launcher.cli.views.json_view import JsonView
+from notebook_launcher.cli.views.text_view import TextView
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.usage_samples import COLUMNS
+from notebook_launcher.profiles.models import Price
+from notebook_launcher.schedulers.base import JobRef
+from notebook_launcher.session.record import Session
 from notebook_launcher.usage import bill_command
+from notebook_launcher.usage.bill import Facts, make_bill
+from tests.doubles import FakeHost
+from tests.fuzzing import JSON_VALUES, TIMES, unseen
+from tests.unit.usage.usage_facts import record
 
 SESSION = "20261121-120000-k3fa"
 _ROW = (
@@ -138,3 +156,49 @@ def test_without_a_name_it_is_the_one_that_ended_last(home: Home) -> None:
     code, _, err, _ = home.bill("wait")
     assert code == 40
     assert "It never ran." in err
+
+
+FIELDS = st.sampled_from(
+    ["", "0", "1.5", "-1", "nan", "inf", "1e300", "1e400", "9" * 5000, "é", "a b", "\x1b[2J", "2026-11-21T12:00:00Z"]
+)
+TIME = st.sampled_from(["2026-11-21T12:00:00Z", "2026-11-21T12:00:05Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+ROWS = st.tuples(TIME, st.lists(FIELDS, min_size=9, max_size=9)).map(lambda parts: ",".join([parts[0], *parts[1]]))
+FLAGS = st.dictionaries(
+    st.sampled_from(["mem", "gpus", "gres", "time", "cpus-per-task", "nodes", "constraint", "partition", "x"]),
+    st.none() | FIELDS | st.sampled_from(["8G", "gpu:a100:2", "9" * 20, "1:00:00", "٣G", "9" * 5000 + "G"]),
+    max_size=3,
+)
+PRICE = Price(unit="SEK", gpu_hour=1.0, core_hour=0.1)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(ROWS | st.text(max_size=20), max_size=4),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(("started", "ended", "node"), TIMES | JSON_VALUES)),
+    FLAGS,
+)
+@example(["2026-11-21T12:00:00Z,inf,,,,,,,,"], {}, {})
+@example(["2026-11-21T12:00:00Z,nan,,,,,,,,"], {}, {})
+@example([], {"started": "2026-11-21T12:00:00Z", "ended": "2026-11-21T12:00:05Z"}, {"mem": "9" * 5000 + "G"})
+def test_any_files_of_a_session_make_a_report_or_none(
+    rows: list[str], files: dict[str, object], flags: dict[str, str | None]
+) -> None:
+    """Those that its job has left, and the request in its record."""
+    lines = "\n".join(rows)
+    output = f"\nstarted {json.dumps(files)}\nexit {json.dumps(files)}\n{lines}\n"
+    context: Any = SimpleNamespace(host=FakeHost(CommandResult(0, output)))
+    asked = record(flags)
+    session = Session(asked, "/root/it", JobRef("7"))
+    started, ended, samples = bill_command._job_files(context, session)
+    wall = bill_command._between(started.get("started"), ended.get("ended"))
+    facts = Facts(None, samples, samples[-1].seconds if wall is None and samples else wall, str(started.get("node")))
+    shown = io.StringIO()
+    try:
+        bill = make_bill(asked, "7", facts, PRICE)
+    except UsageError:
+        return  # a request that is none
+    if bill is not None:
+        with contextlib.redirect_stdout(shown), TextView(Console(file=shown, width=100, no_color=True)) as view:
+            view.show(bill)
+            JsonView().show(bill)
+        assert set(unseen(shown.getvalue())) <= {"\n"}
