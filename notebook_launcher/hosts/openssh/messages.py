@@ -28,7 +28,7 @@ _CONSEQUENCE = re.compile(
     r"kex_exchange_identification|banner exchange|stdio forwarding failed|Connection closed by UNK"
 )
 NOT_OPENED = re.compile(r"channel \d+: open failed: (.+)")
-_DENIED_TO = re.compile(r"(?:(\S+)@(\S+): )?Permission denied \(")
+_DENIED_TO = re.compile(r"(?:(\S+)@([^\s@]+): )?Permission denied \(")
 
 
 def explained(settings: SshSettings, messages: Sequence[str], declined: str = "") -> LauncherError:
