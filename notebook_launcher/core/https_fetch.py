@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from notebook_launcher import __version__
 from notebook_launcher.core.errors import FetchFailed, UsageError
+from notebook_launcher.core.text import whole_number
 
 TIMEOUT = 30.0  # seconds for one file, however slow the server
 _READ_TIMEOUT = 10.0  # seconds without any data
@@ -83,8 +84,8 @@ def _download(url: str, at_most: int, stop: threading.Event) -> Fetched:
             content += data
             if len(content) > at_most:
                 raise FetchFailed(f"{url} is larger than {at_most // 1024} KiB.", hint="is that the right file?")
-        length = answer.headers.get("Content-Length")
-        if length is not None and length.isdecimal() and len(content) < int(length):
+        length = whole_number(answer.headers.get("Content-Length"))
+        if length is not None and len(content) < length:
             raise FetchFailed(f"{url} ended early.", hint="try again")
         return Fetched(content, answer.geturl())
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.walltime import Walltime
 
 DEFAULT_WALLTIME = "0:59:00"
@@ -109,7 +110,7 @@ def parse_gres(text: str) -> list[tuple[str, int]]:
     items = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         head, separator, last = item.rpartition(":")
-        is_count = bool(separator) and re.fullmatch(r"\d+[kKmMgGtT]?", last) is not None
+        is_count = bool(separator) and re.fullmatch(r"[0-9]{1,20}[kKmMgGtT]?", last) is not None
         count = int(re.sub(r"\D", "", last)) if is_count else 1
         items.append((head if is_count else item, count))
     return items
@@ -143,7 +144,8 @@ def gpus_in(flag: str, value: str) -> int | None:
 
 def _typed_count(part: str) -> tuple[str | None, int]:
     kind, _, count = part.strip().rpartition(":")
-    return (kind or None, int(count)) if count.isdecimal() else (part.strip(), 1)
+    number = whole_number(count)
+    return (kind or None, number) if number is not None else (part.strip(), 1)
 
 
 def merge_flags(defaults: Mapping[str, str | None], typed_flags: Mapping[str, str | None]) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from notebook_launcher.core.finding import Finding, fault, ok, unknown
 from notebook_launcher.core.quantities import disk_size
+from notebook_launcher.core.text import whole_number
 
 # what names a file; other commands keep their images in a store of their own, by names as of a registry
 BY_FILE = (None, "apptainer", "singularity", "charliecloud", "enroot")
@@ -107,8 +108,8 @@ def read_image(path: str, text: str) -> Image:
             shared = True
         elif fields[0] == "kind" and len(fields) > 1:
             kind = fields[1]
-        elif fields[0] == "bytes" and len(fields) > 1 and fields[1].isdecimal():
-            count = int(fields[1])
+        elif fields[0] == "bytes" and len(fields) > 1:
+            count = whole_number(fields[1])
     return Image(path, kind, count, tuple(steps), tuple(beside), shared)
 
 

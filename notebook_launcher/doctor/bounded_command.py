@@ -7,6 +7,7 @@ import contextlib
 import threading
 
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.hosts.base import Host, bound_to_stdin
 
 _MARK = "--launch-notebook--"  # everything before it was printed by a start-up file
@@ -35,4 +36,5 @@ def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[s
     output = [line.rstrip("\r\n") for line in lines]
     code = output[-1].removeprefix(f"{_MARK} ") if output else ""
     begin = output.index(_MARK) + 1 if _MARK in output else 0
-    return (int(code), output[begin:-1]) if code.isdecimal() else (255, output[begin:])
+    number = whole_number(code)
+    return (number, output[begin:-1]) if number is not None else (255, output[begin:])

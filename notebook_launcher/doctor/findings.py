@@ -10,6 +10,7 @@ from datetime import date, datetime, timedelta
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.quantities import counted, disk_size, duration_text
 from notebook_launcher.core.request import Request, gpu_items
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.diagnosis.image_check import Image
 from notebook_launcher.schedulers.cluster_info import Node, ReservationInfo
@@ -107,8 +108,8 @@ def _folder(values: Mapping[str, str], which: str) -> Folder:
         values.get(f"{which}-path", ""),
         written == "ok",
         "" if written == "ok" else written,
-        int(free) if free.isdecimal() else None,
-        int(size) if size.isdecimal() else None,
+        whole_number(free),
+        whole_number(size),
         values.get(f"{which}-mode", ""),
     )
 
@@ -239,6 +240,9 @@ def _having(node: Node, kind: str | None) -> int:
     return sum(count for name, count in node.gpus.items() if kind in (None, name))
 
 
+_MOST_NODES = 20_000  # of a list; more are not looked at
+
+
 def expand(names: str) -> list[str]:
     """Return the nodes in Slurm's short form: ``gpu[1-3,07],login`` → gpu1, gpu2, gpu3, gpu07, login."""
     found: list[str] = []
@@ -247,9 +251,13 @@ def expand(names: str) -> list[str]:
             found.append(head)
         for part in filter(None, inside.split(",")):
             low, _, high = part.partition("-")
-            numbers = range(int(low), int(high or low) + 1) if low.isdecimal() and (high or low).isdecimal() else ()
-            found += [f"{head}{number:0{len(low)}d}{tail}" for number in numbers]
-    return found
+            first, last = whole_number(low), whole_number(high or low)
+            if first is not None and last is not None:
+                numbers = range(first, min(last + 1, first + _MOST_NODES))
+                found += [f"{head}{number:0{len(low)}d}{tail}" for number in numbers]
+            if len(found) > _MOST_NODES:
+                break
+    return found[:_MOST_NODES]
 
 
 # --- an image --------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def run_queries(host: Host, commands: Sequence[Sequence[str]], *, timeout: float
     A command without an answer counts as failed. Raises ``ConnectionLost`` or ``HostCommandFailed``.
     """
     output = host.run(["sh", "-c", _TOGETHER, "ask", *map(shlex.join, commands)], login_shell=True, timeout=timeout)
-    *outputs, _ = re.split(rf"\n{_MARK} (\d+)\n", f"{output.stdout}\n")
+    *outputs, _ = re.split(rf"\n{_MARK} ([0-9]{{1,9}})\n", f"{output.stdout}\n")
     errors = f"{output.stderr}\n".split(f"\n{_MARK}\n")
     answers = zip_longest(outputs[::2], outputs[1::2], errors[: len(outputs) // 2], fillvalue="")
     found = [CommandResult(int(code), stdout, stderr) for stdout, code, stderr in answers]

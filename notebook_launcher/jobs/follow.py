@@ -78,7 +78,7 @@ class GrowingFile:
         if self._numbered:
             self._first += 1
             self._inbox.put(FileLine(self.path, line))
-        elif re.fullmatch(r"\d+", line):
+        elif re.fullmatch(r"[0-9]{1,18}", line):
             self._first, self._numbered = int(line), True
 
     def _ended(self, reason: str) -> None:

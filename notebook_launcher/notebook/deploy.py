@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.notebook.manifest import NOTHING, ODD, copied_digests, may_write, name_beside
@@ -164,8 +165,8 @@ def _write(host: Host, folder: str, moves: Sequence[FileWrite], files: Mapping[s
     answer = host.run(command, stdin=packed.getvalue(), timeout=TIMEOUT)
     if answer.exit_code:
         raise _failed(answer.stderr)
-    numbers = [int(line) for line in answer.stdout.split() if line.isdecimal()]
-    return {moves[number] for number in numbers if number < len(moves)}
+    numbers = map(whole_number, answer.stdout.split())
+    return {moves[number] for number in numbers if number is not None and number < len(moves)}
 
 
 def _failed(output: str) -> HostCommandFailed:

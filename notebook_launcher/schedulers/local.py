@@ -12,6 +12,7 @@ from datetime import datetime
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitRefused, UsageError
 from notebook_launcher.core.request import Request, parse_begin
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State, Submission
 
 HONOURED = frozenset({"time", "begin", "job-name", "output"})
@@ -83,7 +84,7 @@ class Local(Scheduler):
                     reason=None if fields[2] == "None" else fields[2],
                     node=fields[3],
                     start=_clock(fields[4]),
-                    exit_code=int(fields[6]) if fields[6] and fields[6].isdecimal() else None,
+                    exit_code=whole_number(fields[6]),
                 )
         return found
 

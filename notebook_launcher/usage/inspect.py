@@ -15,6 +15,7 @@ from pathlib import Path
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, NothingMeasured, UsageError
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.timestamps import iso
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.core.view import View
@@ -154,7 +155,7 @@ class _Inspection:
         """Read the samples, from at most so many bytes at the file's end, and return their rows."""
         answer = self._context.host.run(["sh", "-c", _READ_ROWS, "read-rows", self._file, str(most)])
         count, _, rows = answer.stdout.partition("\n")
-        self._read_to = int(count) if count.strip().isdecimal() else 0
+        self._read_to = whole_number(count.strip()) or 0
         add_rows(self.samples, rows.splitlines())
         return rows
 

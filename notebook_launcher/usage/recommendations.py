@@ -13,6 +13,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.quantities import duration, gigabytes
 from notebook_launcher.core.request import MEMORY_FLAGS, Request, parse_gres
 from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.base import AccountingRecord, State
 from notebook_launcher.usage.totals import Use
@@ -69,7 +70,7 @@ class _Job:
 
     @property
     def cores_requested(self) -> int:
-        return (_number(self.flags.get("ntasks")) or 1) * (_number(self.flags.get("cpus-per-task")) or 1)
+        return (whole_number(self.flags.get("ntasks")) or 1) * (whole_number(self.flags.get("cpus-per-task")) or 1)
 
 
 def next_time(
@@ -163,7 +164,7 @@ def _cores(job: _Job) -> _Fewer | None:
     Never so few that the memory that is asked for by core would be too little.
     """
     bill, use, flags = job.bill, job.use, job.flags
-    requested = {word: _number(flags[word]) for word in ("cpus-per-task", "ntasks") if word in flags}
+    requested = {word: whole_number(flags[word]) for word in ("cpus-per-task", "ntasks") if word in flags}
     several = {word: count for word, count in requested.items() if count is None or count > 1}
     if not bill.cores or use.cores_peak is None or not _well_sampled(bill, use.count, use.seconds) or len(several) != 1:
         return None
@@ -231,10 +232,6 @@ def _with_gpus(flags: Flags, count: int) -> str | None:
 
 def _well_sampled(bill: events.Bill, count: int, seconds: float) -> bool:
     return count >= SAMPLES and seconds >= ENOUGH * (bill.run_time or 0)
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() else None
 
 
 def _walltime_in_words(seconds: int) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.request import (
     Request,
+    gpus_in,
     merge_flags,
     parse_begin,
     parse_gres,
@@ -193,6 +194,16 @@ def test_the_walltime_is_the_users_then_the_profiles_then_59_minutes() -> None:
 
 GPU_WORDS = st.sampled_from(["gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"])
 COUNTS = st.integers(0, 9)
+
+
+@given(
+    st.sampled_from(["gpus", "gres", "gpus-per-node", "tres-per-task"]),
+    st.lists(st.sampled_from(["gpu", ":", "a100", "=", ",", "1", "9" * 5000, "٣", "gres/", "k", "none"])).map("".join),
+)
+@example("gpus", "a100:" + "9" * 5000)
+@example("gres", "gpu:" + "9" * 5000)
+def test_any_request_for_gpus_is_a_number_of_them(flag: str, value: str) -> None:
+    assert (gpus_in(flag, value) or 0) >= 0
 
 
 @given(GPU_WORDS, COUNTS, GPU_WORDS, COUNTS)

@@ -7,6 +7,8 @@ from datetime import date, datetime, timedelta
 from typing import cast
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.command_result import CommandResult
@@ -33,6 +35,7 @@ from notebook_launcher.schedulers.cluster_info import Node, ReservationInfo
 from notebook_launcher.schedulers.lsf.commands import Lsf
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
 from tests.doubles import RecordingView
+from tests.fuzzing import examples
 from tests.unit.doctor.check_results import NOW, results
 
 
@@ -120,6 +123,18 @@ def test_the_short_form_of_nodes() -> None:
         "gpu1", "gpu2", "gpu3", "gpu07", "login", "n08-ib", "n09-ib", "n10-ib",
     ]  # fmt: skip
     assert expand("") == []
+
+
+NAMES = st.sampled_from(["gpu[", "]", "-", ",", "1", "07", "9" * 12, "9" * 5000, "٣", "x", "[0-99999999999]"])
+
+
+@settings(deadline=None, max_examples=examples(20))
+@given(st.lists(NAMES).map("".join))
+@example("n[0-" + "9" * 15 + "]")
+@example("n[1-" + "9" * 5000 + "]")
+@example("n[" + "0-99999," * 99 + "]")
+def test_any_list_of_nodes_has_an_end(names: str) -> None:
+    assert len(expand(names)) <= 20_000
 
 
 def test_how_much_room_there_is() -> None:
