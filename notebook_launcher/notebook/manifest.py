@@ -84,10 +84,10 @@ def copied_files(record: object) -> dict[str, CopiedFile]:
     """Return the recorded files, by origin; invalid records are left out."""
     files = {}
     for origin, fields in record.items() if isinstance(record, dict) else ():
-        with contextlib.suppress(TypeError):
+        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the latter for a name that no file can have
             file = CopiedFile(**fields)
             texts = (file.name, file.sha256, file.time, file.before or "")
-            if all(isinstance(text, str) for text in texts) and is_safe(file.name):
+            if all(isinstance(text, str) for text in texts) and is_safe(file.name) and os.fsencode(file.name):
                 files[origin] = file
     return files
 

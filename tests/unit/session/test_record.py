@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.core.command_result import CommandResult
@@ -27,11 +28,13 @@ from notebook_launcher.session.record import (
     discard_session,
     environment_lines,
     inspect_host,
+    json_object,
     new_id,
     new_session,
     read_job,
     write_session,
 )
+from tests.fuzzing import JSON_VALUES, TIMES
 
 HOST = LocalHost()
 NOW = datetime(2026, 11, 21, 1, 44, 55, tzinfo=timezone(timedelta(hours=1)))
@@ -297,3 +300,38 @@ def test_a_records_times_keep_their_zone(tmp_path: Path) -> None:
     again = SessionRecord.model_validate_json(record.model_dump_json())
     assert again == record
     assert again.created.utcoffset() == timedelta(hours=1)
+
+
+VALUES = st.text(max_size=5) | st.dictionaries(st.text(max_size=4), st.none() | st.text(max_size=4)) | JSON_VALUES
+LATER = st.fixed_dictionaries(
+    {"id": st.just(IDS[0]) | JSON_VALUES, "created": TIMES | JSON_VALUES},
+    optional={key: VALUES for key in (*SessionRecord.model_fields, "stream", "x") if key not in ("id", "created")},
+)
+JOBS = st.text(max_size=9) | st.sampled_from(["7", "7;snowy", "Job <7> is submitted", "9" * 5000])
+WHOLE = {"id": IDS[0], "created": "2026-11-21T01:44:55Z", "scheduler": "slurm", "flags": {}, "log": "/l"}
+
+
+@settings(deadline=None)
+@given(LATER | JSON_VALUES, JOBS, JSON_VALUES)
+@example(WHOLE, "7", {"job": []})
+def test_any_files_are_a_session_or_a_damaged_one(record: object, job: str, started: object) -> None:
+    """Those of a directory: whatever JSON they hold, the list of sessions is made."""
+    line = json.dumps(record).replace("\n", " ")
+    files = f"{IDS[0]} job {job.splitlines()[0] if job.splitlines() else ''}\n{IDS[0]} started {json.dumps(started)}\n"
+    listing = parse_listing(f"sessions 1\n{IDS[0]} session {line}\n{files}end\n", "/root", NOW)
+    assert listing.whole and len(listing.records) + len(listing.damaged) == 1
+    for found in listing.records:
+        assert found.session.id == IDS[0] and found.session.directory == f"/root/{IDS[0]}"
+        assert found.session.job is None or re.fullmatch(r"\d[\w.-]*", found.session.job.id, re.A)
+        json.loads(found.session.record.model_dump_json())
+
+
+@given(st.binary(max_size=40) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
+@example(b"[" * 100_000)
+@example(b'{"a": ' * 100_000)
+@example(b'{"a": ' + b"9" * 5000 + b"}")
+@example(b'{"a": NaN}')
+@example(b"\xff\xfe{")
+def test_any_file_is_an_object_or_an_empty_one(content: bytes) -> None:
+    assert isinstance(json_object(content), dict)
+    assert isinstance(json_object(content.decode(errors="replace")), dict)
