@@ -18,7 +18,7 @@ from notebook_launcher.notebook.manifest import copied_digests, copied_files, st
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session, SessionRecord
 from tests.doubles import RecordingView
-from tests.fuzzing import JSON_VALUES
+from tests.fuzzing import JSON_VALUES, examples
 from tests.unit.supervision.launcher_doubles import RECORD
 from tests.unit.transfer.answering_host import AnsweringHost
 
@@ -50,7 +50,7 @@ LISTED = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=examples(25))
 @given(LISTED, RECORDS | JSON_VALUES, st.sampled_from([b"", b"\0" * 1024, b"x" * 512]))
 @example([("0", "1.0", "work/a\ud800")], {}, b"")
 def test_any_list_of_results_stays_in_the_folder(listed: list[tuple[str, ...]], kept: object, tar: bytes) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import CopyFailed, HostCommandFailed, LauncherError, UsageError
@@ -19,6 +19,7 @@ from notebook_launcher.transfer.local_endpoint import LocalEndpoint
 from notebook_launcher.transfer.paths import CopyArguments, Item, SourceEntry, items_of
 from notebook_launcher.transfer.protocol import Reply
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint, hashes_of, written_part
+from tests.fuzzing import examples
 from tests.unit.transfer.answering_host import AnsweringHost
 
 NUMBERS = st.sampled_from(
@@ -96,6 +97,7 @@ QUESTIONS: dict[str, Callable[[RemoteEndpoint], object]] = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
+@settings(max_examples=examples(25))
 @given(st.lists(WORDS | HASHES, max_size=8) | LISTS, st.sampled_from([0, 0, 1, 17]), st.binary(max_size=9))
 @example([""] * 4, 0, b"")
 @example(["9" * 15, "0", "a"], 0, b"")

@@ -16,7 +16,7 @@ from notebook_launcher.planning.course_summary import changes, summary
 from notebook_launcher.profiles.courses import CourseFiles, SavedCourse, validated_course
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import CourseProfile, Environment
-from tests.fuzzing import unseen
+from tests.fuzzing import examples, unseen
 from tests.unit.planning.courses.course_files import take
 from tests.unit.profiles.toml_values import WHOLE_COURSE, changed, written
 
@@ -119,7 +119,7 @@ def course_in(data: dict[str, Any]) -> CourseFiles | None:
         return None
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(25))
 @given(changed(WHOLE_COURSE))
 def test_whatever_has_changed_in_what_runs_is_a_line(data: dict[str, Any]) -> None:
     old, new = course_in(WHOLE_COURSE), course_in(data)
