@@ -1,4 +1,4 @@
-"""Token and keys of one session: what is written, and how a second launcher gets in. The files and tools are real ones."""
+"""Token and keys of one session: what is written, how a second launcher gets in. Files and tools are real ones."""
 
 from __future__ import annotations
 
