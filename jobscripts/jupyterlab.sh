@@ -235,7 +235,15 @@ leave() {
   end_noting_image
   end_sshd
   end_program
+  remove_kernel_folder
   exit "$2"
+}
+
+# Where the container has a /tmp of its own, it has gone with that.
+remove_kernel_folder() {
+  read_line "$NBL_SESSION_DIR/runtime/kernels" || return 0
+  [[ $REPLY =~ ^/.*/nl-kernels-[[:alnum:]]{8}$ && -O $REPLY && ! -L $REPLY ]] || return 0
+  rm -rf -- "$REPLY"
 }
 
 # -------------------------------------------------------------------------------------------------------- signals

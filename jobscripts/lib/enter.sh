@@ -54,7 +54,24 @@ become_program() {
 exec_program() {
   activate
   export JUPYTER_RUNTIME_DIR=$NBL_SESSION_DIR/runtime NBL_USAGE_CSV=$NBL_SESSION_DIR/usage.csv
+  name_kernel_folder
   if [[ $want_program == notebook ]]; then exec_notebook; else exec_jupyterlab; fi
+}
+
+# Name a folder for the sockets of kernels; whoever starts these makes it, so that nobody else may enter. On ports of
+# 127.0.0.1, as Jupyter has it by default, every other user of the node could listen to what is run and what it prints.
+# A socket's path may have 107 characters, too few for one in many a session directory. jupyterlab.sh removes the folder.
+name_kernel_folder() {
+  local place
+  unset NBL_KERNEL_FOLDER
+  for place in "${TMPDIR-}" /tmp /var/tmp; do
+    [[ $place == /* && ${#place} -le 60 && -d $place && -w $place ]] || continue
+    NBL_KERNEL_FOLDER=$(mktemp -u -- "$place/nl-kernels-XXXXXXXX") || continue
+    write_file "$NBL_SESSION_DIR/runtime/kernels" "$NBL_KERNEL_FOLDER" || break
+    export NBL_KERNEL_FOLDER
+    return
+  done
+  log "there is no folder for kernels' sockets: other users of this node can read what cells run and print"
 }
 
 exec_jupyterlab() {

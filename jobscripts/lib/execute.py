@@ -21,6 +21,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import sys
@@ -119,6 +120,7 @@ class Run:
         self.folder = self._choose_folder(environ.pop("NBL_NOTEBOOK_FOLDER", ""))
         self.job = environ.pop("NBL_NOTEBOOK_JOB", "")
         self.place = environ.pop("NBL_NOTEBOOK_PLACE", "this environment")  # where ipykernel should be, and the hint
+        self.kernel_folder = environ.pop("NBL_KERNEL_FOLDER", "")  # for its sockets
         self.start_timeout = int(environ.pop("NBL_NOTEBOOK_START_TIMEOUT", "") or 600)
         self.cause_file = Path(environ.pop("NBL_CAUSE_FILE", "") or self.session / "runtime" / "cause")
         self.write_every = float(environ.pop("NBL_WRITE_SECONDS", "") or WRITE_EVERY)
@@ -284,6 +286,7 @@ class Cells:
 
     async def _start_kernel(self) -> None:
         client, run = self.client, self.run
+        self._make_kernel_folder()
         for attempt in range(1, KERNEL_ATTEMPTS + 1):
             try:
                 answer = await self._start_kernel_once()
@@ -301,10 +304,22 @@ class Cells:
             run.notebook.metadata["language_info"] = answer["content"]["language_info"]
         say(f"running {one_line(run.stem)}.ipynb in {one_line(run.folder)}, kernel {client.kernel_name}")
 
+    def _make_kernel_folder(self) -> None:
+        if not self.run.kernel_folder:
+            return
+        try:
+            Path(self.run.kernel_folder).mkdir(mode=0o700)
+        except OSError as error:
+            say(f"other users of this node can read what cells run and print: {one_line(error)}")
+            self.run.kernel_folder = ""
+
     async def _start_kernel_once(self) -> Any:
         """Start a kernel, and return what it reports about itself. Raises ``RuntimeError`` or ``OSError``."""
         client, stderr = self.client, self.stderr
         client.create_kernel_manager()
+        if self.run.kernel_folder:
+            # not on ports, by which every other user of the node could read what it runs and prints
+            client.km.transport, client.km.ip = "ipc", f"{self.run.kernel_folder}/{secrets.token_hex(4)}"
         await client.async_start_new_kernel(
             cwd=str(self.run.folder), env=self._environ(), stdout=stderr.writer, stderr=stderr.writer
         )

@@ -13,6 +13,7 @@ import contextlib
 import ipaddress
 import json
 import os
+import secrets
 import socket
 import struct
 import sys
@@ -209,6 +210,34 @@ def tell_whose_ports() -> None:
         app.init_shutdown_no_activity = set_up_and_tell
 
 
+def hide_kernels() -> None:
+    """Let kernels listen on sockets in a folder that nobody else may enter, and not on ports of 127.0.0.1.
+
+    By such a port, every user of the node can read what each cell runs and prints: there, a kernel asks nobody who they
+    are, and only what it is sent has to be signed.
+    """
+    folder = os.environ.pop("NBL_KERNEL_FOLDER", "")
+    if not folder:
+        return
+    try:
+        Path(folder).mkdir(mode=0o700)
+    except OSError as problem:
+        app.log.warning("notebook-launcher: other users of this node can read what cells run and print: %s", problem)
+        return
+    from jupyter_client.connect import ConnectionFileMixin
+
+    c.KernelManager.transport = "ipc"
+    write = ConnectionFileMixin.write_connection_file
+
+    def write_connection_file(manager: ConnectionFileMixin, *args: object, **options: object) -> None:
+        if manager.transport == "ipc" and not manager.ip.startswith(folder):
+            # by default beside the connection file, whose path is too long for a socket's
+            manager.ip = f"{folder}/{secrets.token_hex(4)}"
+        write(manager, *args, **options)
+
+    ConnectionFileMixin.write_connection_file = write_connection_file
+
+
 def guard_against_idleness() -> None:
     """Have this server watched, and ended when nobody uses it, where that is asked for. It starts in any case."""
     idle_stop = int(os.environ.get("NBL_IDLE_STOP") or 0)
@@ -284,4 +313,5 @@ c.LabApp.update({name: value for name, value in lab.items() if name in LabApp.cl
 close_replaced_connections_at_once()
 turn_strangers_away()
 tell_whose_ports()
+hide_kernels()
 guard_against_idleness()

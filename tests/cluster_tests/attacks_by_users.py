@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import subprocess
+import time
 
 from tests.cluster_tests.attack import (
     NODE,
@@ -182,6 +183,55 @@ def counted_as_hers(scene: Scene) -> str:
     used = dict(zip(header.split(","), last.split(","), strict=True))
     assert 20 < int(used["memory_mib"]) < 600, used
     return "bob's 700 MiB are not in alice's usage"
+
+
+# --- kernels -------------------------------------------------------------------------------------------------------
+
+PYTHON = "/sw/jupyterlab/bin/python3"
+
+# Subscribes to each port of 127.0.0.1 that a user has, and prints all that comes within some seconds.
+LISTENS = """\
+import pathlib, sys, time, zmq
+socket = zmq.Context().socket(zmq.SUB)
+socket.subscribe(b"")
+for row in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+    fields = row.split()
+    if fields[3] == "0A" and fields[7] == sys.argv[1]:
+        socket.connect("tcp://127.0.0.1:%d" % int(fields[1].partition(":")[2], 16))
+print("listening", flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    if socket.poll(100):
+        print(socket.recv_multipart(), flush=True)
+"""
+
+# Runs a cell in each of a user's kernels whose connection files are given.
+CELL = """\
+import sys
+from jupyter_client import BlockingKernelClient
+client = BlockingKernelClient()
+client.load_connection_file(sys.argv[1])
+client.start_channels()
+client.wait_for_ready(timeout=20)
+client.execute_interactive("print('what ' + 'alice computes')", timeout=20)
+"""
+
+
+def kernels_overheard(scene: Scene) -> str:
+    """Let bob listen to all of alice's ports while a cell of hers prints."""
+    starts = f"curl -s -X POST -H 'Authorization: token {scene.token}' http://127.0.0.1:{scene.port}/api/kernels"
+    kernel = json.loads(scene.must(NODE, "alice", starts))["id"]
+    record = f"{scene.directory}/runtime/kernel-{kernel}.json"
+    with scene.running(NODE, "bob", [PYTHON, "-c", LISTENS, "2001"]) as spy:
+        assert spy.stdout is not None and spy.stdout.readline() == "listening\n"
+        printed = scene.must(NODE, "alice", shlex.join([PYTHON, "-c", CELL, record]))
+        assert "what alice computes" in printed, printed
+        time.sleep(0.5)
+        spy.kill()
+        heard = spy.stdout.read()
+    assert heard == "", heard
+    folder = str(json.loads(scene.must(NODE, "alice", f"cat {record}"))["ip"]).rpartition("/")[0]
+    return f"nothing is heard; the sockets: {looked_for(NODE, {f'ls {folder}': '-1'})(scene)}"
 
 
 # --- what launch-notebook leaves on the laptop ---------------------------------------------------------------------
@@ -463,6 +513,9 @@ ON_NODE = (
     Attack(By.NODE, "find something in the folders for temporary files",
            "`find /tmp /var/tmp /dev/shm /run -user alice -readable`", left_in_temporary_folders(NODE),
            "nothing that bob may read or enter", "modes 0600 and 0700"),
+    Attack(By.NODE, "read what alice's cells run and print", "subscribe to each port of alice's while a cell prints",
+           kernels_overheard, "nothing is heard; the sockets: “Permission denied”",
+           "kernels have sockets in a folder of mode 0700 in the place of Jupyter's ports"),
     Attack(By.NODE, "have their memory counted as alice's",
            "a process of 700 MiB with the name `a) S 1 1 PID `, as which it would seem a child of alice's job",
            counted_as_hers, "bob's 700 MiB are not in alice's usage", "the sampler reads behind the last `)`"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,9 @@ pytestmark = pytest.mark.real_time
 
 CELLS = (
     "# Where am I?",
-    "import os, sys\nprint(os.getcwd())\nprint({k: os.environ[k] for k in os.environ if k.startswith('NBL_')})",
+    "import os, sys, ipykernel\nprint(os.getcwd())\n"
+    "print({k: os.environ[k] for k in os.environ if k.startswith('NBL_')})\n"
+    "print(ipykernel.get_connection_info())",
     "# Data\n\n```\n# no heading\n```",
     "import beside\nbeside.ANSWER",
     "",
@@ -66,11 +69,15 @@ def test_a_notebook_is_run_from_top_to_bottom(whole: Job) -> None:
 
 def test_where_a_notebook_runs(whole: Job) -> None:
     whole.exit()
-    folder, environ = text_of(code_cells(result(whole))[0]).splitlines()
+    folder, environ, connection = text_of(code_cells(result(whole))[0]).split("\n", 2)
     assert folder == str(whole.dir / "work")
     assert f"'NBL_RESULTS': '{whole.dir / 'work'}/results.jsonl'" in environ
     assert f"'NBL_USAGE_CSV': '{whole.dir}/usage.csv'" in environ
-    assert "NBL_NOTEBOOK" not in environ and "NBL_CAUSE_FILE" not in environ, "what is ours alone"
+    ours = ("NBL_NOTEBOOK", "NBL_CAUSE_FILE", "NBL_KERNEL_FOLDER")
+    assert not any(name in environ for name in ours), "what is ours alone"
+    sockets = (whole.dir / "runtime" / "kernels").read_text().strip()
+    assert '"ipc"' in connection and sockets in connection, "no port by which others could read what it prints"
+    assert not Path(sockets).exists(), "the job takes the folder away"
     assert "the kernel course 2019 is not installed; going on with python3" in whole.log.read_text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -138,6 +139,19 @@ def test_it_listens_on_the_loopback_address_and_a_port_of_its_own(lab: Job) -> N
     assert ("127.0.0.1", endpoint["port"]) in listening
     assert {address for address, _ in listening} == {"127.0.0.1"}
     assert 8888 not in {port for _, port in listening}
+
+
+def test_a_kernel_has_sockets_in_a_folder_that_nobody_else_may_enter(lab: Job) -> None:
+    folder = Path((lab.dir / "runtime" / "kernels").read_text().strip())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    wait_until(lambda: len(list(folder.iterdir())) == 5)
+    (record,) = [json.loads(path.read_text()) for path in (lab.dir / "runtime").glob("kernel-*.json")]
+    assert (record["transport"], Path(record["ip"]).parent) == ("ipc", folder)
+    server = psutil.Process(read_json(lab.dir / "endpoint.json")["pid"])
+    (kernel,) = [one for one in server.children(recursive=True) if "ipykernel_launcher" in " ".join(one.cmdline())]
+    # one is ipykernel's, for forked processes: it takes what begins with its 16 random bytes, and sends nothing
+    assert len([one for one in kernel.net_connections("inet") if one.status == psutil.CONN_LISTEN]) <= 1
+    assert "NBL_KERNEL_FOLDER" not in kernel.environ()
 
 
 def test_the_token_is_in_no_argument_no_environment_and_no_log(lab: Job) -> None:
