@@ -367,16 +367,19 @@ def hostile_file_names(scene: Scene) -> str:
 
 
 def hostile_names_of_jobs(scene: Scene) -> str:
-    """Let the job's name, its comment, the image and a variable be commands, in a job that runs."""
-    bad = "$(touch ~/pwned)`touch ~/pwned`; touch ~/pwned #'\"\\"
-    flags = ("-J", bad, f"--comment={bad}", "-n", "1", "-w", NODE)
-    seen = []
-    for image in (f"/sw/images/{bad}.sif", "-x.sif"):
-        session = scene.terminal("--new", *flags, "--", image)
+    """Let the job's name, its comment and the image be commands, in a job that runs."""
+    bad = "$(touch pwned)`touch pwned`; touch pwned #'\"\\"
+    scene.must("login", "alice", 'echo no image >"$1"', f"{bad}.sif")
+    try:
+        flags = ("-J", bad, f"--comment={bad}", "-n", "1", "-w", NODE)
+        session = scene.terminal("--new", *flags, "--", f"/home/alice/{bad}.sif")
         assert session.end() != 0
-        seen.append(error_of(session.printed))
+        shown = scene.must("login", "alice", f"sacct -j {session.job_id} -X -n -P -o jobname").strip()
+        assert shown.startswith("$(touch pwned)`touch pwned`; "), shown
+    finally:
+        scene.must("login", "alice", 'rm -f "$1"', f"{bad}.sif")
     nothing_was_run(scene)
-    return re.sub(r"/sw/images/\S.*?\.sif|\S*-x\.sif", "…", seen[0])
+    return re.sub(r"/home/alice/\$.*?\.sif", "…", error_of(session.printed))
 
 
 def hostile_notebook_name(scene: Scene) -> str:
@@ -474,8 +477,8 @@ CONTENT = (
            hostile_file_names, "copied as they are named; the folder that a link leads to is not",
            "names never reach a shell unquoted, and no link to a folder is followed"),
     Attack(By.CONTENT, "have a command run by names of jobs and images",
-           "`$(touch ~/pwned)` and the like, in a job that runs",
-           hostile_names_of_jobs, ".*There is no container image.*", "the job script reads `session.env` as data"),
+           "`$(touch pwned)` and the like, in a job that runs",
+           hostile_names_of_jobs, ".*could not run bash in ….*", "the job script reads `session.env` as data"),
     Attack(By.CONTENT, "have a command run by the name of a notebook",
            "`run './-h $(touch ~/pwned); …ipynb'`, in an environment without Jupyter",
            hostile_notebook_name, ".*There is no Python that can run notebooks.*", "the same"),

@@ -35,20 +35,40 @@ WRONG = "d3Jvbmd3cm9uZ3dyb25nd3Jvbmd3cm9uZ3dyb25nd3Jv"
 
 
 def knocked(scene: Scene, box: str, port: int) -> str:
-    """Try bob's ways into JupyterLab by a port of a box."""
+    """Try bob's ways into JupyterLab by a port of a box: even those that alice has do not help him."""
     url = f"http://127.0.0.1:{port}"
+    host = ("-H", f"Host: 127.0.0.1:{scene.port_here}")
     token = ("-H", f"Authorization: token {scene.token}")
-    assert status(scene, box, "alice", f"{url}/api/contents", *token) == "200", "the token is what is missing"
+    cookies = (*host, *stolen_cookies(scene))
+    opens = (f"{url}/api/terminals", "-X", "POST")
+    for good in (token, cookies):
+        assert status(scene, box, "alice", *opens, *good) == "200", "these open a terminal for alice"
     wrong = ("-H", f"Authorization: token {WRONG}")
     seen = {
         status(scene, box, "bob", f"{url}/api/contents"),
-        status(scene, box, "bob", f"{url}/api/contents", *wrong),
         status(scene, box, "bob", f"{url}/api/contents?token={WRONG}"),
-        status(scene, box, "bob", f"{url}/api/terminals", "-X", "POST", *wrong),
-        status(scene, box, "bob", f"{url}/api/kernels/00000000-0000-0000-0000-000000000000/channels", *WEBSOCKET),
         status(scene, box, "bob", f"{url}/terminals/websocket/1", *WEBSOCKET, "-H", f"Cookie: username={WRONG}"),
+        status(scene, box, "bob", f"{url}/terminals/websocket/1", *WEBSOCKET, *token),
+        *(status(scene, box, "bob", *opens, *way) for way in (wrong, token, cookies)),
     }
+    assert status(scene, box, "alice", f"{url}/api/contents") == "403", "alice herself needs the token"
     return each_once(sorted(seen))
+
+
+def stolen_cookies(scene: Scene) -> tuple[str, ...]:
+    """Return the headers of alice's browser, which sends its cookies to every port of 127.0.0.1."""
+    visit = f"curl -s -o /dev/null -D - 'http://127.0.0.1:{scene.port_here}/lab?token={scene.token}'"
+    found = dict(re.findall(r"(?mi)^set-cookie: ([^=]+)=([^;]*)", scene.must("laptop", "alice", visit)))
+    jar = "; ".join(f"{name}={value}" for name, value in found.items())
+    return ("-H", f"Cookie: {jar}", "-H", f"X-XSRFToken: {found['_xsrf']}")
+
+
+def waited_behind_a_forwarded_port(scene: Scene) -> str:
+    """Let bob's program have the port of the node that alice forwards."""
+    with scene.running(NODE, "bob", ["python3", "-m", "http.server", "6006", "--bind", "127.0.0.1"]):
+        wait_until(lambda: status(scene, NODE, "bob", "http://127.0.0.1:6006") == "200", 10, "bob's program listens")
+        scene.session.send("f 6006\n")
+        return f"“{scene.session.expect(r'Port 6006 of node1 belongs to [^.]*').group(0)}”"
 
 
 def knocked_from_elsewhere(box: str, address: str, port: str) -> Act:
@@ -389,10 +409,10 @@ def processes(which: str) -> dict[str, str]:
 
 LAPTOP = (
     Attack(By.LAPTOP, "use JupyterLab through the tunnel's port",
-           "connect to the port of 127.0.0.1 without and with a wrong token, as header, address and cookie; open a "
-           "terminal, and the websockets of a kernel and of a terminal",
-           lambda scene: knocked(scene, "laptop", scene.port_here), "“(no answer|40[1345])”(, “40[1345]”)*",
-           "the token"),
+           "open a terminal and its websocket by the port of 127.0.0.1: without a token, with a wrong one, and with "
+           "alice's own token and cookies",
+           lambda scene: knocked(scene, "laptop", scene.port_here), "“no answer”",
+           "the launcher looks up whose a connection is, and closes those of other users (on Linux)"),
     Attack(By.LAPTOP, "reach the tunnel from another machine", "from the login node, the laptop's own address",
            knocked_from_elsewhere("login", "10.50.0.2", "HERE"), "no answer", "the port is one of 127.0.0.1"),
     Attack(By.LAPTOP, "share the tunnel's port", "bind it, with `SO_REUSEADDR` and `SO_REUSEPORT` too",
@@ -488,7 +508,11 @@ LOGIN = (
 ON_NODE = (
     Attack(By.NODE, "use JupyterLab on its own port",
            "the same requests as on the laptop, at 127.0.0.1 of the node",
-           lambda scene: knocked(scene, NODE, scene.port), "“(no answer|40[1345])”(, “40[1345]”)*", "the token"),
+           lambda scene: knocked(scene, NODE, scene.port), "“no answer”",
+           "JupyterLab looks up whose a connection is, and closes those of other users"),
+    Attack(By.NODE, "wait behind a port that alice forwards", "bob's program has port 6006; alice types `f 6006`",
+           waited_behind_a_forwarded_port, ".*belongs to another user's program.*",
+           "JupyterLab reports whose program it is; another host name keeps the cookies away in any case"),
     Attack(By.NODE, "share JupyterLab's port", "bind it, with `SO_REUSEADDR` and `SO_REUSEPORT` too",
            bound(NODE, "PORT", ("AF_INET", "127.0.0.1"), ("AF_INET", "0.0.0.0")),
            "“Address already in use”", "the kernel"),
@@ -524,5 +548,5 @@ ON_NODE = (
 DETACHED = (
     Attack(By.LAPTOP, "get the token from a tab that was left open", "after `d`, bind the port that led to the session",
            port_after_detaching, "another port, and a warning: .*",
-           "the next connection warns; close the tab after detaching: nothing else protects its token"),
+           "the next connection warns; and the token gets bob nowhere, as above"),
 )  # fmt: skip
