@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.cluster_tests.attack import (
     NODE,
+    SESSIONS,
     WEBSOCKET,
     Act,
     Attack,
@@ -200,13 +201,19 @@ def lead_elsewhere(scene: Scene) -> str:
 
 
 def escapes_in_exit(scene: Scene) -> str:
-    """Let the job say why it ended, in control characters."""
-    changes = {"version": 1, "cause": "jupyter-failed", "code": 1, "message": f"a{ESCAPES}b", "ended": f"{ESCAPES}"}
+    """Let a job that is over say why it ended, in control characters."""
+    changes = {"version": 1, "cause": "jupyter-failed", "exit_code": 1, "message": f"a{ESCAPES}b", "ended": ESCAPES}
+    shown = ""
     with forged_session(scene, exit=changes) as name:
-        for words in (("status", name), ("list",), ("logs", name)):
+        # the queue has forgotten this one
+        other = """sed -i 's/"job":"[0-9]*/"job":"999999/' *.json"""
+        scene.must("login", "alice", f"cd {SESSIONS}/{name}; echo 999999 >job; {other}")
+        for words in (("status", name), ("connect", name)):
             session = scene.terminal(*words)
             session.end()
             assert_no_escapes(printed_by(session))
+            shown += session.printed
+    assert "evil.example" in shown, shown
     return "none of them reaches the terminal"
 
 
