@@ -41,7 +41,7 @@ def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start
 
     for terminal in (session, ports):
         terminal.saw(r"1 minute left: job \d+ ends at \d\d:\d\d\.", timeout=70)
-        terminal.saw("start the same again:  launch-notebook --cluster practice -t 2")
+        terminal.saw("start the same again:  launch-notebook -t 2")
         terminal.saw(r"0:5\d left")
         assert "5 minutes left" not in terminal.printed
     ports.send("\n")

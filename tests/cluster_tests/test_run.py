@@ -86,7 +86,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
 ) -> None:
     """``connect`` follows it, from a home that knows nothing of it; ``results`` gets what there is, while it runs."""
     run = start("run", "lab/train.ipynb", "-p", "SECONDS", "20", "--with", "lab/data.txt", "--detach", *ENV)
-    run.expect(r"results: +launch-notebook results --cluster practice \d")
+    run.expect(r"results: +launch-notebook results \d")
     assert run.end() == 0
     name = run.session_id[-4:]
     other = "mkdir -p other && cd other && exec launch-notebook"
