@@ -102,7 +102,7 @@ def queue(target: LaunchTarget, cluster: str | None, view: View, prompts: Prompt
         if cluster_info is None:
             _require_no_queue(context)
             ask = _ASK_A_CLUSTER if target.name == "this machine" and not target.is_explicit else ""
-            view.show(events.Note(f"There is no queue on {context.host.label}: what is launched starts at once.{ask}"))
+            view.show(events.Note(f"There is no queue on {context.host.label}: jobs start at once.{ask}"))
             return
         view.show(events.Querying("asking the scheduler what is free"))
         commands = [

@@ -71,7 +71,7 @@ name_kernel_folder() {
     export NBL_KERNEL_FOLDER
     return
   done
-  log "there is no folder for kernels' sockets: other users of this node can read what cells run and print"
+  log "no private folder for the kernels' sockets was found, so other users of this node can read what cells run and print"
 }
 
 exec_jupyterlab() {

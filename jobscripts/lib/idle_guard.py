@@ -526,8 +526,8 @@ class Guard:
         if type(problem) not in self.complaints:
             self.complaints.add(type(problem))
             self.app.log.warning(
-                "notebook-launcher: cannot find out whether somebody uses the session: %s. It does not end for that as"
-                " long as it is so",
+                "notebook-launcher: cannot find out whether somebody uses the session: %s. Until that works again, it"
+                " does not end for being idle",
                 complaint,
             )
 

@@ -222,7 +222,11 @@ def hide_kernels() -> None:
     try:
         Path(folder).mkdir(mode=0o700)
     except OSError as problem:
-        app.log.warning("notebook-launcher: other users of this node can read what cells run and print: %s", problem)
+        app.log.warning(
+            "notebook-launcher: the kernels' sockets have no private folder, so other users of this node can read what"
+            " cells run and print: %s",
+            problem,
+        )
         return
     from jupyter_client.connect import ConnectionFileMixin
 

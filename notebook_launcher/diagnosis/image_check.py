@@ -129,7 +129,7 @@ def judge_image(image: Image) -> Finding:
         near = difflib.get_close_matches(missing, image.beside, n=1)
         hint = f"see: ls {last}; name another one after --, or get it: launch-notebook image pull"
         return fault(
-            f"There is no image {image.path}; of its path there is only {last}.",
+            f"There is no image {image.path}; its path exists only as far as {last}.",
             f"did you mean {last.rstrip('/')}/{near[0]}?" if near else hint,
         )
     if image.kind == "unreadable":
@@ -143,7 +143,7 @@ def judge_image(image: Image) -> Finding:
         return ok(found)
     if image.kind == "other":
         return fault(
-            f"{image.path} is not a container image: it does not begin like one.",
+            f"{image.path} is not a container image: its first bytes are not those of one.",
             "is it a definition file, or a copy that was cut off? see: ls -lL and file",
         )
     return unknown(f"The kind of file {image.path} could not be determined.")

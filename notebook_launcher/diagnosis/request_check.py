@@ -81,7 +81,9 @@ def judge_partition(names: Sequence[str], report: SchedulerReport) -> Finding:
     if closed and len(closed) == len(names):
         return fault(
             f"Partition {', '.join(closed)} is closed at the moment: it takes no jobs, or starts none.",
-            f"choose another with -p: {', '.join(opened) or 'none is open'}; the cluster's support knows why",
+            f"choose another with -p: {', '.join(opened)}; the cluster's support knows why"
+            if opened
+            else "no partition is open at the moment: ask the cluster's support",
         )
     if refusal := report.refused(PartitionRefused):
         return of_error(refusal)
@@ -106,7 +108,7 @@ def judge_walltime(request: Request, names: Sequence[str], report: SchedulerRepo
         return of_error(refusal)
     walltime = as_typed({"time": request.flags.get("time")})
     if not names:
-        return unknown(f"{walltime}: which partition the cluster chooses, and its limit, is not known before a launch.")
+        return unknown(f"{walltime}: not checked, as the cluster chooses the partition, and so its limit, at launch.")
     return ok(f"{walltime} is within the limit")
 
 
@@ -140,13 +142,15 @@ def _lacking(
     there, where = gpus_of(nodes), f"partition {', '.join(names)}" if names else "the cluster"
     unknown_types = gpu_types(request) - there.keys() if "" not in there else set()
     if request.gpus and (unknown_types or not there):
-        kinds = ", ".join(sorted(unknown_types)) or "at all"
         others = sorted({node.partition for node in everywhere if unknown_types <= node.gpus.keys() and node.gpus})
         hint = "see which GPUs there are: launch-notebook queue"
         if others:
             hint = f"another partition has it: -p {others[0]}"
         elif named := next(filter(None, there), ""):
             hint = f"name one that is there, for example --gpus {named}:1"
+        if not there:
+            return fault(f"There are no GPUs in {where}.", hint)
+        kinds = ", ".join(sorted(unknown_types))
         return fault(f"There is no GPU {kinds} in {where}; there are {kinds_of(there)}.", hint)
     for flag, value in request.flags.items():
         is_total = flag == "gpus"

@@ -104,7 +104,7 @@ def _parsed(text: str) -> dict[str, Any]:
     while inside:
         value, depth = inside.pop()
         if depth > _DEEPEST:
-            raise ValueError("Too many tables or lists are in each other")
+            raise ValueError("Tables or lists are nested too deeply")
         if isinstance(value, int) and value.bit_length() > 63:
             raise ValueError("A number is too large")
         below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

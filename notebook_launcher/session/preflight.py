@@ -45,7 +45,7 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     finding = judge_image(image)
     if same_machine or image.shared:
         raise ImageUnusable(finding.found, why="Nothing was submitted.", hint=finding.hint)
-    return f"{finding.found} That is so on the login node; the job fails unless its compute node has it."
+    return f"{finding.found} This was checked on the login node alone; the job fails unless its compute node has it."
 
 
 def missing_jupyterlab(host: Host, site: Site, environment: Environment, container: str | None) -> str | None:

@@ -110,7 +110,7 @@ def _short(name: str, longest: int) -> str:
 
 def _done(event: events.Copied) -> str:
     if not event.files and not event.skipped:
-        return f"Copied to {_place(event)}: the folders alone, there are no files in them."
+        return f"Copied to {_place(event)}: folders only, without files in them."
     if not event.files:
         return f"Nothing to copy: {_files(event.skipped)} already there, with the same checksums."
     rate = (event.bytes - event.resumed) / max(event.seconds, 0.001) / 1e6

@@ -89,7 +89,7 @@ def test_too_many_nodes_are_named(report: SchedulerReport) -> None:
         ),
         ({"gpus": "7"}, "It asks for 7 GPUs, and partition gpu has 6.", "fewer"),
         ({"gpus": "t4:2,a100:4"}, "", ""),
-        ({"gpus": "1", "partition": "devcore"}, "There is no GPU at all in partition devcore", "-p core"),
+        ({"gpus": "1", "partition": "devcore"}, "There are no GPUs in partition devcore", "-p core"),
     ],
 )
 def test_gpus_that_are_not_there(report: SchedulerReport, flags: dict[str, str], found: str, hint: str) -> None:
