@@ -16,6 +16,7 @@ nbformat and nbclient (nbconvert, to make a script), which come with JupyterLab.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import json
 import logging
@@ -312,13 +313,16 @@ class Cells:
         except OSError as error:
             say(f"other users of this node can read what cells run and print: {one_line(error)}")
             self.run.kernel_folder = ""
+        else:
+            atexit.register(shutil.rmtree, self.run.kernel_folder, ignore_errors=True)
 
     async def _start_kernel_once(self) -> Any:
         """Start a kernel, and return what it reports about itself. Raises ``RuntimeError`` or ``OSError``."""
         client, stderr = self.client, self.stderr
         client.create_kernel_manager()
-        if self.run.kernel_folder:
-            # not on ports, by which every other user of the node could read what it runs and prints
+        if self.run.kernel_folder and re.search("ipykernel|IRkernel", " ".join(client.km.kernel_spec.argv)):
+            # not on ports, by which every other user of the node could read what it runs and prints; as far as it is
+            # known that the kernel takes such sockets
             client.km.transport, client.km.ip = "ipc", f"{self.run.kernel_folder}/{secrets.token_hex(4)}"
         await client.async_start_new_kernel(
             cwd=str(self.run.folder), env=self._environ(), stdout=stderr.writer, stderr=stderr.writer

@@ -9,11 +9,14 @@ world-open server of old must not come back to life on a machine shared with oth
 The token is read from the session's file, so it stands in no process's arguments and in no kernel's environment.
 """
 
+import atexit
 import contextlib
 import ipaddress
 import json
 import os
+import re
 import secrets
+import shutil
 import socket
 import struct
 import sys
@@ -145,13 +148,19 @@ def stranger_behind(connection: socket.socket) -> "int | None":
     """Return the number of another user of this node whose program made this connection; ``None``: it is none.
 
     Programs of root are let in: some SSH servers connect as root, and root can read the token anyway. A socket that its
-    owner has closed is root's in these tables, and not connected any more.
+    owner has closed is root's in these tables, and not connected any more; whose it was nobody knows (-1).
     """
-    here, there = (names_of(*side[:2]) for side in (connection.getsockname(), connection.getpeername()))
-    for _ in range(2):  # a table may change while it is read
+    peer = connection.getpeername()
+    here, there, is_listed = names_of(*connection.getsockname()[:2]), names_of(*peer[:2]), False
+    for _ in range(3):  # a table may change while it is read
         for local, remote, state, owner in tcp_sockets():
             if local in there and remote in here:
-                return None if owner == os.geteuid() or (owner == 0 and state == CONNECTED) else owner
+                if owner == 0 and state != CONNECTED and os.geteuid() != 0:
+                    return -1
+                return None if owner in (0, os.geteuid()) else owner
+            is_listed = is_listed or (local in here and remote in there)
+    if is_listed and ipaddress.ip_address(peer[0]).is_loopback:
+        return -1
     # It comes from another machine, or it was there and is no more: what it has sent could still be read.
     is_open = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == int(CONNECTED, 16)
     return None if is_open else -1
@@ -169,6 +178,8 @@ def turn_strangers_away() -> None:
     serve, known = HTTPServer.handle_stream, set()
 
     def handle_stream(server: HTTPServer, stream, address):
+        if stream.socket.family not in (socket.AF_INET, socket.AF_INET6):  # an extension's own server
+            return serve(server, stream, address)
         try:
             stranger = stranger_behind(stream.socket)
         except OSError:  # it has hung up
@@ -193,7 +204,8 @@ class PortHandler(APIHandler):
         every_address = ("0.0.0.0", "::")  # noqa: S104
         reached = {name for ip in (address, *every_address) for name in names_of(ip, int(port))}
         owners = {owner for local, _, state, owner in tcp_sockets() if state == LISTENING and local in reached}
-        owner = "nobody" if not owners else "yours" if owners == {os.geteuid()} else "others"
+        # root's programs can be trusted as little or as much as the node itself
+        owner = "nobody" if not owners else "yours" if owners <= {0, os.geteuid()} else "others"
         self.finish(json.dumps({"owner": owner}))
 
 
@@ -214,7 +226,7 @@ def hide_kernels() -> None:
     """Let kernels listen on sockets in a folder that nobody else may enter, and not on ports of 127.0.0.1.
 
     By such a port, every user of the node can read what each cell runs and prints: there, a kernel asks nobody who they
-    are, and only what it is sent has to be signed.
+    are, and only what it is sent has to be signed. Kernels that are not known to take such sockets keep their ports.
     """
     folder = os.environ.pop("NBL_KERNEL_FOLDER", "")
     if not folder:
@@ -228,13 +240,20 @@ def hide_kernels() -> None:
             problem,
         )
         return
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     from jupyter_client.connect import ConnectionFileMixin
 
     c.KernelManager.transport = "ipc"
     write = ConnectionFileMixin.write_connection_file
 
     def write_connection_file(manager: ConnectionFileMixin, *args: object, **options: object) -> None:
-        if manager.transport == "ipc" and not manager.ip.startswith(folder):
+        command = " ".join(getattr(getattr(manager, "kernel_spec", None), "argv", ()))
+        if manager.transport == "ipc" and not re.search("ipykernel|IRkernel", command):
+            manager.transport, manager.ip = "tcp", "127.0.0.1"
+            app.log.warning(
+                "notebook-launcher: other users of this node can read what cells of this kernel run and print"
+            )
+        elif manager.transport == "ipc" and not manager.ip.startswith(folder):
             # by default beside the connection file, whose path is too long for a socket's
             manager.ip = f"{folder}/{secrets.token_hex(4)}"
         write(manager, *args, **options)

@@ -54,13 +54,17 @@ def is_from_another_user(connection: socket.socket) -> bool | None:
     if us is None or not Path(TABLES[0]).exists():
         return False
     try:
-        here, there = _names(connection.getsockname()), _names(connection.getpeername())
-        for _ in range(2):  # a list may change while it is read
+        peer = connection.getpeername()
+        here, there, is_listed = _names(connection.getsockname()), _names(peer), False
+        for _ in range(3):  # a list may change while it is read
             for one in local_sockets():
                 if one.local in there and one.remote in here:
                     if one.uid == 0 and one.state != CONNECTED and us != 0:
                         return None  # one that nobody owns any more is listed as root's
                     return one.uid not in (0, us)
+                is_listed = is_listed or (one.local in here and one.remote in there)
+        if is_listed and ipaddress.ip_address(peer[0]).is_loopback:
+            return None  # it has been on this machine
         is_open = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == int(CONNECTED, 16)
         return False if is_open else None  # open, and on no list: it is on another machine
     except OSError:

@@ -62,9 +62,9 @@ def read_session_index(
     }
     index = build_index(listing, statuses, now)
     if tidy and (past := _history(context, index)):
-        index = build_index(
-            listing, {queue: {**(of or {}), **past.get(queue, {})} for queue, of in statuses.items()}, now
-        )
+        # a scheduler that did not answer has still not answered
+        known = {queue: of if of is None else {**of, **past.get(queue, {})} for queue, of in statuses.items()}
+        index = build_index(listing, known, now)
     return index
 
 
@@ -249,7 +249,9 @@ def _ended_long_ago(index: SessionIndex, until: datetime) -> dict[JobQueue, list
 
 
 def _is_old(entry: IndexedSession, until: datetime) -> bool:
-    return entry.summary.state == "gone" and entry.ended is not None and entry.ended < until
+    """Whether a session without a record of its end had ended by then; the accounting may know of its end."""
+    is_over = entry.summary.state in ("gone", "ended") and entry.record.exited is None
+    return is_over and entry.ended is not None and entry.ended < until
 
 
 def _forgotten(context: Context, queue: JobQueue, entries: Sequence[IndexedSession]) -> list[IndexedSession]:

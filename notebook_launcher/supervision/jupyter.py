@@ -193,6 +193,8 @@ class _JupyterSupervisor(Supervisor):
 
     def _forward(self, *ports: tuple[int, int]) -> None:
         """Forward ports as soon as it is known whose programs listen there; Jupyter is asked, over the open tunnel."""
+        if not ports:
+            return
         endpoint, wanted = self._endpoint, [(port, requested or port) for port, requested in ports]
         if endpoint is None or not self._tunnel.alive:
             for port, requested in wanted:
@@ -227,13 +229,13 @@ class _JupyterSupervisor(Supervisor):
     def _open_port(self, port: int, requested: int, owner: PortOwner) -> None:
         local_port = self._tunnel.forward(port, requested)
         own, plain = self._tunnel.addresses(local_port)
+        plain = "" if owner is PortOwner.OTHERS else plain
         if (port, requested) in self._forwarded:
-            self._note(f"Port {port} of {self._node} is open already: {own}")
+            self._note(f"Port {port} of {self._node} is open already: {own}{f' or {plain}' if plain else ''}")
             return
         self._forwarded.add((port, requested))
         if requested != local_port:
             self._note(port_error(requested))
-        plain = "" if owner is PortOwner.OTHERS else plain
         self._context.view.show(events.PortForwarded(str(self._node), port, local_port, own, plain))
 
     # --- the connection

@@ -384,7 +384,7 @@ def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> Po
         with _asked(local_port, endpoint, token, f"api/notebook-launcher/ports/{port}") as answer:
             found = json.loads(answer.read(CHUNK)) if answer.status == 200 else None
         return PortOwner(found["owner"]) if isinstance(found, dict) else PortOwner.UNKNOWN
-    except (OSError, http.client.HTTPException, ValueError, KeyError):
+    except (OSError, http.client.HTTPException, ValueError, KeyError, RecursionError):
         return PortOwner.UNKNOWN
 
 

@@ -65,6 +65,7 @@ class SlurmHost(RecordingHost):
         self.own = self.by_id = self.names = ""  # what squeue tells with --me, with --jobs, and of names
         self.history = ""  # what sacct tells of one job
         self.asked_history = 0
+        self.silent = ""  # a cluster of which squeue learns nothing
         self.refuses: list[str] = []  # what scancel says, one word after the other
         self.cancelled: list[str] = []
 
@@ -75,6 +76,8 @@ class SlurmHost(RecordingHost):
             said = self.refuses.pop(0) if self.refuses else ""
             return CommandResult(1 if said else 0, stderr=said)
         if "squeue" in command:
+            if self.silent and self.silent in command:
+                return CommandResult(1, stderr="slurm_load_jobs error: Unable to contact slurm controller")
             if "%j" in command:
                 return CommandResult(0, self.names)
             if "--me" in command:
@@ -244,6 +247,16 @@ def test_the_accounting_tells_when_a_job_was_cancelled_that_never_ran(tmp_path: 
     # its id was another job's before
     slurm.history = f"7|CANCELLED by 2001|0:0|None assigned|None|{NOW - timedelta(days=300):%Y-%m-%dT%H:%M:%S}"
     assert listed(tmp_path, "slurm", every=True).seen == {name_of(NOW, 1): "gone"}
+
+
+def test_a_cluster_that_is_silent_is_so_after_the_accounting_of_another_too(tmp_path: Path, slurm: SlurmHost) -> None:
+    plant(tmp_path, name_of(NOW, 1), NOW)
+    runs = plant(tmp_path, name_of(NOW, 2), NOW, started=NOW, secrets=True, job="8;snowy", flags={"clusters": "snowy"})
+    at = (NOW + timedelta(minutes=3)).astimezone(timezone.utc)
+    slurm.silent, slurm.history = "snowy", f"7|CANCELLED by 2001|0:0|None assigned|None|{at:%Y-%m-%dT%H:%M:%S}"
+    seen = listed(tmp_path, "slurm", every=True).seen
+    assert seen == {name_of(NOW, 1): "ended", name_of(NOW, 2): "unknown"}
+    assert (runs / "token").exists()
 
 
 def test_what_a_launcher_recorded_needs_no_accounting(tmp_path: Path, slurm: SlurmHost) -> None:

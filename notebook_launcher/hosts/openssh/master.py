@@ -246,8 +246,11 @@ def ssh_program() -> str:
 @functools.cache
 def prompts_name_servers() -> bool:
     """Whether ssh writes ``(USER@HOST)`` before what a server asks, so that none can pass for another: since 8.5."""
-    done = subprocess.run([ssh_program(), "-V"], capture_output=True, text=True, timeout=10, check=False)
-    version = re.match(r"OpenSSH\D*(\d+)\.(\d+)", done.stderr)
+    try:
+        done = subprocess.run([ssh_program(), "-V"], capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    version = re.search(r"OpenSSH\D*(\d+)\.(\d+)", done.stderr)  # something else may be printed before it
     return version is not None and (int(version[1]), int(version[2])) >= (8, 5)
 
 

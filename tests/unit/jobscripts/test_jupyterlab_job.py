@@ -154,6 +154,22 @@ def test_a_kernel_has_sockets_in_a_folder_that_nobody_else_may_enter(lab: Job) -
     assert "NBL_KERNEL_FOLDER" not in kernel.environ()
 
 
+def test_a_kernel_that_may_not_take_such_sockets_has_ports(lab: Job) -> None:
+    """Such as those of Java, which would never be reached; the log says what that means."""
+    spec = lab.home / ".local" / "share" / "jupyter" / "kernels" / "other"
+    spec.mkdir(parents=True)
+    (spec / "other.py").write_text("from ipykernel import kernelapp\nkernelapp.launch_new_instance()\n")
+    command = [str(VENV_BIN / "python"), str(spec / "other.py"), "-f", "{connection_file}"]
+    (spec / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "Other", "language": "other"}))
+    made = call(lab, "api/kernels", json.dumps({"name": "other"}).encode())
+    file = lab.dir / "runtime" / f"kernel-{made['id']}.json"
+    record = json.loads(file.read_text())
+    assert (record["transport"], record["ip"]) == ("tcp", "127.0.0.1")
+    wait_until(lambda: call(lab, f"api/kernels/{made['id']}")["execution_state"] in ("idle", "starting"))
+    assert "can read what cells of this kernel run and print" in lab.log.read_text()
+    file.unlink()  # the other tests know of one kernel
+
+
 def test_the_token_is_in_no_argument_no_environment_and_no_log(lab: Job) -> None:
     token = token_of(lab)
     commands = lab.commands()
