@@ -75,7 +75,7 @@ def test_an_image_is_known_by_its_beginning(tmp_path: Path) -> None:
 def test_the_way_to_an_image_that_is_missing(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     found = judge_image(look_at_image(tmp_path / "images/2026/tf.sif", tmp_path))
-    assert found.result == "fault" and found.found.endswith(f"there is only {tmp_path}/images.")
+    assert found.result == "fault" and found.found.endswith(f"path exists only as far as {tmp_path}/images.")
 
 
 def test_an_image_with_a_name_like_it_is_offered(tmp_path: Path) -> None:
