@@ -80,7 +80,7 @@ check-python: $(VENV)/with-tests
 check-scripts: $(VENV)/with-tests
 	shellcheck -x $(SCRIPTS)
 
-audit: $(VENV)/with-tests ## look up known vulnerabilities of what is installed (needs pypi.org)
+audit: $(VENV)/with-tests ## look up known vulnerabilities of what is installed (needs the network)
 	tests/audit.sh $(VENV)
 
 cluster: $(VENV)/with-jupyter ## start the practice cluster: a real Slurm on this machine, to try launch-notebook on (root)

@@ -7,15 +7,13 @@ python=$1/bin/python
 packages=$(mktemp)
 trap 'rm -f -- "$packages"' EXIT
 
+audit() { "$python" -m pip_audit --progress-spinner off --disable-pip --no-deps --requirement "$packages" "$@"; }
+
 # A release with known vulnerabilities: where it has none, there is no list.
-list_is_there='
-import json, urllib.request
-release = urllib.request.urlopen("https://pypi.org/pypi/jinja2/2.10/json", timeout=5)
-assert json.load(release)["vulnerabilities"]
-'
-if ! "$python" -c "$list_is_there" 2>/dev/null; then
+echo 'jinja2==2.10' >"$packages"
+if ! audit --format json 2>/dev/null | grep -q '"fix_versions"'; then
   echo "audit.sh: PyPI's list of known vulnerabilities cannot be had here, so nothing was looked up" >&2
   exit 0
 fi
 "$python" -m pip list --disable-pip-version-check --format freeze --exclude-editable >"$packages"
-"$python" -m pip_audit --progress-spinner off --disable-pip --no-deps --requirement "$packages"
+audit

@@ -59,7 +59,7 @@ def run_launch_options(
     venv: str | None,
     uv: str | None,
 ) -> LaunchOptions:
-    """Return what was asked for, of a command that runs a notebook."""
+    """Return what was asked for, of a command that takes an environment."""
     typed = where.launch_options(ctx.obj[SCHEDULER_FLAGS])
     return dataclasses.replace(typed, arguments=ctx.obj[ARGUMENTS], modules=modules, conda=conda, venv=venv, uv=uv)
 

@@ -8,14 +8,13 @@ import click
 
 from notebook_launcher.cli.completion import TakesEnvironment, complete_cluster
 from notebook_launcher.cli.options import (
-    ARGUMENTS,
-    SCHEDULER_FLAGS,
     Where,
     former_route_option,
     scheduler_options,
     target_options,
     user_interface,
 )
+from notebook_launcher.cli.run_options import run_launch_options
 from notebook_launcher.core.errors import UsageError
 
 
@@ -66,13 +65,8 @@ def doctor(
     if name and where.cluster:
         raise UsageError(f"Two clusters are named: {name} and {where.cluster}.", hint=f"launch-notebook doctor {name}")
     launch_options = dataclasses.replace(
-        where.launch_options(ctx.obj[SCHEDULER_FLAGS]),
+        run_launch_options(ctx, where, modules=modules, conda=conda, venv=venv, uv=uv),
         cluster=name or where.cluster,
-        arguments=ctx.obj[ARGUMENTS],
-        modules=modules,
-        conda=conda,
-        venv=venv,
-        uv=uv,
         route=route,
     )
     with user_interface(where) as (view, prompts, interrupts):

@@ -9,14 +9,13 @@ import click
 
 from notebook_launcher.cli.completion import TakesEnvironment
 from notebook_launcher.cli.options import (
-    ARGUMENTS,
-    SCHEDULER_FLAGS,
     Where,
     route_options,
     scheduler_options,
     target_options,
     user_interface,
 )
+from notebook_launcher.cli.run_options import run_launch_options
 
 if TYPE_CHECKING:
     from notebook_launcher.planning.plan import LaunchOptions
@@ -64,12 +63,7 @@ def launch(
 ) -> int:
     """Start a session: queue a job with JupyterLab in it, open the tunnel, print the address, and stay attached."""
     launch_options = dataclasses.replace(
-        where.launch_options(ctx.obj[SCHEDULER_FLAGS]),
-        arguments=ctx.obj[ARGUMENTS],
-        modules=modules,
-        conda=conda,
-        venv=venv,
-        uv=uv,
+        run_launch_options(ctx, where, modules=modules, conda=conda, venv=venv, uv=uv),
         route=route,
         forwards=forwards,
         idle_stop=idle_stop,
