@@ -30,27 +30,21 @@ cat >/etc/lmod/modulespath <<'PATHS'
 /usr/share/lmod/lmod/modulefiles/
 PATHS
 
-addto=/usr/share/lmod/lmod/libexec/addto
-mv $addto $addto.lua
-cat >$addto <<'SHELL'
-#!/bin/sh
-# Lmod's own is the one in Lua. A login shell asks it several times: what is plain is answered here, in less time.
-lua() { exec "$0.lua" $end "$@"; }
-end= is_set= value=
-if [ "$1" = --append ]; then end=$1; shift; fi
-# each bash below a login shell (BASH_ENV) appends to FPATH what is all there is in it
-if [ "$end:$#:$1:$2" = "--append:3:FPATH:$3" ] && [ "$2" = "$FPATH" ]; then echo "$2"; exit; fi
-case "$1" in *[!A-Z_]* | "") lua "$@" ;; esac
-case "$#$2" in *:*) lua "$@" ;; 2*) ;; *) lua "$@" ;; esac
-eval "is_set=\${$1+yes} value=\${$1-}"
-case "$is_set:$value:" in
-    ::) echo "$2"; exit ;;
-    yes:: | yes:::) value= ;;
-    *::* | *":$2:"*) lua "$@" ;;
-esac
-if [ "$end" ]; then echo "$value:$2"; else echo "$2:$value"; fi
+# Lmod's own runs twenty programs at each login, and one in each bash below it (BASH_ENV). What these find out is known.
+cat >/etc/profile.d/lmod.sh <<'SHELL'
+if [ -z "${MODULEPATH_ROOT:-}" ]; then
+  export MODULEPATH_ROOT=/usr/share/modulefiles LMOD_sys=Linux USER="${USER-$LOGNAME}"
+  while read -r dir; do
+    [ ! -d "$dir" ] || export MODULEPATH="${MODULEPATH:+$MODULEPATH:}$dir"
+  done </etc/lmod/modulespath
+  export BASH_ENV="${BASH_ENV:-/usr/share/lmod/lmod/init/bash}"
+  export MANPATH="/usr/share/lmod/lmod/share/man:${MANPATH:-}"
+fi
+if [ "${BASH_VERSION:-}" ]; then . /usr/share/lmod/lmod/init/bash; else . /usr/share/lmod/lmod/init/sh; fi >/dev/null
 SHELL
-chmod 755 $addto
+functions=/usr/share/lmod/lmod/init/ksh_funcs
+sed -i "s|^export FPATH=.*|case :\${FPATH-}: in *:$functions:*) ;; *) export FPATH=\${FPATH:+\$FPATH:}$functions ;; esac|" \
+    /usr/share/lmod/lmod/init/bash
 
 # A site's Podman: it has images for everybody, and keeps what it makes on the node and not in homes. Podman does not
 # look up the images of /etc/containers/storage.conf for ordinary users.
