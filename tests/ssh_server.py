@@ -144,6 +144,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         f"HostKey {folder}/host_key\nHostKey {folder}/second_host_key\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nStrictModes no\n"
         "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+        f"SetEnv HOME={Path.home()}\n"
         "ListenAddress 127.0.0.1\nMaxStartups 100\nMaxSessions 100\nLogLevel VERBOSE\nPrintMotd no\n"
         f"Match LocalPort {closed_port}\n  AllowTcpForwarding no\n"
     )

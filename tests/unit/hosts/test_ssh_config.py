@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import getpass
+import os
+import pwd
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,17 @@ from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import ConnectionFailed
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, parse_options, resolve
+
+
+HOME = pwd.getpwuid(os.getuid()).pw_dir  # OpenSSH looks it up in the system's list of users
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _home_of_the_user() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", HOME)
+        yield
+
 
 # --- destinations --------------------------------------------------------------------------------------------
 
@@ -259,7 +273,7 @@ def test_the_name_in_known_hosts(settings: SshSettings, name: str) -> None:
         ("IdentityAgent $THE_AGENT", {"identity_agent": "/its/socket"}),
         ("IdentityAgent ${THE_AGENT}", {"identity_agent": "/its/socket"}),
         ("IdentityAgent $NO_AGENT", {"identity_agent": "none"}),
-        ("IdentityAgent ~/a-%h", {"identity_agent": str(Path("~/a-x").expanduser())}),
+        ("IdentityAgent ~/a-%h", {"identity_agent": f"{HOME}/a-x"}),
         ("CertificateFile /a/%n-cert.pub", {"certificate_files": (Path("/a/x-cert.pub"),)}),
         ("HashKnownHosts yes", {"hash_known_hosts": True}),
         ("ConnectionAttempts 3", {"connection_attempts": 3}),
