@@ -15,6 +15,8 @@ RECONNECTION := tests/cluster_tests/test_reconnection.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
 COMPUTING := -m 'not cluster and not real_time' tests/unit
+# Their thousands of little files lie in memory, where there is such a folder.
+IN_MEMORY := $(if $(wildcard /dev/shm),TMPDIR=/dev/shm)
 BEHIND := nice -n 10
 EXAMPLES ?= 2000
 # What the cluster tests need is built before them, as no test may take that long. A machine that cannot hold a cluster
@@ -46,7 +48,7 @@ endif
 test-computing:
 	$(MAKE) --no-print-directory -j 2 --output-sync=target check
 	$(VENV)/bin/python -c 'from hypothesis.internal import charmap; charmap.charmap()' # made while coverage counts, it takes 25 s
-	$(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
+	$(IN_MEMORY) $(PYTEST) $(COMPUTING) -n 3 --dist worksteal --cov=notebook_launcher
 
 test-cluster:
 	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
@@ -59,7 +61,7 @@ test-beside:
 	$(PYTEST) -m each_slurm --slurm 22.05 tests/cluster_tests
 
 quick: $(VENV)/with-tests ## the tests that need neither a cluster nor real time: before each commit
-	$(VENV)/bin/python -m pytest -q $(COMPUTING) -n 3 --dist worksteal $(ARGS)
+	$(IN_MEMORY) $(VENV)/bin/python -m pytest -q $(COMPUTING) -n 3 --dist worksteal $(ARGS)
 
 unit: $(VENV)/with-tests ## the tests that need no cluster
 	$(VENV)/bin/python -m pytest -m 'not cluster' -n 3 --dist worksteal $(ARGS)

@@ -204,6 +204,8 @@ def _own_association(assoc: _AssocRecords, request: Request) -> Fields | None:
     """Return the user's own association with the requested account; preferably one for the request's partition."""
     default = next((user["DefAccount"] for user in assoc.users if user.get("DefAccount")), None)
     account = request.flags.get("account") or default
+    if not account:
+        return None  # damaged records have none either
     mine = [record for record in assoc.associations if record.get("UserName") and record.get("Account") == account]
     names = {partition.get("PartitionName") for partition in _partition_of(assoc, request)}
     special = [record for record in mine if record.get("Partition") and record["Partition"] in names]

@@ -80,14 +80,14 @@ def test_damaged_lines_are_counted_and_cost_nothing_else() -> None:
     assert found.damaged == len(damaged)
 
 
-@settings(deadline=None, max_examples=examples(25))
+@settings(deadline=None, max_examples=examples(10))
 @given(st.text() | st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists).map(json.dumps))
 @pytest.mark.real_time
 def test_any_text_is_read(text: str) -> None:
     read_recording(text)
 
 
-@settings(deadline=None, max_examples=examples(25))
+@settings(deadline=None, max_examples=examples(10))
 @given(
     st.dictionaries(
         st.sampled_from(list(json.loads(record()))),

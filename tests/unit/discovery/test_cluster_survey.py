@@ -55,7 +55,7 @@ def test_no_name_of_the_clusters_gets_into_a_value_or_out_of_a_comment(word: str
 foreign = st.text(st.characters(codec="utf-8"), max_size=60)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["|", "!", "part ", "code ", ""]), foreign), max_size=30))
 @pytest.mark.real_time
 def test_any_answer_becomes_a_profile_that_can_be_read(lines: list[tuple[str, str]]) -> None:

@@ -130,7 +130,7 @@ each_engine = pytest.mark.parametrize("over", [over_paramiko, over_openssh])
 @example(MARK, b"out", b"")
 @example(MARK + b"\r\n", b"out", b"")
 @example(MARK[:-1], MARK + b"\n", b"")
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(16), deadline=None)
 def test_a_commands_output_is_what_comes_after_the_noise(
     over: Over, noise: bytes, output: bytes, errors: bytes
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_commands_output_is_what_comes_after_the_noise(
 @each_engine
 @given(noises, outputs)
 @example(MARK, b"line\n")
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(16), deadline=None)
 def test_the_lines_of_a_stream_begin_after_the_noise(over: Over, noise: bytes, output: bytes) -> None:
     lines: list[str] = []
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -155,7 +155,7 @@ def test_the_lines_of_a_stream_begin_after_the_noise(over: Over, noise: bytes, o
 @given(noises, outputs)
 @example(b"x" * 5000, b"SSH-2.0-OpenSSH\r\n")
 @example(MARK, b"SSH-2.0-OpenSSH\r\n")
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(16), deadline=None)
 def test_the_bytes_of_a_process_begin_after_the_noise(over: Over, noise: bytes, output: bytes) -> None:
     stream = over(noise + MARK + b"\n" + output).open_process(["x"])
     assert b"".join(iter(lambda: stream.recv(1000), b"")) == output
@@ -166,7 +166,7 @@ texts = st.text(st.sampled_from("\x1b\x9b\x07\r\n\t\x00()[]0;mKJ|7 /$~-é雪\uff
 lines_of_text = st.lists(texts.map(lambda text: "".join(text.splitlines())), max_size=5)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(lines_of_text, noises)
 def test_the_site_is_read_below_whatever_a_shell_prints(before: list[str], noise: bytes) -> None:
     """The noise of the remote shell, and below it that of the ``sh`` that is started by it."""
@@ -183,7 +183,7 @@ def is_a_number(line: str) -> bool:
     return False
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(lines_of_text, lines_of_text, st.sampled_from([("7", None), ("7;snowy", "snowy")]))
 def test_the_number_of_a_job_is_found_between_other_lines(
     before: list[str], after: list[str], job: tuple[str, str | None]
@@ -205,7 +205,7 @@ SHELLS_SAY = [
 ]
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(st.lists(st.sampled_from(SHELLS_SAY)), st.lists(st.sampled_from(SHELLS_SAY)), st.sampled_from(["", "\n"]))
 def test_why_a_job_was_refused_is_found_between_other_lines(before: list[str], after: list[str], end: str) -> None:
     """What a start-up file does not find says nothing about sbatch."""
@@ -216,7 +216,7 @@ def test_why_a_job_was_refused_is_found_between_other_lines(before: list[str], a
     assert refusal.removeprefix("sbatch: error: ") in error.why
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(16))
 @given(lines_of_text, lines_of_text)
 def test_the_state_of_a_job_is_found_between_other_lines(before: list[str], after: list[str]) -> None:
     job = JobRef("123456789")

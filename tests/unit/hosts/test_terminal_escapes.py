@@ -232,7 +232,7 @@ KINDS = [kind for kind in events.Event.__subclasses__() if kind not in (events.D
 @pytest.mark.parametrize("verbose", [False, True])
 @given(WILD)
 @example(EVIL)
-@settings(deadline=None, max_examples=examples(50))
+@settings(deadline=None, max_examples=examples(20))
 def test_no_event_is_shown_raw(verbose: bool, text: str) -> None:
     shown = io.StringIO()
     assume(text)
@@ -256,7 +256,7 @@ def test_names_in_colons_are_no_pictures(capsys: pytest.CaptureFixture[str], mon
 
 @given(WILD)
 @example(EVIL)
-@settings(deadline=None, max_examples=examples(50))
+@settings(deadline=None, max_examples=examples(20))
 def test_not_even_on_the_line_that_is_written_over(text: str) -> None:
     """A terminal's waiting line is moved about by rich itself: compared with that of an event without a word."""
 

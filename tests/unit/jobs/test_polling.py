@@ -162,7 +162,7 @@ happenings = st.one_of(
 )
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.lists(happenings, min_size=1, max_size=40), st.integers(0, 99), st.sampled_from([1, QUERY_RPCS]))
 def test_in_no_hour_more_is_asked_than_allowed(what: list[object], seed: int, cost: int) -> None:
     """Whatever happens, again and again for four hours."""

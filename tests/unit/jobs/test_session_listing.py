@@ -186,7 +186,7 @@ def test_any_answer_can_be_read(text: str) -> None:
     build_index(parse_listing(text, "/root", NOW), {}, NOW)
 
 
-@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.sampled_from(FILES), st.binary(max_size=200)))
 def test_any_content_hides_no_other_session(tmp_path: Path, content: dict[str, bytes]) -> None:
     root = tmp_path / f"{time.monotonic_ns()}"

@@ -50,7 +50,7 @@ LISTED = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=examples(25))
+@settings(deadline=None, max_examples=examples(10))
 @given(LISTED, RECORDS | JSON_VALUES, st.sampled_from([b"", b"\0" * 1024, b"x" * 512]))
 @example([("0", "1.0", "work/a\ud800")], {}, b"")
 def test_any_list_of_results_stays_in_the_folder(listed: list[tuple[str, ...]], kept: object, tar: bytes) -> None:

@@ -274,7 +274,7 @@ NAMES = st.sampled_from(["EPOCHS", "DEVICE", "CORES", "x", "ﬁx", "é"]) | st.t
 
 
 @settings(
-    max_examples=examples(80),
+    max_examples=examples(32),
     deadline=None,
     phases=set(Phase) - {Phase.explain},
     suppress_health_check=list(HealthCheck),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from notebook_launcher.core.command_result import CommandResult
@@ -459,7 +459,12 @@ def damaged(draw: st.DrawFn) -> str:
     return text[:begin] + foreign + (text[end:] if draw(st.booleans()) else text[begin:])
 
 
+# a user's association without the account, which a request without an account was taken to mean
+NAMELESS = "Association Records\n\nClusterName=practice UserName=alice(2001) Partition= ID=5\n"
+
+
 @pytest.mark.parametrize("read", READINGS)
+@example(text=NAMELESS, error="", code=0)
 @given(text=damaged() | st.text(), error=st.text(max_size=60), code=st.sampled_from([0, 1, 127]))
 def test_readings_never_raise(read: Callable[[CommandResult], object], text: str, error: str, code: int) -> None:
     read(CommandResult(code, text, error))

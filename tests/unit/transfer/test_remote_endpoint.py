@@ -97,7 +97,7 @@ QUESTIONS: dict[str, Callable[[RemoteEndpoint], object]] = {
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(10))
 @given(st.lists(WORDS | HASHES, max_size=8) | LISTS, st.sampled_from([0, 0, 1, 17]), st.binary(max_size=9))
 @example([""] * 4, 0, b"")
 @example(["9" * 15, "0", "a"], 0, b"")

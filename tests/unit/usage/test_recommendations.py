@@ -192,7 +192,7 @@ def _asked(draw: st.DrawFn) -> Flags:
     return flags
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(_asked(), _SITES, st.data())
 @pytest.mark.real_time
 def test_whoever_heeds_the_advice_has_enough(flags: Flags, site: Site, data: st.DataObject) -> None:

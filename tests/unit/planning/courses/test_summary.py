@@ -119,7 +119,7 @@ def course_in(data: dict[str, Any]) -> CourseFiles | None:
         return None
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(25))
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(10))
 @given(changed(WHOLE_COURSE))
 def test_whatever_has_changed_in_what_runs_is_a_line(data: dict[str, Any]) -> None:
     old, new = course_in(WHOLE_COURSE), course_in(data)
