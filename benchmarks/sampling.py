@@ -8,7 +8,7 @@ nanoseconds that Linux has run it for. The job itself is a script with twelve ch
 JupyterLab with some kernels is.
 
 Measured in both of its ways: by the processes (``/proc``), and by the job's cgroup (version 1 or 2, whichever accounts
-for memory here). There is no GPU here: what ``nvidia-smi`` takes comes on top, and the job's log tells it.
+for memory here). Where there is a GPU, what its ``nvidia-smi`` takes is a column of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-USAGE = Path(__file__).resolve().parent.parent / "jobscripts" / "usage.sh"
+import psutil
+
+USAGE = Path(__file__).resolve().parent.parent / "jobscripts" / "lib" / "usage.sh"
 CGROUPS = Path("/sys/fs/cgroup")
 JOB = 4242
 SECONDS = 5
@@ -33,7 +35,9 @@ CROWDS = (100, 1000)
 
 # What runs as the first process of the namespace: the others of the node, the job, and the sampler.
 NODE = f"""\
-import os, subprocess, sys
+import os, shutil, subprocess, sys
+if shutil.which("nvidia-smi"):
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # the job has asked for one
 crowd, directory, *cgroups = sys.argv[1:]
 for _ in range(int(crowd) - {CHILDREN} - 3):
     subprocess.Popen(["sleep", "3600"])
@@ -54,6 +58,7 @@ class Measured:
     mode: str
     samples: int
     seconds: float  # of processor time
+    gpu_seconds: float | None  # likewise, of nvidia-smi
     elapsed: float
 
     @property
@@ -96,6 +101,16 @@ def cgroups(of: str) -> Iterator[list[Path]]:
             place.parent.rmdir()
 
 
+@dataclass(frozen=True)
+class Look:
+    """How far a sampler is: processor time of its own and of ``nvidia-smi``, the moment, in seconds; and samples."""
+
+    seconds: float
+    gpu_seconds: float | None
+    moment: float
+    samples: int
+
+
 @dataclass
 class Node:
     """One that is measured."""
@@ -104,7 +119,7 @@ class Node:
     mode: str
     directory: Path
     starter: subprocess.Popen[bytes]
-    begun: tuple[float, float, int] = (0.0, 0.0, 0)
+    begun: Look = Look(0.0, None, 0.0, 0)
 
     @property
     def samples(self) -> int:
@@ -112,24 +127,33 @@ class Node:
         file = self.directory / "usage.csv"
         return max(0, file.read_text().count("\n") - 1) if file.exists() else 0
 
-    def look(self) -> tuple[float, float, int]:
-        """Return the sampler's processor time and the moment, in seconds, and the number of samples."""
-        return run_time(sampler_of(self.directory)), time.monotonic(), self.samples
+    def look(self) -> Look:
+        """Return how far it is."""
+        sampler = sampler_of(self.directory)
+        return Look(run_time(sampler), gpu_time(sampler), time.monotonic(), self.samples)
 
 
 def sampler_of(directory: Path) -> int:
     """Return the process, as it is numbered out here."""
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            words = file.read_bytes().split(b"\0")
-            if words[0] == b"bash" and str(USAGE).encode() in words and str(directory).encode() in words:
-                return int(file.parent.name)
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or [""]
+        if words[0] == "bash" and str(USAGE) in words and str(directory) in words:
+            return process.pid
     sys.exit(f"The sampler in {directory} has ended.")
 
 
-def run_time(pid: int) -> float:
-    """Return the seconds for which Linux has run it."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+def gpu_time(sampler: int) -> float | None:
+    """Return the seconds for which Linux has run its ``nvidia-smi``, all threads of it; ``None``: there is none."""
+    for child in psutil.Process(sampler).children():
+        if child.name() == "nvidia-smi":
+            return sum(map(run_time, Path(f"/proc/{child.pid}/task").glob("*")))
+    return None
+
+
+def run_time(task: int | Path) -> float:
+    """Return the seconds for which Linux has run a process, or a thread by its folder."""
+    folder = task if isinstance(task, Path) else Path(f"/proc/{task}")
+    return int((folder / "schedstat").read_text().split()[0]) / 1e9
 
 
 def start(processes: int, mode: str, directory: Path, places: list[Path]) -> Node:
@@ -163,9 +187,10 @@ def measure(seconds: int) -> list[Measured]:
 
 def result(node: Node) -> Measured:
     """Return what it has used since it was begun to be measured."""
-    used, moment, samples = node.look()
-    used_before, moment_before, samples_before = node.begun
-    return Measured(node.processes, node.mode, samples - samples_before, used - used_before, moment - moment_before)
+    begun, now = node.begun, node.look()
+    gpu = None if now.gpu_seconds is None or begun.gpu_seconds is None else now.gpu_seconds - begun.gpu_seconds
+    used, elapsed = now.seconds - begun.seconds, now.moment - begun.moment
+    return Measured(node.processes, node.mode, now.samples - begun.samples, used, gpu, elapsed)
 
 
 def main() -> None:
@@ -175,12 +200,13 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("This needs root: it makes namespaces and cgroups.")
-    print("| processes on the node | measured by | a sample | an hour at 5 s | of one core |")
-    print("|---|---|---|---|---|")
+    print("| processes on the node | measured by | a sample | an hour at 5 s | of one core | nvidia-smi, of one core |")
+    print("|---|---|---|---|---|---|")
     for one in measure(arguments.seconds):
+        gpu = "no GPU" if one.gpu_seconds is None else f"{100 * one.gpu_seconds / one.elapsed:.2f} %"
         print(
             f"| {one.processes} | {one.mode} | {1000 * one.per_sample:.1f} ms | {one.per_hour:.1f} s |"
-            f" {one.per_hour / 36:.2f} % |"
+            f" {one.per_hour / 36:.2f} % | {gpu} |"
         )
 
 

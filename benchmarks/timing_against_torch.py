@@ -1,6 +1,8 @@
 """Compare ``timing.measure`` with ``torch.utils.benchmark.Timer``: ten workloads, one run, medians within 2 %.
 
-    python benchmarks/timing_against_torch.py [FOLDER_OF_TIMING]     (needs PyTorch; two to five minutes)
+    python benchmarks/timing_against_torch.py [--gpu] [FOLDER_OF_TIMING]     (needs PyTorch; two to five minutes)
+
+With ``--gpu``, the eight that PyTorch computes are on the GPU: both wait for it before they read the clock.
 
 Both measure the same function in turn, in short rounds and in changing order, so that what else happens on the machine
 hits both. Compared are the medians that both find in a round: the middle one of all rounds' quotients has to be within
@@ -32,13 +34,15 @@ class Asked:
 
     rounds: tuple[int, int] = (12, 160)
     limit: float = 0.02
+    gpu: bool = False
 
 
-def workloads() -> dict[str, Callable[[], object]]:
-    """Return ten pieces of work between 10 µs and 50 ms, on the CPU."""
+def workloads(place: str) -> dict[str, Callable[[], object]]:
+    """Return ten pieces of work between 10 µs and 50 ms on the CPU; what PyTorch computes is on ``place``."""
     import torch
 
     torch.manual_seed(1)
+    torch.set_default_device(place)
     vector, wide = torch.randn(100_000), torch.randn(512, 1024)
     small, middle, large = (torch.randn(size, size) for size in (96, 256, 768))
     images, kernels = torch.randn(1, 64, 28, 28), torch.randn(64, 64, 3, 3)
@@ -52,7 +56,7 @@ def workloads() -> dict[str, Callable[[], object]]:
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimiser.step()
 
-    return {
+    in_torch: dict[str, Callable[[], object]] = {
         "matrix product, 96": lambda: small @ small,
         "matrix product, 256": lambda: middle @ middle,
         "matrix product, 768": lambda: large @ large,
@@ -61,6 +65,10 @@ def workloads() -> dict[str, Callable[[], object]]:
         "softmax": lambda: torch.softmax(wide, dim=1),
         "sort": lambda: torch.sort(vector),
         "training step": step,
+    }
+    if place != "cpu":
+        return in_torch
+    return in_torch | {
         "sum in Python": lambda: sum(numbers),
         "loop in Python": lambda: [n * n % 7 for n in numbers for _ in range(10)],
     }
@@ -103,12 +111,14 @@ def measured(name: str, fn: Callable[[], object], asked: Asked) -> Compared:
 
     compared = Compared(asked)
     torch_timer = Timer("fn()", globals={"fn": fn}, num_threads=1)
-    last = timing.measure(fn, name=name, budget=SECONDS, min_repeats=1)
+    device = timing.best_device("torch") if asked.gpu else None
+    last = timing.measure(fn, name=name, device=device, budget=SECONDS, min_repeats=1)
 
     def by_measure() -> None:
         nonlocal last
         # a precision that is not reached: it always spends its time
-        last = timing.measure(fn, name=name, budget=SECONDS, min_repeats=3, max_repeats=10**6, precision=1e-9)
+        wishes = {"budget": SECONDS, "min_repeats": 3, "max_repeats": 10**6, "precision": 1e-9}
+        last = timing.measure(fn, name=name, device=device, **wishes)
         compared.ours.append(last.median)
 
     def by_torch() -> None:  # as many times: the median of fewer lies elsewhere where some are held up
@@ -145,8 +155,9 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", default=here, type=Path, help="where timing.py lies")
     parser.add_argument("--rounds", nargs=2, type=int, default=Asked.rounds, metavar=("LEAST", "MOST"))
     parser.add_argument("--limit", type=float, default=Asked.limit, help="the share by which both may be apart")
+    parser.add_argument("--gpu", action="store_true", help="compare times of a GPU")
     arguments = parser.parse_args()
-    asked = Asked(tuple(arguments.rounds), arguments.limit)
+    asked = Asked(tuple(arguments.rounds), arguments.limit, arguments.gpu)
     sys.path.insert(0, str(arguments.folder))
     try:
         import timing
@@ -156,9 +167,13 @@ def main() -> int:
         print(f"{error}: this needs PyTorch and timing.py.", file=sys.stderr)
         return 2
     timing.use_threads(1)
-    print(f"PyTorch {torch.__version__}, {timing.cpu_device()}, 1 thread")
+    device = timing.best_device("torch") if asked.gpu else timing.cpu_device()
+    if asked.gpu and not device.is_gpu:
+        print("PyTorch finds no GPU here.", file=sys.stderr)
+        return 2
+    print(f"PyTorch {torch.__version__}, {device}, 1 thread")
     print(f"{'':22}{'measure':>10}{'torch':>10}{'apart':>11}{'rounds':>8}")
-    compared = workloads()
+    compared = workloads("cuda" if asked.gpu else "cpu")
     off = [name for name, fn in compared.items() if not agree(name, fn, asked)]
     empty = Timer("fn()", globals={"fn": lambda: None}).blocked_autorange(min_run_time=0.2).median
     own, its = timing.duration(timing.overhead()), timing.duration(empty)

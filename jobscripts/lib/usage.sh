@@ -116,6 +116,7 @@ sample() {
   head+=,$((elapsed / 100)).$((elapsed / 10 % 10))
   find_cores
   compose_rows "$head,$cores,$memory"
+  begin_readings
   write_rows
   # On a steady grid. A moment that was missed, as by a machine that slept, is not made up for.
   due=$((due + 100 * interval))

@@ -7,6 +7,9 @@
 
 # After an nvidia-smi that has died, hangs or talks nonsense, another one is tried so much later.
 readonly RETRY_SECONDS=600
+# nvidia-smi tells what a GPU did in the last second at most. So it is read every second, and a sample has the mean; or
+# this often in a sample, where that takes longer.
+readonly MOST_READINGS=10
 # rocm-smi is a Python program that costs most of a second.
 readonly ROCM_SECONDS=30
 
@@ -63,7 +66,8 @@ start_gpus() {
 } 2>/dev/null
 
 feed_nvidia() {
-  local words=(nvidia-smi --query-gpu="$NVIDIA_QUERY" --format="csv,noheader,nounits" -l "$interval")
+  local every=$((interval > MOST_READINGS ? interval / MOST_READINGS : 1))
+  local words=(nvidia-smi --query-gpu="$NVIDIA_QUERY" --format="csv,noheader,nounits" -l "$every")
   open_feed
   [[ -z $gpu_ids ]] || words+=(-i "$gpu_ids")
   # Should it hold back what goes into a pipe.
@@ -189,19 +193,42 @@ hear_rocm() {
 }
 rocm_columns=()
 
-is_number() { [[ $1 =~ ^\ *([0-9]+(\.[0-9]+)?)\ *$ ]]; }
+is_number() { [[ $1 =~ ^\ *([0-9]{1,12}(\.[0-9]{1,12})?)\ *$ ]]; }
 
-# note_gpu INDEX NAME PERCENT USED TOTAL WATTS
+# note_gpu INDEX NAME PERCENT USED TOTAL WATTS: set the GPU's row to what was read since the last sample: the mean of its
+# use and its power, and the most memory. What the card does not tell is left empty.
 note_gpu() {
-  local row name=$2 value
+  local name=$2 total='' percent watts memory
   # Nothing in it is of meaning to whoever reads the file, or a line of it.
   name=${name//[^[:alnum:] ._()\/+-]/ }
   name=${name#"${name%%[! ]*}"} name=${name%"${name##*[! ]}"}
-  row=$1,${name:0:60}
-  for value in "${@:3}"; do
-    if is_number "$value"; then row+=,${BASH_REMATCH[1]}; else row+=,; fi
-  done
-  gpus[$1]=$row gpu_at[$1]=$now
+  find_mean "$1.percent" "$3" && percent=$(((mean + 50) / 100))
+  find_most "$1.memory" "$4" && memory=$most
+  is_number "$5" && total=${BASH_REMATCH[1]}
+  find_mean "$1.watts" "$6" && printf -v watts '%d.%02d' "$((mean / 100))" "$((mean % 100))"
+  gpus[$1]=$1,${name:0:60},${percent-},${memory-},$total,${watts-} gpu_at[$1]=$now
   silent_since=$now
 }
+
+# find_mean KEY NUMBER: set mean to that of the numbers under this key since the last sample, in hundredths; fail where
+# there is none.
+find_mean() {
+  local part
+  if is_number "$2"; then
+    part=${BASH_REMATCH[2]#.}00
+    ((sums[$1] += 10#${BASH_REMATCH[1]%%.*}${part:0:2}, counts[$1] += 1))
+  fi
+  ((${counts[$1]-0})) && mean=$(((sums[$1] + counts[$1] / 2) / counts[$1]))
+}
+
+# find_most KEY NUMBER: likewise the largest, as whole number.
+find_most() {
+  is_number "$2" && ((10#${BASH_REMATCH[1]%%.*} > ${mosts[$1]:--1})) && mosts[$1]=$((10#${BASH_REMATCH[1]%%.*}))
+  most=${mosts[$1]-}
+  [[ -n $most ]]
+}
+
+# To be called after each sample. A GPU of which nothing is read until the next one keeps its row.
+begin_readings() { sums=() counts=() mosts=(); }
+declare -A sums=() counts=() mosts=()
 gpu_at=()
