@@ -24,25 +24,24 @@ from playwright.sync_api import Browser
 import notebook_launcher.notebook  # noqa: F401 - before anybody loads nbformat: it sees to it that this takes no seconds
 from tests.doubles import wait_until
 
-# Thousands of tests, once collected, would be gone through again and again for garbage.
-gc.set_threshold(100_000, 50, 100)
-
 # With pytest-xdist every worker has a practice cluster of its own: tests break it, and would break each other's.
 if _worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["PRACTICE_CLUSTER_ROOT"] = f"/var/tmp/notebook-launcher-practice-{_worker}"
 
-# Shells run the login files of whoever runs the tests (pyenv, conda, a greeting): 0.2 s for each shell were seen. So the
-# tests have a home without any; programs that go by the system's list of users instead see the usual one.
+# Each shell runs the login files of whoever runs the tests (pyenv, conda, a greeting): 0.2 s were seen. So the tests,
+# in all workers, have a home without any. What goes by the system's list of users still sees the usual one.
 if "NBL_TEST_HOME" not in os.environ:
     os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-    os.environ["NBL_TEST_HOME"] = tempfile.mkdtemp(prefix="test-home-")
-    atexit.register(shutil.rmtree, os.environ["NBL_TEST_HOME"], ignore_errors=True)
-os.environ["HOME"] = os.environ["NBL_TEST_HOME"]
+    os.environ["HOME"] = os.environ["NBL_TEST_HOME"] = tempfile.mkdtemp(prefix="test-home-")
+    atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
 
 from tests.cluster_tests.jupyterlab_page import chromium
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import BOXES, COMPUTE_NODES, USERS
 from tests.practice_cluster.slurm import CONFIGURATION
+
+# Thousands of tests, once collected, would be gone through again and again for garbage.
+gc.set_threshold(100_000, 50, 100)
 
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
 # program that is started here; these tests are about programs that get them.

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from notebook_launcher.core.errors import ConnectionFailed
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, parse_options, resolve
 
-
 HOME = pwd.getpwuid(os.getuid()).pw_dir  # OpenSSH looks it up in the system's list of users
 
 
