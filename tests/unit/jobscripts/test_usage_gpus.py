@@ -49,6 +49,17 @@ def test_what_gpus_tell(new: New) -> None:
     assert (second.percent, second.watts) == (12, None)
 
 
+def test_a_sample_has_the_mean_of_what_was_read_since_the_one_before(new: New) -> None:
+    sampler = new()
+    recording = shlex.quote(str(RECORDED / "nvidia-smi-h100.csv"))
+    sampler.tool("nvidia-smi", f"#!/bin/bash\nsed -n 8,14p {recording}\nexec sleep 600\n")
+    sampler.start()
+    first, second = sampler.samples(2)[:2]
+    # two lines without memory or use to speak of, and five of the training
+    assert first.gpus == (GpuSample("0", "NVIDIA H100 80GB HBM3", 67, 2707, 81559, 343.37),)
+    assert second.gpus == first.gpus, "nothing new was read"
+
+
 UUID = "GPU-10fb0fbd-2696-43f3-467f-d280d906a107"
 
 
