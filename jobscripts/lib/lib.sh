@@ -493,14 +493,26 @@ end_writers() {
 # left behind; the environment, which all of them inherit, does. A batch job that was submitted from a notebook may
 # have inherited it too, but has a scheduler's id of its own, and is not ours. Without /proc nothing is found.
 list_tagged() {
-  local file entry pid found foreign
-  tagged=()
+  local looks
+  for ((looks = 0; looks < 3; looks++)); do
+    look_for_tagged "$1"
+    if ((${#tagged[@]})) || [[ -z $unsure ]]; then return 0; fi
+    pause 0.05
+  done
+}
+
+# The same once, with unsure set if there is a process that nothing is known of: a program that is just being started has
+# no environment for a moment.
+look_for_tagged() {
+  local file entry pid found foreign seen
+  tagged=() unsure=''
   for file in /proc/[0-9]*/environ; do
     pid=${file#/proc/} pid=${pid%/environ}
     [[ -O $file && $pid != "$$" ]] || continue
-    found='' foreign=''
+    found='' foreign='' seen=''
     {
       while IFS= read -r -d '' entry; do
+        seen=yes
         case $entry in
           "$1") found=yes ;;
           SLURM_JOB_ID="${SLURM_JOB_ID-}" | PBS_JOBID="${PBS_JOBID-}" | LSB_JOBID="${LSB_JOBID-}") ;;
@@ -509,7 +521,16 @@ list_tagged() {
       done <"$file"
     } 2>/dev/null
     [[ -n $found && -z $foreign ]] && tagged+=("$pid")
+    [[ -n $seen ]] || ! may_get_environment "$pid" || unsure=yes
   done
+}
+
+# Not so a dead process, or a thread of the kernel.
+may_get_environment() {
+  local text='' fields
+  { IFS= read -r -d '' text <"/proc/$1/stat"; } 2>/dev/null
+  read -r -a fields <<<"${text##*') '}"
+  ((${#fields[@]} > 6)) && [[ ${fields[0]} != [ZX] ]] && ((!(fields[6] & 0x200000)))   # PF_KTHREAD
 }
 
 # end_tagged NAME=VALUE: end all processes that list_tagged finds, and set ended to their number.
@@ -521,7 +542,7 @@ end_tagged() {
       list_tagged "$1"
       ((${#tagged[@]})) || return 0
       ((ended)) || ended=${#tagged[@]}
-      ((tries)) || kill "-$how" "${tagged[@]}" 2>/dev/null
+      if ((!tries)) || [[ $how == KILL ]]; then kill "-$how" "${tagged[@]}" 2>/dev/null; fi
       pause 0.1
     done
   done

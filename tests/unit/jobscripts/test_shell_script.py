@@ -17,7 +17,7 @@ import pytest
 
 from notebook_launcher.core.package_data import job_script
 from tests.doubles import wait_until
-from tests.unit.jobscripts.job import BASH, Job, image, permissions
+from tests.unit.jobscripts.job import BASH, Job, image, library, permissions
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 
@@ -71,6 +71,21 @@ def test_what_a_shell_leaves_in_the_background_ends_with_it(boxed: Job) -> None:
     left = int((boxed.work / "left").read_text())
     wait_until(lambda: not psutil.pid_exists(left) or psutil.Process(left).status() == "zombie", 2, "its end")
     assert re.fullmatch(r"notebook-launcher: ended what still ran in the background \([2-9]\)\n", done.stderr)
+
+
+def test_a_program_that_is_just_being_started_is_not_overlooked() -> None:
+    """Until the kernel has set it up it has no environment: here one has none at the first look, and then a tagged one."""
+    code = """
+    asked=0
+    eval "real_$(declare -f look_for_tagged)"
+    look_for_tagged() {
+      real_look_for_tagged NOBODY=has; unsure=''
+      if ((asked++)); then tagged=(42); else may_get_environment $$ && unsure=yes; fi
+    }
+    list_tagged A=b; echo "$asked: ${tagged[*]}"
+    """
+    assert library(code) == "2: 42\n"
+    assert library("may_get_environment 2 || echo a thread of the kernel has none for good") or os.getpid() == 2
 
 
 def test_a_shell_inside(boxed: Job) -> None:
