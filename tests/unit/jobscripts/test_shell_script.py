@@ -74,7 +74,7 @@ def test_what_a_shell_leaves_in_the_background_ends_with_it(boxed: Job) -> None:
 
 
 def test_a_program_that_is_just_being_started_is_not_overlooked() -> None:
-    """Until the kernel has set it up it has no environment: here one has none at the first look, and then a tagged one."""
+    """Until the kernel has set it up it has no environment: here, at the first look."""
     code = """
     asked=0
     eval "real_$(declare -f look_for_tagged)"
