@@ -504,25 +504,31 @@ list_tagged() {
 # The same once, with unsure set if there is a process that nothing is known of: a program that is just being started has
 # no environment for a moment.
 look_for_tagged() {
-  local file entry pid found foreign seen
+  local file pid seen
   tagged=() unsure=''
   for file in /proc/[0-9]*/environ; do
     pid=${file#/proc/} pid=${pid%/environ}
     [[ -O $file && $pid != "$$" ]] || continue
-    found='' foreign='' seen=''
-    {
-      while IFS= read -r -d '' entry; do
-        seen=yes
-        case $entry in
-          "$1") found=yes ;;
-          SLURM_JOB_ID="${SLURM_JOB_ID-}" | PBS_JOBID="${PBS_JOBID-}" | LSB_JOBID="${LSB_JOBID-}") ;;
-          SLURM_JOB_ID=* | PBS_JOBID=* | LSB_JOBID=*) foreign=yes ;;
-        esac
-      done <"$file"
-    } 2>/dev/null
-    [[ -n $found && -z $foreign ]] && tagged+=("$pid")
+    if is_tagged "$pid" "$1"; then tagged+=("$pid"); fi
     [[ -n $seen ]] || ! may_get_environment "$pid" || unsure=yes
   done
+}
+
+# is_tagged PID NAME=VALUE: also sets seen if it has an environment.
+is_tagged() {
+  local entry own='' foreign=''
+  seen=''
+  {
+    while IFS= read -r -d '' entry; do
+      seen=yes
+      case $entry in
+        "$2") own=yes ;;
+        SLURM_JOB_ID="${SLURM_JOB_ID-}" | PBS_JOBID="${PBS_JOBID-}" | LSB_JOBID="${LSB_JOBID-}") ;;
+        SLURM_JOB_ID=* | PBS_JOBID=* | LSB_JOBID=*) foreign=yes ;;
+      esac
+    done <"/proc/$1/environ"
+  } 2>/dev/null
+  [[ -n $own && -z $foreign ]]
 }
 
 # Not so a dead process, or a thread of the kernel.
@@ -533,17 +539,19 @@ may_get_environment() {
   ((${#fields[@]} > 6)) && [[ ${fields[0]} != [ZX] ]] && ((!(fields[6] & 0x200000)))   # PF_KTHREAD
 }
 
-# end_tagged NAME=VALUE: end all processes that list_tagged finds, and set ended to their number.
+# end_tagged NAME=VALUE: end all processes that list_tagged finds, and set ended to their number. To look at all that run
+# may take seconds on a busy node, so it is done once for each signal; what was found then has a second or two.
 end_tagged() {
-  local how tries
+  local how pid seen patience
   ended=0
   for how in TERM KILL; do
-    for ((tries = 0; tries < 10; tries++)); do
-      list_tagged "$1"
-      ((${#tagged[@]})) || return 0
-      ((ended)) || ended=${#tagged[@]}
-      if ((!tries)) || [[ $how == KILL ]]; then kill "-$how" "${tagged[@]}" 2>/dev/null; fi
-      pause 0.1
+    list_tagged "$1"
+    ((${#tagged[@]})) || return 0
+    ((ended)) || ended=${#tagged[@]}
+    kill "-$how" "${tagged[@]}" 2>/dev/null
+    patience=$((SECONDS + 2))
+    for pid in "${tagged[@]}"; do
+      while ((SECONDS < patience)) && is_tagged "$pid" "$1"; do pause 0.05; done
     done
   done
 }

@@ -21,7 +21,6 @@ from notebook_launcher.core.errors import (
     LauncherError,
     ProfileError,
     SchedulerAway,
-    SchedulerMissing,
     UsageError,
 )
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
@@ -51,7 +50,8 @@ from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder
-from notebook_launcher.session.connect import open_context
+from notebook_launcher.schedulers.missing import missing_scheduler
+from notebook_launcher.session.connect import find_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, json_object
@@ -223,11 +223,9 @@ def _survey(context: Context, cluster: str | None) -> ClusterSurvey:
     if not survey.parts:
         raise HostCommandFailed(f"{context.host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
     if survey.part("version").code == 127 and not survey.has_lsf:
-        raise SchedulerMissing(
-            f"There is neither Slurm nor LSF on {context.host.label}.",
-            why=f"A login shell {'there' if context.target.destination else 'here'} finds no sinfo and no bsub.",
-            hint="is it the right machine, or does a module bring them? Without a scheduler: launch-notebook --host …",
-        )
+        # what it has instead; it raises where sbatch is missing, which comes with sinfo
+        find_scheduler(context.host)
+        raise missing_scheduler(context.host.label, is_here=context.target.destination is None)
     return survey
 
 

@@ -159,7 +159,7 @@ class _Doctor:
 
     def _scheduler(self, host: Host, root: str) -> Scheduler:
         kind = self._place.scheduler
-        return make_scheduler(kind if kind != "auto" else find_scheduler(host, self._checks.view), root)
+        return make_scheduler(kind if kind != "auto" else find_scheduler(host), root)
 
     def _software(self, context: Context, plan: Plan, site: Site) -> None:
         needs = [HOME, ROOT, *ACCEPTED, IMAGE, DIGEST]

@@ -32,6 +32,7 @@ from notebook_launcher.profiles.edit import (
 )
 from notebook_launcher.profiles.models import AccountRule
 from notebook_launcher.profiles.store import profile_names, user_profile_path
+from notebook_launcher.schedulers.missing import missing_scheduler
 
 T = TypeVar("T")
 _ATTEMPTS = 3  # attempts for each question
@@ -73,12 +74,15 @@ def complete_options(
     """Return the options with what they lack: the cluster, and the values that its profile asks for.
 
     ``dry_run``: ask and save nothing. ``no_cluster``: the note if none is configured and nobody can be asked. Raises
-    ``AnswerMissing`` if there is no terminal, or no valid answer.
+    ``AnswerMissing`` if there is no terminal, or no valid answer, and ``SchedulerMissing`` instead of the note if this
+    machine has a scheduler that is not supported.
     """
     asks = questions.asks and not dry_run
     chosen = None
     if _nothing_is_chosen(options, here):
         if not asks:
+            if here.others:  # a login node, perhaps, of a cluster with another scheduler
+                raise missing_scheduler(here.hostname, here.others, is_here=True)
             view.show(events.Note(no_cluster))
             return options
         chosen = _which_cluster(view, questions)

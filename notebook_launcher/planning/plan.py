@@ -25,6 +25,7 @@ from notebook_launcher.profiles.layers import Layer
 from notebook_launcher.profiles.models import CourseProfile, Translation
 from notebook_launcher.profiles.store import profile_layers, profile_names
 from notebook_launcher.schedulers.local import HONOURED
+from notebook_launcher.schedulers.missing import OTHERS
 
 SchedulerName = Literal["slurm", "lsf", "local", "auto"]
 THIS_MACHINE = "here"  # the profile name that means no cluster: the user's own machine
@@ -60,7 +61,8 @@ class LaunchOptions:
 class LocalMachine:
     """The user's machine and its date. ``has_lsf``: whether ``bsub`` is found on it.
 
-    ``full_name``: its name with the domain, if known; looked up only where there is a scheduler.
+    ``full_name``: its name with the domain, if known; looked up only where there is a scheduler. ``others``: commands
+    of schedulers that are not supported.
     """
 
     hostname: str
@@ -68,6 +70,7 @@ class LocalMachine:
     has_lsf: bool = False
     today: date = field(default_factory=date.today, compare=False)
     full_name: str = ""
+    others: tuple[str, ...] = ()
 
     def has(self, scheduler: str) -> bool:
         """Whether this machine can submit to a scheduler; always true for ``local``."""
@@ -83,7 +86,9 @@ class LocalMachine:
         """Return this machine."""
         has_slurm, has_lsf = (shutil.which(command) is not None for command in ("sbatch", "bsub"))
         name = socket.gethostname()
-        return cls(name, has_slurm, has_lsf, full_name=_full_name(name) if has_slurm or has_lsf else "")
+        if has_slurm or has_lsf:
+            return cls(name, has_slurm, has_lsf, full_name=_full_name(name))
+        return cls(name, False, others=tuple(command for command in OTHERS if shutil.which(command)))
 
 
 def _full_name(hostname: str) -> str:

@@ -13,6 +13,7 @@ from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.schedulers import missing
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import inspect_host
@@ -30,7 +31,7 @@ def open_context(
     with open_host(target, view, counted) as host:
         site = inspect_host(host)
         root = site.expand(target.profile.session_root)
-        kind = target.scheduler if target.scheduler != "auto" else find_scheduler(host, view)
+        kind = target.scheduler if target.scheduler != "auto" else find_scheduler(host)
         yield Context(target, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
 
 
@@ -48,14 +49,18 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts) -> Host:
     return host
 
 
-def find_scheduler(host: Host, view: View) -> str:
-    """Return the kind of scheduler that a host has; without one, add a note and return ``local``."""
-    found = host.run(["sh", "-c", "command -v sbatch || command -v bsub"], login_shell=True).stdout.strip()
+def find_scheduler(host: Host) -> str:
+    """Return the kind of scheduler that a host has.
+
+    Raises ``SchedulerMissing`` where there is none: the host may be the login node of a cluster with another one, and
+    JupyterLab must not start there.
+    """
+    lines = host.run(["bash", "-c", missing.LOOK], login_shell=True).stdout.split("\n")
     for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
-        if found.endswith(command):
+        if command in lines:
             return name
-    view.show(events.Note(f"No sbatch is found on {host.label}: JupyterLab will run on {host.label} itself."))
-    return "local"
+    modules = [line.removeprefix("module ") for line in lines if line.startswith("module ")]
+    raise missing.missing_scheduler(host.label, lines, modules)
 
 
 def make_scheduler(name: str, root: str) -> Scheduler:

@@ -310,6 +310,47 @@ def port_after_detaching(scene: Scene) -> str:
     return f"another port, and a warning: “{re.sub(r'[0-9]+', '8888', warned[0])}”" if warned else "no warning"
 
 
+def port_of_the_run_before(scene: Scene) -> str:
+    """Put a job back into the queue, let bob take the port of its JupyterLab, and use the tab that was left open."""
+    node = "node2"
+    session = scene.terminal("--new", "-n", "1", "-w", node, "--", "module")
+    session.ready()
+    port = json.loads(scene.must("login", "root", f"cat {SESSIONS}/{session.session_id}/endpoint.json"))["port"]
+    here = f"http://127.0.0.1:{session.url.split(':')[2].partition('/')[0]}/lab?token={session.token}"
+    assert status(scene, "laptop", "alice", here) == "200"
+    scene.must("login", "root", f"scontrol requeue {session.job_id}")
+    listens = f"ss -Htnl 'sport = {port}' | grep -q ."
+    wait_until(lambda: scene.run(node, "bob", listens).returncode != 0, 30, "JupyterLab has ended")
+    with scene.running(node, "bob", ["python3", "-c", PORT_TAKER, str(port)]) as taker:
+        wait_until(lambda: scene.run(node, "bob", listens).returncode == 0, 10, "bob listens")
+        seen = [status(scene, "laptop", "alice", here) for _ in range(3)]
+        taker.kill()
+        assert taker.stdout is not None
+        heard = taker.stdout.read()
+    scene.must("login", "root", f"scancel {session.job_id}")
+    session.end()
+    assert not heard, heard
+    return f"{each_once(seen)}; bob hears nothing"
+
+
+def digest_of_another_image(scene: Scene) -> str:
+    """Note another digest for alice's image beside sessions that lie in a folder for all; a job of hers looks."""
+    top, name = "/tmp/all", scene.session.session_id
+    try:
+        scene.must(NODE, "root", f"mkdir -m 1777 {top}")
+        scene.must(NODE, "alice", f"head -c 4096 /dev/urandom >{top}/i.sif; mkdir {top}/{name}")
+        scene.must(NODE, "alice", f"echo container={top}/i.sif >{top}/{name}/session.env")
+        identity = scene.must(NODE, "bob", f"stat -c %i-%s-%Y-%Z {top}/i.sif").strip()
+        note = f"mkdir -m 755 {top}/image-digests; echo sha256:{'6' * 64} >{top}/image-digests/{identity}"
+        scene.must(NODE, "bob", note)
+        scene.must(NODE, "alice", f"bash {scene.directory}/image.sh note {top}/{name}")
+        found = json.loads(scene.must(NODE, "alice", f"cat {top}/{name}/image.json"))
+        assert found["digest"].split(":")[1] == scene.must(NODE, "alice", f"sha256sum <{top}/i.sif").split()[0]
+        return str(found["told_by"]).replace("this session", "bob's note is not read; the digest is calculated")
+    finally:
+        scene.must(NODE, "root", f"rm -rf {top}")
+
+
 def closed_to_others(folders: str) -> str:
     """A command that lists a user's files below these folders that others may read, write or enter."""
     return f"find {folders} -xdev -user alice ! -type l -perm /077 ! -path '*/ask' 2>/dev/null"
@@ -521,6 +562,14 @@ ON_NODE = (
            bound(NODE, "SSHPORT", ("AF_INET", "127.0.0.1"), ("AF_INET", "0.0.0.0"), ("AF_INET", "10.60.0.11"),
                  ("AF_INET6", "::")),
            "“Address already in use”", "the server listens on all of them, and ends where it cannot"),
+    Attack(By.NODE, "have the port of a run that is over",
+           "the job is put back into the queue, bob binds the port that its JupyterLab had, and alice's tab is used",
+           port_of_the_run_before, "“no answer”; bob hears nothing",
+           "the tunnel closes with the run; the next one has another port and address"),
+    Attack(By.NODE, "have another image taken for alice's",
+           "in a folder for sessions of many: `image-digests/` of bob's, with a digest for alice's image",
+           digest_of_another_image, "bob's note is not read; the digest is calculated",
+           "a digest is believed in a folder of mode 0700 and a file that are alice's own"),
     Attack(By.NODE, "read JupyterLab's memory and environment", "`/proc/PID/environ`, `fd`, `cwd`, `maps`",
            looked_for(NODE, processes("JUPYTER")), "“Permission denied”.*",
            "the kernel: processes belong to their user"),

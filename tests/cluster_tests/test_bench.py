@@ -77,7 +77,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_run_twice(alice: Practice
     )
     try:
         wait_until(
-            lambda: sum(entry["state"] in ("done", "failed") for entry in entries(alice)) >= 2, 90, "two are done"
+            lambda: any(entry["state"] in ("done", "failed") for entry in entries(alice)), 90, "one is done"
         )
     finally:
         alice.root("laptop", ["pkill", "-KILL", "-u", "alice", "-f", "launch-notebook bench"])

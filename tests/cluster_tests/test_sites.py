@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from notebook_launcher.core.errors import SchedulerMissing
 from tests.conftest import Session, assert_nothing_left, fetch
 from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
@@ -295,4 +296,22 @@ def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start) -> None
         assert fetch(cluster, "laptop", session.api, session.token)[0] == 200
         leave(session)
         assert fetch(cluster, "laptop", "http://127.0.0.1:6006/")[0] == 0
+    assert_nothing_left(cluster)
+
+
+def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: PracticeCluster) -> None:
+    """JupyterLab would run there, on a node that is everybody's; the same for what asks or writes a profile."""
+    qconf = "/usr/local/bin/qconf"
+    cluster.root("login", ["sh", "-c", f"echo '#!/bin/sh' >{qconf}; chmod 755 {qconf}"], check=True)
+    try:
+        with cluster.without("sbatch"), cluster.without("sinfo"):
+            for words in (("--host", "login"), ("run", "hello", "--host", "login"), ("when", "--host", "login"),
+                          ("init", "login", "--name", "other")):  # fmt: skip
+                done = cluster.run("laptop", "alice", ["launch-notebook", *words])
+                said = " ".join(f"{done.stdout}{done.stderr}".split())
+                assert done.returncode == SchedulerMissing.exit_code, said
+                assert "There is neither Slurm nor LSF on login" in said, said
+                assert "another scheduler, which this version does not support: Grid Engine (qconf)" in said, said
+    finally:
+        cluster.root("login", ["rm", "-f", qconf])
     assert_nothing_left(cluster)
