@@ -76,9 +76,7 @@ def test_killed_in_the_middle_and_run_again_nothing_is_run_twice(alice: Practice
         alice.argv("laptop", "alice", in_lab(COMMAND)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        wait_until(
-            lambda: any(entry["state"] in ("done", "failed") for entry in entries(alice)), 90, "one is done"
-        )
+        wait_until(lambda: any(entry["state"] in ("done", "failed") for entry in entries(alice)), 90, "one is done")
     finally:
         alice.root("laptop", ["pkill", "-KILL", "-u", "alice", "-f", "launch-notebook bench"])
         killed.communicate(timeout=20)
