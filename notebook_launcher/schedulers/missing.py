@@ -20,13 +20,12 @@ OTHERS = {
 }
 
 #: Bash, for a login shell: prints the names of the schedulers' commands that are found; without ``sbatch`` and ``bsub``
-#: also ``module NAME`` for modules that may bring them.
-LOOK = f"""\
-for one in sbatch bsub {" ".join(OTHERS)}; do type -P "$one" >/dev/null && echo "$one"; done
-type -P sbatch >/dev/null || type -P bsub >/dev/null || [[ $(type -t module) != function ]] ||
-  module -t avail 2>&1 | sed -nE 's,^((slurm|lsf)(/[A-Za-z0-9._+-]+)?)(\\(.*)?$,module \\1,p' | head -n 3
-exit 0
-"""
+#: also ``module NAME`` for modules that may bring them. On one line: csh, as a login shell, cannot quote a newline.
+LOOK = (
+    f"for one in sbatch bsub {' '.join(OTHERS)}; do type -P $one >/dev/null && echo $one; done; "
+    "type -P sbatch >/dev/null || type -P bsub >/dev/null || [[ $(type -t module) != function ]] || "
+    "module -t avail 2>&1 | sed -nE 's,^((slurm|lsf)(/[A-Za-z0-9._+-]+)?)(\\(.*)?$,module \\1,p' | head -n 3; exit 0"
+)
 
 
 def missing_scheduler(

@@ -300,14 +300,17 @@ def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start) -> None
 
 
 def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: PracticeCluster) -> None:
-    """JupyterLab would run there, on a node that is everybody's; the same for what asks or writes a profile."""
+    """JupyterLab would run there, on a node that is everybody's; the same for what asks or writes a profile.
+
+    Frank's login shell is tcsh, and noisy.
+    """
     qconf = "/usr/local/bin/qconf"
     cluster.root("login", ["sh", "-c", f"echo '#!/bin/sh' >{qconf}; chmod 755 {qconf}"], check=True)
     try:
         with cluster.without("sbatch"), cluster.without("sinfo"):
-            for words in (("--host", "login"), ("run", "hello", "--host", "login"), ("when", "--host", "login"),
-                          ("init", "login", "--name", "other")):  # fmt: skip
-                done = cluster.run("laptop", "alice", ["launch-notebook", *words])
+            for user, *words in (("alice", "--host", "login"), ("alice", "run", "hello", "--host", "login"),
+                                 ("frank", "when", "--host", "login"), ("alice", "init", "login")):  # fmt: skip
+                done = cluster.run("laptop", user, ["launch-notebook", *words])
                 said = " ".join(f"{done.stdout}{done.stderr}".split())
                 assert done.returncode == SchedulerMissing.exit_code, said
                 assert "There is neither Slurm nor LSF on login" in said, said
