@@ -8,7 +8,7 @@ nanoseconds that Linux has run it for. The job itself is a script with twelve ch
 JupyterLab with some kernels is.
 
 Measured in both of its ways: by the processes (``/proc``), and by the job's cgroup (version 1 or 2, whichever accounts
-for memory here). Where there is a GPU, what its ``nvidia-smi`` takes is a column of its own.
+for memory here). With a GPU, the processor time of ``nvidia-smi`` has its own column.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def cgroups(of: str) -> Iterator[list[Path]]:
 
 
 @dataclass(frozen=True)
-class Look:
+class Reading:
     """How far a sampler is: processor time of its own and of ``nvidia-smi``, the moment, in seconds; and samples."""
 
     seconds: float
@@ -119,7 +119,7 @@ class Node:
     mode: str
     directory: Path
     starter: subprocess.Popen[bytes]
-    begun: Look = Look(0.0, None, 0.0, 0)
+    begun: Reading = Reading(0.0, None, 0.0, 0)
 
     @property
     def samples(self) -> int:
@@ -127,10 +127,10 @@ class Node:
         file = self.directory / "usage.csv"
         return max(0, file.read_text().count("\n") - 1) if file.exists() else 0
 
-    def look(self) -> Look:
+    def read(self) -> Reading:
         """Return how far it is."""
         sampler = sampler_of(self.directory)
-        return Look(run_time(sampler), gpu_time(sampler), time.monotonic(), self.samples)
+        return Reading(run_time(sampler), gpu_time(sampler), time.monotonic(), self.samples)
 
 
 def sampler_of(directory: Path) -> int:
@@ -180,14 +180,14 @@ def measure(seconds: int) -> list[Measured]:
         while any(node.samples < 1 for node in nodes):
             time.sleep(0.2)
         for node in nodes:
-            node.begun = node.look()
+            node.begun = node.read()
         time.sleep(seconds)
         return [result(node) for node in nodes]
 
 
 def result(node: Node) -> Measured:
     """Return what it has used since it was begun to be measured."""
-    begun, now = node.begun, node.look()
+    begun, now = node.begun, node.read()
     gpu = None if now.gpu_seconds is None or begun.gpu_seconds is None else now.gpu_seconds - begun.gpu_seconds
     used, elapsed = now.seconds - begun.seconds, now.moment - begun.moment
     return Measured(node.processes, node.mode, now.samples - begun.samples, used, gpu, elapsed)
@@ -200,7 +200,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("This needs root: it makes namespaces and cgroups.")
-    print("| processes on the node | measured by | a sample | an hour at 5 s | of one core | nvidia-smi, of one core |")
+    print("| processes on the node | measured by | a sample | an hour at 5 s | of one core | nvidia-smi: of one core |")
     print("|---|---|---|---|---|---|")
     for one in measure(arguments.seconds):
         gpu = "no GPU" if one.gpu_seconds is None else f"{100 * one.gpu_seconds / one.elapsed:.2f} %"

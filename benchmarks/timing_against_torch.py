@@ -2,7 +2,7 @@
 
     python benchmarks/timing_against_torch.py [--gpu] [FOLDER_OF_TIMING]     (needs PyTorch; two to five minutes)
 
-With ``--gpu``, the eight that PyTorch computes are on the GPU: both wait for it before they read the clock.
+With ``--gpu``, only the eight PyTorch workloads run, on the GPU. Both timers wait for it before they read the clock.
 
 Both measure the same function in turn, in short rounds and in changing order, so that what else happens on the machine
 hits both. Compared are the medians that both find in a round: the middle one of all rounds' quotients has to be within
@@ -117,8 +117,8 @@ def measured(name: str, fn: Callable[[], object], asked: Asked) -> Compared:
     def by_measure() -> None:
         nonlocal last
         # a precision that is not reached: it always spends its time
-        wishes = {"budget": SECONDS, "min_repeats": 3, "max_repeats": 10**6, "precision": 1e-9}
-        last = timing.measure(fn, name=name, device=device, **wishes)
+        options = {"budget": SECONDS, "min_repeats": 3, "max_repeats": 10**6, "precision": 1e-9}
+        last = timing.measure(fn, name=name, device=device, **options)
         compared.ours.append(last.median)
 
     def by_torch() -> None:  # as many times: the median of fewer lies elsewhere where some are held up
@@ -155,7 +155,7 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", default=here, type=Path, help="where timing.py lies")
     parser.add_argument("--rounds", nargs=2, type=int, default=Asked.rounds, metavar=("LEAST", "MOST"))
     parser.add_argument("--limit", type=float, default=Asked.limit, help="the share by which both may be apart")
-    parser.add_argument("--gpu", action="store_true", help="compare times of a GPU")
+    parser.add_argument("--gpu", action="store_true", help="run the PyTorch workloads on the GPU")
     arguments = parser.parse_args()
     asked = Asked(tuple(arguments.rounds), arguments.limit, arguments.gpu)
     sys.path.insert(0, str(arguments.folder))

@@ -21,6 +21,7 @@ from notebook_launcher.core.errors import (
     LauncherError,
     ProfileError,
     SchedulerAway,
+    SchedulerMissing,
     UsageError,
 )
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
@@ -50,7 +51,6 @@ from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder
-from notebook_launcher.schedulers.missing import missing_scheduler
 from notebook_launcher.session.connect import find_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
@@ -223,9 +223,12 @@ def _survey(context: Context, cluster: str | None) -> ClusterSurvey:
     if not survey.parts:
         raise HostCommandFailed(f"{context.host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
     if survey.part("version").code == 127 and not survey.has_lsf:
-        # what it has instead; it raises where sbatch is missing, which comes with sinfo
-        find_scheduler(context.host)
-        raise missing_scheduler(context.host.label, is_here=context.target.destination is None)
+        find_scheduler(context.host)  # raises where there is no sbatch either, and says what there is instead
+        raise SchedulerMissing(
+            f"sinfo was not found on {context.host.label}.",
+            why="sbatch is there, but only sinfo tells which partitions there are.",
+            hint="ask the cluster's support, or write a profile by hand",
+        )
     return survey
 
 

@@ -38,16 +38,18 @@ def missing_scheduler(
     """
     there = "here" if is_here else "there"
     other = next((name for command, name in OTHERS.items() if command in found), None)
-    why = f"A login shell {there} finds no sbatch and no bsub."
-    hint = 'is it the login node? A machine that has no scheduler needs a profile with its host and scheduler = "local"'
+    why = f"A login shell {there} finds neither sbatch nor bsub."
+    hint = f"check that {machine} is the login node"
     if modules:
         names = [printable(name) for name in modules]
-        why = f"A module may bring it: {listed(names)}."
-        hint = f"load it at each login, in ~/.bash_profile {there}: module load {names[0]}"
+        why = f"A module may provide the commands: {listed(names)}."
+        hint = f"add this line to ~/.bash_profile {there}: module load {names[0]}"
     elif other:
         commands = listed([one for one in OTHERS if one in found])
-        why = f"It has another scheduler, which this version does not support: {other} ({commands})."
+        why = f"Its scheduler is not supported: {other} (found: {commands})."
         hint = "use a cluster with Slurm or LSF: --cluster NAME"
+    elif not is_here:
+        hint += '; for a machine without a scheduler, write a profile with its host and scheduler = "local"'
     if is_here:
         hint += "   or run JupyterLab on this machine itself: --cluster here"
-    return SchedulerMissing(f"There is neither Slurm nor LSF on {machine}.", why=why, hint=hint)
+    return SchedulerMissing(f"Neither Slurm nor LSF was found on {machine}.", why=why, hint=hint)

@@ -60,7 +60,7 @@ def find_scheduler(host: Host) -> str:
         if command in lines:
             return name
     modules = [line.removeprefix("module ") for line in lines if line.startswith("module ")]
-    raise missing.missing_scheduler(host.label, lines, modules)
+    raise missing.missing_scheduler(host.label, lines, modules, is_here=not host.remote)
 
 
 def make_scheduler(name: str, root: str) -> Scheduler:

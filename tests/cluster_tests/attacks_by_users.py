@@ -330,7 +330,7 @@ def port_of_the_run_before(scene: Scene) -> str:
     scene.must("login", "root", f"scancel {session.job_id}")
     session.end()
     assert not heard, heard
-    return "the tab is answered by the next run, and bob hears nothing"
+    return "the next run answers the tab, and bob receives nothing"
 
 
 def digest_of_another_image(scene: Scene) -> str:
@@ -346,7 +346,7 @@ def digest_of_another_image(scene: Scene) -> str:
         scene.must(NODE, "alice", f"bash {scene.directory}/image.sh note {top}/{name}")
         found = json.loads(scene.must(NODE, "alice", f"cat {top}/{name}/image.json"))
         assert found["digest"].split(":")[1] == scene.must(NODE, "alice", f"sha256sum <{top}/i.sif").split()[0]
-        return str(found["told_by"]).replace("this session", "bob's note is not read; the digest is calculated")
+        return str(found["told_by"]).replace("this session", "bob's file is not read; the digest is calculated")
     finally:
         scene.must(NODE, "root", f"rm -rf {top}")
 
@@ -562,14 +562,15 @@ ON_NODE = (
            bound(NODE, "SSHPORT", ("AF_INET", "127.0.0.1"), ("AF_INET", "0.0.0.0"), ("AF_INET", "10.60.0.11"),
                  ("AF_INET6", "::")),
            "“Address already in use”", "the server listens on all of them, and ends where it cannot"),
-    Attack(By.NODE, "have the port of a run that is over",
-           "the job is put back into the queue, bob binds the port that its JupyterLab had, and alice's tab is used",
-           port_of_the_run_before, "the tab is answered by the next run, and bob hears nothing",
-           "the tunnel closes with the run, and leads to the next one's port when that has reported it"),
-    Attack(By.NODE, "have another image taken for alice's",
-           "in a folder for sessions of many: `image-digests/` of bob's, with a digest for alice's image",
-           digest_of_another_image, "bob's note is not read; the digest is calculated",
-           "a digest is believed in a folder of mode 0700 and a file that are alice's own"),
+    Attack(By.NODE, "take over the port of a run that has ended",
+           "the job is requeued, bob binds the port that its JupyterLab used, and alice uses her open tab",
+           port_of_the_run_before, "the next run answers the tab, and bob receives nothing",
+           "the tunnel closes when the run ends, and goes to the next run's port once that run has reported it"),
+    Attack(By.NODE, "pass another image off as alice's",
+           "several users keep sessions in one folder; bob creates `image-digests/` there, with a false digest for "
+           "alice's image",
+           digest_of_another_image, "bob's file is not read; the digest is calculated",
+           "a saved digest is used only if its folder (mode 0700) and its file belong to alice"),
     Attack(By.NODE, "read JupyterLab's memory and environment", "`/proc/PID/environ`, `fd`, `cwd`, `maps`",
            looked_for(NODE, processes("JUPYTER")), "“Permission denied”.*",
            "the kernel: processes belong to their user"),

@@ -313,8 +313,8 @@ def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: Practice
                 done = cluster.run("laptop", user, ["launch-notebook", *words])
                 said = " ".join(f"{done.stdout}{done.stderr}".split())
                 assert done.returncode == SchedulerMissing.exit_code, said
-                assert "There is neither Slurm nor LSF on login" in said, said
-                assert "another scheduler, which this version does not support: Grid Engine (qconf)" in said, said
+                assert "Neither Slurm nor LSF was found on login" in said, said
+                assert "Its scheduler is not supported: Grid Engine (found: qconf)" in said, said
     finally:
         cluster.root("login", ["rm", "-f", qconf])
     assert_nothing_left(cluster)

@@ -16,18 +16,33 @@ from notebook_launcher.schedulers.missing import LOOK, missing_scheduler
 @pytest.mark.parametrize(
     ("found", "modules", "why", "hint"),
     [
-        ((), (), "A login shell there finds no sbatch and no bsub.", "is it the login node? A machine that has no"),
-        (("qsub", "qconf"), (), "It has another scheduler, which this version does not support: Grid Engine", "use a"),
-        (("qsub", "pbsnodes"), (), "support: PBS (pbsnodes, qsub).", "use a cluster with Slurm or LSF: --cluster NAME"),
-        (("qsub",), (), "support: PBS or Grid Engine (qsub).", "use a cluster"),
-        (("condor_submit",), (), "support: HTCondor (condor_submit).", "use a cluster"),
-        ((), ("slurm/24.05", "slurm"), "A module may bring it: slurm/24.05, slurm.", "there: module load slurm/24.05"),
+        (
+            (),
+            (),
+            "A login shell there finds neither sbatch nor bsub.",
+            "check that login.uni.example is",
+        ),
+        (("qsub", "qconf"), (), "Its scheduler is not supported: Grid Engine (found: qconf, qsub).", "use a"),
+        (
+            ("qsub", "pbsnodes"),
+            (),
+            "not supported: PBS (found: pbsnodes, qsub).",
+            "use a cluster with Slurm or LSF",
+        ),
+        (("qsub",), (), "not supported: PBS or Grid Engine (found: qsub).", "use a cluster"),
+        (("condor_submit",), (), "not supported: HTCondor (found: condor_submit).", "use a cluster"),
+        (
+            (),
+            ("slurm/24.05", "slurm"),
+            "A module may provide the commands: slurm/24.05, slurm.",
+            "~/.bash_profile there: module load slurm/24.05",
+        ),
     ],
 )
 def test_what_there_is_instead_is_named(found: tuple[str, ...], modules: tuple[str, ...], why: str, hint: str) -> None:
     error = missing_scheduler("login.uni.example", found, modules)
     assert isinstance(error, SchedulerMissing)
-    assert error.what == "There is neither Slurm nor LSF on login.uni.example."
+    assert error.what == "Neither Slurm nor LSF was found on login.uni.example."
     assert why in error.why
     assert hint in error.hint
     assert "--cluster here" not in error.hint, "that would be another machine"
