@@ -48,7 +48,7 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     Returns when the session has ended or the user has detached. Otherwise raises a ``LauncherError``, after cancelling
     the job; ``HungUp`` (a closed terminal) leaves it running.
     """
-    with open_context(plan.target, view, prompts, interrupts, plan.forwards) as context:
+    with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True) as context:
         costing = Costing(plan, context)
         if offer_existing_session(plan, context):
             return

@@ -73,7 +73,7 @@ def run_notebook(
     Raises a ``LauncherError`` if it failed, after fetching the results so far (``NotebookFailed``: a cell failed);
     ``Interrupted`` after cancelling the job; ``HungUp`` (a closed terminal), which leaves it running.
     """
-    with open_context(plan.target, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
         costing = Costing(plan, context)
         if plan.target.course:
             view.show(course_used(plan.target.course))

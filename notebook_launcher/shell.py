@@ -72,7 +72,7 @@ def shell_in_new_job(plan: Plan, request: ShellRequest, view: View, prompts: Pro
     Raises a ``LauncherError``, after cancelling the job. A closed terminal (``HungUp``) cancels it as well: nobody
     could reconnect to it.
     """
-    with open_context(plan.target, view, prompts, interrupts) as context:
+    with open_context(plan.target, view, prompts, interrupts, submits=True) as context:
         useless = useless_flags_note(plan.user_flags) if context.scheduler.same_machine else None
         for note in (*plan.notes, *([useless] if useless else ())):
             view.show(events.Note(note))

@@ -493,24 +493,20 @@ end_writers() {
 # left behind; the environment, which all of them inherit, does. A batch job that was submitted from a notebook may
 # have inherited it too, but has a scheduler's id of its own, and is not ours. Without /proc nothing is found.
 list_tagged() {
-  local looks
-  for ((looks = 0; looks < 3; looks++)); do
-    look_for_tagged "$1"
-    if ((${#tagged[@]})) || [[ -z $unsure ]]; then return 0; fi
-    pause 0.05
-  done
-}
-
-# The same once, with unsure set if there is a process that nothing is known of: a program that is just being started has
-# no environment for a moment.
-look_for_tagged() {
-  local file pid seen
-  tagged=() unsure=''
+  local file pid seen unsure=()
+  tagged=()
   for file in /proc/[0-9]*/environ; do
     pid=${file#/proc/} pid=${pid%/environ}
     [[ -O $file && $pid != "$$" ]] || continue
+    if is_tagged "$pid" "$1"; then tagged+=("$pid")
+    elif [[ -z $seen ]] && may_get_environment "$pid"; then unsure+=("$pid")
+    fi
+  done
+  ((${#unsure[@]})) || return 0
+  # A program that is just being started has no environment for a moment.
+  pause 0.05
+  for pid in "${unsure[@]}"; do
     if is_tagged "$pid" "$1"; then tagged+=("$pid"); fi
-    [[ -n $seen ]] || ! may_get_environment "$pid" || unsure=yes
   done
 }
 
@@ -540,11 +536,12 @@ may_get_environment() {
 }
 
 # end_tagged NAME=VALUE: end all processes that list_tagged finds, and set ended to their number. To look at all that run
-# may take seconds on a busy node, so it is done once for each signal; what was found then has a second or two.
+# may take seconds on a busy node, so it is done once for each signal; what was found then has a second or two. The second
+# KILL is for what was started meanwhile.
 end_tagged() {
   local how pid seen patience
   ended=0
-  for how in TERM KILL; do
+  for how in TERM KILL KILL; do
     list_tagged "$1"
     ((${#tagged[@]})) || return 0
     ((ended)) || ended=${#tagged[@]}

@@ -10,6 +10,8 @@ readonly RETRY_SECONDS=600
 # nvidia-smi tells what a GPU did in the last second at most. So it is read every second, and a sample has the mean; or
 # this often in a sample, where that takes longer.
 readonly MOST_READINGS=10
+# More lines between two samples are no answer of such a program, even of many GPUs, and after a file server that hung.
+readonly MOST_LINES=5000
 # rocm-smi is a Python program that costs most of a second.
 readonly ROCM_SECONDS=30
 
@@ -140,7 +142,7 @@ listen() {
   code=$?
   gpu_words+=$piece   # half a line, where the time was over
   ((code == 0)) || return 0
-  if ((${#piece} >= 1000 || ++chatter > 500)); then
+  if ((${#piece} >= 1000 || ++chatter > MOST_LINES)); then
     # So nobody keeps us busy with what we did not ask for.
     look_at_clock
     give_up_gpus "talks nonsense"

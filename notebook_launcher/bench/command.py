@@ -66,7 +66,7 @@ def bench(
     path = request.output or Path(f"bench-{Path(notebook.name).stem}")
 
     def connect() -> contextlib.AbstractContextManager[Context]:
-        return open_context(target, view, prompts, interrupts)
+        return open_context(target, view, prompts, interrupts, submits=True)
 
     def before_fresh(old: Journal) -> None:
         _refuse_with_jobs(old, path, target, connect, timing)

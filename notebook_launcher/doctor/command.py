@@ -7,7 +7,7 @@ but the session directory of a job that failed, with its log.
 from __future__ import annotations
 
 from notebook_launcher.core.check_runner import CheckRunner
-from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.errors import LauncherError, SchedulerMissing
 from notebook_launcher.core.finding import Finding, of_error, ok, warning
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
@@ -17,6 +17,7 @@ from notebook_launcher.doctor.checks.login import HOME, LOGGED_IN, ROOT, check_l
 from notebook_launcher.doctor.checks.node import NODE, check_node
 from notebook_launcher.doctor.checks.queue import (
     ACCEPTED,
+    PROGRAMS,
     WALLTIME,
     check_accounting,
     check_capacity,
@@ -137,7 +138,13 @@ class _Doctor:
         if there is None:
             return
         site, root = there
-        scheduler = self._scheduler(host, root)
+        try:
+            scheduler = self._scheduler(host, root)
+        except SchedulerMissing as error:
+            self._checks.report(PROGRAMS, of_error(error))
+            for name in ("start", IMAGE, ENVIRONMENT):
+                self._checks.skip_unless_passed(name, [PROGRAMS])
+            return
         check_scheduler(self._checks, host, scheduler)
         plan = self._plan
         if plan is None:

@@ -398,8 +398,7 @@ look() {
 };
 check() {
   d=$1; until [ -d "$d" ]; do d=${d%/*}; d=${d:-/}; done;
-  found=$(look "$1"); real=$(cd -P -- "$d" && pwd -P);
-  [ -n "$found" ] || [ "$real" = "$d" ] || found=$(look "$real/x");
+  found=$(look "$1"); [ -n "$found" ] || found=$(look "$(cd -P -- "$d" && pwd -P)/x");
   [ -z "$found" ] || { printf "%s\\n" "$found"; exit 66; };
 };
 """

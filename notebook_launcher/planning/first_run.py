@@ -74,15 +74,15 @@ def complete_options(
     """Return the options with what they lack: the cluster, and the values that its profile asks for.
 
     ``dry_run``: ask and save nothing. ``no_cluster``: the note if none is configured and nobody can be asked. Raises
-    ``AnswerMissing`` if there is no terminal, or no valid answer, and ``SchedulerMissing`` instead of the note if this
-    machine has a scheduler that is not supported.
+    ``AnswerMissing`` if there is no terminal, or no valid answer, and ``SchedulerMissing`` if no cluster is configured
+    and this machine has a scheduler that is not supported.
     """
     asks = questions.asks and not dry_run
     chosen = None
     if _nothing_is_chosen(options, here):
+        if here.others:  # a login node, perhaps: to start here has to be typed
+            raise missing_scheduler(here.hostname, here.others, is_here=True)
         if not asks:
-            if here.others:  # a login node, perhaps, of a cluster with another scheduler
-                raise missing_scheduler(here.hostname, here.others, is_here=True)
             view.show(events.Note(no_cluster))
             return options
         chosen = _which_cluster(view, questions)

@@ -5,10 +5,11 @@ JupyterLab would otherwise start on the login node of a cluster with another sch
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 
 from notebook_launcher.core.errors import SchedulerMissing
-from notebook_launcher.core.text import listed, printable
+from notebook_launcher.core.text import listed
 
 #: commands by which other schedulers are known, the surest first; Grid Engine and PBS both have ``qsub``
 OTHERS = {
@@ -20,16 +21,26 @@ OTHERS = {
 }
 
 #: Bash, for a login shell: prints the names of the schedulers' commands that are found; without ``sbatch`` and ``bsub``
-#: also ``module NAME`` for modules that may bring them. On one line: csh, as a login shell, cannot quote a newline.
+#: also what modules there are, by a login shell of its own, which can be ended if it takes too long. The first line is
+#: empty, because start-up files may have printed half a line. All on one line: a csh cannot quote a line's end.
 LOOK = (
-    f"for one in sbatch bsub {' '.join(OTHERS)}; do type -P $one >/dev/null && echo $one; done; "
-    "type -P sbatch >/dev/null || type -P bsub >/dev/null || [[ $(type -t module) != function ]] || "
-    "module -t avail 2>&1 | sed -nE 's,^((slurm|lsf)(/[A-Za-z0-9._+-]+)?)(\\(.*)?$,module \\1,p' | head -n 3; exit 0"
+    f"echo; for one in sbatch bsub {' '.join(OTHERS)}; do type -P $one >/dev/null && echo command $one; done; "
+    "type -P sbatch >/dev/null || type -P bsub >/dev/null || "
+    "timeout 15 bash -lc 'module -t avail' 2>&1 </dev/null | "
+    "sed -n 's/^\\(slurm\\|lsf\\)/module &/p' | head -n 20; exit 0"
 )
+_MODULE = re.compile(r"module ((?:slurm|lsf)(?:/[A-Za-z0-9._+-]{1,60})?)(?:\(.*)?")
+
+
+def read_look(text: str) -> tuple[list[str], list[str]]:
+    """Return the commands and the modules, three at most, that ``LOOK`` has found."""
+    lines = text.split("\n")
+    commands = [name for name in ("sbatch", "bsub", *OTHERS) if f"command {name}" in lines]
+    return commands, [found[1] for line in lines if (found := _MODULE.fullmatch(line))][:3]
 
 
 def missing_scheduler(
-    machine: str, found: Collection[str] = (), modules: Collection[str] = (), *, is_here: bool = False
+    machine: str, found: Collection[str] = (), modules: Sequence[str] = (), *, is_here: bool = False
 ) -> SchedulerMissing:
     """Return the error for a machine without Slurm and LSF.
 
@@ -41,9 +52,8 @@ def missing_scheduler(
     why = f"A login shell {there} finds neither sbatch nor bsub."
     hint = f"check that {machine} is the login node"
     if modules:
-        names = [printable(name) for name in modules]
-        why = f"A module may provide the commands: {listed(names)}."
-        hint = f"add this line to ~/.bash_profile {there}: module load {names[0]}"
+        why = f"A module may provide the commands: {listed(list(modules))}."
+        hint = f"add this line to ~/.bash_profile {there} (if there is none, to ~/.profile): module load {modules[0]}"
     elif other:
         commands = listed([one for one in OTHERS if one in found])
         why = f"Its scheduler is not supported: {other} (found: {commands})."

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import SchedulerMissing
+from notebook_launcher.core.errors import HostCommandFailed, SchedulerMissing
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
@@ -21,17 +21,25 @@ from notebook_launcher.session.record import inspect_host
 
 @contextlib.contextmanager
 def open_context(
-    target: LaunchTarget, view: View, prompts: Prompts, interrupts: Interrupts, forwards: Sequence[int] = ()
+    target: LaunchTarget,
+    view: View,
+    prompts: Prompts,
+    interrupts: Interrupts,
+    forwards: Sequence[int] = (),
+    *,
+    submits: bool = False,
 ) -> Iterator[Context]:
     """Connect, inspect the host once, and yield the context; the connection is closed afterwards.
 
-    Raises what opening the host raises, ``HostCommandFailed`` where it runs no commands, or ``SchedulerMissing``.
+    ``submits``: a job may be submitted, so that a host without a scheduler is refused; sessions that run there without
+    one can still be listed, reached and ended. Raises what opening the host raises, ``HostCommandFailed`` where it runs
+    no commands, or ``SchedulerMissing``.
     """
     counted = CountedPrompts(prompts)
     with open_host(target, view, counted) as host:
         site = inspect_host(host)
         root = site.expand(target.profile.session_root)
-        kind = target.scheduler if target.scheduler != "auto" else find_scheduler(host)
+        kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, submits)
         yield Context(target, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
 
 
@@ -49,18 +57,29 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts) -> Host:
     return host
 
 
+def _scheduler_of(host: Host, submits: bool) -> str:
+    try:
+        return find_scheduler(host)
+    except SchedulerMissing:
+        if submits:
+            raise
+        return "local"
+
+
 def find_scheduler(host: Host) -> str:
     """Return the kind of scheduler that a host has.
 
     Raises ``SchedulerMissing`` where there is none: the host may be the login node of a cluster with another one, and
-    JupyterLab must not start there.
+    JupyterLab must not start there. ``HostCommandFailed``: it could not be looked for.
     """
-    lines = host.run(["bash", "-c", missing.LOOK], login_shell=True).stdout.split("\n")
+    answer = host.run(["bash", "-c", missing.LOOK], login_shell=True)
+    if answer.exit_code != 0:
+        raise HostCommandFailed(f"{host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
+    commands, modules = missing.read_look(answer.stdout)
     for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
-        if command in lines:
+        if command in commands:
             return name
-    modules = [line.removeprefix("module ") for line in lines if line.startswith("module ")]
-    raise missing.missing_scheduler(host.label, lines, modules, is_here=not host.remote)
+    raise missing.missing_scheduler(host.label, commands, modules, is_here=not host.remote)
 
 
 def make_scheduler(name: str, root: str) -> Scheduler:

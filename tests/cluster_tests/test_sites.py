@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from notebook_launcher.core.errors import SchedulerMissing
+from notebook_launcher.core.errors import ChecksFailed, SchedulerMissing
 from tests.conftest import Session, assert_nothing_left, fetch
 from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
@@ -315,6 +315,11 @@ def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: Practice
                 assert done.returncode == SchedulerMissing.exit_code, said
                 assert "Neither Slurm nor LSF was found on login" in said, said
                 assert "Its scheduler is not supported: Grid Engine (found: qconf)" in said, said
+            done = cluster.run("laptop", "alice", ["launch-notebook", "doctor", "--host", "login"])
+            assert done.returncode == ChecksFailed.exit_code, done.stdout + done.stderr
+            assert "Neither Slurm nor LSF was found" in f"{done.stdout}{done.stderr}"
+            # a session that had been started there can still be found
+            assert cluster.run("laptop", "alice", ["launch-notebook", "list", "--host", "login"]).returncode == 0
     finally:
         cluster.root("login", ["rm", "-f", qconf])
     assert_nothing_left(cluster)

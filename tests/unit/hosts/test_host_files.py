@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import threading
 import time
@@ -110,6 +111,18 @@ def test_nothing_is_written_where_others_may_rename_a_folder_on_the_way(
     assert caught.value.why == f"Others could replace them by way of {shared}: {why}."
     assert caught.value.hint.startswith(hint)
     assert not (shared / "root").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of somebody else")
+@pytest.mark.parametrize(("mode", "owner"), [(0o777, 0), (0o775, 0), (0o755, 12345)])
+def test_a_folder_that_is_there_already_is_looked_at_itself(tmp_path: Path, mode: int, owner: int) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    os.chown(shared, owner, 12345)
+    shared.chmod(mode)
+    with pytest.raises(FolderUnsafe):
+        LocalHost().write_files(str(shared), {"token": b"x"})
+    assert (list(shared.iterdir()), stat.S_IMODE(shared.stat().st_mode)) == ([], mode)
 
 
 def test_what_is_above_the_home_is_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import time
+from pathlib import Path
 
 import pexpect
 import psutil  # type: ignore[import-untyped]
@@ -74,18 +75,37 @@ def test_what_a_shell_leaves_in_the_background_ends_with_it(boxed: Job) -> None:
 
 
 def test_a_program_that_is_just_being_started_is_not_overlooked() -> None:
-    """Until the kernel has set it up it has no environment: here, at the first look."""
+    """Until the kernel has set it up it has no environment: here, when it is first looked at."""
     code = """
-    asked=0
-    eval "real_$(declare -f look_for_tagged)"
-    look_for_tagged() {
-      real_look_for_tagged NOBODY=has; unsure=''
-      if ((asked++)); then tagged=(42); else may_get_environment $$ && unsure=yes; fi
+    A=b sleep 60 & child=$!
+    until is_tagged $child A=b; do pause 0.01; done
+    eval "real_$(declare -f is_tagged)"
+    asked=''
+    is_tagged() {
+      if [[ $1 == "$child" && -z $asked ]]; then asked=yes seen=''; return 1; fi
+      real_is_tagged "$@"
     }
-    list_tagged A=b; echo "$asked: ${tagged[*]}"
+    list_tagged A=b; kill $child
+    [[ ${tagged[*]} == "$child" ]] && echo found
     """
-    assert library(code) == "2: 42\n"
-    assert library("may_get_environment 2 || echo a thread of the kernel has none for good") or os.getpid() == 2
+    assert library(code) == "found\n"
+
+
+@pytest.mark.parametrize(
+    ("stat", "may"),
+    [
+        ("7 (a) b) S 1 7 7 0 -1 4194304 100", "yes"),
+        ("7 (a) Z 1 7 7 0 -1 4194304 100", "no"),
+        ("2 (kthreadd) S 0 0 0 0 -1 2129984 0", "no"),  # PF_KTHREAD
+        ("", "no"),
+    ],
+    ids=["usual", "dead", "thread of the kernel", "gone"],
+)
+def test_what_may_still_get_an_environment(tmp_path: Path, stat: str, may: str) -> None:
+    (tmp_path / "stat").write_text(stat)
+    elsewhere = 'eval "$(declare -f may_get_environment | sed "s,/proc/\\$1,$1,")"'
+    code = f'{elsewhere}; may_get_environment "$1" && echo yes || echo no'
+    assert library(code, str(tmp_path)) == f"{may}\n"
 
 
 def test_a_shell_inside(boxed: Job) -> None:

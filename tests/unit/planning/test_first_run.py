@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable
+from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, SchedulerMissing
 from notebook_launcher.planning.first_run import complete_options
 from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
 from notebook_launcher.profiles import load_configuration, load_profile
@@ -102,6 +102,24 @@ def test_a_cluster_is_chosen_and_what_it_asks_is_kept(config: Path) -> None:
     run(again)
     assert again.questions == []
     assert load_profile("uni").ask == ("user",)  # the partition was said to be of no matter
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_with_another_scheduler_nothing_starts_here_before_that_is_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
+) -> None:
+    (tmp_path / "qsub").write_text("#!/bin/sh\n")
+    (tmp_path / "qsub").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    here = LocalMachine.detect()
+    told = FirstUser("never asked")
+    with pytest.raises(SchedulerMissing, match="Neither Slurm nor LSF") as caught:
+        run(told, here=here, dry_run=dry_run)
+    assert told.questions == []
+    assert "PBS or Grid Engine (found: qsub)" in caught.value.why
+    assert "--cluster here" in caught.value.hint
+    meant = LaunchOptions(cluster="here")
+    assert run(told, meant, here) == meant
 
 
 @pytest.mark.parametrize(

