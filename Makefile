@@ -14,7 +14,7 @@ PYTHON ?= python3
 RECONNECTION := tests/cluster_tests/test_reconnection.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
-COMPUTING := -m 'not cluster and not real_time' -o tmp_path_retention_count=1 tests/unit
+COMPUTING := -m 'not cluster and not real_time' tests/unit
 # Their thousands of little files lie in memory, where there is room, and programs can be run from there.
 IN_MEMORY := $(shell tests/in_memory.sh)
 BEHIND := nice -n 10

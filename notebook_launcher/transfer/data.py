@@ -231,9 +231,12 @@ class TarReader(io.RawIOBase):
         return tarfile.open(fileobj=self, mode="r|", bufsize=CHUNK, errors="surrogateescape", tarinfo=_Header)
 
     def entries(self, archive: tarfile.TarFile, most: int) -> Iterator[tarfile.TarInfo]:
-        """Yield at most ``most`` entries."""
+        """Yield at most ``most`` entries, none of which says that it is larger than all that may still come.
+
+        ``tarfile`` would read on to the end of such an entry, block by block, though nothing comes any more.
+        """
         for number, entry in enumerate(archive):
-            if number == most:
+            if number == most or not 0 <= entry.size <= self.left:
                 raise self._too_much()
             yield entry
 

@@ -77,6 +77,7 @@ def names_in(folder: str) -> list[str]:
 )
 @example(None, WHOLE, b"", END)
 @example(None, header(b"x" * 100, b"L", b"00000000012") * 3000, b"", END)
+@example(None, header(b"x", b"0", b"\x80" + (2**60).to_bytes(11, "big")), b"", END)  # an entry without an end
 def test_any_tar_gives_the_requested_files_or_none(
     data: st.DataObject | None, tar: bytes, stop: bytes, end: bytes
 ) -> None:
