@@ -34,7 +34,9 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCluster:
     fake = FakeCluster()
 
     @contextlib.contextmanager
-    def open_context(target: LaunchTarget, view: Any, prompts: Any, interrupts: Interrupts) -> Iterator[Context]:
+    def open_context(
+        target: LaunchTarget, view: Any, prompts: Any, interrupts: Interrupts, *, submits: bool
+    ) -> Iterator[Context]:
         fake.connections += 1
         site = Site("/home/alice", "alice", "login", now())
         scheduler, counted = fake.scheduler, CountedPrompts(prompts)

@@ -95,7 +95,7 @@ def test_ctrl_c_before_the_jobs_are_found_again_names_them(
     with pytest.raises(Interrupted):
         run(interrupts=interrupted(fake))
 
-    def connect(*_: object) -> Any:
+    def connect(*_: object, **__: object) -> Any:
         raise kind("Interrupted.")
 
     monkeypatch.setattr(command, "open_context", connect)
