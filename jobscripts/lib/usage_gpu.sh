@@ -11,7 +11,7 @@ readonly RETRY_SECONDS=600
 # this often in a sample, where that takes longer.
 readonly MOST_READINGS=10
 # More lines between two samples are no answer of such a program, even of many GPUs, and after a file server that hung.
-readonly MOST_LINES=5000
+readonly MOST_LINES=1200
 # rocm-smi is a Python program that costs most of a second.
 readonly ROCM_SECONDS=30
 
