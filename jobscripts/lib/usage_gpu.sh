@@ -10,8 +10,8 @@ readonly RETRY_SECONDS=600
 # nvidia-smi tells what a GPU did in the last second at most. So it is read every second, and a sample has the mean; or
 # this often in a sample, where that takes longer.
 readonly MOST_READINGS=10
-# More lines between two samples are no answer of such a program, even of many GPUs, and after a file server that hung.
-readonly MOST_LINES=1200
+# More lines between two samples are no answer of such a program.
+readonly MOST_LINES=500
 # rocm-smi is a Python program that costs most of a second.
 readonly ROCM_SECONDS=30
 

@@ -60,16 +60,6 @@ def test_a_sample_has_the_mean_of_what_was_read_since_the_one_before(new: New) -
     assert second.gpus == first.gpus, "nothing new was read"
 
 
-def test_what_was_said_while_the_file_server_hung_is_no_nonsense(new: New) -> None:
-    """Eight GPUs, a line a second each, in more than a minute."""
-    sampler = new()
-    line = "0, NVIDIA H100 80GB HBM3, 50, 4277, 81559, 400.50"
-    sampler.tool("nvidia-smi", f"#!/bin/bash\nfor ((i = 0; i < 600; i++)); do echo '{line}'; done\nexec sleep 600\n")
-    sampler.start()
-    assert sampler.samples(1)[0].gpus == (GpuSample("0", "NVIDIA H100 80GB HBM3", 50, 4277, 81559, 400.5),)
-    assert "nonsense" not in sampler.end()
-
-
 UUID = "GPU-10fb0fbd-2696-43f3-467f-d280d906a107"
 
 
