@@ -16,7 +16,7 @@ PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
 COMPUTING := -m 'not cluster and not real_time' tests/unit
 # Their thousands of little files lie in memory, where there is room, and programs can be run from there.
-IN_MEMORY := $(shell tests/in_memory.sh)
+IN_MEMORY = $(shell tests/in_memory.sh)
 BEHIND := nice -n 10
 EXAMPLES ?= 2000
 # What the cluster tests need is built before them, as no test may take that long. A machine that cannot hold a cluster
