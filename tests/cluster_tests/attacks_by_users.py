@@ -358,7 +358,7 @@ def closed_to_others(folders: str) -> str:
 
 def left_in_temporary_folders(box: str) -> Act:
     """Let bob look for anything of alice's in the folders for temporary files, to read it or to write to it."""
-    look = "find /tmp /var/tmp /dev/shm /run -user alice ! -path '/var/tmp/bytecode-*'"  # the practice cluster's
+    look = "find /tmp /var/tmp /dev/shm /run -user alice"
 
     def act(scene: Scene) -> str:
         scene.must(box, "alice", "echo x >/tmp/alices; chmod 644 /tmp/alices")

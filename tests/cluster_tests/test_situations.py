@@ -29,9 +29,9 @@ AT_ONCE = 2  # of these, besides the long ones and those that take turns
 # Where somebody's files could be left: homes (the cluster's and the laptop's) and what every box has of its own.
 OWN = "/tmp /var/tmp /dev/shm"
 PLACES = {"login": f"/home {OWN}", "laptop": f"/home {OWN}", "login2": OWN, "node1": OWN, "node2": OWN, "gpu1": OWN}
-# Compiled Python, what is in a session's folder, and what the launcher, JupyterLab and Apptainer keep for another time.
+# What is in a session's folder, and what the launcher, JupyterLab and Apptainer keep for another time.
 KEPT = (
-    *("/var/tmp/bytecode-*", "*/.notebook-launcher/sessions/*/*", "*/.notebook-launcher/sessions/.asked*"),
+    *("*/.notebook-launcher/sessions/*/*", "*/.notebook-launcher/sessions/.asked*"),
     "*/.notebook-launcher/sessions/image-digests",
     *("*/.local", "*/.local/*", "*/.jupyter", "*/.ipython", "*/.apptainer"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import inspect
 import os
@@ -79,20 +80,20 @@ tar --owner=0 --group=0 -C /tmp/tree -cf - . |
 """
 QUICK_COMPRESSION = "-comp zstd -Xcompression-level 3"
 
-# Makes the read-only checkout importable, and keeps its bytecode: without bytecode every start of the launcher
-# would compile it again, and measured start-up times would be wrong.
-CHECKOUT_LOADER = '''\
-"""Import the launcher from the read-only checkout, with its bytecode in a directory of the user's own."""
-import os
+# Makes the read-only checkout importable, with the bytecode that was made of it: without, every start of the launcher
+# would compile it again, and measured start-up times would be wrong. What was changed since is compiled each time.
+CHECKOUT_IN_BOX, BYTECODE_IN_BOX = "/opt/notebook-launcher", "/opt/bytecode"
+CHECKOUT_LOADER = f'''\
+"""Import the launcher from the read-only checkout, with the bytecode that was made of it."""
 import sys
 from importlib.machinery import FileFinder, SourceFileLoader
 
-CHECKOUT = "/opt/notebook-launcher"
+CHECKOUT = "{CHECKOUT_IN_BOX}"
 
 
 class CheckoutLoader(SourceFileLoader):
     def get_code(self, fullname):
-        before, sys.pycache_prefix = sys.pycache_prefix, f"/var/tmp/bytecode-{os.getuid()}"
+        before, sys.pycache_prefix = sys.pycache_prefix, "{BYTECODE_IN_BOX}"
         try:
             return super().get_code(fullname)
         finally:
@@ -116,6 +117,7 @@ class Parts:
 
     rootfs: Artefact
     launcher: Artefact
+    bytecode: Artefact
     lab: Artefact
     lab_wheels: Artefact
     image: Artefact
@@ -127,7 +129,7 @@ class Parts:
         """Return the artefacts as a list, the slowest to build first."""
         return [
             *(self.rootfs, self.image, self.image_without_jupyter, self.lab, self.launcher),
-            *(self.image_unpacked, self.environment_modules, self.lab_wheels),
+            *(self.image_unpacked, self.environment_modules, self.lab_wheels, self.bytecode),
         ]
 
 
@@ -139,10 +141,12 @@ def artefacts(generation: Generation) -> Parts:
     image_wheels = _wheels("lab", LAB_REQUIREMENTS, IMAGE_PYTHON)
     lab_wheels = _wheels("lab", LAB_REQUIREMENTS, generation.python)
     launcher_wheels = _wheels("launcher", launcher_requirements(), generation.python)
+    launcher = _venv("launcher", "/opt/launcher", launcher_requirements(), launcher_wheels, rootfs)
     image = _image(base, image_wheels, rootfs)
     return Parts(
         rootfs=rootfs,
-        launcher=_venv("launcher", "/opt/launcher", launcher_requirements(), launcher_wheels, rootfs),
+        launcher=launcher,
+        bytecode=_bytecode(launcher, generation.python, rootfs),
         lab=_venv("lab", "/sw/jupyterlab", LAB_REQUIREMENTS, lab_wheels, rootfs),
         lab_wheels=lab_wheels,
         image=image,
@@ -331,6 +335,24 @@ def _make_venv(
     for name, text in modules.items():
         (packages / name).write_text(text)
         (packages / name).with_suffix(".pth").write_text(f"import {Path(name).stem}\n")
+
+
+def _bytecode(launcher: Artefact, python: str, rootfs: Artefact) -> Artefact:
+    sources = sorted((CHECKOUT / "notebook_launcher").rglob("*.py"))
+    digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
+    return _artefact(f"bytecode-{python}", _make_bytecode, digest, inputs=(launcher,), tools=(rootfs,))
+
+
+def _make_bytecode(directory: Path, kind: str, launcher: Path, rootfs: Path, digest: str) -> None:
+    """Compile the checkout's launcher; Python holds each file against the hash of its source, not against its date.
+
+    `digest`, that of all sources, names the artefact: another clone of the same has the same bytecode.
+    """
+    binds = [Bind(launcher, "/opt/launcher"), Bind(CHECKOUT, CHECKOUT_IN_BOX)]
+    binds += [Bind(directory, BYTECODE_IN_BOX, writable=True)]
+    argv = ["/opt/launcher/bin/python", "-X", f"pycache_prefix={BYTECODE_IN_BOX}", "-m", "compileall", "-q"]
+    with _builder(rootfs, binds, kind) as run:
+        run("root", [*argv, "--invalidation-mode", "checked-hash", f"{CHECKOUT_IN_BOX}/notebook_launcher"])
 
 
 # ---- container images ----------------------------------------------------------------------------------------
