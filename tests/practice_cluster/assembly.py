@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import network, slurm, software, sshd, users
 from .layout import BOXES, Bind, Box, BoxPlan, Generation
-from .recipes import BYTECODE_IN_BOX, CHECKOUT, CHECKOUT_IN_BOX, Parts
+from .recipes import BYTECODE_IN_BOX, CHECKOUT, CHECKOUT_IN_BOX, LAUNCHER_IN_BOX, Parts
 
 # Laptop and gates have neither Slurm nor containers nor modules; all boxes share one root file system, so there they
 # are hidden.
@@ -54,7 +54,7 @@ def _plan(box: Box, directory: Path, parts: Parts, generation: Generation) -> Bo
     if box.has_sshd:
         plan.services.append("sshd")
     if has_launcher(box):
-        plan.binds += [Bind(parts.launcher.path, "/opt/launcher"), Bind(CHECKOUT, CHECKOUT_IN_BOX)]
+        plan.binds += [Bind(parts.launcher.path, LAUNCHER_IN_BOX), Bind(CHECKOUT, CHECKOUT_IN_BOX)]
         plan.binds.append(Bind(parts.bytecode.path, BYTECODE_IN_BOX))
     return plan
 

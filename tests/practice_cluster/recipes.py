@@ -82,7 +82,7 @@ QUICK_COMPRESSION = "-comp zstd -Xcompression-level 3"
 
 # Makes the read-only checkout importable, with the bytecode that was made of it: without, every start of the launcher
 # would compile it again, and measured start-up times would be wrong. What was changed since is compiled each time.
-CHECKOUT_IN_BOX, BYTECODE_IN_BOX = "/opt/notebook-launcher", "/opt/bytecode"
+LAUNCHER_IN_BOX, CHECKOUT_IN_BOX, BYTECODE_IN_BOX = "/opt/launcher", "/opt/notebook-launcher", "/opt/bytecode"
 CHECKOUT_LOADER = f'''\
 """Import the launcher from the read-only checkout, with the bytecode that was made of it."""
 import sys
@@ -141,7 +141,7 @@ def artefacts(generation: Generation) -> Parts:
     image_wheels = _wheels("lab", LAB_REQUIREMENTS, IMAGE_PYTHON)
     lab_wheels = _wheels("lab", LAB_REQUIREMENTS, generation.python)
     launcher_wheels = _wheels("launcher", launcher_requirements(), generation.python)
-    launcher = _venv("launcher", "/opt/launcher", launcher_requirements(), launcher_wheels, rootfs)
+    launcher = _venv("launcher", LAUNCHER_IN_BOX, launcher_requirements(), launcher_wheels, rootfs)
     image = _image(base, image_wheels, rootfs)
     return Parts(
         rootfs=rootfs,
@@ -348,9 +348,9 @@ def _make_bytecode(directory: Path, kind: str, launcher: Path, rootfs: Path, dig
 
     `digest`, that of all sources, names the artefact: another clone of the same has the same bytecode.
     """
-    binds = [Bind(launcher, "/opt/launcher"), Bind(CHECKOUT, CHECKOUT_IN_BOX)]
-    binds += [Bind(directory, BYTECODE_IN_BOX, writable=True)]
-    argv = ["/opt/launcher/bin/python", "-X", f"pycache_prefix={BYTECODE_IN_BOX}", "-m", "compileall", "-q"]
+    binds = [Bind(launcher, LAUNCHER_IN_BOX), Bind(CHECKOUT, CHECKOUT_IN_BOX)]
+    binds.append(Bind(directory, BYTECODE_IN_BOX, writable=True))
+    argv = [f"{LAUNCHER_IN_BOX}/bin/python", "-X", f"pycache_prefix={BYTECODE_IN_BOX}", "-m", "compileall", "-q"]
     with _builder(rootfs, binds, kind) as run:
         run("root", [*argv, "--invalidation-mode", "checked-hash", f"{CHECKOUT_IN_BOX}/notebook_launcher"])
 

@@ -19,28 +19,27 @@ pytestmark = [pytest.mark.usefixtures("nothing_set"), pytest.mark.real_time]
 
 
 class Naps:
-    """Sleeps of the lengths given, in seconds, and how long each took: a busy machine wakes whoever sleeps late."""
+    """Sleeps of the lengths given, in seconds, and how much longer each took: a busy machine wakes people late."""
 
     def __init__(self, lengths: Iterable[float]) -> None:
         self._lengths = iter(lengths)
-        self.took: list[float] = []
+        self._late: list[float] = []
 
     def __call__(self) -> None:
-        began = time.perf_counter()
-        time.sleep(next(self._lengths))
-        self.took.append(time.perf_counter() - began)
+        length, began = next(self._lengths), time.perf_counter()
+        time.sleep(length)
+        self._late.append(time.perf_counter() - began - length)
 
-    def median(self, m: timing.Measurement) -> float:
-        """Return the median of those that `m` is of."""
-        assert m.calls_per_time == 1
-        return statistics.median(self.took[-len(m.times) :])
+    @property
+    def late(self) -> float:
+        """The median of how late they woke, in seconds."""
+        return statistics.median(self._late)
 
 
 def test_a_sleep_of_known_length() -> None:
     naps = Naps(itertools.repeat(0.020))
     m = timing.measure(naps, name="sleep", work=2, unit="naps", budget=3)
-    assert m.median == pytest.approx(naps.median(m), rel=0.02)
-    assert min(m.times) >= 0.020  # the kernel wakes late, never early
+    assert 0.020 <= m.median < 0.022 + naps.late  # the kernel wakes late, never early
     assert m.low <= m.median <= m.high
     assert m.throughput == pytest.approx(2 / m.median)
 
@@ -49,15 +48,15 @@ def test_a_jittery_sleep() -> None:
     chance = random.Random(3)
     naps = Naps(chance.uniform(0.002, 0.006) for _ in itertools.count())
     m = timing.measure(naps, name="jittery", precision=0.05, budget=3)
-    assert m.median == pytest.approx(naps.median(m), rel=0.02)
-    assert m.median > 0.0035  # of what is slept it is 4 ms
-    assert m.low <= naps.median(m) <= m.high
+    assert m.low <= 0.0043 + naps.late  # the true median of what is slept is 4 ms
+    assert m.high >= 0.0039
+    assert 0.0035 < m.median < 0.0048 + naps.late
 
 
 def test_a_sleep_with_an_outlier() -> None:
     naps = Naps(itertools.chain([0.005] * 5, [0.5], itertools.repeat(0.005)))
     m = timing.measure(naps, name="outlier", min_repeats=15, budget=3)
-    assert m.median == pytest.approx(naps.median(m), rel=0.02)
+    assert 0.005 <= m.median < 0.006 + naps.late
     assert max(m.times) > 0.4
 
 
@@ -92,7 +91,7 @@ def test_the_collector_of_garbage_is_as_it_was() -> None:
 
 def test_a_device_is_waited_for(later: LaterDevice) -> None:
     m = timing.measure(lambda: later.launch(0.005), name="kernel", device=later, budget=2)
-    assert 0.005 <= m.median < 0.010  # neither the time to queue the work, nor twice that of the work
+    assert 0.005 <= m.median < 0.0065
     assert m.synchronised
     assert m.device is later
 
@@ -137,7 +136,7 @@ def test_a_gpu_that_was_not_named_is_found(monkeypatch: pytest.MonkeyPatch, late
             later.launch(0.05)
     named = timing.Device("gpu", "Card 0", "torch", "cuda:0")
     m = timing.measure(lambda: later.launch(0.005), name="forward", device=named, budget=1)
-    assert 0.005 <= m.median < 0.010  # neither the time to queue the work, nor twice that of the work
+    assert 0.005 <= m.median < 0.0065
 
 
 def test_a_gpu_that_was_left_alone_is_no_trap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,5 +164,5 @@ def test_laps_wait_for_the_device(later: LaterDevice) -> None:
     m = laps.measurement
     assert len(m.times) == 3
     assert (m.warmup, m.work, m.unit, m.parameters["size"]) == (1, 100, "images", 3)
-    assert 0.010 <= m.median < 0.020
+    assert 0.010 <= m.median < 0.015
     assert m.synchronised
