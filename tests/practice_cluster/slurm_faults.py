@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ slurm.slurm_init(None)
 function, job, argument = sys.argv[1:]
 getattr(slurm, function)(ctypes.c_uint32(int(job)), ctypes.c_uint32(int(argument)))
 """
+_STARTS_ANEW = ("24.11",)
+"""Generations of Slurm whose `scontrol reconfigure` starts each slurmd anew."""
+_NODE_STATE = re.compile(r"NodeName=(?P<node>\S+).* State=(?P<state>\S+).* SlurmdStartTime=(?P<start>\S+)")
 FEDERATED_IDS = 1 << 26
 """Job ids of a federation are larger than this: the upper bits say where the job was submitted."""
 
@@ -171,11 +175,32 @@ class SlurmFaults(Arranging):
         kept = [line for line in before.splitlines() if line.partition("=")[0] not in settings]
         try:
             overwrite(path, "\n".join([*kept, *(f"{key}={value}" for key, value in settings.items())]) + "\n")
-            self._scontrol("reconfigure")
+            self._reconfigure()
             yield
         finally:
             overwrite(path, before)
-            self._scontrol("reconfigure")
+            self._reconfigure()
+
+    def _reconfigure(self) -> None:
+        """Let Slurm read its settings, and wait for what the nodes do then.
+
+        Since Slurm 23.11 each slurmd starts anew and registers, which puts a node into service that somebody has
+        declared down meanwhile.
+        """
+        responding = self._started_slurmds()
+        begun = self._checked_root("ctl", ["date", "+%FT%T"]).strip()
+        self._scontrol("reconfigure")
+        if self.generation in _STARTS_ANEW:
+            until(
+                lambda: all(start >= begun for node, start in self._started_slurmds().items() if node in responding),
+                "the nodes to register after the settings were read",
+            )
+
+    def _started_slurmds(self) -> dict[str, str]:
+        """Return when the slurmd of each node that answers was started, as Slurm writes times."""
+        nodes = self._scontrol("show", "node", "--oneliner").splitlines()
+        found = [_NODE_STATE.search(node) for node in nodes]
+        return {match["node"]: match["start"] for match in found if match and "*" not in match["state"]}
 
     @contextmanager
     def hidden_jobs(self) -> Iterator[None]:
