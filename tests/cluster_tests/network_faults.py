@@ -54,15 +54,16 @@ def sshd_restarted() -> Fault:
     return Fault(LOGIN_SSHD, strike)
 
 
-def sessions_killed() -> Fault:
-    """Only this user's SSH sessions on the login node are killed, as by an administrator or a time-out."""
+def sessions_killed(words: str, *boxes: str) -> Fault:
+    """Only this user's SSH sessions on the login nodes are killed, as by an administrator or a time-out."""
 
     @contextlib.contextmanager
     def strike(cluster: PracticeCluster, _session: Session) -> Iterator[None]:
-        cluster.kill_connections("login", "alice")
+        for box in boxes:
+            cluster.kill_connections(box, "alice")
         yield
 
-    return Fault("the user's SSH sessions on the login node killed", strike)
+    return Fault(words, strike)
 
 
 def node_sshd_restarted() -> Fault:
@@ -122,12 +123,13 @@ QUICK = (
     link_down(25),
     link_down(16, carrier=False),
     sshd_restarted(),
-    sessions_killed(),
+    sessions_killed("the user's SSH sessions on the login node killed", "login"),
     node_sshd_restarted(),
     login_moves("new-address", MOVED),
     login_moves("login2", OTHER_LOGIN),
     launcher_stopped(20),
 )
+CONNECTION_LOST = sessions_killed("the user's SSH sessions on every login node killed", "login", "login2")
 LONG = (link_down(60), link_down(600), launcher_stopped(60))
 
 

@@ -405,9 +405,9 @@ SOFTWARE = (
 
 INTERRUPTED = (
     Situation(Part.INTERRUPTED, "Ctrl-C while sbatch has not answered yet",
-              "an `sbatch` that submits at once and answers after five seconds",
+              "an `sbatch` that submits at once and answers after twelve seconds",
               ONE, (r"being submitted; it will be cancelled", r"Job \d+ is gone"), errors.Interrupted,
-              arranged=lambda cluster: cluster.slow_sbatch("bob", 5), user="bob",
+              arranged=lambda cluster: cluster.slow_sbatch("bob", 12), user="bob",
               acts=(When("slow to accept", CTRL_C),)),
     Situation(Part.INTERRUPTED, "launcher killed while the job waits", "`kill -KILL`, then `launch-notebook stop`",
               (*ONE, "-b", "now+1hour"), (r"Job \d+ is gone",), None, user="ivan", killed=True,

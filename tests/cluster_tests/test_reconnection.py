@@ -14,7 +14,16 @@ import pytest
 from playwright.sync_api import Browser
 
 from tests.cluster_tests.jupyterlab_page import Tab, chromium
-from tests.cluster_tests.network_faults import LINK_DOWN, LOGIN_SSHD, MOVED, OTHER_LOGIN, QUICK, Fault, usable_again
+from tests.cluster_tests.network_faults import (
+    CONNECTION_LOST,
+    LINK_DOWN,
+    LOGIN_SSHD,
+    MOVED,
+    OTHER_LOGIN,
+    QUICK,
+    Fault,
+    usable_again,
+)
 from tests.conftest import Session, assert_nothing_left, launch
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
@@ -96,8 +105,7 @@ def test_the_tab_works_on(cluster: PracticeCluster, tabs: Tabs, engine: str, fau
     assert "ended" not in session.printed and "gone" not in session.printed
     if fault.name in (MOVED, OTHER_LOGIN):
         # it has moved back by now: the next fault begins with a connection to where the name leads
-        tabs.end()
-        cluster.restart_sshd("login")
+        usable_again(cluster, session, tab, CONNECTION_LOST)
 
 
 @pytest.mark.browser_time(cause=CAUSE)

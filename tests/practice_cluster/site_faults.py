@@ -14,8 +14,9 @@ from .software import ENVIRONMENT_MODULES
 # Comes before /usr/bin for everybody, by ssh, in a login shell, and in a job.
 _WRAPPERS = "/usr/local/bin"
 
+# bash and not sh: Debian's drops the functions that others have exported, and their jobs had no `module` meanwhile.
 _SLOW_SUBMIT = """\
-#!/bin/sh
+#!/bin/bash
 # A site's own sbatch: it submits, and answers when it has had its coffee.
 test "$(id -un)" = {user} || exec /usr/bin/sbatch "$@"
 answer=$(/usr/bin/sbatch "$@")
