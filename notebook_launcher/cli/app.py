@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are shown here and nowhere else."""
     from notebook_launcher.cli.views.errors import report
 
-    before, after = _split(_command_first(argv))
+    before, after = _split(_command_first(_help_last(argv)))
     try:
         result = cli.main(
             args=_spelled_out(before),
@@ -85,6 +85,11 @@ def run(argv: Sequence[str]) -> int:
         return report(_interrupted(), as_json="--json" in before)
     except Exception as error:
         return report(_our_bug(error), as_json="--json" in before)
+
+
+def _help_last(argv: Sequence[str]) -> list[str]:
+    """Turn ``help``, and ``help COMMAND``, into what every command understands: ``COMMAND --help``."""
+    return [*argv[1:], "--help"] if argv[:1] == ["help"] else list(argv)
 
 
 def _command_first(argv: Sequence[str]) -> list[str]:

@@ -8,15 +8,14 @@ import threading
 from notebook_launcher.cli.views.base import BaseView
 from notebook_launcher.core.text import printable
 
-_ANSWERS = {"yes": True, "no": False, "n": False}
-_ATTEMPTS = 3  # attempts
+_ANSWERS = {"yes": True, "y": True, "no": False, "n": False}
+_ATTEMPTS = 3
 
 
 class TerminalPrompts:
     """Asks on the terminal; the status line is hidden meanwhile.
 
     While the view listens to the keyboard, the answer comes from there: two readers of one keyboard would take each
-    other's lines.
     other's lines.
     """
 
@@ -58,10 +57,7 @@ class TerminalPrompts:
         self._view.dismiss()
 
     def confirm(self, text: str) -> bool | None:
-        """Ask for yes or no; ``None`` without a terminal, or an answer after three attempts.
-
-        The whole word is required, because the question may be about trust.
-        """
+        """Ask for yes or no, of which a letter is enough; ``None`` without a terminal, or after three other answers."""
         if not self._interactive:
             return None
         question = f"{printable(text)} [yes/no] "

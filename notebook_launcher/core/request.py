@@ -25,6 +25,8 @@ _SAME = (MEMORY_FLAGS, frozenset({"requeue", "no-requeue"}), frozenset({"exclusi
 # Flags that qualify the requested GPUs, and are refused without any.
 _GPU_DETAILS = frozenset({"cpus-per-gpu", "gpu-bind", "gpu-freq", "mem-per-gpu", "ntasks-per-gpu"})
 
+_WALLTIMES = ("time", "time-min")
+
 _CLOCK = re.compile(r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2}))?\s*(?P<half>am|pm)?", re.I | re.A)
 _NOW_PLUS = re.compile(r"now\+(?P<count>\d{1,9})(?P<unit>seconds?|minutes?|hours?|days?|weeks?)?", re.I | re.A)
 _NAMED_CLOCKS = {"midnight": (0, 0), "noon": (12, 0), "elevenses": (11, 0), "fika": (15, 0), "teatime": (16, 0)}
@@ -36,15 +38,11 @@ def parse_idle(text: str) -> int:
     Raises ``UsageError`` for anything else, and for less than a minute, which leaves no time to react to a warning.
     """
     value = text.strip().lower()
-    match = re.fullmatch(r"([0-9]{1,6})\s*(s|sec|m|min|h)", value)
-    if value in ("0", "never", "off") or (match and int(match[1]) == 0):
+    if value in ("never", "off") or re.fullmatch(r"0+\s*(s|sec|m|min|h)?", value):
         return 0
     try:
-        if match:
-            seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2][0]]
-        else:
-            walltime = Walltime.parse(value)
-            seconds = 0 if walltime.is_unlimited else int(walltime.total_seconds())
+        walltime = Walltime.parse(value)
+        seconds = 0 if walltime.is_unlimited else int(walltime.total_seconds())
     except UsageError:
         seconds = -1
     if seconds and seconds < 60:
@@ -193,13 +191,18 @@ def _remove_gpus(flags: dict[str, str | None], flag: str) -> None:
 class Request:
     """One request: ``flags`` by long name (``None``: a flag without a value), validated on creation.
 
-    Raises ``UsageError`` for an invalid walltime.
+    A walltime in units (``2h``) becomes one that every scheduler's format has. Raises ``UsageError`` for an invalid
+    walltime.
     """
 
     flags: Mapping[str, str | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         Walltime.parse(self._time)
+        typed = {name: text for name in _WALLTIMES if (text := self.flags.get(name)) is not None}
+        read = {name: Walltime.for_scheduler(text) for name, text in typed.items()}
+        if read != typed:
+            object.__setattr__(self, "flags", {**self.flags, **read})
 
     @property
     def _time(self) -> str:

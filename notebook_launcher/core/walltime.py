@@ -16,6 +16,10 @@ _FORMS = (  # the six formats in sbatch's manual for --time, in its order
     re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7})"),
     re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
 )
+_IN_UNITS = re.compile(
+    r"(?:(?P<days>[0-9]{1,7})\s*d(?:ays?)?)?\s*(?:(?P<hours>[0-9]{1,7})\s*h(?:ours?)?)?\s*"
+    r"(?:(?P<minutes>[0-9]{1,7})\s*m(?:in(?:utes?)?)?)?\s*(?:(?P<seconds>[0-9]{1,7})\s*s(?:ec(?:onds?)?)?)?"
+)
 _UNLIMITED = frozenset({"unlimited", "infinite", "-1"})
 
 
@@ -27,25 +31,34 @@ class Walltime(timedelta):
 
     @classmethod
     def parse(cls, text: str) -> Walltime:
-        """Parse one of the formats of ``sbatch --time``.
+        """Parse one of the formats of ``sbatch --time``, or a time in units: ``2h``, ``90m``, ``1d 12h``.
 
         Raises ``UsageError`` for anything else, and for zero, which Slurm reads as "no limit" but no user means.
         """
         value = text.strip().lower()
         if value in _UNLIMITED:
             return UNLIMITED
-        for form in _FORMS:
+        for form in (*_FORMS, _IN_UNITS):
             if match := form.fullmatch(value):
-                walltime = cls(**{unit: int(count) for unit, count in match.groupdict().items()})
+                walltime = cls(**{unit: int(count or 0) for unit, count in match.groupdict().items()})
                 if walltime > timedelta(0):
                     return walltime
                 break
         raise UsageError(
             f"“{text}” is not a walltime.",
-            why="A walltime is minutes, minutes:seconds, hours:minutes:seconds or days-hours[:minutes[:seconds]], "
-            "over 0.",
-            hint="for example: -t 2:00:00 for two hours, -t 30 for thirty minutes",
+            why="A walltime is minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]], or a "
+            "time in units such as 2h or 90m, over 0.",
+            hint="for example: -t 2:00:00 or -t 2h for two hours, -t 30 for thirty minutes",
         )
+
+    @classmethod
+    def for_scheduler(cls, text: str) -> str:
+        """Return a walltime as a scheduler reads it: what is written in units in sbatch's format, the rest as it is.
+
+        Raises ``UsageError`` like ``parse``.
+        """
+        walltime = cls.parse(text)
+        return walltime.as_typed() if _IN_UNITS.fullmatch(text.strip().lower()) else text
 
     @property
     def is_unlimited(self) -> bool:

@@ -14,6 +14,9 @@ from notebook_launcher.cli.app import run
         (["-h", "course", "list"], "launch-notebook course list [OPTIONS]"),
         (["--cluster", "uni", "--help", "stop"], "launch-notebook stop [OPTIONS]"),
         (["--help"], "launch-notebook [OPTIONS] COMMAND"),
+        (["help"], "launch-notebook [OPTIONS] COMMAND"),
+        (["help", "stop"], "launch-notebook stop [OPTIONS]"),
+        (["help", "course", "list"], "launch-notebook course list [OPTIONS]"),
         (["--help", "-t", "2:00:00"], "launch-notebook [OPTIONS] COMMAND"),
     ],
 )

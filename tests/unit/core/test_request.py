@@ -221,6 +221,12 @@ def test_a_request_is_checked_when_it_is_made() -> None:
         Request({"time": "soon"})
 
 
+def test_a_walltime_in_units_goes_to_the_scheduler_in_its_own_form() -> None:
+    request = Request({"time": "90m", "time-min": "1h", "partition": "2h"})
+    assert request.flags == {"time": "1:30:00", "time-min": "1:00:00", "partition": "2h"}
+    assert request.walltime == timedelta(minutes=90)
+
+
 def test_a_request_in_neutral_terms() -> None:
     request = Request({"time": "3:00:00", "begin": "15:00", "job-name": "lab", "clusters": "snowy"})
     assert request.walltime == timedelta(hours=3)

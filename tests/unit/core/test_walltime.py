@@ -29,15 +29,21 @@ from notebook_launcher.core.walltime import UNLIMITED, Walltime
         ("UNLIMITED", UNLIMITED),
         ("infinite", UNLIMITED),
         ("-1", UNLIMITED),
+        ("2h", Walltime(hours=2)),
+        ("90m", Walltime(minutes=90)),
+        ("1h30m", Walltime(minutes=90)),
+        ("1d 12h", Walltime(days=1, hours=12)),
+        ("45 min", Walltime(minutes=45)),
+        ("90s", Walltime(seconds=90)),
     ],
 )
-def test_walltime_has_the_forms_of_sbatchs_manual(text: str, walltime: Walltime) -> None:
+def test_walltime_has_the_forms_of_sbatchs_manual_and_units(text: str, walltime: Walltime) -> None:
     assert Walltime.parse(text) == walltime
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "0:00:00", "0-0", "two hours", "2h", "1:2:3:4", "1-", "-5", "1.5", "2:00 ;", "٣٠", "9" * 30, "9" * 5000],
+    ["", "0", "0:00:00", "0-0", "two hours", "0h", "h", "30m2h", "2h30", "1:2:3:4", "1-", "-5", "1.5", "2:00 ;", "٣٠", "9" * 30, "9" * 5000],
 )
 def test_what_is_no_walltime_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -46,7 +52,15 @@ def test_what_is_no_walltime_is_refused(text: str) -> None:
     assert "-t 2:00:00" in caught.value.hint
 
 
-@given(st.text(alphabet="0123456789:- \nadintluef", max_size=40) | st.text(max_size=20))
+@pytest.mark.parametrize(
+    ("typed", "sent"),
+    [("2h", "2:00:00"), ("1d12h", "1-12:00:00"), ("2-0", "2-0"), ("30", "30"), ("UNLIMITED", "UNLIMITED")],
+)
+def test_what_is_typed_in_units_is_sent_as_sbatch_reads_it(typed: str, sent: str) -> None:
+    assert Walltime.for_scheduler(typed) == sent
+
+
+@given(st.text(alphabet="0123456789:- \nadintluefhms", max_size=40) | st.text(max_size=20))
 def test_a_walltime_is_read_or_refused_and_nothing_else(text: str) -> None:
     try:
         walltime = Walltime.parse(text)

@@ -173,9 +173,10 @@ def test_no_question_does_while_the_keyboard_is_listened_to(terminal: list[str],
     ("typed", "meant"),
     [
         (["maybe", "", "YES "], True),
-        (["y", "n"], False),
+        (["y"], True),
+        ([" N "], False),
         (["no"], False),
-        (["connect", "y", "ja", "yes"], None),
+        (["connect", "yy", "ja", "yes"], None),
         ([], None),  # Ctrl-D
     ],
 )
