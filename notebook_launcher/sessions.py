@@ -263,6 +263,7 @@ def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts
 
 def _is_open_here(context: Context, session: Session, node: str) -> bool:
     """Open the browser over the tunnel of another launcher on this machine; return whether there is one that works."""
+    from notebook_launcher.supervision.jupyter import show_ssh_login
     from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
 
     token = read_access(context.host, session.directory).token
@@ -273,6 +274,7 @@ def _is_open_here(context: Context, session: Session, node: str) -> bool:
             check_jupyter(port, endpoint, token, patience=0.0)
             url = endpoint.url(port, token)
             context.view.show(events.BrowserOpened(session.id, job_of(session).id, node, url, port))
+            show_ssh_login(context, session, port)
             return True
         local_state.forget_port(session.id, port)
     return False

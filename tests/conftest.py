@@ -8,6 +8,7 @@ import gc
 import itertools
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pexpect
 import pytest
@@ -34,6 +36,9 @@ if "NBL_TEST_HOME" not in os.environ:
     os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))
     os.environ["HOME"] = os.environ["NBL_TEST_HOME"] = tempfile.mkdtemp(prefix="test-home-")
     atexit.register(shutil.rmtree, os.environ["HOME"], ignore_errors=True)
+
+# Whoever runs them may be logged in by SSH, which a launch says more to.
+os.environ.pop("SSH_CONNECTION", None)
 
 from tests.cluster_tests.jupyterlab_page import chromium
 from tests.practice_cluster import PracticeCluster
@@ -282,13 +287,23 @@ class Session:
         return self.child.exitstatus if self.child.exitstatus is not None else -int(self.child.signalstatus or 0)
 
 
-def launch(cluster: PracticeCluster, box: str, *arguments: str, user: str = "alice", columns: int = 80) -> Session:
-    """Start ``launch-notebook`` as a user in a terminal of a box.
+def launch(
+    cluster: PracticeCluster,
+    box: str,
+    *arguments: str,
+    user: str = "alice",
+    columns: int = 80,
+    logged_in_from: str | None = None,
+) -> Session:
+    """Start ``launch-notebook`` as a user in a terminal of a box, if wanted that of an ssh from another one.
 
     A launch without its command's name does not ask about a session that is there already: tests share users.
     """
     words = arguments if arguments and not arguments[0].startswith("-") else ("--new", *arguments)
-    argv = cluster.argv(box, user, ["launch-notebook", *words], env={"TERM": "xterm-256color"})
+    command = ["launch-notebook", *words]
+    if logged_in_from:
+        command = ["ssh", "-tt", box, shlex.join(command)]
+    argv = cluster.argv(logged_in_from or box, user, command, env={"TERM": "xterm-256color"})
     return Session(argv, columns=columns)
 
 
@@ -303,8 +318,8 @@ def start(cluster: PracticeCluster) -> Iterator[Callable[..., Session]]:
     """Start launches; whatever a test leaves behind is cleared away for the next one."""
     started: list[Session] = []
 
-    def start(*arguments: str, box: str = "laptop", user: str = "alice", columns: int = 80) -> Session:
-        started.append(launch(cluster, box, *arguments, user=user, columns=columns))
+    def start(*arguments: str, box: str = "laptop", **options: Any) -> Session:
+        started.append(launch(cluster, box, *arguments, **options))
         return started[-1]
 
     yield start

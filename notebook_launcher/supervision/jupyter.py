@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +20,7 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
+from notebook_launcher.core.ssh_login import ssh_login
 from notebook_launcher.jobs.cancel import (
     cancel_job,
     cancelled_from,
@@ -90,6 +93,21 @@ def supervise_jupyter(
     with cancelled_on_failure(context, session, ours=ours):
         supervisor = _JupyterSupervisor(context, session, access, ours=ours, ports=ports)
     supervisor.supervise(first)
+
+
+def show_ssh_login(context: Context, session: Session, local_port: int) -> None:
+    """After an address was shown: if the user is logged in here by SSH, show how it works on their own computer."""
+    login = ssh_login(os.environ, getpass.getuser())
+    if login is None:
+        return
+    connect = f"launch-notebook connect --host {login.destination} {session.id[-4:]}"
+    context.view.show(
+        events.ReachedBySsh(
+            session.id,
+            login.forward_command(local_port),
+            "" if context.scheduler.same_machine or context.host.remote else connect,
+        )
+    )
 
 
 class _JupyterSupervisor(Supervisor):
@@ -379,6 +397,7 @@ class _JupyterSupervisor(Supervisor):
         if local_port and self._endpoint is not None:
             url = self._endpoint.url(local_port, self._access.token)
             self._context.view.show(events.Ready(self._session.id, self._job.id, str(self._node), url, local_port))
+            show_ssh_login(self._context, self._session, local_port)
         self._forward(*self._forwards)
         if self._only_ports:
             self._context.view.show(events.Note(KEYS_PORTS))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -107,8 +108,28 @@ def test_every_flag_at_once_on_another_cluster(cluster: PracticeCluster, start: 
     assert_nothing_left(cluster)
 
 
+@contextlib.contextmanager
+def forwarded_as_told(cluster: PracticeCluster, session: Session) -> Iterator[None]:
+    """Run what a launch that was typed over ssh says to type on one's own computer, word by word."""
+    session.expect("To open the address on your own computer, type there:")
+    told = session.expect(r"ssh -N -L [^\r\n]+").group(0)
+    assert re.search(rf"launch-notebook connect --host \S+ {session.session_id[-4:]}\s", session.printed)
+    # the key of this login node is known by its name, and not yet by this address
+    command = ["sh", "-c", f"exec {told.replace('ssh', 'ssh -o StrictHostKeyChecking=accept-new', 1)}"]
+    child = subprocess.Popen(cluster.argv("laptop", "alice", command), stdin=subprocess.DEVNULL)
+    try:
+        port = session.url.split(":")[2].split("/")[0]
+        listens = f"ss -Hltn sport = :{port}"
+        wait_until(lambda: cluster.root("laptop", ["sh", "-c", listens]).stdout, 20, "the port is open on the laptop")
+        yield
+    finally:
+        child.terminate()
+        child.wait()
+
+
 def test_three_sessions_at_once_each_ended_in_another_way(cluster: PracticeCluster, start: Start) -> None:
-    sessions = [start("--new", "-n", "1"), start("--new", "-n", "2"), start("--new", "-n", "1", box="login")]
+    by_ssh = start("--new", "-n", "1", box="login", logged_in_from="laptop", columns=120)
+    sessions = [start("--new", "-n", "1"), start("--new", "-n", "2"), by_ssh]
     for session in sessions:
         session.ready()
     assert len({session.session_id for session in sessions}) == 3
@@ -116,7 +137,8 @@ def test_three_sessions_at_once_each_ended_in_another_way(cluster: PracticeClust
     first, second, third = sessions
     end(cluster, first)
     assert status_of(cluster, second) == 200
-    assert status_of(cluster, third, "login") == 200
+    with forwarded_as_told(cluster, third):
+        assert status_of(cluster, third) == 200  # on the laptop, by the address that was printed
     end(cluster, second, "SIGTERM")
     end(cluster, third, "SIGTERM", "login")
     assert_nothing_left(cluster)

@@ -182,6 +182,14 @@ class TextView(BaseView):
         else:
             self._say("Ctrl-C ends the session and its job.")
 
+    @_display.register(events.ReachedBySsh)
+    def _(self, event: events.ReachedBySsh) -> None:
+        self._say("You are logged in here by SSH. To open the address on your own computer, type there:")
+        self._say(f"  {event.forward_command}", whole=True)
+        if event.connect_command:
+            self._say("or, if launch-notebook is installed there:")
+            self._say(f"  {event.connect_command}", whole=True)
+
     @_display.register(events.PortForwarded)
     def _(self, event: events.PortForwarded) -> None:
         addresses = " or ".join(filter(None, (event.url, event.plain_url)))

@@ -73,6 +73,18 @@ class Ready(Event, name="ready"):
     local_port: int
 
 
+class ReachedBySsh(Event, name="reached_by_ssh"):
+    """This terminal is an SSH login, so that the address of ``ready`` works on the machine at its other end only.
+
+    Typed on the user's own computer, ``forward_command`` makes the same address work there. ``connect_command`` is for
+    a computer that has the launcher; "" if the session runs on this machine itself.
+    """
+
+    session: str
+    forward_command: str
+    connect_command: str
+
+
 class TunnelOpened(Event, name="tunnel_opened"):
     """The tunnel to the node is open. ``route``: the kind of connection that it uses."""
 

@@ -43,7 +43,25 @@ def test_walltime_has_the_forms_of_sbatchs_manual_and_units(text: str, walltime:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "0:00:00", "0-0", "two hours", "0h", "h", "30m2h", "2h30", "1:2:3:4", "1-", "-5", "1.5", "2:00 ;", "٣٠", "9" * 30, "9" * 5000],
+    [
+        "",
+        "0",
+        "0:00:00",
+        "0-0",
+        "two hours",
+        "0h",
+        "h",
+        "30m2h",
+        "2h30",
+        "1:2:3:4",
+        "1-",
+        "-5",
+        "1.5",
+        "2:00 ;",
+        "٣٠",
+        "9" * 30,
+        "9" * 5000,
+    ],
 )
 def test_what_is_no_walltime_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
