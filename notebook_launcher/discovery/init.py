@@ -50,7 +50,7 @@ from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import LaunchTarget, Plan
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
-from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder
+from notebook_launcher.profiles.store import checked_profile, config_folder, given_profiles
 from notebook_launcher.session.connect import find_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
@@ -148,8 +148,8 @@ def _room_for(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[No
             f"There is a profile {path} already. Replace it (the old one is kept)?",
             f"There is a profile {path} already.",
         )
-    elif path.stem in bundled_profiles():
-        there = f"A profile “{path.stem}” comes with launch-notebook: --cluster {path.stem}."
+    elif path.stem in given_profiles():
+        there = f"There is a profile “{path.stem}” for everybody: --cluster {path.stem}."
         question = f"{there} Write one of your own in its place?"
     else:
         yield

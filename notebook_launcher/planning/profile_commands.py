@@ -33,10 +33,12 @@ from notebook_launcher.profiles.edit import (
     write_private,
 )
 from notebook_launcher.profiles.layers import Layer, merge, origin
+from notebook_launcher.profiles.site import site_file
 from notebook_launcher.profiles.store import (
-    bundled_profiles,
+    given_profiles,
     profile_layers,
     profile_names,
+    site_profiles,
     user_profile_path,
     user_profiles,
 )
@@ -85,7 +87,9 @@ def _cluster_entry(name: str, chosen: str | None) -> events.ClusterEntry:
 
 def _origin(name: str, layers: Sequence[Layer]) -> str:
     if name not in user_profiles():
-        return "bundled"
+        return "site" if name in site_profiles() else "bundled"
+    if any(layer.name == str(site_file("clusters", f"{name}.toml")) for layer in layers[:-1]):
+        return "yours on site"
     return "yours on bundled" if len(layers) > 1 and not Path(layers[0].name).is_absolute() else "yours"
 
 
@@ -166,7 +170,7 @@ def use_cluster(name: str, view: View) -> None:
 def change_profile(name: str, values: Values, view: View) -> None:
     """Set values in the user's own file of a profile; ``None`` removes a key. Raises ``ProfileError``."""
     text = user_profile_text(name)
-    if text is None and name not in bundled_profiles() and not values.get(("host",)):
+    if text is None and name not in given_profiles() and not values.get(("host",)):
         load_profile(name)  # raises if there is none, and lists the existing ones
     before = new_profile_text(name) if text is None else text
     after = changed(before, values, str(user_profile_path(name)))

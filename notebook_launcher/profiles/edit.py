@@ -16,9 +16,9 @@ from notebook_launcher.profiles.layers import Layer, parse_layer, read_layer
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.profiles.store import (
     Configuration,
-    bundled_profiles,
     checked_profile,
     config_folder,
+    given_profiles,
     profile_layers,
     user_profile_path,
     validated,
@@ -38,8 +38,8 @@ def user_profile_text(name: str) -> str | None:
 
 
 def new_profile_text(name: str) -> str:
-    """Return the template of the user's own file of a profile: based on the bundled one of that name, if any."""
-    if name not in bundled_profiles():
+    """Return the template of the user's own file of a profile: based on the one of that name for everybody, if any."""
+    if name not in given_profiles():
         return ""
     return (
         f"# Your own settings on top of the profile {name}: these take precedence.\n"

@@ -18,6 +18,7 @@ from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
 from notebook_launcher.profiles.models import ClusterProfile, FlagValue
+from notebook_launcher.profiles.site import read_site_layer, site_file, site_folder
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -48,19 +49,37 @@ def config_folder() -> Path:
 
 
 def load_configuration() -> Configuration:
-    """Return the user's configuration; the defaults if there is no file. Raises ``ProfileError``."""
-    path = config_folder() / "config.toml"
-    return validated(Configuration, [read_layer(path)]) if path.exists() else Configuration()
+    """Return the user's configuration, on top of the site's; the defaults without files. Raises ``ProfileError``."""
+    path, sites = config_folder() / "config.toml", site_file("config.toml")
+    layers = [read_site_layer(sites)] if sites else []
+    if path.exists():
+        layers.append(read_layer(path))
+    return validated(Configuration, layers) if layers else Configuration()
 
 
 def profile_names() -> list[str]:
-    """Return the names of all profiles for ``--cluster``: the user's own and the bundled ones."""
-    return sorted({*user_profiles(), *bundled_profiles()})
+    """Return the names of all profiles for ``--cluster``: the user's own, the site's and the bundled ones."""
+    return sorted({*user_profiles(), *given_profiles()})
+
+
+def given_profiles() -> list[str]:
+    """Return the names of the profiles that are not the user's own: the site's and the bundled ones."""
+    return sorted({*site_profiles(), *bundled_profiles()})
 
 
 def user_profiles() -> list[str]:
     """Return the names of the profiles in the user's configuration folder."""
-    return sorted(path.stem for path in user_profile_path("x").parent.glob("*.toml") if _NAME.fullmatch(path.stem))
+    return _names_in(config_folder() / "clusters")
+
+
+def site_profiles() -> list[str]:
+    """Return the names of the profiles that this machine has for everybody."""
+    folder = site_folder()
+    return _names_in(folder / "clusters") if folder else []
+
+
+def _names_in(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.toml") if _NAME.fullmatch(path.stem))
 
 
 def user_profile_path(name: str) -> Path:
@@ -72,20 +91,20 @@ def user_profile_path(name: str) -> Path:
 
 def bundled_profiles() -> list[str]:
     """Return the names of the bundled profiles."""
-    return sorted(path.stem for path in _BUNDLED.glob("*.toml"))
+    return _names_in(_BUNDLED)
 
 
 def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
     """Return the files of a profile, the lowest first. Raises ``ProfileError``.
 
-    A user's file overrides a bundled one of that name, and extends it if ``base`` names it. ``top``: the future content
-    of the user's file.
+    A user's file overrides one of the site's of that name, and that one a bundled one. A file whose ``base`` is its own
+    name extends the one that it overrides. ``top``: the future content of the user's file.
     """
     layers: list[Layer] = []
     seen: list[str] = []
-    wanted: tuple[str, bool] | None = (name, True)  # and whether the user's own file may be meant
+    wanted: tuple[str, int] | None = (name, _OWN)  # and whose file may be meant at the most
     while wanted:
-        layer, own = (top, True) if top and not layers else _layer(*wanted, by=layers[0] if layers else None)
+        layer, whose = (top, _OWN) if top and not layers else _layer(*wanted, by=layers[0] if layers else None)
         if layer.name in seen:
             raise ProfileError(
                 f"{origin([layers[0]], ['base'])}: the profiles are based on each other in a circle.",
@@ -100,7 +119,7 @@ def profile_layers(name: str, top: Layer | None = None) -> list[Layer]:
                 f"{origin([layer], ['base'])}: base is the name of a profile.",
                 hint='for example: base = "generic"; the names: launch-notebook clusters',
             )
-        wanted = (base, not (own and base == wanted[0])) if base else None
+        wanted = (base, whose + 1 if base == wanted[0] else _OWN) if base else None
     return layers
 
 
@@ -152,16 +171,21 @@ def _flags_in(table: Any) -> Iterator[str]:
             yield from _flags_in(value)
 
 
-def _layer(name: str, own: bool, by: Layer | None) -> tuple[Layer, bool]:
-    """Return the file of a profile, and whether it is the user's own. ``by``: the file that names it as its base."""
+_OWN, _SITES, _GIVEN = range(3)  # whose a file is: a lower number comes first
+
+
+def _layer(name: str, whose: int, by: Layer | None) -> tuple[Layer, int]:
+    """Return the first file of that name, and whose it is. ``by``: the file that names it as its base."""
     if _NAME.fullmatch(name):
         path = user_profile_path(name)
-        if own and path.exists():
-            return read_layer(path), True
+        if whose <= _OWN and path.exists():
+            return read_layer(path), _OWN
+        if whose <= _SITES and (sites := site_file("clusters", f"{name}.toml")):
+            return read_site_layer(sites), _SITES
         bundled = _BUNDLED / f"{name}.toml"
-        if bundled.is_file():
-            return read_layer(bundled, f"{name} (bundled)"), False
-    names = profile_names() if own else bundled_profiles()
+        if whose <= _GIVEN and bundled.is_file():
+            return read_layer(bundled, f"{name} (bundled)"), _GIVEN
+    names = (profile_names, given_profiles, bundled_profiles, list)[whose]()
     near = difflib.get_close_matches(name, names, n=1)
     there = f"There are: {', '.join(names)}."
     if by is not None:

@@ -78,9 +78,12 @@ class BaseView:
         from notebook_launcher.cli.views.browser import Browser
 
         try:
-            self._browser = Browser(url)
+            self._browser = Browser(url, on_failure=lambda: self._say_not_opened("there is none to open here"))
         except OSError as error:
-            self.show(events.Note(f"The browser could not be opened: {error}. The address works in any browser."))
+            self._say_not_opened(str(error))
+
+    def _say_not_opened(self, why: str) -> None:
+        self.show(events.Note(f"No browser was opened: {why}. The address works in any browser on this machine."))
 
     def _show(self, event: events.Event) -> None:
         raise NotImplementedError

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import html
 import os
+import sys
 import tempfile
 import threading
 import time
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 
 READ_WITHIN = 15.0  # seconds that a browser may take to read the page: one that is not running yet has to start
@@ -27,9 +29,12 @@ _PAGE = """<!doctype html>
 
 
 class Browser:
-    """A page that leads to JupyterLab, there for as long as the session is held. Raises ``OSError``."""
+    """A page that leads to JupyterLab, there for as long as the session is held. Raises ``OSError``.
 
-    def __init__(self, url: str) -> None:
+    ``on_failure`` is called, on a thread, if no browser could be opened.
+    """
+
+    def __init__(self, url: str, on_failure: Callable[[], None] = lambda: None) -> None:
         # written 0600, and shown to the browser, whose arguments then hold only its name
         folder = _folder()
         _sweep(folder)
@@ -39,11 +44,15 @@ class Browser:
             page.write(_PAGE.format(url=html.escape(url, quote=True)))
         self._unread = self._mark_unread()
         self._failed = False
+        self._on_failure = on_failure
         # on a thread: a browser in the terminal keeps its caller waiting
         threading.Thread(target=self._open, daemon=True).start()
 
     def _open(self) -> None:
-        self._failed = not webbrowser.open(self._page.as_uri())
+        # without a display there are browsers in the terminal alone, which would read the keys meant for the launcher
+        self._failed = not (_has_windows() and webbrowser.open(self._page.as_uri()))
+        if self._failed:
+            self._on_failure()
 
     def close_when_read(self) -> None:
         """Take the page away as soon as a browser has read it; where that cannot be seen, after ``READ_WITHIN``."""
@@ -72,6 +81,11 @@ class Browser:
             return self._page.stat().st_atime_ns
         except OSError:
             return 0
+
+
+def _has_windows() -> bool:
+    shows = any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
+    return shows or sys.platform in ("darwin", "win32", "cygwin")
 
 
 def _folder() -> Path:

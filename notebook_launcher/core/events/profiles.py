@@ -9,7 +9,8 @@ from notebook_launcher.core.events.base import Event
 
 @dataclass(frozen=True)
 class ClusterEntry:
-    """A cluster profile. ``origin``: ``bundled``, ``yours``, or ``yours on bundled``; ``default``: without --cluster.
+    """A cluster profile. ``origin``: ``bundled``, ``site``, ``yours``, ``yours on bundled`` or ``yours on site``;
+    ``default``: without --cluster.
 
     ``status``: ``active``, ``retired`` (then there may be a ``successor``), ``unknown``, or ``wrong`` if the file has a
     mistake, described in ``problem``. ``unavailable``: why no session can be launched there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -50,6 +51,23 @@ def test_a_page_that_nobody_reads_does_not_stay(tmp_path: Path, pages: Path, mon
     monkeypatch.setattr(browser, "READ_WITHIN", 0.3)
     browser.Browser("http://127.0.0.1:50001/lab?token=secret").close_when_read()
     assert list(pages.iterdir()) == []
+
+
+@pytest.mark.parametrize("environ", [{"BROWSER": "/not/there %s"}, {}])
+def test_without_a_browser_it_is_said(pages: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
+    import webbrowser
+
+    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    # none of those that this machine has
+    monkeypatch.setattr(webbrowser, "get", lambda using=None: webbrowser.GenericBrowser("/not/there"))
+    monkeypatch.setattr(webbrowser, "_tryorder", [])
+    failed = threading.Event()
+    opened = browser.Browser("http://127.0.0.1:50001/lab?token=secret", failed.set)
+    assert failed.wait(10)
+    opened.close()
 
 
 def test_without_a_browser_nothing_is_waited_for(tmp_path: Path, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
