@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from notebook_launcher.cli.views.tables import print_table
 from notebook_launcher.core import events
 from notebook_launcher.core.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
-_UNFOLDED = 1000  # columns; what a program reads is not folded
 _LEAST = 20  # columns; what is shorter says nothing
 
 
@@ -44,24 +43,11 @@ def _list(console: Console, event: events.ClustersListed) -> None:
         if console.is_terminal and not one.problem and room > _LEAST:  # a line each: the list is there to choose from
             cells[-1].truncate(room, overflow="ellipsis")
         table.add_row(*cells)
-    _print(console, table)
+    print_table(console, table)
     if event.courses:
         _say(console, f"Courses: {', '.join(event.courses)}  (launch-notebook course)")
     if any(one.default for one in event.clusters):
         _say(console, "* is the default cluster.", "dim")
-
-
-def _print(console: Console, table: Table) -> None:
-    """Print a table; where a program reads it, with a line for each row and no blanks behind it."""
-    if console.is_terminal:
-        console.print(table)
-        return
-    width, console.width = console.width, _UNFOLDED
-    with console.capture() as captured:
-        console.print(table)
-    console.width = width
-    for line in captured.get().splitlines():
-        console.out(line.rstrip(), highlight=False)
 
 
 def _about(one: events.ClusterEntry) -> str:

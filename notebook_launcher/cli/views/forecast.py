@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from notebook_launcher.cli.views.clock import clock, parse_iso
+from notebook_launcher.cli.views.tables import print_table
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.quantities import counted, duration
@@ -16,7 +17,6 @@ from notebook_launcher.core.walltime import Walltime
 if TYPE_CHECKING:
     from rich.console import Console
 
-_UNFOLDED = 1000  # columns; what a program reads is not folded
 
 Tabled: TypeAlias = events.Forecast | events.Alternative | events.ForecastDone | events.Queue
 
@@ -111,11 +111,7 @@ class ForecastView:
             table.add_column(heading, justify="right" if place in numbers else "left", overflow="fold")
         for row in rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
-        width = self._console.width
-        if not self._console.is_terminal:
-            self._console.width = _UNFOLDED
-        self._console.print(Padding(table, (0, 0, 0, indent), expand=False))
-        self._console.width = width
+        print_table(self._console, Padding(table, (0, 0, 0, indent), expand=False))
 
 
 def start_of(start: str | None, seconds: int | None, now: datetime, whose: str = "") -> str:

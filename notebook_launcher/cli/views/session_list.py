@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 from notebook_launcher.cli.views.clock import clock, parse_iso
+from notebook_launcher.cli.views.tables import print_table
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import minutes_or_clock
 from notebook_launcher.core.text import printable
@@ -14,7 +15,6 @@ from notebook_launcher.jobs.session_index import describe_progress
 if TYPE_CHECKING:
     from rich.console import Console
 
-_UNFOLDED = 1000  # columns; what a program reads is not folded
 _MOST_NAMED = 5  # damaged directories that are named
 
 _HEADINGS = ("Session", "State", "Node", "Job", "Left", "Environment")
@@ -35,13 +35,14 @@ class SessionListView:
         if isinstance(event, events.SessionEntry):
             self._entries.append(event)
             return
-        entries, self._entries = self._entries, []
+        entries, self._entries = self._entries[::-1], []  # the active ones last, where the eye is; of these the newest
         if entries:
             self._table(entries, now)
         for text, style in _below(event, entries):
             self._line(text, style)
         if event.active and self._console.is_terminal:
-            name = next((one.session for one in entries if one.state == "running"), entries[0].session)
+            running = [one.session for one in entries if one.state == "running"]
+            name = (running or [one.session for one in entries])[-1]
             name = name if name[-4:].isdecimal() else name[-4:]  # which would be the number of a job
             self._commands(f"Reconnect: {_typed('connect', event, name)}", f"End: {_typed('stop', event, name)}")
 
@@ -75,11 +76,7 @@ class SessionListView:
         for one, row in zip(entries, rows, strict=True):
             style = _STYLES.get(one.state, "dim")
             table.add_row(*(Text(printable(row[place]), style=style if place == 1 else "") for place in shown))
-        width = self._console.width
-        if not self._console.is_terminal:
-            self._console.width = _UNFOLDED
-        self._console.print(table)
-        self._console.width = width
+        print_table(self._console, table)
 
 
 def _row(entry: events.SessionEntry, now: datetime) -> tuple[str, ...]:

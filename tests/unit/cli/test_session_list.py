@@ -56,6 +56,13 @@ def test_a_wide_terminal_and_a_pipe_fold_nothing() -> None:
     assert "Come back" not in shown(seen(), END, terminal=False)
 
 
+def test_the_newest_active_session_is_last_where_the_eye_is_and_a_pipe_gets_no_blanks_at_the_end() -> None:
+    older = seen("aaaa", "ended", ended="2026-11-21T11:00:00+00:00", environment="")
+    lines = shown(seen("bbbb"), WAITS, older, END, terminal=False).splitlines()
+    assert [line[16:20] for line in lines[1:4]] == ["aaaa", "x7q2", "bbbb"]
+    assert [line for line in lines if line != line.rstrip()] == []
+
+
 def test_colours_are_where_they_are_wanted() -> None:
     assert "\x1b[32mrunning" in shown(seen(), END, colour=True)
 
