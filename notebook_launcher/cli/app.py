@@ -13,13 +13,14 @@ from click.shell_completion import CompletionItem
 
 from notebook_launcher import __version__
 from notebook_launcher.cli.completion import TYPED
-from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, WITH_VALUE
+from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, TYPED_WORDS, WITH_VALUE
 from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
 
 REPORT_TO = "the project's issue tracker"
 #: every command: a module of its own in ``commands``, which is imported when the command runs or is described
 COMMANDS = (
+    "again",
     "bench",
     "bill",
     "clusters",
@@ -70,7 +71,7 @@ def run(argv: Sequence[str]) -> int:
             args=_spelled_out(before),
             prog_name="launch-notebook",
             standalone_mode=False,
-            obj={ARGUMENTS: tuple(after), SCHEDULER_FLAGS: {}},
+            obj={ARGUMENTS: tuple(after), SCHEDULER_FLAGS: {}, TYPED_WORDS: tuple(argv)},
         )
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as exit_:
@@ -153,7 +154,7 @@ def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
     return UsageError(error.format_message(), hint=f"see: {words} --help")
 
 
-_TAKE_ENVIRONMENTS = ("launch", "shell", "doctor", "run", "bench")
+_TAKE_ENVIRONMENTS = ("again", "launch", "shell", "doctor", "run", "bench")
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:

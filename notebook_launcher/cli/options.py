@@ -26,6 +26,7 @@ ENGINES = ("auto", "paramiko", "openssh")
 ROUTES = ("auto", "node-ssh", "step", "job-sshd", "direct")
 ARGUMENTS = "words"  # key in click's context: the arguments after --
 SCHEDULER_FLAGS = "flags"  # key in click's context: the scheduler's flags as typed
+TYPED_WORDS = "typed"  # key in click's context: the whole command line
 WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from notebook_launcher.cli.completion import TakesEnvironment
 from notebook_launcher.cli.options import (
+    TYPED_WORDS,
     Where,
     route_options,
     scheduler_options,
@@ -69,11 +71,13 @@ def launch(
         idle_stop=idle_stop,
         always_new=always_new,
     )
-    return _launch(launch_options, where, dry_run=dry_run, open_browser=open_browser, verbose=verbose, notify=notify)
+    shown = {"open_browser": open_browser, "verbose": verbose, "notify": notify}
+    return _launch(launch_options, where, ctx.obj[TYPED_WORDS], dry_run=dry_run, **shown)
 
 
-def _launch(launch_options: LaunchOptions, where: Where, *, dry_run: bool, **shown: bool) -> int:
+def _launch(launch_options: LaunchOptions, where: Where, typed: Sequence[str], *, dry_run: bool, **shown: bool) -> int:
     from notebook_launcher import launch as launch_module
+    from notebook_launcher.cli.commands.again import remember_launch
     from notebook_launcher.planning.first_run import complete_options
     from notebook_launcher.planning.plan import LocalMachine, make_plan
 
@@ -83,5 +87,6 @@ def _launch(launch_options: LaunchOptions, where: Where, *, dry_run: bool, **sho
         if dry_run:
             launch_module.dry_run(plan, view)
         else:
+            remember_launch(typed)
             launch_module.launch(plan, view, prompts, interrupts)
     return view.exit_code

@@ -82,7 +82,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[LaunchOptions]:
     """What a launch was asked for, instead of the launch."""
     caught: list[LaunchOptions] = []
 
-    def catch(launch_options: LaunchOptions, _where: Where, **_others: bool) -> int:
+    def catch(launch_options: LaunchOptions, _where: Where, _typed: object, **_others: bool) -> int:
         caught.append(launch_options)
         return 0
 
