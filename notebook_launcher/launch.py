@@ -25,7 +25,7 @@ from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import make_scheduler, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access, join_keys, new_keys, new_token
-from notebook_launcher.session.preflight import check_software
+from notebook_launcher.session.preflight import SoftwareCheck
 from notebook_launcher.session.record import (
     Program,
     Session,
@@ -50,11 +50,12 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
     """
     with open_context(plan.target, view, prompts, interrupts, plan.forwards, submits=True) as context:
         costing = Costing(plan, context)
+        software = SoftwareCheck(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
         if offer_existing_session(plan, context):
             return
         if plan.target.course:
             view.show(course_used(plan.target.course))
-        warning = check_software(context.host, context.site, plan, same_machine=context.scheduler.same_machine)
+        warning = software.result()
         for note in (*notes_before(plan, context.scheduler, context.site), *([warning] if warning else [])):
             view.show(events.Note(note))
         if plan.target.course:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 from notebook_launcher.core.errors import ImageUnusable, LauncherError
 from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, judge_image, read_image
@@ -13,9 +14,11 @@ from notebook_launcher.session.record import Site
 
 TIMEOUT = 10.0  # seconds: a slow file server must not delay a launch
 
-# Prints the environment's folder if it exists and has no JupyterLab. An environment that sees packages of another one
-# is not checked. On one line: csh, as a login shell, cannot quote more.
+# Prints the environment's folder if it exists and has no JupyterLab, and if it is the only one that it may be and does
+# not exist. An environment that sees packages of another one is not checked. On one line: csh, as a login shell, cannot
+# quote more.
 _CHECK = (
+    '[ $# = 1 ] && [ ! -e "$1" ] && { echo "missing $1"; exit; }; '
     'for d do [ -x "$d/bin/python" ] || [ -d "$d/conda-meta" ] || continue; '
     'grep -qs "system-site-packages *= *true" "$d/pyvenv.cfg" && exit; '
     'for f in "$d"/bin/jupyter-lab "$d"/lib/python3*/site-packages/jupyterlab; do [ -e "$f" ] && exit; done; '
@@ -23,17 +26,57 @@ _CHECK = (
 )
 
 
+# Loads modules as the job will, and prints the first one that does not load; prints nothing if all do, or without a
+# `module` command. The old C implementation of Environment Modules reports success for a module that is not there.
+_LOAD_MODULES = r"""
+type module >/dev/null 2>&1 || exit 0
+while [[ ${1-} != -- ]]; do module use "$1" >/dev/null 2>&1 </dev/null; shift; done; shift
+for name; do
+  before=${LOADEDMODULES-}
+  module load "$name" >/dev/null 2>&1 </dev/null && [[ -n ${LMOD_VERSION-} || ${LOADEDMODULES-} != "$before" ||
+    ":${LOADEDMODULES-}" == *":$name"* ]] || { printf 'lacks %s\n' "$name"; exit; }
+done
+"""
+
+
+class SoftwareCheck:
+    """``check_software`` in the background, while the launch goes on; ``result`` is what it returns or raises."""
+
+    def __init__(self, host: Host, site: Site, plan: Plan, *, same_machine: bool) -> None:
+        self._warning: str | None = None
+        self._error: LauncherError | None = None
+
+        def check() -> None:
+            try:
+                self._warning = check_software(host, site, plan, same_machine=same_machine)
+            except LauncherError as error:
+                self._error = error
+
+        self._thread = threading.Thread(target=check, name="software", daemon=True)
+        self._thread.start()
+
+    def result(self) -> str | None:
+        """Wait for the check, which takes ``TIMEOUT`` at most for each of its commands."""
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return self._warning
+
+
 def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) -> str | None:
     """Return a warning about the software that the job will use, from what the login node sees; ``None``: nothing.
 
-    One command, unless only the job can find out. Raises ``ImageUnusable`` for an image that the user named and that
-    is surely not there: ``same_machine``, or in a folder that the compute nodes share.
+    At most one command for the modules, and one for the rest; none where only the job can find out. Raises
+    ``ImageUnusable`` for an image that the user named and that is surely not there: ``same_machine``, or in a folder
+    that the compute nodes share.
     """
     environment, container = plan.environment, plan.container
+    if environment.modules and (warning := _missing_module(host, site, environment, same_machine=same_machine)):
+        return warning
     if container is None:
-        return missing_jupyterlab(host, site, environment, None)
+        return missing_jupyterlab(host, site, environment, None, same_machine=same_machine)
     path = site.expand(container)
-    if not plan.container_typed or not path.startswith("/") or environment.container_command not in BY_FILE:
+    if not path.startswith("/") or environment.container_command not in BY_FILE:
         return None
     try:
         text = host.run(["sh", "-s", "--", path], stdin=INSPECT_IMAGE.encode(), timeout=TIMEOUT).stdout
@@ -43,17 +86,39 @@ def check_software(host: Host, site: Site, plan: Plan, *, same_machine: bool) ->
     if image.kind != "missing":
         return None
     finding = judge_image(image)
-    if same_machine or image.shared:
+    if plan.container_typed and (same_machine or image.shared):
         raise ImageUnusable(finding.found, why="Nothing was submitted.", hint=finding.hint)
-    return f"{finding.found} This was checked on the login node alone; the job fails unless its compute node has it."
+    return f"{finding.found.rstrip('.')} {_where(same_machine)}"
 
 
-def missing_jupyterlab(host: Host, site: Site, environment: Environment, container: str | None) -> str | None:
-    """Return a sentence if an environment lacks JupyterLab; ``None`` if it has it, or if that is not known.
+def _missing_module(host: Host, site: Site, environment: Environment, *, same_machine: bool) -> str | None:
+    """Return a sentence if a module cannot be loaded on the login node, with the command that lists what there is."""
+    folders = map(site.expand, environment.module_use)
+    words = ["bash", "-c", _LOAD_MODULES, "load", *folders, "--", *environment.modules]
+    with contextlib.suppress(LauncherError):
+        for line in host.run(words, login_shell=True, timeout=TIMEOUT).stdout.splitlines():
+            word, _, name = line.partition(" ")
+            if word == "lacks" and name in environment.modules:
+                found = f"Module {name} cannot be loaded {_where(same_machine)}"
+                return f"{found} To list what there is:\n  module spider {name.partition('/')[0]}"
+    return None
+
+
+def _where(same_machine: bool) -> str:
+    """End the sentence of what is missing."""
+    if same_machine:
+        return "here; the job will fail."
+    return "on the login node; the job fails unless its compute node has it."
+
+
+def missing_jupyterlab(
+    host: Host, site: Site, environment: Environment, container: str | None, *, same_machine: bool = False
+) -> str | None:
+    """Return a sentence if an environment lacks JupyterLab, or is not there; ``None`` if it is not known either.
 
     In a container, and with modules, only the job can find out.
     """
-    if container or environment.modules or environment.activate:
+    if container or environment.activate:
         return None
     places = _folders(environment)
     if not places:
@@ -62,7 +127,9 @@ def missing_jupyterlab(host: Host, site: Site, environment: Environment, contain
         words = ["sh", "-c", _CHECK, "look", *map(site.expand, places)]
         for line in host.run(words, timeout=TIMEOUT).stdout.splitlines():
             word, _, folder = line.partition(" ")
-            if word == "lacks":
+            if word == "missing" and folder:
+                return f"There is no environment in {folder} {_where(same_machine)}"
+            if word == "lacks" and not environment.modules:
                 hint = how_to_add_jupyterlab(environment, container)
                 return f"There is no JupyterLab in {folder}. Add it with:\n  {hint}"
     return None

@@ -98,7 +98,10 @@ def test_a_virtual_environment_without_jupyterlab_is_told_before_the_queue(tmp_p
     assert f"no JupyterLab in {bare}" in sentence
     assert f"{bare}/bin/python -m pip install jupyterlab" in sentence
     assert told(Environment(venv=sys.prefix)) is None
-    assert told(Environment(venv=str(tmp_path / "not-there"))) is None
+    nowhere = tmp_path / "not-there"
+    for missing in (Environment(venv=str(nowhere)), Environment(venv=str(nowhere), modules=("Python",))):
+        assert f"There is no environment in {nowhere} " in (told(missing) or "")
+    assert told(Environment(conda="one-of-many-places")) is None
     assert told(Environment(venv=str(bare)), "/image.sif") is None
     assert told(Environment(venv=str(bare), modules=("Jupyter",))) is None
     (bare / "pyvenv.cfg").write_text("include-system-site-packages = true\n")

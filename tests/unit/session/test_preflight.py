@@ -13,7 +13,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan, make_plan
 from notebook_launcher.profiles.models import ClusterProfile, Environment
-from notebook_launcher.session.preflight import check_software
+from notebook_launcher.session.preflight import SoftwareCheck, check_software
 from notebook_launcher.session.record import Site
 
 TARGET = LaunchTarget(ClusterProfile(), None, None, "slurm")
@@ -63,11 +63,76 @@ def test_what_only_the_nodes_may_have_is_a_warning(home: Path) -> None:
         warned("/no-such-scratch/x.sif", home, Host(), here=True)
 
 
+def test_a_profiles_image_that_is_not_there_is_a_warning(home: Path) -> None:
+    """What is wrong in a profile that others share refuses no launch, but is said before the job has waited."""
+    warning = warned("~/torhc.sif", home, Host(), typed=False)
+    assert warning is not None and f"There is no image {home}/torhc.sif" in warning
+    assert "unless its compute node has it" in warning
+
+
+# as Lmod and Environment Modules export it to every shell below a login shell
+MODULES = """() {{
+  [[ $1 == use ]] && used=$2
+  [[ $1 == load ]] || return 0
+  [[ $2 == torch/2 || $2 == hidden/1 && ${{used-}} == */mods ]] && LOADEDMODULES=${{LOADEDMODULES-}}:$2 && return
+  echo "Lmod has detected the following error: $2" >&2
+  return {status}
+}}"""
+
+
+@pytest.mark.parametrize("status", [1, 0], ids=["says so", "reports success, as old implementations do"])
+@pytest.mark.parametrize(
+    ("modules", "use", "missing"),
+    [
+        (("torch/2",), (), None),
+        (("torch/2", "tensorflow/2.0"), (), "tensorflow/2.0"),
+        (("torch/3", "torch/4"), (), "torch/3"),
+        (("hidden/1",), ("~/mods",), None),
+        (("hidden/1",), (), "hidden/1"),
+    ],
+)
+def test_a_module_that_does_not_load_is_named_before_the_queue(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    modules: tuple[str, ...],
+    use: tuple[str, ...],
+    missing: str | None,
+    status: int,
+) -> None:
+    monkeypatch.setenv("BASH_FUNC_module%%", MODULES.format(status=status))
+    monkeypatch.delenv("LMOD_VERSION", raising=False)
+    warning = modules_warned(home, Environment(modules=modules, module_use=use))
+    if missing is None:
+        assert warning is None
+    else:
+        assert warning is not None and warning.startswith(f"Module {missing} cannot be loaded on the login node;")
+        assert warning.endswith(f"\n  module spider {missing.partition('/')[0]}")
+
+
+def test_without_a_module_command_nothing_is_known(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BASH_FUNC_module%%", "")
+    assert modules_warned(home, Environment(modules=("torch/3",))) is None
+
+
+def modules_warned(home: Path, environment: Environment) -> str | None:
+    plan = Plan(TARGET, Request({}), None, environment, None)
+    site = Site(str(home), "alice", "login", datetime.now(timezone.utc))
+    return SoftwareCheck(LocalHost(), site, plan, same_machine=False).result()
+
+
+def test_what_the_check_raises_it_raises_where_it_is_waited_for(home: Path) -> None:
+    plan = Plan(TARGET, Request({}), None, Environment(), "~/torhc.sif", container_typed=True)
+    check = SoftwareCheck(
+        LocalHost(), Site(str(home), "alice", "login", datetime.now(timezone.utc)), plan, same_machine=False
+    )
+    with pytest.raises(ImageUnusable):
+        check.result()
+
+
 @pytest.mark.parametrize(
     ("container", "typed", "command", "asked"),
     [
         ("~/torch.sif", True, "", 1),
-        ("~/torhc.sif", False, "", 0),  # the profile's: doctor checks that
         ("docker://debian", True, "", 0),
         ("localhost/lab:4", True, "podman", 0),
         ("/lab", True, "podman", 0),
