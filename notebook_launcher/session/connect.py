@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import HostCommandFailed, SchedulerMissing
+from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SchedulerMissing
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
@@ -36,11 +36,26 @@ def open_context(
     no commands, or ``SchedulerMissing``.
     """
     counted = CountedPrompts(prompts)
-    with open_host(target, view, counted) as host:
+    with _naming_contact(target), open_host(target, view, counted) as host:
         site = inspect_host(host)
         root = site.expand(target.profile.session_root)
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, submits)
         yield Context(target, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
+
+
+@contextlib.contextmanager
+def _naming_contact(target: LaunchTarget) -> Iterator[None]:
+    """In an error whose hint is to ask the cluster's support, name the contact: the teacher's in a course."""
+    contact = (target.course.contact if target.course else None) or target.profile.contact
+    try:
+        yield
+    except LauncherError as error:
+        if contact:
+            error.hint = error.hint.replace(_SUPPORT, f"{_SUPPORT} ({contact})", 1)
+        raise
+
+
+_SUPPORT = "the cluster's support"
 
 
 def open_host(target: LaunchTarget, view: View, prompts: Prompts) -> Host:
