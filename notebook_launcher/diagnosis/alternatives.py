@@ -1,4 +1,4 @@
-"""Alternatives that may start sooner: shorter, with another GPU, in another partition. Pure.
+"""Alternatives that may start sooner: fewer GPUs, shorter, with another GPU, in another partition. Pure.
 
 Each variation costs the scheduler a test, so there are few. None is longer or larger than the request.
 """
@@ -48,7 +48,13 @@ def find_alternatives(
     the request's, ``None``: not known. ``possible``: returns false for what can never start.
     """
     cluster = _Cluster(request, partitions or (), nodes or (), account, qos)
-    kinds = (_shorter(cluster), _other_gpus(cluster), _other_partitions(cluster), _quick_trial(cluster))
+    kinds = (
+        _fewer_gpus(cluster),
+        _shorter(cluster),
+        _other_gpus(cluster),
+        _other_partitions(cluster),
+        _quick_trial(cluster),
+    )
     found = [Variation(request, as_typed(request.flags))]
     for changes in chain.from_iterable(zip_longest(*kinds, fillvalue={})):
         changed = Request(merge_flags(request.flags, changes))
@@ -150,10 +156,26 @@ def _types(nodes: Sequence[Node]) -> list[str]:
     return sorted({kind for node in nodes for kind in node.gpus if kind})
 
 
+def _of_count(cluster: _Cluster, gpus: _Gpus, count: int) -> Changes:
+    """Return the change to another number of GPUs of the same type."""
+    value = cluster.request.flags[gpus.flag] or ""
+    if gpus.flag in ("gres", "tres-per-task"):
+        changed = re.sub(
+            rf"(gpu(?:[:/][^:=,]*?[^\d:=,][^:=,]*)?[:=]){gpus.count}(?=,|$)", rf"\g<1>{count}", value, count=1
+        )
+        return {gpus.flag: changed} if changed != value else {}
+    return {gpus.flag: f"{gpus.type}:{count}" if gpus.type else str(count)}
+
+
 def _has(nodes: Sequence[Node], gpus: _Gpus, kind: str) -> bool:
     """Whether there are enough GPUs of a type (``""``: of any), in use or not."""
+    return _most(nodes, gpus, kind) >= gpus.count
+
+
+def _most(nodes: Sequence[Node], gpus: _Gpus, kind: str) -> int:
+    """Return how many GPUs of a type the flag could ask for at the most."""
     counts = [sum(n for name, n in node.gpus.items() if kind in ("", name)) for node in nodes]
-    return (max(counts, default=0) if gpus.flag in _OF_ONE_NODE else sum(counts)) >= gpus.count
+    return max(counts, default=0) if gpus.flag in _OF_ONE_NODE else sum(counts)
 
 
 # --- kinds of variations -----------------------------------------------------------------------------------------
@@ -174,6 +196,16 @@ def _shorter(cluster: _Cluster) -> Iterator[Changes]:
         below = [walltime for walltime in _ROUND if walltime * part <= base]
         if below:
             yield {"time": below[-1].as_typed()}
+
+
+def _fewer_gpus(cluster: _Cluster) -> Iterator[Changes]:
+    """As many GPUs as there are, if the requested partitions do not have that many."""
+    gpus = _gpus(cluster.request)
+    if gpus is None:
+        return
+    most = max((_most(cluster.usable(partition), gpus, gpus.type) for partition in cluster.own), default=0)
+    if 0 < most < gpus.count:
+        yield _of_count(cluster, gpus, most)
 
 
 def _other_gpus(cluster: _Cluster) -> Iterator[Changes]:

@@ -118,6 +118,21 @@ def test_variations(flags: Flags, expected: list[str]) -> None:
     assert tried(flags) == expected
 
 
+@pytest.mark.parametrize(
+    ("flags", "first"),
+    [
+        ({"gpus": "16"}, "--gpus 6"),
+        ({"gpus": "t4:16"}, "--gpus t4:2"),
+        ({"gres": "gpu:16"}, "--gres gpu:6"),
+        ({"gres": "scratch:16,gpu:a100:16"}, "--gres scratch:16,gpu:a100:4"),
+        ({"gres": "gpu:a100=16"}, "--gres gpu:a100=4"),
+        ({"gpus-per-node": "a100:5"}, "--gpus-per-node a100:4"),
+    ],
+)
+def test_where_so_many_gpus_are_not_there_the_most_that_fit_come_first(flags: Flags, first: str) -> None:
+    assert tried({"partition": "gpu", **flags})[0] == first
+
+
 def test_nothing_is_guessed_of_a_cluster_that_is_not_known() -> None:
     asked: Flags = {"time": "2:00:00", "partition": "gpu", "gpus": "t4:1"}
     assert tried(asked, partitions=None, nodes=None) == ["-t 1:00:00", "-t 0:30:00"]
