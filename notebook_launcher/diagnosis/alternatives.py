@@ -160,9 +160,8 @@ def _of_count(cluster: _Cluster, gpus: _Gpus, count: int) -> Changes:
     """Return the change to another number of GPUs of the same type."""
     value = cluster.request.flags[gpus.flag] or ""
     if gpus.flag in ("gres", "tres-per-task"):
-        changed = re.sub(
-            rf"(gpu(?:[:/][^:=,]*?[^\d:=,][^:=,]*)?[:=]){gpus.count}(?=,|$)", rf"\g<1>{count}", value, count=1
-        )
+        counted = rf"(\bgpu(?:[:/=][^,]*)?[:=]){gpus.count}(?=,|$)"
+        changed = re.sub(counted, rf"\g<1>{count}", value, count=1)
         return {gpus.flag: changed} if changed != value else {}
     return {gpus.flag: f"{gpus.type}:{count}" if gpus.type else str(count)}
 
