@@ -247,7 +247,7 @@ class Session:
     def ready(self) -> str:
         """Wait for the address and return it."""
         self.url = self.expect(r"http://127\.0\.0\.1:\d+/lab\?token=[\w-]+").group(0)
-        self.expect("ENTER or Ctrl-C ends")
+        self.expect("ENTER (or Ctrl-C )?ends")
         return self.url
 
     @property

@@ -22,7 +22,6 @@ from notebook_launcher.core.errors import (
     HostCommandFailed,
     HostKeyChanged,
     HostKeyUnknown,
-    Interrupted,
     LauncherError,
 )
 from notebook_launcher.core.interrupts import Interrupt
@@ -252,13 +251,6 @@ def cancelled_on_failure(
         elif ours:
             cancel_after_failure(context, session, error)
         raise
-
-
-def report_interrupted_start(context: Context, session: Session, *, ours: bool) -> None:
-    """Show what an interrupt did to a session that was not usable yet: cancelled its job, or detached from it."""
-    if ours:
-        raise Interrupted("Interrupted before JupyterLab was ready.")
-    report_detached(context, session)
 
 
 def report_detached(context: Context, session: Session) -> None:

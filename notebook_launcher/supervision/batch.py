@@ -28,7 +28,7 @@ from notebook_launcher.notebook.results import fetch_results, results_folder
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
-from notebook_launcher.supervision.supervisor import DetachRequested, Finished, StopRequested, Supervisor
+from notebook_launcher.supervision.supervisor import Finished, Supervisor
 from notebook_launcher.usage.bill_command import show_bill
 
 KEYS_OURS = "Ctrl-C cancels the job and fetches what there is; d and ENTER detaches, for you to come back later."
@@ -106,9 +106,6 @@ class _RunSupervisor(Supervisor):
         return error
 
     # --- input from the user
-
-    def _interrupted(self) -> NoReturn:
-        raise StopRequested if self._ours else DetachRequested
 
     def _handle_line(self, words: list[str]) -> None:
         self._note(KEYS_OURS if self._ours else KEYS_CONNECTED)

@@ -15,6 +15,7 @@ from notebook_launcher.core.errors import (
     ConnectionLost,
     HostKeyChanged,
     HostKeyUnknown,
+    Interrupted,
     JobCancelled,
     JupyterSilent,
     LauncherError,
@@ -26,7 +27,6 @@ from notebook_launcher.jobs.cancel import (
     cancelled_from,
     cancelled_on_failure,
     report_detached,
-    report_interrupted_start,
 )
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
 from notebook_launcher.jobs.outcome import idle_message
@@ -57,6 +57,10 @@ from notebook_launcher.usage.bill_command import show_bill
 
 KEYS_ATTACHED = (
     "ENTER alone, or Ctrl-C, ends the session and its job; d detaches: it runs on; "
+    "f PORT forwards a port (f 6006, f 6006:16006)."
+)
+KEYS_CONNECTED = (
+    "ENTER alone ends the session and its job; Ctrl-C, or d, detaches: it runs on; "
     "f PORT forwards a port (f 6006, f 6006:16006)."
 )
 KEYS_WAITING = "JupyterLab is not ready yet. Ctrl-C cancels the job; d and ENTER detaches, for you to come back later."
@@ -143,12 +147,10 @@ class _JupyterSupervisor(Supervisor):
     # --- ways to exit
 
     def _stop(self) -> None:
-        if self._ours or self.attached:
-            cancel_job(self._context, self._session)
-        if self.attached:
-            show_bill(self._context, self._session)
-        else:
-            report_interrupted_start(self._context, self._session, ours=self._ours)
+        cancel_job(self._context, self._session)
+        if not self.attached:
+            raise Interrupted("Interrupted before JupyterLab was ready.")
+        show_bill(self._context, self._session)
 
     def _finish(self, finished: Finished) -> None:
         cancel_job(self._context, self._session, str(finished))
@@ -182,9 +184,6 @@ class _JupyterSupervisor(Supervisor):
 
     # --- input from the user
 
-    def _interrupted(self) -> NoReturn:
-        raise DetachRequested if self._only_ports else StopRequested
-
     def _handle_line(self, words: list[str]) -> None:
         if not words and self._only_ports:
             raise DetachRequested
@@ -194,8 +193,12 @@ class _JupyterSupervisor(Supervisor):
             self._forward_typed(words[1])
             return
         # an impatient ENTER must not cost the position in the queue
-        not_attached = KEYS_WAITING if self._ours else KEYS_CONNECTING
-        self._note(KEYS_PORTS if self._only_ports else KEYS_ATTACHED if self.attached else not_attached)
+        if self._only_ports:
+            self._note(KEYS_PORTS)
+        elif self._ours:
+            self._note(KEYS_ATTACHED if self.attached else KEYS_WAITING)
+        else:
+            self._note(KEYS_CONNECTED if self.attached else KEYS_CONNECTING)
 
     def _forward_typed(self, word: str) -> None:
         ports = read_port(word)
@@ -396,7 +399,9 @@ class _JupyterSupervisor(Supervisor):
         self.attached = True
         if local_port and self._endpoint is not None:
             url = self._endpoint.url(local_port, self._access.token)
-            self._context.view.show(events.Ready(self._session.id, self._job.id, str(self._node), url, local_port))
+            self._context.view.show(
+                events.Ready(self._session.id, self._job.id, str(self._node), url, local_port, self._ours)
+            )
             show_ssh_login(self._context, self._session, local_port)
         self._forward(*self._forwards)
         if self._only_ports:

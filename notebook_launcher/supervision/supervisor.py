@@ -183,8 +183,8 @@ class Supervisor:
         """The user has typed a line other than ``d``, in lower case."""
 
     def _interrupted(self) -> NoReturn:
-        """The user has pressed Ctrl-C, or the process was terminated."""
-        raise StopRequested
+        """The user has pressed Ctrl-C, or the process was terminated: it ends what this command started."""
+        raise StopRequested if self._ours else DetachRequested
 
     def _check_connections(self) -> None:
         """A tick has passed, and the login node is reachable as far as known."""

@@ -169,18 +169,13 @@ class TextView(BaseView):
     @_display.register(events.BrowserOpened)
     def _(self, event: events.Ready | events.BrowserOpened) -> None:
         self._address_shown = True
-        is_elsewhere = isinstance(event, events.BrowserOpened)
-        attached = ", and another launch-notebook here is attached to it" if is_elsewhere else ""
+        attached = "" if isinstance(event, events.Ready) else ", and another launch-notebook here is attached to it"
         self._say(f"JupyterLab runs on {event.node}{attached}:", style="green")
         self._stop_status()
         # never folded by us: a terminal then keeps the address whole for a click or a copy
         self._console.print(printable(event.url), style="bold", soft_wrap=True, highlight=False, markup=False)
-        if is_elsewhere:
-            return
-        if self._interactive:
-            self._say("ENTER or Ctrl-C ends the session and its job; d and ENTER detaches: it runs on.")
-        else:
-            self._say("Ctrl-C ends the session and its job.")
+        if isinstance(event, events.Ready):
+            self._say(_how_it_ends(event.started_here, interactive=self._interactive))
 
     @_display.register(events.ReachedBySsh)
     def _(self, event: events.ReachedBySsh) -> None:
@@ -484,6 +479,14 @@ _NOT_ATTACHED = (
 
 def _now() -> datetime:
     return datetime.now().astimezone()
+
+
+def _how_it_ends(started_here: bool, *, interactive: bool) -> str:
+    if not interactive:
+        return "Ctrl-C ends the session and its job." if started_here else "Ctrl-C detaches; the session goes on."
+    if started_here:
+        return "ENTER or Ctrl-C ends the session and its job; d and ENTER detaches: it runs on."
+    return "ENTER ends the session and its job; Ctrl-C detaches: it runs on."
 
 
 def _at(ends: str) -> str:

@@ -64,13 +64,17 @@ class Running(Event, name="running"):
 
 
 class Ready(Event, name="ready"):
-    """JupyterLab answered through the tunnel. ``url`` contains the token, so show it to the user only."""
+    """JupyterLab answered through the tunnel. ``url`` contains the token, so show it to the user only.
+
+    ``started_here``: this command started the session, so that Ctrl-C ends it; otherwise Ctrl-C detaches.
+    """
 
     session: str
     job: str
     node: str
     url: str
     local_port: int
+    started_here: bool
 
 
 class ReachedBySsh(Event, name="reached_by_ssh"):

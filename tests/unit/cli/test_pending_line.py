@@ -138,7 +138,7 @@ def test_without_a_terminal_every_change_is_a_line_and_nothing_else() -> None:
 def test_a_scheduler_that_falls_silent_while_jupyterlab_is_used_is_told_once() -> None:
     shown, screen = view(terminal=True)
     with shown:
-        shown.show(events.Ready("s", "7", "gpu1", "http://127.0.0.1:1/lab?token=x", 1))
+        shown.show(events.Ready("s", "7", "gpu1", "http://127.0.0.1:1/lab?token=x", 1, started_here=True))
         before = len(screen.getvalue())
         shown.show(events.SchedulerNotResponding("7", "Socket timed out"))
         text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()[before:])

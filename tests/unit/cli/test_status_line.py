@@ -128,14 +128,22 @@ def view_on(screen: io.StringIO, *, columns: int = 80, verbose: bool = False, tt
     return TextView(console, verbose=verbose, interactive=True)
 
 
-READY = events.Ready(SESSION, "7", "n1", "http://127.0.0.1:50001/lab?token=secret", 50001)
+READY = events.Ready(SESSION, "7", "n1", "http://127.0.0.1:50001/lab?token=secret", 50001, started_here=True)
 
 
-def test_the_screen_names_every_key_that_ends_the_session_before_it_is_pressed(screen: Screen) -> None:
+@pytest.mark.parametrize(
+    ("started_here", "keys"),
+    [
+        (True, "ENTER or Ctrl-C ends the session and its job; d and ENTER detaches: it runs on."),
+        (False, "ENTER ends the session and its job; Ctrl-C detaches: it runs on."),
+    ],
+)
+def test_the_screen_names_every_key_that_ends_the_session_before_it_is_pressed(
+    screen: Screen, started_here: bool, keys: str
+) -> None:
     """On one line of a terminal of 80 columns: Ctrl-C ends the job, unlike in a terminal's other programs."""
     view = view_on(screen, columns=80)
-    view.show(READY)
-    keys = "ENTER or Ctrl-C ends the session and its job; d and ENTER detaches: it runs on."
+    view.show(READY if started_here else dataclasses.replace(READY, started_here=False))
     assert keys in screen.lines
     view.__exit__(None, None, None)
 

@@ -60,13 +60,25 @@ def test_a_terminal_closed_on_the_way_back(launcher: Launcher, step: str) -> Non
     assert launcher.host.count("scancel") == 0
 
 
-@pytest.mark.parametrize("how", ["ENTER", "Ctrl-C"])
-def test_a_session_that_was_come_back_to_is_ended_while_attached(launcher: Launcher, how: str) -> None:
+def test_enter_ends_a_session_that_was_come_back_to(launcher: Launcher) -> None:
     come_back_to_ready(launcher)
-    launcher.types("") if how == "ENTER" else launcher.interrupts.arrive("end")
+    launcher.types("")
     launcher.well()
     assert launcher.names[-3:] == ["ready", "stopping", "ended"]
     assert launcher.host.commands("scancel") == ["scancel 7"]
+
+
+def test_ctrl_c_detaches_from_a_session_that_this_command_has_not_started(launcher: Launcher) -> None:
+    """Whether it waits or runs: what somebody has only come to look at does not die of a reflex."""
+    come_back_to_ready(launcher)
+    assert launcher.shown(events.Ready).started_here is False
+    told = len(launcher.notes)
+    launcher.types("help")
+    assert "Ctrl-C, or d, detaches" in launcher.shown(events.Note, told + 1).text
+    launcher.interrupts.arrive("end")
+    launcher.well()
+    assert launcher.names[-1] == "detached"
+    assert launcher.host.count("scancel") == 0
 
 
 def test_a_session_that_was_come_back_to_is_left_again(launcher: Launcher) -> None:
