@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     ConnectionFailed,
@@ -461,14 +462,15 @@ def bound_to_stdin(argv: Sequence[str]) -> list[str]:
     All child processes end too. No SSH server ends a command without a terminal when the connection breaks, but it
     closes the command's input.
     """
-    return ["bash", "-c", _LIFELINE, "lifeline", *argv]
+    return ["bash", "-c", PLAIN_BASH + _LIFELINE, "lifeline", *argv]
 
 
 # set -m: the command gets a process group of its own. The guard, once it has begun, is waited for. Three seconds: srun
 # ends its step on the first signal, and would leave it on SIGKILL. bash's message about a killed child is dropped.
+# With TMOUT, as many a site sets it, `read` gives up after some minutes (142) although the input goes on.
 _LIFELINE = (
     'exec 3<&0; set -m; "$@" </dev/null 3<&- & child=$!; set +m; '
-    '{ read -r _ <&3; trap "" TERM; kill -- "-$child"; '
+    '{ until read -r _ <&3 || (($? <= 128)); do :; done; trap "" TERM; kill -- "-$child"; '
     'for _ in {1..30}; do kill -0 -- "-$child" || exit; sleep 0.1; done; kill -KILL -- "-$child"; } 2>/dev/null & '
     "guard=$!; exec 3<&-; "
     '{ wait "$child"; code=$?; kill "$guard"; wait "$guard"; kill -- "-$child"; } 2>/dev/null; exit "$code"'
