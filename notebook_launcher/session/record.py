@@ -8,9 +8,11 @@ killed right then. The job writes the rest.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import secrets
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -96,6 +98,26 @@ class SessionRecord(BaseModel):
     purpose: str = ""
     notebook: str | None = None
     sent: tuple[str, ...] = ()
+
+    @property
+    def software(self) -> str | None:
+        """The environment's name; without one, that of the virtual environment, image or modules that were requested."""
+        try:
+            words = shlex.split(self.command or "")
+        except ValueError:
+            words = []
+        end = words.index("--") if "--" in words else len(words)
+        typed = [
+            pair for pair in itertools.pairwise(words[:end]) if pair[0] in ("--venv", "--conda", "--uv", "--module")
+        ]
+        modules = ", ".join(value for option, value in typed if option == "--module")
+        activated = next((value for option, value in typed if option != "--module"), "")
+        image = words[-1] if words[end + 1 :] else ""
+        return self.environment or _last_part(activated) or _last_part(image) or modules or None
+
+
+def _last_part(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 @dataclass(frozen=True)
