@@ -101,19 +101,20 @@ class SessionRecord(BaseModel):
 
     @property
     def software(self) -> str | None:
-        """The environment's name; without one, that of the virtual environment, image or modules that were requested."""
+        """The environment's name; without one, that of the requested virtual environment, image or modules."""
         try:
             words = shlex.split(self.command or "")
         except ValueError:
             words = []
         end = words.index("--") if "--" in words else len(words)
-        typed = [
-            pair for pair in itertools.pairwise(words[:end]) if pair[0] in ("--venv", "--conda", "--uv", "--module")
-        ]
+        typed = [(name, value) for name, value in itertools.pairwise(words[:end]) if name in _SOFTWARE]
         modules = ", ".join(value for option, value in typed if option == "--module")
         activated = next((value for option, value in typed if option != "--module"), "")
         image = words[-1] if words[end + 1 :] else ""
         return self.environment or _last_part(activated) or _last_part(image) or modules or None
+
+
+_SOFTWARE = ("--venv", "--conda", "--uv", "--module")
 
 
 def _last_part(path: str) -> str:

@@ -189,9 +189,7 @@ def test_the_session_that_is_meant(three: SessionIndex, word: str, meant: str) -
         ("'", None),
     ],
 )
-def test_software_without_a_named_environment_is_shown_by_its_own_name(
-    tmp_path: Path, command: str, shown: str | None
-) -> None:
+def test_software_without_an_environment_is_shown_by_its_name(tmp_path: Path, command: str, shown: str | None) -> None:
     plant(tmp_path, A, command=command, environment=None)
     assert look(tmp_path).entries[0].summary.environment == shown
 
