@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -85,7 +84,7 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
         _show_notes(plan, context)
         if context.scheduler.cluster_info is None:
             _require_no_queue(context)
-            view.show(_without_a_queue(plan.request, context.site.now))
+            view.show(_without_a_queue(plan.request, context.clock()))
             return 0
         costing = Costing(plan, context)
         code = _Forecaster(context, context.scheduler.cluster_info, plan.request).run()
@@ -200,7 +199,6 @@ class _Forecaster:
 
     def __init__(self, context: Context, cluster_info: ClusterInfo, request: Request) -> None:
         self._context, self._outlook, self._request = context, cluster_info, request
-        self._read_at = time.monotonic()
         self._partitions: tuple[Partition, ...] | None = None
         self._nodes: tuple[Node, ...] | None = None
         self._rules = _NOTHING_READ
@@ -209,7 +207,7 @@ class _Forecaster:
     @property
     def _now(self) -> datetime:
         """The cluster's clock."""
-        return self._context.site.now + timedelta(seconds=time.monotonic() - self._read_at)
+        return self._context.clock()
 
     def run(self) -> int:
         """Show the request's start, then those of its variations; return the exit code."""

@@ -13,9 +13,10 @@ import json
 import re
 import secrets
 import shlex
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Literal
 
@@ -40,12 +41,23 @@ _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%
 
 @dataclass(frozen=True)
 class Site:
-    """What inspecting a host found: the user's home and name there, the host's name and its clock."""
+    """What inspecting a host found: the user's home and name there, the host's name and its clock.
+
+    ``read_at``: when the clock's time arrived, by this machine's clock.
+    """
 
     home: str
     user: str
     hostname: str
     now: datetime
+    read_at: float = field(default_factory=lambda: time.time(), compare=False)
+
+    def clock(self) -> datetime:
+        """Return the time on the host's clock, with its zone: its time at the inspection plus the time since.
+
+        Uses this machine's wall clock, which goes on while a laptop sleeps; ``time.monotonic`` may not.
+        """
+        return self.now + timedelta(seconds=time.time() - self.read_at)
 
     def expand(self, path: str) -> str:
         """Return a path with a leading ``~``, ``$HOME`` or ``$USER`` expanded as on the host."""
