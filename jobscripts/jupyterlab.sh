@@ -16,6 +16,12 @@
 # This script only starts, waits and reports, so that a signal is answered at once. `enter`, in lib/enter.sh, loads modules,
 # goes into the container and becomes JupyterLab or what runs the notebook; lib/job_services.sh has what runs beside it.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 main() {
   case ${1-} in
     '' | -*)    printf 'usage: jupyterlab.sh SESSION_DIR\n' >&2; exit 2 ;;

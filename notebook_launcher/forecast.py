@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -36,6 +35,7 @@ from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.view import View
 from notebook_launcher.diagnosis import alternatives, cluster_load
+from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
 from notebook_launcher.diagnosis.request_check import SchedulerReport, reword_refusal
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.hosts.base import Prompts
@@ -84,7 +84,7 @@ def when(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> in
         _show_notes(plan, context)
         if context.scheduler.cluster_info is None:
             _require_no_queue(context)
-            view.show(_without_a_queue(plan.request, context.site.now))
+            view.show(_without_a_queue(plan.request, context.clock()))
             return 0
         costing = Costing(plan, context)
         code = _Forecaster(context, context.scheduler.cluster_info, plan.request).run()
@@ -189,9 +189,9 @@ class _Start:
         return self.at is None or bool(self.delays) or self.at - time > NOW
 
     @property
-    def order(self) -> tuple[bool, bool, float]:
-        """The earliest start first, then delayed ones, then those that cannot start."""
-        return self.at is None, bool(self.delays), self.at.timestamp() if self.at else 0.0
+    def order(self) -> tuple[bool, bool, bool, float]:
+        """The earliest start first, then delayed ones, those that wait for nodes, and those that cannot start."""
+        return self.refusal is not None, self.at is None, bool(self.delays), self.at.timestamp() if self.at else 0.0
 
 
 class _Forecaster:
@@ -199,7 +199,6 @@ class _Forecaster:
 
     def __init__(self, context: Context, cluster_info: ClusterInfo, request: Request) -> None:
         self._context, self._outlook, self._request = context, cluster_info, request
-        self._read_at = time.monotonic()
         self._partitions: tuple[Partition, ...] | None = None
         self._nodes: tuple[Node, ...] | None = None
         self._rules = _NOTHING_READ
@@ -208,7 +207,7 @@ class _Forecaster:
     @property
     def _now(self) -> datetime:
         """The cluster's clock."""
-        return self._context.site.now + timedelta(seconds=time.monotonic() - self._read_at)
+        return self._context.clock()
 
     def run(self) -> int:
         """Show the request's start, then those of its variations; return the exit code."""
@@ -266,7 +265,7 @@ class _Forecaster:
 
     def _judged(self, requests: Sequence[Request], answers: Sequence[CommandResult]) -> list[_Start]:
         """Return the scheduler's estimate, with what its test does not consider."""
-        starts = [self._read(request, answer) for request, answer in zip(requests, answers, strict=True)]
+        starts = [self._waiting(self._read(*each)) for each in zip(requests, answers, strict=True)]
         if self._rules is _NOTHING_READ and not all(isinstance(start.refusal, _HOPELESS) for start in starts):
             self._rules = self._read_rules()
         return [self._checked(start) for start in starts]
@@ -280,9 +279,15 @@ class _Forecaster:
             self._partitions, lambda request: cluster_info.read_limits(request, answers), account, qos
         )
 
+    def _waiting(self, start: _Start) -> _Start:
+        """Return a start that is not refused if only its nodes are out of service: a launch is queued then."""
+        report = SchedulerReport(self._partitions, self._nodes)
+        delays = waits_for_nodes(start.refusal, start.request, report, self._now)
+        return replace(start, refusal=None, delays=delays) if delays else start
+
     def _checked(self, start: _Start) -> _Start:
         """Return a start with what the test does not consider."""
-        if start.refusal:
+        if start.refusal or start.at is None:
             return start
         never = self._rules.never(start.request, start.partition)
         if never is None:
@@ -305,7 +310,9 @@ class _Forecaster:
         self._context.view.show(events.Querying(f"asking about {counted(len(others), 'alternative')}"))
         try:
             answers = run_queries(self._context.host, [self._outlook.estimate_start(other.request) for other in others])
-            starts = [self._read(other.request, answer) for other, answer in zip(others, answers, strict=True)]
+            starts = [
+                self._waiting(self._read(other.request, answer)) for other, answer in zip(others, answers, strict=True)
+            ]
         except (HostCommandFailed, SchedulerSilent, SchedulerAway) as error:
             self._context.view.show(events.Note(f"The scheduler did not answer for the alternatives: {error.what}"))
             return []

@@ -300,7 +300,7 @@ podman_words() {
 find_podman_image() {
   local said
   if [[ -d $want_container ]]; then
-    podman_image=(--rootfs "$(cd -- "$want_container" && pwd):O")
+    podman_image=(--rootfs "$(CDPATH="" cd -- "$want_container" && pwd):O")
     return
   fi
   podman_image=("$want_container")

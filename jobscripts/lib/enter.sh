@@ -5,6 +5,12 @@
 #
 # shellcheck disable=SC2154  # want_… and the like are set by lib.sh and jupyterlab.sh
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 enter() {
   set_up_node
   if [[ -n $want_container ]]; then
@@ -20,7 +26,8 @@ enter_container() {
   prepare_container
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
   open_guard
-  exec "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/enter.sh" "$NBL_SESSION_DIR" "$listen_address"
+  find_inherited_options
+  exec "${as_inherited[@]}" "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/enter.sh" "$NBL_SESSION_DIR" "$listen_address"
 }
 
 # Leave for the note which file is entered.
@@ -79,7 +86,8 @@ exec_jupyterlab() {
   export NBL_LISTEN=$listen_address
   export NBL_IDLE_STOP=$want_idle_stop NBL_GPU_IDLE=$want_gpu_idle NBL_USAGE=$want_usage
   hide_slow_library
-  exec "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
+  find_inherited_options
+  exec "${as_inherited[@]}" "${jupyterlab_command[@]}" --config="$NBL_SESSION_DIR/jupyter_server_config.py"
 }
 
 # As JupyterLab starts, its jsonschema builds 38 grammars with the library rfc3987_syntax, for two formats that nothing in
@@ -113,7 +121,8 @@ exec_notebook() {
   export NBL_NOTEBOOK_JOB=$job_id NBL_NOTEBOOK_START_TIMEOUT=$want_start_timeout NBL_NOTEBOOK_PLACE
   NBL_NOTEBOOK_PLACE=$(where_it_should_be ipykernel)
   # -B: bytecode of its parts would lie in the session directory, which is removed with files that are known alone.
-  exec "$notebook_python" -B "$NBL_SESSION_DIR/execute.py"
+  find_inherited_options
+  exec "${as_inherited[@]}" "$notebook_python" -B "$NBL_SESSION_DIR/execute.py"
 }
 
 # Set notebook_python to the Python of the environment's JupyterLab, or to one that can run notebooks without it.

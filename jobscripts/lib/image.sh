@@ -12,6 +12,12 @@
 # `build` and `pull` print what Apptainer says, and at last `nbl-image WORK JSON` or `nbl-failed WORK SENTENCE`, WORK being
 # the name of WORK_DIR. IMAGE is put in place whole. WORK_DIR/session.env names modules, as a session's does.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 main() {
   local here
   here=$(dirname -- "${BASH_SOURCE[0]}")

@@ -136,6 +136,16 @@ set_up_node() {
   apply_paths
 }
 
+# Set as_inherited to the words before a program of the user's, which gets the shell options that came in the environment:
+# a script puts them aside at its start, in users_options.
+find_inherited_options() {
+  as_inherited=()
+  [[ $(declare -p SHELLOPTS) != declare\ -*x*\ SHELLOPTS=* ]] || as_inherited+=("SHELLOPTS=${users_options[0]}")
+  [[ $(declare -p BASHOPTS) != declare\ -*x*\ BASHOPTS=* ]] || as_inherited+=("BASHOPTS=${users_options[1]}")
+  [[ -z ${users_options[2]} ]] || as_inherited+=(POSIXLY_CORRECT=y)
+  ((!${#as_inherited[@]})) || as_inherited=(env "${as_inherited[@]}")
+}
+
 # In the container: what comes through its door from outside is not all of use there.
 set_up_container() {
   come_in

@@ -17,9 +17,17 @@ if [[ ${BASH_SOURCE[0]} != "$0" ]]; then
   [[ ${PROMPT_COMMAND-} != *[aA]pptainer* && ${PROMPT_COMMAND-} != *[sS]ingularity* ]] || unset PROMPT_COMMAND
   # shellcheck disable=SC1090
   [[ -r ~/.bashrc ]] && source ~/.bashrc
-  # Aliases would count in what follows, and some people's rm asks.
-  nbl_aliases=$(shopt -p expand_aliases)
-  shopt -u expand_aliases
+  # What it has set counts again at the end, but not in what follows: some people's rm is an alias, and asks.
+  nbl_options=$(trap -p DEBUG ERR RETURN; set +o; shopt -p; declare -p IFS GLOBIGNORE 2>/dev/null || :)
+fi
+
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
+if [[ ${BASH_SOURCE[0]} != "$0" ]]; then
   # What is defined here goes again; a function of the user's with the same name comes back.
   nbl_ours=$(while IFS= read -r line; do
     [[ $line =~ ^([a-z_]+)\(\) ]] && printf '%s ' "${BASH_REMATCH[1]}"
@@ -88,11 +96,13 @@ become_shell() {
   know "$1" "$2" "$3"
   [[ $NBL_SHELL != container ]] || { write_file "$NBL_INSIDE_FILE" "$$" && come_in; }
   if [[ -z $4 ]]; then
-    be_followed "$BASH" --rcfile "$NBL_SESSION_DIR/shell.sh" -i
+    find_inherited_options
+    be_followed "${as_inherited[@]}" "$BASH" --rcfile "$NBL_SESSION_DIR/shell.sh" -i
   else
     set_up
     forget
-    be_followed "$BASH" -c "$4"
+    find_inherited_options
+    be_followed "${as_inherited[@]}" "$BASH" -c "$4"
   fi
 }
 
@@ -198,7 +208,7 @@ set_prompt
 forget
 # shellcheck disable=SC2086
 unset -f $nbl_ours
-unset "${!want_@}" log_fd pause_fd REPLY
+unset "${!want_@}" log_fd pause_fd users_options as_inherited REPLY
 eval "$nbl_theirs"
-eval "$nbl_aliases"
-unset nbl_path nbl_condas nbl_aliases nbl_ours nbl_theirs
+eval "$nbl_options"
+unset nbl_path nbl_condas nbl_options nbl_ours nbl_theirs

@@ -9,6 +9,12 @@
 # SESSION_DIR/ssh_host_key, which is made if it is not there. `listen` writes its port into SESSION_DIR/runtime/ssh_port
 # as soon as it can be reached. Exit code 1: there is no such server here, and standard error says why.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 set -u
 
 # The ports from which `listen` takes one: above those that Linux gives to outgoing connections.

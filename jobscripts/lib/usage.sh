@@ -7,6 +7,12 @@
 # sample starts no process: the shell reads /proc and the job's cgroup itself, and listens to one nvidia-smi that runs
 # all the time. Whatever fails here concerns nobody else: a field stays empty, and the job goes on.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 # So many rows at most, some 3 MB: then the older samples are thinned out.
 readonly MOST_ROWS=32000
 # Other people's processes are looked at anew after so many samples, because a number may become another process's.

@@ -7,6 +7,12 @@
 # environment, jupyterlab), and after the first that did not `failed CAUSE SENTENCE`, as in exit.json, or with the cause
 # `not-tried`; then, as `said LINE`, the last lines that programs wrote as errors. At its end it removes DIR.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 main() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/cause
   # shellcheck source=jobscripts/lib/lib.sh

@@ -14,6 +14,12 @@
 # The job has NBL_JOB_ID=ID in its environment. All that is remembered is one line in ROOT/ID/local.state:
 # STATE PID PID_START BEGIN START END EXIT NODE, of the supervisor, with - for what is not known.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 set -u
 
 # How long a job has from TERM to KILL.
@@ -25,7 +31,7 @@ library() {
 }
 
 main() {
-  here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+  here=$(CDPATH="" cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
   # shellcheck source=jobscripts/lib/lib.sh
   source "$(library)"
   node=$(uname -n)
@@ -84,8 +90,9 @@ start_supervisor() {
   # In a notebook of another session these tell whose process it is. The new job is nobody's.
   unset NBL_RUN NBL_LOCAL_RUN NBL_SESSION_DIR NBL_JOB_ID SLURM_JOB_ID PBS_JOBID LSB_JOBID JOB_ID
   # With job control, because the shell lets other background processes ignore the interrupt signal for good.
+  find_inherited_options
   set -m
-  in_new_session "$BASH" "$here/local.sh" supervise --root "$root" --id "$id" --time "$limit" --begin "$begin" \
+  in_new_session ${as_inherited[@]+"${as_inherited[@]}"} "$BASH" "$here/local.sh" supervise --root "$root" --id "$id" --time "$limit" --begin "$begin" \
     --name "$name" -- "${arguments[@]}" </dev/null >>"$output" 2>&1 &
   set +m
 }
@@ -147,7 +154,9 @@ start_job() {
   set -m
   (
     umask "$users_umask"
-    if [[ -x ${arguments[0]} ]]; then exec "${arguments[@]}"; else exec "$BASH" "${arguments[@]}"; fi
+    find_inherited_options
+    [[ -x ${arguments[0]} ]] || as_inherited+=("$BASH")
+    exec ${as_inherited[@]+"${as_inherited[@]}"} "${arguments[@]}"
   ) &
   job=$!
   set +m

@@ -18,6 +18,12 @@
 # shared for a moment: a scheduler that is down is not asked by all of them. Where nothing can be shared (the directory
 # cannot be written or is not ours, the disk is full) the command is simply run.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 set -u
 
 # The launcher itself waits for at most 90 s.

@@ -7,6 +7,12 @@
 # job may lose the connection in just that moment, and the job must still be found. Standard output, standard error and
 # the exit code are passed on.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 set -u
 
 main() {
@@ -34,7 +40,7 @@ submit() {
   local command code
   set -m
   (
-    (umask "$users_umask" && exec "$@") >"$dir/submit.out" 2>"$dir/submit.err"
+    (umask "$users_umask" && exec_as_inherited "$@") >"$dir/submit.out" 2>"$dir/submit.err"
     printf '%s' "$?" >"$dir/submit.code"
   ) &
   command=$!
@@ -44,6 +50,16 @@ submit() {
   code=255
   read -r code <"$dir/submit.code"
   return "$code"
+}
+
+# The job inherits COMMAND's environment: it gets the shell options that came in ours (see find_inherited_options of lib.sh).
+exec_as_inherited() {
+  local words=()
+  [[ $(declare -p SHELLOPTS) != declare\ -*x*\ SHELLOPTS=* ]] || words+=("SHELLOPTS=${users_options[0]}")
+  [[ $(declare -p BASHOPTS) != declare\ -*x*\ BASHOPTS=* ]] || words+=("BASHOPTS=${users_options[1]}")
+  [[ -z ${users_options[2]} ]] || words+=(POSIXLY_CORRECT=y)
+  ((!${#words[@]})) || set -- env "${words[@]}" "$@"
+  exec "$@"
 }
 
 main "$@"

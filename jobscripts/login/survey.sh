@@ -15,6 +15,12 @@
 # Every line of a command has its mark, so whatever a command prints, no part can begin in it. Each command has its own
 # time limit, and all of them have one together: what is slow or hangs costs its own answer only.
 
+# Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
+[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
+shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
+IFS=$' \t\n'; unset GLOBIGNORE
+
 set -u
 
 readonly ALL_SECONDS=70
@@ -27,6 +33,8 @@ main() {
   export LC_ALL=C LMOD_PAGER=none MODULES_PAGER=''
   # Variables of the user's count like flags: with SINFO_PARTITION, all other partitions were missing.
   unset "${!SINFO_@}" "${!SCONTROL_@}" SLURM_CLUSTERS
+  # The bash commands below would read it anew.
+  unset BASH_ENV
   printf 'survey 1\n'
   case ${1-} in
     login) survey_login "${2-}" ;;

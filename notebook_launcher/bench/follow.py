@@ -238,8 +238,8 @@ class Follower:
         """Return the present context with an inbox of its own, for code that must not take from ours."""
         separate = Interrupts()
         separate.defer()
-        site = dataclasses.replace(self._context.site, now=self._context.clock())
-        return dataclasses.replace(self._context, interrupts=separate, site=site, opened_at=time.time())
+        site = dataclasses.replace(self._context.site, now=self._context.clock(), read_at=time.time())
+        return dataclasses.replace(self._context, interrupts=separate, site=site)
 
     def _fetch(self, job: ActiveJob) -> None:
         """Fetch the results of a run, and record its image. Raises ``ConnectionLost`` or ``CopyFailed``."""

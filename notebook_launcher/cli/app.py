@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import re
 import sys
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def run(argv: Sequence[str]) -> int:
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except click.NoSuchOption as error:
-        return report(_unknown_flag(error), as_json="--json" in before)
+        return report(_unknown_flag(error, before), as_json="--json" in before)
     except click.UsageError as error:
         return report(_misused(error, before), as_json="--json" in before)
     except LauncherError as error:
@@ -139,6 +140,13 @@ def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
         word = extra[1]
         if word in COMMANDS:
             return UsageError(f"The command comes first: {word}.", hint=f"launch-notebook {word} …, then its options")
+        before = next((one for one, following in itertools.pairwise(argv) if following == word), "")
+        if meant := _with_one_dash(before):
+            return UsageError(
+                f"Unexpected argument: “{word}”.",
+                why=_TWO_DASHES.format(meant),
+                hint=f"did you mean {meant} {word}?",
+            )
         return UsageError(
             f"Unexpected argument: “{word}”.",
             why="An environment or an image comes after two dashes.",
@@ -152,6 +160,16 @@ def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
         )
     words = "launch-notebook" if command in (None, "launch") or error.ctx is None else error.ctx.command_path
     return UsageError(error.format_message(), hint=f"see: {words} --help")
+
+
+_TWO_DASHES = "A flag with a long name has two dashes: {}."
+
+
+def _with_one_dash(word: str) -> str | None:
+    """Return the long flag that a word with one dash looks like: ``-name``."""
+    near = closest(word, _flags_of(find_command("launch"))) if re.fullmatch("-[a-z][a-z-]{2,}", word) else None
+    endings = (near[2:], near.rpartition("-")[2]) if near else ()
+    return near if sorted(word[1:]) in map(sorted, endings) else None  # as it is, or with two letters exchanged
 
 
 _TAKE_ENVIRONMENTS = ("again", "launch", "shell", "doctor", "run", "bench")
@@ -195,8 +213,11 @@ _TAKES_VALUE = {
 }
 
 
-def _unknown_flag(error: click.NoSuchOption) -> UsageError:
+def _unknown_flag(error: click.NoSuchOption, argv: Sequence[str]) -> UsageError:
     name = error.option_name.removesuffix(WITH_VALUE)
+    typed = [word for word in argv if word.startswith(name) and not name.startswith("--")]
+    if meant := next(filter(None, map(_with_one_dash, typed)), None):
+        return UsageError(f"There is no flag {name}.", why=_TWO_DASHES.format(meant), hint=f"did you mean {meant}?")
     command = error.ctx.command.name if error.ctx else None
     if command not in (None, "launch"):  # a launch knows more flags than the others
         known = [option for parameter in error.ctx.command.params for option in parameter.opts] if error.ctx else []
@@ -206,9 +227,11 @@ def _unknown_flag(error: click.NoSuchOption) -> UsageError:
         hint = f"it belongs to: {takers}" if takers else f"see: {words} --help"
         hint = f"did you mean {near}?" if near in known else hint
         return UsageError(f"“{command}” has no flag {name}.", hint=hint)
+    near = closest(name, _flags_of(find_command("launch")))
     if takers := _takers(name):
-        hint = f"it belongs to: {takers}"
-    elif near := closest(name, _flags_of(find_command("launch"))):
+        is_end = near is not None and near.endswith(name.removeprefix("-"))  # --name of --job-name
+        hint = f"did you mean {near}? {name} belongs to: {takers}" if is_end else f"it belongs to: {takers}"
+    elif near:
         hint = f"did you mean {near}?"
     else:
         hint = "see: launch-notebook --help, and sbatch's own flags"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,12 +69,25 @@ BY_NAME = {flag.name: flag for flag in FLAGS}
 
 
 def closest(word: str, others: tuple[str, ...] = ()) -> str | None:
-    """Return the flag whose name is closest to ``word`` (with its dashes), ``None`` if none is similar."""
+    """Return the flag whose name is closest to ``word`` (with its dashes), ``None`` if none is similar.
+
+    The last part of a name counts as well, if no other flag has it: ``--name`` is close to ``--job-name``.
+    """
     name = word.lstrip("-").partition("=")[0]
     names = [*BY_NAME, *(other.lstrip("-") for other in others)]
-    starts = [known for known in names if len(name) > 2 and known.startswith(name)]
-    near = sorted(starts, key=len) or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"--{near[0]}" if near else None
+    for known in (names, ends := _last_parts(names)):
+        if starts := [one for one in known if len(name) > 2 and one.startswith(name)]:
+            near = min(starts, key=len)
+            return f"--{ends.get(near, near)}"
+    near_names = difflib.get_close_matches(name, [*names, *ends], n=1, cutoff=0.5)
+    return f"--{ends.get(near_names[0], near_names[0])}" if near_names else None
+
+
+def _last_parts(names: Sequence[str]) -> dict[str, str]:
+    """Return the last parts of names that occur once, each with its name."""
+    parts = Counter(name.rpartition("-")[2] for name in set(names))
+    found = {part: name for name in names if (part := name.rpartition("-")[2]) != name and parts[part] == 1}
+    return {part: name for part, name in found.items() if len(part) > 2}
 
 
 _SHOWN_FIRST = ("time", "partition", "gpus", "gres")  # what people look for first, in the order they type it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,12 @@ class Timing:
     history_pause: float = 0.3
     accounting_pause: float = 0.5  # between two queries to the accounting; doubled each time
     longest_accounting_pause: float = 1.5
+
+    def with_login_shell(self, seconds: float) -> Timing:
+        """Return the times for a host whose login shell takes so long: each scheduler's command begins with one."""
+        return replace(
+            self, answer_within=self.answer_within + 2 * seconds, cancel_within=self.cancel_within + 4 * seconds
+        )
 
 
 DEFAULT_TIMING = Timing()

@@ -6,12 +6,13 @@ import collections
 import contextlib
 import threading
 
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.hosts.base import Host, bound_to_stdin
 
 _MARK = "--launch-notebook--"  # everything before it was printed by a start-up file
-_MARKED = f'echo; echo {_MARK}; "$@" 2>&1; printf "\\n{_MARK} %d\\n" "$?"'
+_MARKED = PLAIN_BASH + f'echo; echo {_MARK}; "$@" 2>&1; printf "\\n{_MARK} %d\\n" "$?"'
 _MOST = 2000  # lines that are kept, the last ones
 
 

@@ -151,14 +151,14 @@ class _Doctor:
             for name in ("start", IMAGE, ENVIRONMENT):
                 self._checks.skip_unless_passed(name, [PROFILE])
             return
-        report = check_request(self._checks, host, scheduler, plan.request, site.user, site.now)
+        report = check_request(self._checks, host, scheduler, plan.request, site.user, site.clock())
         if report.refusal is None and self._checks.passed(WALLTIME):
             for note in plan.notes:
                 if MAY_BE_REFUSED in note:
                     self._checks.report("profile's limits", warning(note, "ask for less"))
         check_accounting(self._checks, host, scheduler)
         if (course := self._place.course) is not None:
-            check_reservations(self._checks, course, report, site.now, plan.request.flags.get("reservation"))
+            check_reservations(self._checks, course, report, site.clock(), plan.request.flags.get("reservation"))
             check_capacity(self._checks, plan.request, report)
         check_image(self._checks, host, plan, site, for_others=course is not None)
         context = Context(plan.target, host, site, scheduler, root, self._checks.view, self._prompts, self._interrupts)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     ConnectionFailed,
@@ -239,11 +240,7 @@ class Host(ABC):
                 hint=f"{chmod}name another folder with session_root in the profile",
             )
         if answer.exit_code != 0:
-            raise HostCommandFailed(
-                f"The session's files could not be written in {directory} on {self.label}.",
-                why=answer.stderr.strip(),
-                hint="is there room in your home folder? see: quota -s; df -h ~",
-            )
+            raise _unwritable(f"{directory} on {self.label}", answer.stderr.strip())
 
     def read_file(self, path: str) -> bytes | None:
         """Return a file's content (at most 4 MiB of it), ``None`` if it cannot be read."""
@@ -260,6 +257,22 @@ class Host(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+_ANOTHER_FOLDER = "session_root in the profile names another folder, which the compute nodes must see as well"
+
+
+def _unwritable(where: str, error: str) -> HostCommandFailed:
+    """Return the error for files that could not be written, with what helps against its cause."""
+    what = f"The session's files could not be written in {where}."
+    if "Read-only file system" in error:  # strerror(EROFS)
+        what = f"The session's files could not be written: {where} is on a read-only file system."
+        hint = f"the cluster's support knows for how long; {_ANOTHER_FOLDER}"
+    elif "Permission denied" in error:
+        hint = _ANOTHER_FOLDER
+    else:
+        hint = "is there room in your home folder? see: quota -s; df -h ~"
+    return HostCommandFailed(what, why=error, hint=hint)
 
 
 class RemoteHost(Host):
@@ -405,7 +418,7 @@ check() {
 
 # Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
 # sites delete old files. Looked at again once the folders are there: somebody may have been quicker with one of them.
-_WRITE_FILES = f"""umask 077; {_FIND_UNSAFE}
+_WRITE_FILES = f"""set +Ceuf; LC_MESSAGES=C; export LC_MESSAGES; umask 077; {_FIND_UNSAFE}
 check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
 cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
 tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
@@ -461,14 +474,15 @@ def bound_to_stdin(argv: Sequence[str]) -> list[str]:
     All child processes end too. No SSH server ends a command without a terminal when the connection breaks, but it
     closes the command's input.
     """
-    return ["bash", "-c", _LIFELINE, "lifeline", *argv]
+    return ["bash", "-c", PLAIN_BASH + _LIFELINE, "lifeline", *argv]
 
 
 # set -m: the command gets a process group of its own. The guard, once it has begun, is waited for. Three seconds: srun
 # ends its step on the first signal, and would leave it on SIGKILL. bash's message about a killed child is dropped.
+# With TMOUT, as many a site sets it, `read` gives up after some minutes (142) although the input goes on.
 _LIFELINE = (
     'exec 3<&0; set -m; "$@" </dev/null 3<&- & child=$!; set +m; '
-    '{ read -r _ <&3; trap "" TERM; kill -- "-$child"; '
+    '{ until read -r _ <&3 || (($? <= 128)); do :; done; trap "" TERM; kill -- "-$child"; '
     'for _ in {1..30}; do kill -0 -- "-$child" || exit; sleep 0.1; done; kill -KILL -- "-$child"; } 2>/dev/null & '
     "guard=$!; exec 3<&-; "
     '{ wait "$child"; code=$?; kill "$guard"; wait "$guard"; kill -- "-$child"; } 2>/dev/null; exit "$code"'

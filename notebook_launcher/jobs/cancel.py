@@ -27,11 +27,13 @@ from notebook_launcher.core.errors import (
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.jobs.status import NoAnswer, query_status
 from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
+_LONGEST = 3  # times the time for a job's end, if the cluster answers slowly
 # if the job ended much later than it was cancelled, it ended for another reason
 BELIEVED_WITHIN = timedelta(minutes=10)
 
@@ -116,18 +118,25 @@ class JobCancellation:
         self._interrupts = 0
         self._began = time.monotonic()
         self._deadline = self._began + self._timing.cancel_within
+        self._latest = self._began + _LONGEST * self._timing.cancel_within
+        self._answer_within = self._timing.answer_within
         self._silence_noted = False
         self.problem: LauncherError | None = None
         self.silence = self.refusal = ""
 
     def wait_until_ended(self) -> bool:
-        """Wait for the job's end, at most ``Timing.cancel_within`` seconds, and return whether it came."""
+        """Wait for the job's end, and return whether it came.
+
+        At most ``Timing.cancel_within`` seconds, without those that the answers took: a login shell may be slow.
+        """
         pause = self._timing.cancel_check_pause
         while time.monotonic() < self._deadline:
+            began = time.monotonic()
             try:
                 gone, self.problem = self._check_ended(), None
                 if gone:
                     return True
+                self._deadline = min(self._latest, self._deadline + time.monotonic() - began)
             except (ConnectionLost, HostCommandFailed) as error:
                 if not self._reconnect(error):
                     return False
@@ -139,9 +148,7 @@ class JobCancellation:
     def _check_ended(self) -> bool:
         host, scheduler = self._context.host, self._context.scheduler
         if time.monotonic() - self._cancelled_at >= self._timing.cancel_again_after:
-            answer = host.run(
-                scheduler.cancel(job_of(self._session)), login_shell=True, timeout=self._timing.answer_within
-            )
+            answer = host.run(scheduler.cancel(job_of(self._session)), login_shell=True, timeout=self._answer_within)
             self.refusal = ""
             if answer.exit_code == 0:
                 self._cancelled_at = time.monotonic()
@@ -157,7 +164,7 @@ class JobCancellation:
 
     def _has_ended(self, scheduler: Scheduler, session: Session) -> bool:
         """Query a session's job by itself. Raises ``NoAnswer``."""
-        status = query_status(self._context.host, scheduler, job_of(session), self._timing.answer_within)
+        status = query_status(self._context.host, scheduler, job_of(session), self._answer_within)
         if status is not None and status.state is State.REVOKED:  # it belongs to the other cluster from then on
             return self._context.host.read_file(f"{session.directory}/exit.json") is not None
         return status is None or status.state.ended
@@ -174,6 +181,8 @@ class JobCancellation:
         if self.problem is None:
             self._note_once(f"{error.what} The job will be cancelled as soon as the cluster is reached again.")
         self.problem, self._cancelled_at = error, -self._timing.cancel_again_after
+        if isinstance(error, HostCommandFailed):  # it may be the login shell that takes so long
+            self._answer_within = min(2 * self._answer_within, RUN_TIMEOUT)
         prompts_before = self._context.prompts.count
         # an unanswered prompt must not delay the exit
         patience = threading.Timer(max(0.0, self._deadline - time.monotonic()), self._context.prompts.dismiss)

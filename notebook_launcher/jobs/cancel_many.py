@@ -91,7 +91,7 @@ class _CancellationOfMany(JobCancellation):
         scheduler = _scheduler(self._context, queue)
         for first in range(0, len(sessions), AT_ONCE):
             command = scheduler.cancel_all([job_of(session) for session in sessions[first : first + AT_ONCE]])
-            answer = self._context.host.run(command, login_shell=True, timeout=self._timing.answer_within)
+            answer = self._context.host.run(command, login_shell=True, timeout=self._answer_within)
             messages = answer.stderr.strip().splitlines()
             if answer.exit_code and messages:
                 self.refusal = f"Not all could be cancelled: {messages[-1]}"

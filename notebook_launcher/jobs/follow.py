@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from notebook_launcher.core import events
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
@@ -89,7 +90,7 @@ class GrowingFile:
 # are gone, as in the log of a requeued job, that is the first line of the file; the last line may be unterminated and
 # so not counted. The command ends with its standard input, so a lost connection leaves no tail behind. On one line:
 # csh, as a login shell, cannot quote a newline.
-_READ_LINES = (
+_READ_LINES = PLAIN_BASH + (
     '{ have=$(wc -l <"$1") || have=0; } 2>/dev/null; from=$2; '
     'if [ $from -lt 0 ] && [ -n "$4" ]; then '
     'from=$(LC_ALL=C grep -anvE -e "$4" -- "$1" 2>/dev/null | tail -n $2 | head -n 1 | cut -d: -f1); '

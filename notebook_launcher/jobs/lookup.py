@@ -60,11 +60,11 @@ def read_session_index(
     statuses: StatusesByQueue = {
         queue: query_states(context, queue, jobs, in_doubt) for queue, jobs in jobs_by_queue.items()
     }
-    index = build_index(listing, statuses, now)
+    index = build_index(listing, statuses, context.clock())  # the answers may have taken long
     if tidy and (past := _history(context, index)):
         # a scheduler that did not answer has still not answered
         known = {queue: of if of is None else {**of, **past.get(queue, {})} for queue, of in statuses.items()}
-        index = build_index(listing, known, now)
+        index = build_index(listing, known, context.clock())
     return index
 
 

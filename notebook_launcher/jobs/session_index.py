@@ -6,7 +6,6 @@ Pure: text in, data out. No file in a directory is trusted; one damaged record n
 from __future__ import annotations
 
 import contextlib
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -248,7 +247,7 @@ def _index_session(record: SessionFiles, statuses: StatusesByQueue, now: datetim
         job.id if job else None,
         job.cluster if job else None,
         _node(record, status) if state != "pending" else None,
-        session_record.environment or _image(session_record),
+        session_record.software,
         session_record.program,
         iso(session_record.created),
         iso(ends),
@@ -272,15 +271,6 @@ def _cells_done(record: SessionFiles) -> tuple[int | None, int | None]:
     """Return how many code cells of a run have finished, and how many there are."""
     done, cells = ((record.progress or {}).get(key) for key in ("done", "cells"))
     return (done, cells) if type(done) is int and type(cells) is int and 0 <= done <= cells else (None, None)
-
-
-def _image(session_record: SessionRecord) -> str | None:
-    """Return the file name of an image that was given without an environment: ``-- /path/image.sif``."""
-    with contextlib.suppress(ValueError):
-        words = shlex.split(session_record.command or "")
-        if "--" in words[:-1]:
-            return words[-1].rstrip("/").rpartition("/")[2] or None
-    return None
 
 
 def _state(record: SessionFiles, status: JobStatus | None, *, was_queried: bool, has_answer: bool) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from notebook_launcher.core import events
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.view import View
@@ -141,7 +142,7 @@ def _new_name(name: str, day: str) -> str:
 
 def _inspect(host: Host, folder: str, record: str, names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Return the files in the folder, and those that were copied there before."""
-    answer = host.run(["bash", "-c", _SAFELY + _LOOK, "look", folder, record, *names])
+    answer = host.run(["bash", "-c", PLAIN_BASH + _SAFELY + _LOOK, "look", folder, record, *names])
     *lines, noted = answer.stdout.split("\n", len(names))
     if answer.exit_code or len(lines) != len(names):
         raise _failed(answer.stderr)
@@ -161,7 +162,7 @@ def _write(host: Host, folder: str, moves: Sequence[FileWrite], files: Mapping[s
             entry.size, entry.mode = len(content), 0o600
             archive.addfile(entry, io.BytesIO(content))
     arguments = [word for move in moves for word in (move.target, move.over or "none")]
-    command = ["bash", "-c", _SAFELY + _WRITE, "write", folder, *arguments]
+    command = ["bash", "-c", PLAIN_BASH + _SAFELY + _WRITE, "write", folder, *arguments]
     answer = host.run(command, stdin=packed.getvalue(), timeout=TIMEOUT)
     if answer.exit_code:
         raise _failed(answer.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import SchedulerMissing
 from notebook_launcher.core.text import listed
 
@@ -24,6 +25,7 @@ OTHERS = {
 #: also what modules there are, by a login shell of its own, which can be ended if it takes too long. The first line is
 #: empty, because start-up files may have printed half a line. All on one line: a csh cannot quote a line's end.
 LOOK = (
+    f"{PLAIN_BASH}"
     f"echo; for one in sbatch bsub {' '.join(OTHERS)}; do type -P $one >/dev/null && echo command $one; done; "
     "type -P sbatch >/dev/null || type -P bsub >/dev/null || "
     "timeout 15 bash -lc 'module -t avail' 2>&1 </dev/null | "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher.core import events
@@ -39,8 +40,13 @@ def open_context(
     with _naming_contact(target), open_host(target, view, counted) as host:
         site = inspect_host(host)
         root = site.expand(target.profile.session_root)
+        began = time.monotonic()
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, submits)
-        yield Context(target, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
+        shell_took = time.monotonic() - began
+        scheduler = make_scheduler(kind, root)
+        context = Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
+        context.timing = context.timing.with_login_shell(shell_took)
+        yield context
 
 
 @contextlib.contextmanager

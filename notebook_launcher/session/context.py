@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 
 from notebook_launcher.core.errors import SubmitUncertain
 from notebook_launcher.core.interrupts import Interrupts
@@ -33,15 +32,11 @@ class Context:
     prompts: CountedPrompts
     interrupts: Interrupts
     forwards: tuple[int, ...] = ()
-    opened_at: float = field(default_factory=time.time)
     timing: Timing = DEFAULT_TIMING
 
     def clock(self) -> datetime:
-        """Return the time on the cluster's clock, with its zone: its time at the inspection plus the time since.
-
-        Uses this machine's wall clock, which goes on while a laptop sleeps; ``time.monotonic`` may not.
-        """
-        return self.site.now + timedelta(seconds=time.time() - self.opened_at)
+        """Return the time on the cluster's clock, with its zone."""
+        return self.site.clock()
 
 
 def job_of(session: Session) -> JobRef:

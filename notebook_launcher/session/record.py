@@ -8,12 +8,15 @@ killed right then. The job writes the rest.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import secrets
+import shlex
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Literal
 
@@ -38,12 +41,23 @@ _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%
 
 @dataclass(frozen=True)
 class Site:
-    """What inspecting a host found: the user's home and name there, the host's name and its clock."""
+    """What inspecting a host found: the user's home and name there, the host's name and its clock.
+
+    ``read_at``: when the clock's time arrived, by this machine's clock.
+    """
 
     home: str
     user: str
     hostname: str
     now: datetime
+    read_at: float = field(default_factory=lambda: time.time(), compare=False)
+
+    def clock(self) -> datetime:
+        """Return the time on the host's clock, with its zone: its time at the inspection plus the time since.
+
+        Uses this machine's wall clock, which goes on while a laptop sleeps; ``time.monotonic`` may not.
+        """
+        return self.now + timedelta(seconds=time.time() - self.read_at)
 
     def expand(self, path: str) -> str:
         """Return a path with a leading ``~``, ``$HOME`` or ``$USER`` expanded as on the host."""
@@ -96,6 +110,27 @@ class SessionRecord(BaseModel):
     purpose: str = ""
     notebook: str | None = None
     sent: tuple[str, ...] = ()
+
+    @property
+    def software(self) -> str | None:
+        """The environment's name; without one, that of the requested virtual environment, image or modules."""
+        try:
+            words = shlex.split(self.command or "")
+        except ValueError:
+            words = []
+        end = words.index("--") if "--" in words else len(words)
+        typed = [(name, value) for name, value in itertools.pairwise(words[:end]) if name in _SOFTWARE]
+        modules = ", ".join(value for option, value in typed if option == "--module")
+        activated = next((value for option, value in typed if option != "--module"), "")
+        image = words[-1] if words[end + 1 :] else ""
+        return self.environment or _last_part(activated) or _last_part(image) or modules or None
+
+
+_SOFTWARE = ("--venv", "--conda", "--uv", "--module")
+
+
+def _last_part(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import threading
 import time
 
 from notebook_launcher.core import events
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.profiles.models import Budget
 from notebook_launcher.schedulers.base import Scheduler
@@ -20,7 +21,7 @@ QUERY_TIMEOUT = 5.0  # seconds from the start of the query
 SLOW_AFTER = 1.0  # seconds after which a note says what the command is waiting for
 # A command that hangs is killed there, too; of endless output only the beginning is read. It has no input, so that a
 # command that asks for something gets no answer.
-_BOUNDED = (
+_BOUNDED = PLAIN_BASH + (
     'command -v timeout >/dev/null && set -- timeout -k 1 "$0" "$@"; '
     '"$@" </dev/null 2>&1 | head -c 65536; exit "${PIPESTATUS[0]}"'
 )

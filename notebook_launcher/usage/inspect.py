@@ -277,7 +277,7 @@ def _plot(inspection: _Inspection, path: Path) -> None:
     from notebook_launcher.usage import plot as plotting
 
     record = inspection.session.record
-    what = f"{record.environment or record.program}, {_as_typed(record.flags)}"
+    what = f"{record.software or record.program}, {_as_typed(record.flags)}"
     title = f"Session {record.id}{inspection.where}\n{what if len(what) <= 100 else what[:99] + '…'}"
     shown = inspection.used(values=plotting.VALUES)
     _write(path, lambda new: plotting.draw(shown, title, new, path.suffix.lower()))

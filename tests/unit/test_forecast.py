@@ -266,6 +266,19 @@ def test_a_refusal_is_explained_as_at_a_launch(slurm: Doubles, told: Told) -> No
     assert "It asks for 9 nodes, and partition core has 3." in text and "-N 3" in text
 
 
+def test_where_all_nodes_are_drained_it_waits_until_one_is_back(slurm: Doubles, told: Told) -> None:
+    """Slurm's test then says what it says of nodes that there are not; a launch is queued and waits."""
+    slurm.put("sinfo", 'echo "n1 devcore drained 0/0/20/20 (null) (null) coffee"\n'
+                       'echo "g1 core mixed 3/13/0/16 (null) (null) none"\n')  # fmt: skip
+    slurm.start(devcore=refused("Requested node configuration is not available"), _=minutes(5))
+    code, text = told("when", "-p", "devcore", "-t", "20")
+    assert code == 0 and "\nThe only node of partition devcore that could take it is out of service" in text
+    assert "waits until" in text and "never" not in text and "Without that" not in text
+    slurm.put("sinfo", "true")
+    code, text = told("when", "-p", "devcore", "-t", "20")
+    assert code == 57 and "could take it" not in text, "of nodes that are not known nothing is said"
+
+
 def test_what_would_start_instead_is_shown_below_a_refusal(slurm: Doubles, told: Told) -> None:
     slurm.start(t4=refused("Requested node configuration is not available"), _=minutes(0))
     _, text = told("when", "-t", "2:00:00", "--gpus", "t4:9", "-p", "gpu")

@@ -53,7 +53,8 @@ class ForecastView:
             text = f"{start}{_place(event)}, with {event.flags}"
             if event.delayed_by:
                 self._line(event.delayed_by, "bold yellow")
-                self._line(f"Without that: {text}")
+                if event.start:
+                    self._line(f"Without that: {text}")
             else:
                 self._line(text[0].upper() + text[1:], "bold green")
         if event.note:

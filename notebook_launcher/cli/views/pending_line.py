@@ -20,13 +20,15 @@ _FRESH = timedelta(minutes=1)  # how old an estimate may be without that being s
 _MOVED = timedelta(minutes=2)  # by how much an estimate has to move to be shown again where every line stays
 
 
+def with_explanation(verb: str, explanation: str) -> str:
+    """Return what a job does and why: some explanations have a verb themselves (``waits until …``, ``is held …``)."""
+    return explanation if explanation.startswith(("waits ", "is ")) else f"{verb}: {explanation}"
+
+
 def pending_parts(event: events.Pending, now: datetime) -> list[str]:
     """Return what there is to say of a job that waits, the most important first. ``now`` has a zone."""
-    if event.explanation.startswith(("waits ", "is ")):
-        parts = [f"job {event.job} {event.explanation}"]
-    else:
-        verb = "is suspended" if event.state == "SUSPENDED" else "waits"
-        parts = [f"job {event.job} {verb}: {event.explanation}"]
+    verb = "is suspended" if event.state == "SUSPENDED" else "waits"
+    parts = [f"job {event.job} {with_explanation(verb, event.explanation)}"]
     if event.estimate:
         parts.append(_estimate(event, now))
     if event.action:

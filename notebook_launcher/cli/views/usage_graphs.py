@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 from notebook_launcher.cli.views.clock import clock, parse_iso
+from notebook_launcher.cli.views.pending_line import with_explanation
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import whole_minutes
 from notebook_launcher.core.text import printable
@@ -200,7 +201,10 @@ class _Picture:
 
     def _headline(self, now: datetime) -> str:
         session = self._event.session
-        text = f"Session {session.session} {_STATES.get(session.state, session.state)}"
+        state = _STATES.get(session.state, session.state)
+        if session.state == "pending" and session.detail:
+            return f"Session {session.session} {with_explanation(state, session.detail)}"
+        text = f"Session {session.session} {state}"
         if session.node and session.state not in ("ended", "gone"):
             text += f" on {session.node}"
         if session.state in ("running", "starting", "suspended") and session.seconds_left is not None:

@@ -11,8 +11,8 @@ class Forecast(Event, name="forecast"):
     """When the request would start. ``start``: ISO with zone; ``seconds`` until then, 0: now.
 
     ``flags``: the request as it is typed. If it cannot start, ``start`` is ``None``, and ``what``, ``why``, ``hint``
-    and ``exit_code`` are those of a ``LauncherError``. ``delayed_by``: what may delay it beyond ``start``, ``note``: a
-    further remark; both may be empty.
+    and ``exit_code`` are those of a ``LauncherError``. ``delayed_by``: what may delay it beyond ``start``, or why no
+    start is known; ``note``: a further remark; both may be empty.
     """
 
     flags: str

@@ -162,7 +162,7 @@ def check_login_node(checks: CheckRunner, host: Host, target: LaunchTarget) -> t
         return None
     root = site.expand(target.profile.session_root)
     if host.remote:
-        checks.check("clock", lambda: judge_clock(site.now, datetime.now(site.now.tzinfo)))
+        checks.check("clock", lambda: judge_clock(site.clock(), datetime.now(site.now.tzinfo)))
     home = _inspect_home(checks, host, root)
     checks.check("login shell", lambda: _login_shell(host, home.shell), doing="starting a login shell there")
     if host.remote:

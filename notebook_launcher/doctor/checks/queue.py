@@ -20,6 +20,7 @@ from notebook_launcher.core.quantities import counted, duration_text
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.diagnosis.out_of_service import HINT, waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,
     account_refusal,
@@ -158,6 +159,8 @@ def _plain(refusal: LauncherError | None, name: str) -> Finding:
 
 def _start(request: Request, names: Sequence[str], report: SchedulerReport, now: datetime) -> Finding:
     """Report when it would start, or why it never will."""
+    if text := waits_for_nodes(report.refusal, request, report, now):
+        return warning(text, HINT)
     if report.refusal is not None:
         return judge_size(request, names, report) or of_error(report.refusal)
     rules = StartConstraints(report.partitions, lambda _: report.limits, report.account, report.qos)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from notebook_launcher.core.bash_options import PLAIN_BASH
+
 _REMOVED = {
     "squeue": (
         *(f"SQUEUE_{what}" for what in ("ACCOUNT", "LICENSES", "NAMES", "PARTITION", "QOS", "STATES", "USERS")),
@@ -46,7 +48,7 @@ def with_clean_env(command: Sequence[str], *more: str, of_a_job: bool = False) -
 
 
 # srun reads nearly all of its flags from SLURM_* and SRUN_* as well, and a shell within a job has dozens of the former
-_OF_NO_JOB = (
+_OF_NO_JOB = PLAIN_BASH + (
     "for name in $(compgen -v SLURM_; compgen -v SRUN_); do "
     'case $name in SLURM_CONF | SLURM_CONF_SERVER | SLURM_JWT) ;; *) unset "$name" ;; esac; done; exec "$@"'
 )

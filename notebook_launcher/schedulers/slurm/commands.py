@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError, SubmitUncertain
 from notebook_launcher.core.request import Request
@@ -45,7 +46,7 @@ _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S
 _GONE = re.compile(r"Invalid job id specified", re.I)
 # harmless messages of srun in a terminal
 _HARMLESS = "^srun: (error: .*: task 0: Exited with exit code|cluster configuration lacks support for cpu binding)"
-_WITHOUT_THAT = (
+_WITHOUT_THAT = PLAIN_BASH + (
     f'{{ "$@" 2>&1 >&4 | grep -v -E --line-buffered "{_HARMLESS}" >&2; code=${{PIPESTATUS[0]}}; }} 4>&1; exit $code'
 )
 # a pending job's state while its nodes are powered up or booted; Slurm reports no reason then

@@ -42,3 +42,22 @@ def test_a_flag_of_another_command_is_named_as_that(
     assert run(words) == 2
     error = capsys.readouterr().err
     assert f"“{words[0]}” has no flag {words[1]}." in error and f"→ {hint}\n" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["--name", "x"], "did you mean --job-name? --name belongs to: launch-notebook init"),
+        (["-n", "4", "--name=x"], "did you mean --job-name? --name belongs to: launch-notebook init"),
+        (["--nmae", "x"], "did you mean --job-name?"),
+        (["-name", "x"], "did you mean --job-name x?"),
+        (["-nmae", "x"], "did you mean --job-name x?"),
+        (["-time", "1:00:00"], "did you mean --time 1:00:00?"),
+        (["-gpus", "2", "--open"], "did you mean --gpus?"),
+        (["-pgpu", "tf"], "launch-notebook … -- tf"),
+        (["run", "--name", "x"], "did you mean --job-name?"),
+    ],
+)
+def test_a_mistyped_flag(words: list[str], hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(words) == 2
+    assert f"→ {hint}\n" in capsys.readouterr().err

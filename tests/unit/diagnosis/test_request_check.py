@@ -17,6 +17,7 @@ from notebook_launcher.core.errors import (
     WalltimeRefused,
 )
 from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,
     explain_refusal,
@@ -139,3 +140,40 @@ def test_nodes_of_several_partitions_count_once() -> None:
     assert why(SizeRefused("Refused. No."), report, partition="gpu,core", gpus="3")[0] == (
         "It asks for 3 GPUs, and partition gpu, core has 2."
     )
+
+
+NO_NODE = SizeRefused("Refused.", why="sbatch: allocation failure: Requested node configuration is not available")
+
+
+def _drained(*names: str) -> tuple[Node, ...]:
+    """Two nodes of core and one with GPUs; these are drained."""
+    places = {"n1": ("core", {}), "n2": ("core", {}), "g1": ("gpu", {"a100": 4})}
+    return tuple(
+        Node(name, partition, "drain" if name in names else "idle", name not in names, 16, 0, gpus)
+        for name, (partition, gpus) in places.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "drained", "expected"),
+    [
+        ({"partition": "core"}, ("n1", "n2"), "None of the 2 nodes of partition core that could take it is in service"),
+        (
+            {"partition": "gpu", "gpus": "a100:1"},
+            ("g1",),
+            "The only node of partition gpu that could take it is out of",
+        ),
+        ({"gpus": "1"}, ("g1",), "The only node of the cluster that could take it is out of"),
+        ({"partition": "core"}, ("n1",), ""),
+        ({"partition": "core", "nodes": "9"}, ("n1", "n2"), ""),  # it never has as many
+        ({"partition": "gpu", "gpus": "a100:8"}, ("g1",), ""),
+        ({"partition": "gpu", "gpus": "h100:1"}, ("g1",), ""),
+    ],
+)
+def test_a_job_waits_for_nodes_that_are_out_of_service(
+    flags: dict[str, str], drained: tuple[str, ...], expected: str
+) -> None:
+    report = SchedulerReport((Partition("core", nodes=2), Partition("gpu", nodes=1)), _drained(*drained))
+    text = waits_for_nodes(NO_NODE, Request(flags), report, NOW)
+    assert bool(text) == bool(expected) and text.startswith(expected)
+    assert waits_for_nodes(WalltimeRefused("Refused."), Request(flags), report, NOW) == ""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import FolderUnsafe, HostCommandFailed
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.local import LocalHost
@@ -197,3 +198,26 @@ def test_the_end_of_a_file(host: Host, tmp_path: Path) -> None:
     assert host.tail(str(path), 2) == ["line 98", "line 99"]
     assert len(host.tail(str(path))) == 15
     assert host.tail(str(tmp_path / "not there")) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "what", "hint"),
+    [
+        (
+            "mkdir: cannot create directory '/home/me/x': Read-only file system",
+            "is on a read-only file system",
+            "session_root",
+        ),
+        ("mkdir: cannot create directory '/home/me/x': Permission denied", "could not be written", "session_root"),
+        ("tar: session.json: Cannot write: No space left on device", "could not be written", "quota -s"),
+        ("tar: session.json: Cannot write: Disk quota exceeded", "could not be written", "quota -s"),
+    ],
+)
+def test_the_hint_is_about_what_is_wrong(
+    error: str, what: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = LocalHost()
+    monkeypatch.setattr(host, "run", lambda *_, **__: CommandResult(1, "", f"{error}\n"))
+    with pytest.raises(HostCommandFailed) as caught:
+        host.write_files("/home/me/x", {})
+    assert what in caught.value.what and error in caught.value.why and hint in caught.value.hint

@@ -175,9 +175,21 @@ def test_the_session_that_is_meant(three: SessionIndex, word: str, meant: str) -
 
 @pytest.mark.parametrize(
     ("command", "shown"),
-    [("-t 20 -- '/no/such image.sif'", "such image.sif"), ("-- image.sif/", "image.sif"), ("-t 20", None), ("'", None)],
+    [
+        ("-t 20 -- '/no/such image.sif'", "such image.sif"),
+        ("-- image.sif/", "image.sif"),
+        ("--cluster uni -t 20 --venv '/home/me/my envs/torch/'", "torch"),
+        ("--uv projects/timer", "timer"),
+        ("--conda base", "base"),
+        ("--conda /sw/envs/tf --module Anaconda/2025 -- image.sif", "tf"),
+        ("-t 20 --module GCC/13 --module PyTorch/2.6", "GCC/13, PyTorch/2.6"),
+        ("--module GCC/13 -- image.sif", "image.sif"),
+        ("--venv", None),
+        ("-t 20", None),
+        ("'", None),
+    ],
 )
-def test_an_image_without_an_environment_is_shown_by_its_name(tmp_path: Path, command: str, shown: str | None) -> None:
+def test_software_without_an_environment_is_shown_by_its_name(tmp_path: Path, command: str, shown: str | None) -> None:
     plant(tmp_path, A, command=command, environment=None)
     assert look(tmp_path).entries[0].summary.environment == shown
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
 
 from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionFailed
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.timing import DEFAULT_TIMING
 from notebook_launcher.hosts import engine_choice
 from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.plan import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
+from notebook_launcher.session import connect
 from notebook_launcher.session.connect import open_context, open_host
-from tests.doubles import RecordingView
+from tests.doubles import FakePrompts, RecordingView
 
 
 def test_a_retired_cluster_is_named_before_the_password_of_its_successor_is_asked_for(
@@ -59,3 +65,26 @@ def test_whom_to_ask_is_named(
     ):
         pass
     assert caught.value.hint == hint
+
+
+def test_a_slow_login_shell_delays_neither_the_clusters_clock_nor_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is that of the moment when the date was printed, and answers may take as long as the shell does."""
+    clock = [1_000_000.0]
+
+    class SlowShell(LocalHost):
+        def run(
+            self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
+        ) -> CommandResult:
+            if login_shell:
+                clock[0] += 25
+                return CommandResult(0, "command sbatch\n", "")
+            return CommandResult(0, "/home/me\nme\nlogin\n2026-11-21T12:00:00+0100\n", "")
+
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(connect, "open_host", lambda *_: SlowShell())
+    target = LaunchTarget(ClusterProfile(), "uni", Destination("uni"), "auto")
+    with open_context(target, RecordingView(), FakePrompts(), Interrupts()) as context:
+        assert f"{context.clock():%H:%M:%S}" == "12:00:25"
+        assert context.timing.answer_within > 2 * 25
+        assert context.timing.cancel_within > DEFAULT_TIMING.cancel_within + 2 * 25

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -116,6 +118,29 @@ def test_a_repeated_cancel_may_work(launcher: Launcher) -> None:
     launcher.well()
     assert launcher.host.count("scancel") == 2
     assert launcher.names[-2:] == ["stopping", "ended"]
+
+
+def test_a_login_shell_that_is_slow_gets_more_time(launcher: Launcher) -> None:
+    """Each command takes longer than an answer may at first, and all of them longer than the job may to end."""
+    launcher.set_timing(answer_within=0.1)
+    launcher.set_timing(cancel_within=0.6)
+    launcher.launch()
+    launcher.attach()
+    run, allowed = launcher.host.run, []
+
+    def slowly(argv: Sequence[str], **settings: Any) -> CommandResult:
+        if "scancel" in argv:
+            allowed.append(settings["timeout"])
+            if settings["timeout"] < 0.3:
+                raise HostCommandFailed("scancel was not done in time.")
+            time.sleep(0.25)
+        return run(argv, **settings)
+
+    launcher.host.run = slowly  # type: ignore[method-assign]
+    launcher.types("")
+    launcher.well()
+    assert launcher.names[-1] == "ended"
+    assert allowed[:3] == pytest.approx([0.1, 0.2, 0.4], rel=0.05), "it doubles"
 
 
 def test_a_scheduler_that_says_nothing_has_not_said_that_the_job_is_gone(launcher: Launcher) -> None:

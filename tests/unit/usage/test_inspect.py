@@ -178,6 +178,15 @@ def test_before_there_are_samples() -> None:
     assert "samples" not in text
 
 
+def test_a_session_that_waits_until_something_happens_waits_once() -> None:
+    waits = dataclasses.replace(SEEN, state="pending", node=None, detail="waits until enough of it is free")
+    text = shown(dataclasses.replace(STATUS, session=waits, series=()))
+    assert text.startswith("Session 20261121-120000-k3fa waits until enough of it is free\n")
+    held = dataclasses.replace(waits, detail="is held: nobody but its user releases it")
+    text = shown(dataclasses.replace(STATUS, session=held, series=()))
+    assert text.startswith("Session 20261121-120000-k3fa is held: nobody but its user releases it\n")
+
+
 def test_a_terminal_without_blocks_gets_letters() -> None:
     text = shown(STATUS, encoding="ascii")
     assert set(LETTERS) & set(text)
