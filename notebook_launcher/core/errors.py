@@ -87,15 +87,20 @@ class FetchFailed(LauncherError):
 
 
 class ConnectionFailed(LauncherError):
-    """The login node cannot be reached: name, network, port, or the server closed the connection."""
+    """The login node cannot be reached: name, network, port, or the server closed the connection.
+
+    ``openssh_may_help``: it was paramiko that could not connect, and the system's ``ssh`` may be able to.
+    """
 
     exit_code = 10
+    openssh_may_help = False
 
 
 class AuthenticationFailed(LauncherError):
-    """The login node (or compute node) did not authenticate this user."""
+    """The login node (or compute node) did not authenticate this user. ``openssh_may_help``: see ConnectionFailed."""
 
     exit_code = 11
+    openssh_may_help = False
 
 
 class HostKeyUnknown(LauncherError):

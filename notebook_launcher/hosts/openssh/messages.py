@@ -13,6 +13,7 @@ from notebook_launcher.core.errors import (
     HostKeyUnknown,
     LauncherError,
 )
+from notebook_launcher.hosts.refusals import ONE_KEY, TOO_MANY
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 DEBUG = re.compile(r"debug\d: ")
@@ -44,7 +45,7 @@ def explained(settings: SshSettings, messages: Sequence[str], declined: str = ""
             hint=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
         )
     denied = next((found for line in lines if (found := _DENIED_TO.match(line))), None)
-    if declined or denied or "Too many authentication failures" in text:
+    if declined or denied or TOO_MANY in text:
         return _refused(settings, messages, denied, declined)
     return _not_reached(settings, lines)
 
@@ -77,7 +78,9 @@ def _refused(
     methods = [_METHODS.get(found[1], "") for line in messages if (found := _METHOD.match(line))]
     tried = list(dict.fromkeys([*keys, *filter(None, methods)]))
     user, hostname = denied.groups() if denied and denied[1] else (settings.user, settings.hostname)
-    if settings.batch:
+    if any(TOO_MANY in line for line in messages) and "password" not in tried:
+        hint = ONE_KEY
+    elif settings.batch:
         hint = "the ssh configuration says BatchMode yes, so nothing was asked"
     elif "password" in tried:
         hint = "check the user name and the password"

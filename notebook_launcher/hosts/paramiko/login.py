@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from notebook_launcher.core.errors import AuthenticationFailed
 from notebook_launcher.core.text import printable
 from notebook_launcher.hosts.base import NoPrompts, Prompts
-from notebook_launcher.hosts.paramiko.identities import Agent, KeyFile, Offer, load, offers, signer_of
+from notebook_launcher.hosts.refusals import ONE_KEY, TOO_MANY
+from notebook_launcher.hosts.paramiko.identities import (
+    Agent,
+    KeyFile,
+    Offer,
+    allowed,
+    load,
+    offers,
+    rsa_signatures,
+    signer_of,
+)
 from notebook_launcher.hosts.ssh_config import Account, SshSettings
 
 if TYPE_CHECKING:
@@ -124,7 +134,7 @@ def authenticate(transport: paramiko.Transport, settings: SshSettings, credentia
     """
     from notebook_launcher.hosts.paramiko.userauth import Dialogue
 
-    _Login(Dialogue(transport, settings.user), settings, credentials).run()
+    _Login(Dialogue(transport, settings.user, rsa_signatures(settings)), settings, credentials).run()
 
 
 @dataclass
@@ -219,7 +229,7 @@ class _Login:
         signer = offer.unlock()
         if offer.needs_user and not self._dialogue.alive:
             raise ServerTimedOut("it did not wait for the key to be unlocked")
-        if signer is None:
+        if signer is None or (self._credentials.only is None and not allowed(self._settings, signer.blob)):
             return None
         self._tried.append(f"key {offer.source}")
         try:
@@ -383,10 +393,14 @@ def refusal(
         why += f" It takes: {', '.join(left)}."
     if message:
         why += f" It said: {message}"
-    if "password" in tried:
+    if TOO_MANY in message and "password" not in tried:
+        hint = ONE_KEY
+    elif "password" in tried:
         hint = "check the user name and the password"
     elif settings.batch:
         hint = "the ssh configuration says BatchMode yes, so nothing was asked"
     else:
         hint = f"try: ssh {settings.destination}   (does that get you in? which key or password does it use?)"
-    return AuthenticationFailed(f"{settings.hostname} does not let {settings.user} in.", why=printable(why), hint=hint)
+    error = AuthenticationFailed(f"{settings.hostname} does not let {settings.user} in.", why=printable(why), hint=hint)
+    error.openssh_may_help = TOO_MANY in message and all(one.startswith("key ") for one in tried)
+    return error
