@@ -154,6 +154,15 @@ def resolve(destination: Destination) -> SshSettings:
     return from_options(destination, options)
 
 
+def builtin_options() -> dict[str, list[str]]:
+    """Return the options that the system's ``ssh`` has without any configuration; nothing if it prints none."""
+    ssh = shutil.which("ssh")
+    try:
+        return _run_ssh_g(ssh, Destination("localhost", config_file="none")) if ssh else {}
+    except ConnectionFailed:
+        return {}
+
+
 def _run_ssh_g(ssh: str, destination: Destination) -> dict[str, list[str]]:
     command = [ssh, "-G"]
     if destination.config_file:

@@ -15,9 +15,10 @@ from notebook_launcher.core.errors import ConnectionFailed
 from notebook_launcher.hosts.base import (
     ByteStream,
 )
-from notebook_launcher.hosts.paramiko.host_keys import check_host_key, expected_keys, known_keys, restrict
+from notebook_launcher.hosts.paramiko.host_keys import check_host_key, expected_keys, known_keys
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials, authenticate, refusal
+from notebook_launcher.hosts.paramiko.negotiation import restrict
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
@@ -79,8 +80,20 @@ def _open_once(
         if last_message is not None:
             what = f"The ProxyCommand that leads to {settings.destination} has ended."
             raise ConnectionFailed(what, why=last_message) from None
-        raise ConnectionFailed(f"{settings.destination} does not speak SSH.", why=str(error)) from None
+        raise _no_ssh(settings, error) from None
     return transport
+
+
+def _no_ssh(settings: SshSettings, error: Exception) -> ConnectionFailed:
+    if not isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        return ConnectionFailed(f"{settings.destination} does not speak SSH.", why=str(error))
+    incompatible = ConnectionFailed(
+        f"{settings.destination} and paramiko have no algorithm in common.",
+        why=str(error),
+        hint='log in with the system\'s ssh: --engine openssh, or engine = "openssh" in the profile',
+    )
+    incompatible.openssh_may_help = True
+    return incompatible
 
 
 class _AsSocket:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from notebook_launcher.core.errors import AuthenticationFailed
 from notebook_launcher.core.text import printable
 from notebook_launcher.hosts.base import NoPrompts, Prompts
-from notebook_launcher.hosts.refusals import ONE_KEY, TOO_MANY
 from notebook_launcher.hosts.paramiko.identities import (
     Agent,
     KeyFile,
@@ -23,6 +22,7 @@ from notebook_launcher.hosts.paramiko.identities import (
     rsa_signatures,
     signer_of,
 )
+from notebook_launcher.hosts.refusals import ONE_KEY, TOO_MANY
 from notebook_launcher.hosts.ssh_config import Account, SshSettings
 
 if TYPE_CHECKING:

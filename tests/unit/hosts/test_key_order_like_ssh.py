@@ -85,9 +85,7 @@ SCENES: dict[str, tuple[str, str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_keys_are_offered_in_sshs_order(
-    patient: Sshd, agent: Path, keys: Path, tmp_path: Path, scene: str
-) -> None:
+def test_keys_are_offered_in_sshs_order(patient: Sshd, agent: Path, keys: Path, tmp_path: Path, scene: str) -> None:
     files, loaded, options = SCENES[scene]
     for name in loaded.replace("x", "f").split():
         add(agent, keys / name)
