@@ -139,6 +139,12 @@ class SchedulerSilent(LauncherError):
     exit_code = 17
 
 
+class AddressRefused(ConnectionFailed):
+    """The login node refuses this machine's address for a while, after failed logins from it."""
+
+    exit_code = 18
+
+
 class SubmitRefused(LauncherError):
     """The scheduler refused the job; nothing is queued."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from notebook_launcher.core.errors import AuthenticationFailed, ConnectionFailed
+from notebook_launcher.core.errors import AddressRefused, AuthenticationFailed, ConnectionFailed
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, builtin_options, resolve
 
@@ -197,8 +197,11 @@ def open_ssh_host(destination: Destination, prompts: Prompts, wanted: Wanted = "
         # who has been asked for a secret is not asked for it again
         if wanted != "auto" or not facts.has_ssh or not error.openssh_may_help or credentials.prompt_count:
             raise
-        choice = EngineChoice("openssh", f"paramiko could not log in: {error.why}")
-    return _opener(choice.engine)(destination, Credentials(prompts)), choice
+        choice, refusal = EngineChoice("openssh", f"paramiko could not log in: {error.why}"), error
+    try:
+        return _opener(choice.engine)(destination, Credentials(prompts)), choice
+    except AddressRefused:  # because of the login that has just failed
+        raise refusal from None
 
 
 def _opener(engine: str) -> Callable[..., Host]:

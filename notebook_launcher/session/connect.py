@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import HostCommandFailed, SchedulerMissing
+from notebook_launcher.core.errors import AddressRefused, HostCommandFailed, SchedulerMissing
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
@@ -43,18 +45,36 @@ def open_context(
         yield Context(target, host, site, make_scheduler(kind, root), root, view, counted, interrupts, tuple(forwards))
 
 
-def open_host(target: LaunchTarget, view: View, prompts: Prompts) -> Host:
-    """Open the target's host: the login node, or this machine; say before why it is not the one that was named."""
+def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing = DEFAULT_TIMING) -> Host:
+    """Open the target's host: the login node, or this machine; say before why it is not the one that was named.
+
+    If somebody is at the terminal, who can end it with Ctrl-C, wait while the login node refuses this address.
+    """
     for note in target.notes:
         view.show(events.Note(note))
     if target.destination is None:
         return LocalHost(prompts)
     from notebook_launcher.hosts import engine_choice
 
-    view.show(events.Connecting(str(target.destination)))
-    host, choice = engine_choice.open_ssh_host(target.destination, prompts, target.profile.engine)
-    view.show(events.Connected(host.label, choice.engine, choice.reason))
-    return host
+    deadline = time.monotonic() + timing.address_refused_for
+    while True:
+        view.show(events.Connecting(str(target.destination)))
+        try:
+            host, choice = engine_choice.open_ssh_host(target.destination, prompts, target.profile.engine)
+        except AddressRefused as error:
+            if not prompts.asks or time.monotonic() + timing.address_refused_pause > deadline:
+                raise
+            _wait_for_address(error, view, timing, deadline)
+        else:
+            view.show(events.Connected(host.label, choice.engine, choice.reason))
+            return host
+
+
+def _wait_for_address(error: AddressRefused, view: View, timing: Timing, deadline: float) -> None:
+    minutes = max(1, round((deadline - time.monotonic()) / 60))
+    again = f"trying again every {timing.address_refused_pause:.0f} s for {minutes} min at most; Ctrl-C stops"
+    view.show(events.Querying(f"{error.what.rstrip('.')}, after failed logins from it; {again}"))
+    time.sleep(timing.address_refused_pause)
 
 
 def _scheduler_of(host: Host, submits: bool) -> str:

@@ -13,7 +13,7 @@ from notebook_launcher.core.errors import (
     HostKeyUnknown,
     LauncherError,
 )
-from notebook_launcher.hosts.refusals import ONE_KEY, TOO_MANY
+from notebook_launcher.hosts.refusals import ONE_KEY, TOO_MANY, refused_before_login
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 DEBUG = re.compile(r"debug\d: ")
@@ -29,6 +29,7 @@ _CONSEQUENCE = re.compile(
     r"kex_exchange_identification|banner exchange|stdio forwarding failed|Connection closed by UNK"
 )
 NOT_OPENED = re.compile(r"channel \d+: open failed: (.+)")
+_BEFORE_SSH = re.compile(r"(?:kex|ssh)_exchange_identification: ")  # and a line that the server sent
 _DENIED_TO = re.compile(r"(?:(\S+)@([^\s@]+): )?Permission denied \(")
 
 
@@ -47,7 +48,8 @@ def explained(settings: SshSettings, messages: Sequence[str], declined: str = ""
     denied = next((found for line in lines if (found := _DENIED_TO.match(line))), None)
     if declined or denied or TOO_MANY in text:
         return _refused(settings, messages, denied, declined)
-    return _not_reached(settings, lines)
+    refused = refused_before_login(settings.destination, (line for line in messages if _BEFORE_SSH.search(line)))
+    return refused or _not_reached(settings, lines)
 
 
 def _server_key(messages: Sequence[str]) -> str:
@@ -111,4 +113,10 @@ def _not_reached(settings: SshSettings, lines: Sequence[str]) -> ConnectionFaile
         return ConnectionFailed(f"{settings.destination} cannot be reached.", why=behind[1])
     if "onfiguration option" in text or "Bad owner or permissions" in text:
         return ConnectionFailed(f"The ssh configuration for {settings.destination} cannot be read.", why=why)
+    if incompatible := next((line for line in lines if line.startswith("Unable to negotiate with ")), ""):
+        return ConnectionFailed(
+            f"{settings.destination} and ssh have no algorithm in common.",
+            why=incompatible,
+            hint="see Ciphers, MACs, KexAlgorithms and HostKeyAlgorithms in your ssh configuration, and ssh_config(5)",
+        )
     return ConnectionFailed(f"{settings.destination} does not speak SSH.", why=why)
