@@ -13,6 +13,8 @@ ONE_KEY = (
     "the server hangs up after a few keys, so name the right one in ~/.ssh/config: IdentityFile KEY, and "
     "IdentitiesOnly yes"
 )
+#: the hint where a login wanted a secret, and there was no terminal to ask for it on
+IN_A_TERMINAL = "nobody could be asked: run it in a terminal, or log in with a key that needs no question"
 
 # What OpenSSH's server sends in place of its version before it hangs up: for PerSourcePenalties (since 9.8), and for
 # MaxStartups. An ssh prints the line after words of its own.

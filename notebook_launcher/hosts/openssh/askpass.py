@@ -92,6 +92,7 @@ class AskpassServer:
         names_servers: Callable[[], bool] = lambda: True,
     ) -> None:
         self.declined = ""
+        self.nobody_asked = False  # whether a secret was wanted, and there is no terminal
         self.busy = False
         self.last = time.monotonic()
         self._prompts, self._memory, self._login, self._like = prompts, memory, login, like
@@ -161,6 +162,7 @@ class AskpassServer:
             answer = self._known_answer(name)
         self._asked.add(question)
         if answer is None and self._asking:
+            self.nobody_asked |= not self._prompts.asks
             answer = self._prompts.secret("\n".join([*self._around(), question]))
         if answer is not None and name:
             self._answers[name] = answer

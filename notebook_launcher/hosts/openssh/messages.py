@@ -13,7 +13,7 @@ from notebook_launcher.core.errors import (
     HostKeyUnknown,
     LauncherError,
 )
-from notebook_launcher.hosts.refusals import ONE_KEY, TOO_MANY, refused_before_login
+from notebook_launcher.hosts.refusals import IN_A_TERMINAL, ONE_KEY, TOO_MANY, refused_before_login
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 DEBUG = re.compile(r"debug\d: ")
@@ -33,8 +33,13 @@ _BEFORE_SSH = re.compile(r"(?:kex|ssh)_exchange_identification: ")  # and a line
 _DENIED_TO = re.compile(r"(?:(\S+)@([^\s@]+): )?Permission denied \(")
 
 
-def explained(settings: SshSettings, messages: Sequence[str], declined: str = "") -> LauncherError:
-    """Return the error for a failed login, from all messages of ssh."""
+def explained(
+    settings: SshSettings, messages: Sequence[str], declined: str = "", *, nobody_asked: bool = False
+) -> LauncherError:
+    """Return the error for a failed login, from all messages of ssh.
+
+    ``declined``: the question to which there was no answer; ``nobody_asked``: a secret was wanted without a terminal.
+    """
     lines = [line for line in messages if line and not DEBUG.match(line)]
     text = "\n".join(lines)
     if "IDENTIFICATION HAS CHANGED" in text or "REVOKED HOST KEY" in text or "marked as revoked" in text:
@@ -47,7 +52,7 @@ def explained(settings: SshSettings, messages: Sequence[str], declined: str = ""
         )
     denied = next((found for line in lines if (found := _DENIED_TO.match(line))), None)
     if declined or denied or TOO_MANY in text:
-        return _refused(settings, messages, denied, declined)
+        return _refused(settings, messages, denied, declined, nobody_asked=nobody_asked)
     refused = refused_before_login(settings.destination, (line for line in messages if _BEFORE_SSH.search(line)))
     return refused or _not_reached(settings, lines)
 
@@ -74,7 +79,7 @@ def _key_changed(settings: SshSettings, messages: Sequence[str]) -> HostKeyChang
 
 
 def _refused(
-    settings: SshSettings, messages: Sequence[str], denied: re.Match[str] | None, declined: str
+    settings: SshSettings, messages: Sequence[str], denied: re.Match[str] | None, declined: str, *, nobody_asked: bool
 ) -> AuthenticationFailed:
     keys = [f"key {found[1]}" for line in messages if (found := _OFFERED.match(line)) and Path(found[1]).exists()]
     methods = [_METHODS.get(found[1], "") for line in messages if (found := _METHOD.match(line))]
@@ -82,6 +87,8 @@ def _refused(
     user, hostname = denied.groups() if denied and denied[1] else (settings.user, settings.hostname)
     if any(TOO_MANY in line for line in messages) and "password" not in tried:
         hint = ONE_KEY
+    elif nobody_asked:
+        hint = IN_A_TERMINAL
     elif settings.batch:
         hint = "the ssh configuration says BatchMode yes, so nothing was asked"
     elif "password" in tried:

@@ -22,7 +22,7 @@ from notebook_launcher.hosts.paramiko.identities import (
     rsa_signatures,
     signer_of,
 )
-from notebook_launcher.hosts.refusals import ONE_KEY, TOO_MANY
+from notebook_launcher.hosts.refusals import IN_A_TERMINAL, ONE_KEY, TOO_MANY
 from notebook_launcher.hosts.ssh_config import Account, SshSettings
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Credentials:
     prompts: Prompts
     only: paramiko.PKey | None = field(default=None, repr=False)  # no other key is tried
     prompt_count: int = 0  # how often the user was asked for anything
+    nobody_asked: bool = False  # whether a secret was wanted, and there is no terminal
     entered_by: str = ""  # how the last login succeeded: a key, prompts, a password, or several of these
     _passwords: dict[Account, str] = field(default_factory=dict, repr=False)
     _not_again: set[Account] = field(default_factory=set)
@@ -69,6 +70,7 @@ class Credentials:
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Ask the user for a secret."""
         self.prompt_count += 1
+        self.nobody_asked |= not self.prompts.asks
         return self.prompts.secret(text, echo=True) if echo else self.prompts.secret(text)
 
     def confirm(self, text: str) -> bool | None:
@@ -196,7 +198,7 @@ class _Login:
             if answer is None or not answer.partial:
                 given_up.add(method)
             verdict = answer or verdict
-        raise refusal(self._settings, self._tried, verdict.left)
+        raise refusal(self._settings, self._tried, verdict.left, nobody_asked=self._credentials.nobody_asked)
 
     # --- keys
 
@@ -384,7 +386,7 @@ def _kind(question: str, shown: bool, about: str) -> str:
 
 
 def refusal(
-    settings: SshSettings, tried: Iterable[str], left: Iterable[str], message: str = ""
+    settings: SshSettings, tried: Iterable[str], left: Iterable[str], message: str = "", *, nobody_asked: bool = False
 ) -> AuthenticationFailed:
     """Return the error that says what was tried, what remains, and the server's last message."""
     tried = list(dict.fromkeys(tried))
@@ -395,6 +397,8 @@ def refusal(
         why += f" It said: {message}"
     if TOO_MANY in message and "password" not in tried:
         hint = ONE_KEY
+    elif nobody_asked:
+        hint = IN_A_TERMINAL
     elif "password" in tried:
         hint = "check the user name and the password"
     elif settings.batch:
