@@ -56,25 +56,27 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing
         return LocalHost(prompts)
     from notebook_launcher.hosts import engine_choice
 
-    deadline = time.monotonic() + timing.address_refused_for
+    view.show(events.Connecting(str(target.destination)))
+    deadline, told = time.monotonic() + timing.address_refused_for, False
     while True:
-        view.show(events.Connecting(str(target.destination)))
         try:
             host, choice = engine_choice.open_ssh_host(target.destination, prompts, target.profile.engine)
+            break
         except AddressRefused as error:
             if not prompts.asks or time.monotonic() + timing.address_refused_pause > deadline:
                 raise
-            _wait_for_address(error, view, timing, deadline)
-        else:
-            view.show(events.Connected(host.label, choice.engine, choice.reason))
-            return host
+            if not told:
+                view.show(events.Querying(_waiting_text(error, timing)))
+                told = True
+        time.sleep(timing.address_refused_pause)
+    view.show(events.Connected(host.label, choice.engine, choice.reason))
+    return host
 
 
-def _wait_for_address(error: AddressRefused, view: View, timing: Timing, deadline: float) -> None:
-    minutes = max(1, round((deadline - time.monotonic()) / 60))
-    again = f"trying again every {timing.address_refused_pause:.0f} s for {minutes} min at most; Ctrl-C stops"
-    view.show(events.Querying(f"{error.what.rstrip('.')}, after failed logins from it; {again}"))
-    time.sleep(timing.address_refused_pause)
+def _waiting_text(error: AddressRefused, timing: Timing) -> str:
+    every, at_most = f"{timing.address_refused_pause:.0f} s", f"{timing.address_refused_for / 60:.0f} min"
+    what = error.what.rstrip(".")
+    return f"{what}, after failed logins from it; trying again every {every} for {at_most} at most; Ctrl-C stops"
 
 
 def _scheduler_of(host: Host, submits: bool) -> str:
