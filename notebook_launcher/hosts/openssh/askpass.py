@@ -162,8 +162,8 @@ class AskpassServer:
             answer = self._known_answer(name)
         self._asked.add(question)
         if answer is None and self._asking:
-            self.nobody_asked |= not self._prompts.asks
             answer = self._prompts.secret("\n".join([*self._around(), question]))
+            self.nobody_asked |= answer is None and not self._prompts.asks
         if answer is not None and name:
             self._answers[name] = answer
         if answer is None and not _PASSPHRASE.match(question):  # without a passphrase it tries the next key

@@ -70,8 +70,9 @@ class Credentials:
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Ask the user for a secret."""
         self.prompt_count += 1
-        self.nobody_asked |= not self.prompts.asks
-        return self.prompts.secret(text, echo=True) if echo else self.prompts.secret(text)
+        answer = self.prompts.secret(text, echo=True) if echo else self.prompts.secret(text)
+        self.nobody_asked |= answer is None and not self.prompts.asks
+        return answer
 
     def confirm(self, text: str) -> bool | None:
         """Ask the user for yes or no."""
