@@ -6,6 +6,7 @@ import sys
 import threading
 
 from notebook_launcher.cli.views.base import BaseView
+from notebook_launcher.cli.views.terminal import question_output
 from notebook_launcher.core.text import printable
 
 _ANSWERS = {"yes": True, "y": True, "no": False, "n": False}
@@ -16,7 +17,7 @@ class TerminalPrompts:
     """Asks on the terminal; the status line is hidden meanwhile.
 
     While the view listens to the keyboard, the answer comes from there: two readers of one keyboard would take each
-    other's lines.
+    other's lines. Questions go to the terminal even if standard output or standard error is redirected.
     """
 
     def __init__(self, view: BaseView, *, interactive: bool) -> None:
@@ -38,10 +39,12 @@ class TerminalPrompts:
         import getpass
 
         with self._one_at_a_time, self._view.paused():
+            if echo:
+                return self._line(printable(text))
             if self._view.listening:
-                return self._view.next_line(text, echo=echo)
+                return self._view.next_line(text, echo=False)
             try:
-                return input(printable(text)) if echo else getpass.getpass(printable(text))
+                return getpass.getpass(printable(text))
             except EOFError:
                 return None
 
@@ -75,6 +78,11 @@ class TerminalPrompts:
         if self._view.listening:
             return self._view.next_line(question, echo=True)
         try:
-            return input(question)
-        except EOFError:
+            if sys.stdout.isatty() and sys.stderr.isatty():  # it asks on either
+                return input(question)
+            with question_output(sys.stderr) as output:
+                output.write(question)
+                output.flush()
+                return input()
+        except (EOFError, OSError):
             return None

@@ -87,15 +87,20 @@ class FetchFailed(LauncherError):
 
 
 class ConnectionFailed(LauncherError):
-    """The login node cannot be reached: name, network, port, or the server closed the connection."""
+    """The login node cannot be reached: name, network, port, or the server closed the connection.
+
+    ``openssh_may_help``: it was paramiko that could not connect, and the system's ``ssh`` may be able to.
+    """
 
     exit_code = 10
+    openssh_may_help = False
 
 
 class AuthenticationFailed(LauncherError):
-    """The login node (or compute node) did not authenticate this user."""
+    """The login node (or compute node) did not authenticate this user. ``openssh_may_help``: see ConnectionFailed."""
 
     exit_code = 11
+    openssh_may_help = False
 
 
 class HostKeyUnknown(LauncherError):
@@ -132,6 +137,12 @@ class SchedulerSilent(LauncherError):
     """The scheduler does not report how the job ended; the session may go on."""
 
     exit_code = 17
+
+
+class AddressRefused(ConnectionFailed):
+    """The login node refuses this machine's address for a while, after failed logins from it."""
+
+    exit_code = 19
 
 
 class SubmitRefused(LauncherError):

@@ -18,6 +18,10 @@ class Timing:
     #: with all data in flight: TCP retransmits after 0.2, 0.4, ... 3.2 s, 8.2 s after the first loss at the latest
     lost_after: float = 11.0
 
+    # logging in
+    address_refused_for: float = 600.0  # after failed logins: sshd's longest PerSourcePenalties, unless configured
+    address_refused_pause: float = 15.0  # between two attempts; its shortest
+
     # reconnecting
     stable_after: float = 15.0  # a connection that lasted this long is reconnected without a pause
     remake_pause: float = 0.5  # before reconnecting one that did not; doubled each time

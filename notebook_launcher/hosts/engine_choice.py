@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.core.errors import AddressRefused, AuthenticationFailed, ConnectionFailed
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
+from notebook_launcher.hosts.ssh_config import Destination, SshSettings, builtin_options, resolve
 
 Wanted = Literal["auto", "paramiko", "openssh"]
 
@@ -24,7 +24,8 @@ class EngineFacts:
 
     ``has_ssh``: an ``ssh`` that supports connection sharing. ``live_master``: the control socket of the user's master
     connection. ``ticket``: the user has a Kerberos ticket. ``hardware_key``: a key file whose key is in a FIDO device.
-    ``only_authority``: known_hosts has a certificate authority for the server, but no key of it.
+    ``only_authority``: known_hosts has a certificate authority for the server, but no key of it. ``algorithms``: an
+    option of the configuration with algorithms that only OpenSSH has.
     """
 
     has_ssh: bool = True
@@ -32,6 +33,7 @@ class EngineFacts:
     ticket: bool = False
     hardware_key: Path | None = None
     only_authority: bool = False
+    algorithms: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ def _needs_openssh(settings: SshSettings, facts: EngineFacts) -> str:
             return reason.format(value)
     if facts.only_authority:
         return f"known_hosts knows {settings.known_as} by a certificate authority alone"
+    if facts.algorithms:
+        return f"the ssh configuration names algorithms that paramiko does not have ({facts.algorithms})"
     return ""
 
 
@@ -123,7 +127,14 @@ def gather(settings: SshSettings, wanted: Wanted = "auto", *, windows: bool = sy
         ticket=_value(settings, "gssapiauthentication") == "yes" and _succeeds(["klist", "-s"]),
         hardware_key=next(filter(_is_in_hardware, settings.identity_files), None),
         only_authority=_only_authority(settings),
+        algorithms=_algorithms_of_openssh(settings),
     )
+
+
+def _algorithms_of_openssh(settings: SshSettings) -> str:
+    from notebook_launcher.hosts.paramiko.negotiation import OPTIONS, only_in_openssh
+
+    return only_in_openssh(settings.options, builtin_options()) if settings.options.keys() & OPTIONS.keys() else ""
 
 
 def _succeeds(command: list[str]) -> bool:
@@ -171,13 +182,26 @@ def _markers(file: Path, name: str) -> set[str]:
 def open_ssh_host(destination: Destination, prompts: Prompts, wanted: Wanted = "auto") -> tuple[Host, EngineChoice]:
     """Open a login node with the engine that fits, and return the choice as well.
 
-    Raises ``ConnectionFailed``, ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
+    Where paramiko cannot connect and ``ssh`` may be able to, ``ssh`` has a try. Raises ``ConnectionFailed``,
+    ``HostKeyChanged``, ``HostKeyUnknown`` or ``AuthenticationFailed``.
     """
     from notebook_launcher.hosts.paramiko.login import Credentials
 
     settings = resolve(destination)
-    choice = choose(settings, wanted, gather(settings, wanted))
-    return _opener(choice.engine)(destination, Credentials(prompts)), choice
+    facts = gather(settings, wanted)
+    choice = choose(settings, wanted, facts)
+    credentials = Credentials(prompts)
+    try:
+        return _opener(choice.engine)(destination, credentials), choice
+    except (ConnectionFailed, AuthenticationFailed) as error:
+        # who has been asked for a secret is not asked for it again
+        if wanted != "auto" or not facts.has_ssh or not error.openssh_may_help or credentials.prompt_count:
+            raise
+        choice, refusal = EngineChoice("openssh", f"paramiko could not log in: {error.why}"), error
+    try:
+        return _opener(choice.engine)(destination, Credentials(prompts)), choice
+    except AddressRefused:  # because of the login that has just failed
+        raise refusal from None
 
 
 def _opener(engine: str) -> Callable[..., Host]:

@@ -27,6 +27,9 @@ _MOST_INCLUDES = 16  # nested includes, as many as OpenSSH follows
 # What OpenSSH refuses in names from the command line, because a ProxyCommand passes them to a shell.
 _NOT_IN_USERS = frozenset("'`\";&<>|(){}")
 _NOT_IN_HOSTS = _NOT_IN_USERS | frozenset("$\\[]")
+# Messages of ``ssh -G``
+_NOT_CANONICAL = re.compile(r"ssh: Could not resolve host(?:name)? \"?([^\s\":]+)")
+_CONFIG_LINE = re.compile(r"(.+?):? line (\d+): ")
 _SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
 
@@ -154,6 +157,15 @@ def resolve(destination: Destination) -> SshSettings:
     return from_options(destination, options)
 
 
+def builtin_options() -> dict[str, list[str]]:
+    """Return the options that the system's ``ssh`` has without any configuration; nothing if it prints none."""
+    ssh = shutil.which("ssh")
+    try:
+        return _run_ssh_g(ssh, Destination("localhost", config_file="none")) if ssh else {}
+    except ConnectionFailed:
+        return {}
+
+
 def _run_ssh_g(ssh: str, destination: Destination) -> dict[str, list[str]]:
     command = [ssh, "-G"]
     if destination.config_file:
@@ -166,10 +178,41 @@ def _run_ssh_g(ssh: str, destination: Destination) -> dict[str, list[str]]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     except subprocess.TimeoutExpired:  # a Match exec, or CanonicalizeHostname, in a network that is down
-        raise ConnectionFailed(f"ssh -G printed no configuration for {destination} within 30 s.") from None
+        raise ConnectionFailed(
+            f"ssh -G printed no configuration for {destination} within 30 s.",
+            hint="check the network (does it need a VPN?), and Match exec and CanonicalizeHostname there",
+        ) from None
     if done.returncode != 0:
-        raise ConnectionFailed(f"The ssh configuration for {destination} cannot be read.", why=done.stderr.strip())
+        raise _config_error(destination, done.stderr)
     return parse_options(done.stdout.splitlines())
+
+
+def _config_error(destination: Destination, printed: str) -> ConnectionFailed:
+    """Return the error for what ``ssh -G`` printed when it failed."""
+    lines = [line for line in printed.splitlines() if line.strip() and not line.startswith("Pseudo-terminal")]
+    why = "\n".join(lines)
+    if unknown := next(filter(None, map(_NOT_CANONICAL.match, lines)), None):
+        return _not_canonical(unknown[1], why)
+    check = f"then check with: ssh -G {destination}"
+    if destination.config_file:
+        check = f"then check with: ssh -F {destination.config_file} -G {destination}"
+    hint = f"correct it, {check}"
+    if place := next(filter(None, map(_CONFIG_LINE.match, lines)), None):
+        hint = f"correct line {place[2]} of {place[1]}, {check}"
+    elif owner := re.search(r"Bad owner or permissions on (.+)", why):
+        hint = f"make it writable for you alone: chmod go-w {owner[1]}"
+    elif "Can't open user config file" in why:
+        hint = "check the name given with --ssh-config"
+    return ConnectionFailed(f"The ssh configuration for {destination} cannot be read.", why=why, hint=hint)
+
+
+def _not_canonical(name: str, why: str) -> ConnectionFailed:
+    return ConnectionFailed(
+        f"The name {name} is not known in the domains of your ssh configuration (CanonicalDomains).",
+        why=why,
+        hint="check its spelling, and the network (does it need a VPN?); "
+        "with CanonicalizeFallbackLocal yes the name is used as it is",
+    )
 
 
 def parse_options(lines: Iterable[str]) -> dict[str, list[str]]:
@@ -191,9 +234,13 @@ def _read_config(destination: Destination) -> dict[str, list[str]]:
     try:
         text = _with_includes(path)
         found = paramiko.SSHConfig.from_text(text).lookup(destination.host)
-    except (paramiko.SSHException, OSError) as error:
-        raise ConnectionFailed(f"{path} cannot be read.", why=str(error)) from None
+    except paramiko.ssh_exception.CouldNotCanonicalize:
+        raise _not_canonical(destination.host, "") from None
+    except (paramiko.SSHException, OSError, ValueError) as error:
+        raise ConnectionFailed(f"{path} cannot be read.", why=str(error), hint=f"correct {path}") from None
     except KeyError as error:  # paramiko looks up the user's name on this machine, as for %u
+        if error.args == ("canonicaldomains",):
+            raise _not_canonical(destination.host, "There is no CanonicalDomains, but CanonicalizeHostname.") from None
         raise ConnectionFailed(
             f"{path} cannot be read.",
             why=f"You have no name on this machine: {error.args[0]}",

@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SchedulerMissing
+from notebook_launcher.core.errors import AddressRefused, HostCommandFailed, LauncherError, SchedulerMissing
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
@@ -64,8 +65,11 @@ def _naming_contact(target: LaunchTarget) -> Iterator[None]:
 _SUPPORT = "the cluster's support"
 
 
-def open_host(target: LaunchTarget, view: View, prompts: Prompts) -> Host:
-    """Open the target's host: the login node, or this machine; say before why it is not the one that was named."""
+def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing = DEFAULT_TIMING) -> Host:
+    """Open the target's host: the login node, or this machine; say before why it is not the one that was named.
+
+    If somebody is at the terminal, who can end it with Ctrl-C, wait while the login node refuses this address.
+    """
     for note in target.notes:
         view.show(events.Note(note))
     if target.destination is None:
@@ -73,9 +77,26 @@ def open_host(target: LaunchTarget, view: View, prompts: Prompts) -> Host:
     from notebook_launcher.hosts import engine_choice
 
     view.show(events.Connecting(str(target.destination)))
-    host, choice = engine_choice.open_ssh_host(target.destination, prompts, target.profile.engine)
+    deadline, told = time.monotonic() + timing.address_refused_for, False
+    while True:
+        try:
+            host, choice = engine_choice.open_ssh_host(target.destination, prompts, target.profile.engine)
+            break
+        except AddressRefused as error:
+            if not prompts.asks or time.monotonic() + timing.address_refused_pause > deadline:
+                raise
+            if not told:
+                view.show(events.Querying(_waiting_text(error, timing)))
+                told = True
+        time.sleep(timing.address_refused_pause)
     view.show(events.Connected(host.label, choice.engine, choice.reason))
     return host
+
+
+def _waiting_text(error: AddressRefused, timing: Timing) -> str:
+    every, at_most = f"{timing.address_refused_pause:.0f} s", f"{timing.address_refused_for / 60:.0f} min"
+    what = error.what.rstrip(".")
+    return f"{what}, after failed logins from it; trying again every {every} for {at_most} at most; Ctrl-C stops"
 
 
 def _scheduler_of(host: Host, submits: bool) -> str:

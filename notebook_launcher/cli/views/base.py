@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from notebook_launcher.cli.views import notifications
-from notebook_launcher.cli.views.terminal import Terminal
+from notebook_launcher.cli.views.terminal import Terminal, question_output
 from notebook_launcher.core import events
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.text import printable
@@ -119,20 +119,24 @@ class BaseView:
     def next_line(self, question: str, *, echo: bool) -> str | None:
         """Ask while listening: the next line is the answer.
 
-        ``None`` if echo could not be disabled, or the prompt was dismissed.
+        ``None`` if echo could not be disabled, the question could not be shown, or it was dismissed.
         """
         if not echo and not self._terminal.echo(False):
             return None
         self._answers = queue.SimpleQueue()
         try:
-            sys.stderr.write(printable(question))
-            sys.stderr.flush()
-            return self._answers.get()
+            with question_output(sys.stderr) as output:
+                output.write(printable(question))
+                output.flush()
+                answer = self._answers.get()
+                output.write("" if echo else "\n")
+            return answer
+        except OSError:
+            return None
         finally:
             self._answers = None
             if not echo:
                 self._terminal.echo(True)
-                sys.stderr.write("\n")
 
     def dismiss(self) -> None:
         """Close an open prompt, if any, without an answer; may be called by a signal handler."""

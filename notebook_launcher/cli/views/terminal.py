@@ -1,9 +1,14 @@
-"""The settings of the terminal on standard input."""
+"""The terminal: its settings, and where the user sees a question."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+_TERMINAL = "CONOUT$" if sys.platform == "win32" else "/dev/tty"
 
 
 class Terminal:
@@ -35,3 +40,23 @@ class Terminal:
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, settings)
             return True
         return False
+
+
+@contextlib.contextmanager
+def question_output(usual: TextIO) -> Iterator[TextIO]:
+    """Yield the stream on which the user sees a question: the usual one, unless that is redirected.
+
+    Then it is the terminal itself: in a file nobody would see the question. Raises ``OSError`` if it takes no text.
+    """
+    if usual.isatty():
+        yield usual
+        return
+    with os.fdopen(_open_terminal(), "w", encoding=usual.encoding or "utf-8", errors="replace") as terminal:
+        yield terminal
+
+
+def _open_terminal() -> int:
+    with contextlib.suppress(OSError):
+        # it must not become the terminal of a session that has none
+        return os.open(_TERMINAL, os.O_WRONLY | getattr(os, "O_NOCTTY", 0))
+    return os.dup(sys.stdin.fileno())  # a terminal that is not this session's is open for writing, too

@@ -92,6 +92,7 @@ class AskpassServer:
         names_servers: Callable[[], bool] = lambda: True,
     ) -> None:
         self.declined = ""
+        self.nobody_asked = False  # whether a secret was wanted, and there is no terminal
         self.busy = False
         self.last = time.monotonic()
         self._prompts, self._memory, self._login, self._like = prompts, memory, login, like
@@ -162,6 +163,7 @@ class AskpassServer:
         self._asked.add(question)
         if answer is None and self._asking:
             answer = self._prompts.secret("\n".join([*self._around(), question]))
+            self.nobody_asked |= answer is None and not self._prompts.asks
         if answer is not None and name:
             self._answers[name] = answer
         if answer is None and not _PASSPHRASE.match(question):  # without a passphrase it tries the next key

@@ -288,7 +288,7 @@ def start_master(
         )
         login = _MasterLogin(folder, options, settings.destination.rpartition("@")[2])
         if not login.wait(asker, settings.connect_timeout):
-            raise explained(settings, list(login.messages), asker.declined)
+            raise explained(settings, list(login.messages), asker.declined, nobody_asked=asker.nobody_asked)
         asker.remember()
         return OwnMaster(login)
     except BaseException as error:

@@ -13,6 +13,7 @@ from notebook_launcher.core.errors import (
     HostKeyUnknown,
     LauncherError,
 )
+from notebook_launcher.hosts.refusals import IN_A_TERMINAL, ONE_KEY, TOO_MANY, refused_before_login
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 DEBUG = re.compile(r"debug\d: ")
@@ -28,11 +29,17 @@ _CONSEQUENCE = re.compile(
     r"kex_exchange_identification|banner exchange|stdio forwarding failed|Connection closed by UNK"
 )
 NOT_OPENED = re.compile(r"channel \d+: open failed: (.+)")
+_BEFORE_SSH = re.compile(r"(?:kex|ssh)_exchange_identification: ")  # and a line that the server sent
 _DENIED_TO = re.compile(r"(?:(\S+)@([^\s@]+): )?Permission denied \(")
 
 
-def explained(settings: SshSettings, messages: Sequence[str], declined: str = "") -> LauncherError:
-    """Return the error for a failed login, from all messages of ssh."""
+def explained(
+    settings: SshSettings, messages: Sequence[str], declined: str = "", *, nobody_asked: bool = False
+) -> LauncherError:
+    """Return the error for a failed login, from all messages of ssh.
+
+    ``declined``: the question to which there was no answer; ``nobody_asked``: a secret was wanted without a terminal.
+    """
     lines = [line for line in messages if line and not DEBUG.match(line)]
     text = "\n".join(lines)
     if "IDENTIFICATION HAS CHANGED" in text or "REVOKED HOST KEY" in text or "marked as revoked" in text:
@@ -44,9 +51,10 @@ def explained(settings: SshSettings, messages: Sequence[str], declined: str = ""
             hint=f"compare it with the cluster's documentation, then connect once with: ssh {settings.destination}",
         )
     denied = next((found for line in lines if (found := _DENIED_TO.match(line))), None)
-    if declined or denied or "Too many authentication failures" in text:
-        return _refused(settings, messages, denied, declined)
-    return _not_reached(settings, lines)
+    if declined or denied or TOO_MANY in text:
+        return _refused(settings, messages, denied, declined, nobody_asked=nobody_asked)
+    refused = refused_before_login(settings.destination, (line for line in messages if _BEFORE_SSH.search(line)))
+    return refused or _not_reached(settings, lines)
 
 
 def _server_key(messages: Sequence[str]) -> str:
@@ -71,13 +79,17 @@ def _key_changed(settings: SshSettings, messages: Sequence[str]) -> HostKeyChang
 
 
 def _refused(
-    settings: SshSettings, messages: Sequence[str], denied: re.Match[str] | None, declined: str
+    settings: SshSettings, messages: Sequence[str], denied: re.Match[str] | None, declined: str, *, nobody_asked: bool
 ) -> AuthenticationFailed:
     keys = [f"key {found[1]}" for line in messages if (found := _OFFERED.match(line)) and Path(found[1]).exists()]
     methods = [_METHODS.get(found[1], "") for line in messages if (found := _METHOD.match(line))]
     tried = list(dict.fromkeys([*keys, *filter(None, methods)]))
     user, hostname = denied.groups() if denied and denied[1] else (settings.user, settings.hostname)
-    if settings.batch:
+    if any(TOO_MANY in line for line in messages) and "password" not in tried:
+        hint = ONE_KEY
+    elif nobody_asked:
+        hint = IN_A_TERMINAL
+    elif settings.batch:
         hint = "the ssh configuration says BatchMode yes, so nothing was asked"
     elif "password" in tried:
         hint = "check the user name and the password"
@@ -108,4 +120,10 @@ def _not_reached(settings: SshSettings, lines: Sequence[str]) -> ConnectionFaile
         return ConnectionFailed(f"{settings.destination} cannot be reached.", why=behind[1])
     if "onfiguration option" in text or "Bad owner or permissions" in text:
         return ConnectionFailed(f"The ssh configuration for {settings.destination} cannot be read.", why=why)
+    if incompatible := next((line for line in lines if line.startswith("Unable to negotiate with ")), ""):
+        return ConnectionFailed(
+            f"{settings.destination} and ssh have no algorithm in common.",
+            why=incompatible,
+            hint="see Ciphers, MACs, KexAlgorithms and HostKeyAlgorithms in your ssh configuration, and ssh_config(5)",
+        )
     return ConnectionFailed(f"{settings.destination} does not speak SSH.", why=why)

@@ -15,11 +15,13 @@ from notebook_launcher.core.errors import ConnectionFailed
 from notebook_launcher.hosts.base import (
     ByteStream,
 )
-from notebook_launcher.hosts.paramiko.host_keys import check_host_key, expected_keys, known_keys, restrict
+from notebook_launcher.hosts.paramiko.host_keys import check_host_key, expected_keys, known_keys
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials, authenticate, refusal
+from notebook_launcher.hosts.paramiko.negotiation import restrict
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
+from notebook_launcher.hosts.refusals import refused_before_login
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, resolve
 
 DEAD_AFTER = 60  # seconds in which no byte of ours is acknowledged
@@ -58,9 +60,10 @@ def _open_once(
     settings: SshSettings, credentials: Credentials, stream: ByteStream, expected: Iterable[str] = ()
 ) -> paramiko.Transport:
     """Do what ``open_transport`` does, once, over a stream that is closed on failure. Also raises ``ServerHungUp``."""
-    transport = None
+    transport, first_lines = None, list[str]()
     try:
         transport = paramiko.Transport(cast(socket.socket, stream if hasattr(stream, "_closed") else _AsSocket(stream)))
+        first_lines = _first_lines(transport)
         known = expected_keys(expected) or known_keys(settings)
         restrict(transport.get_security_options(), settings, known)
         transport.start_client(timeout=settings.connect_timeout)
@@ -76,11 +79,39 @@ def _open_once(
         stream.close()
         if not isinstance(error, paramiko.SSHException | EOFError | OSError):
             raise
+        if refused := refused_before_login(settings.destination, first_lines):
+            raise refused from None
         if last_message is not None:
             what = f"The ProxyCommand that leads to {settings.destination} has ended."
             raise ConnectionFailed(what, why=last_message) from None
-        raise ConnectionFailed(f"{settings.destination} does not speak SSH.", why=str(error)) from None
+        raise _no_ssh(settings, error) from None
     return transport
+
+
+def _first_lines(transport: paramiko.Transport) -> list[str]:
+    """Return a list that receives the lines which the server sends before SSH begins; paramiko does not keep them."""
+    lines: list[str] = []
+    packetizer = transport.packetizer
+    readline = packetizer.readline
+
+    def note(timeout: float) -> str:
+        lines.append(readline(timeout))
+        return lines[-1]
+
+    packetizer.readline = note  # type: ignore[method-assign]
+    return lines
+
+
+def _no_ssh(settings: SshSettings, error: Exception) -> ConnectionFailed:
+    if not isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+        return ConnectionFailed(f"{settings.destination} does not speak SSH.", why=str(error))
+    incompatible = ConnectionFailed(
+        f"{settings.destination} and paramiko have no algorithm in common.",
+        why=str(error),
+        hint='log in with the system\'s ssh: --engine openssh, or engine = "openssh" in the profile',
+    )
+    incompatible.openssh_may_help = True
+    return incompatible
 
 
 class _AsSocket:

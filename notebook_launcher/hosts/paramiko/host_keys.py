@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,21 +97,6 @@ def preferred_algorithms(known: Iterable[KnownKey], offered: Iterable[str]) -> t
     """Order the host key algorithms so that the server presents a key that we know, as OpenSSH does."""
     kinds = {a for key in known if not key.marker for a in _ALGORITHMS.get(key.kind, (key.kind,))}
     return tuple(sorted(offered, key=lambda algorithm: algorithm not in kinds))
-
-
-def restrict(options: paramiko.transport.SecurityOptions, settings: SshSettings, known: Iterable[KnownKey]) -> None:
-    """Use the algorithms that the configuration names, in its order, as far as we support any of them."""
-
-    def named(option: str, ours: Sequence[str]) -> tuple[str, ...]:
-        names = settings.options.get(option, ("",))[0]
-        # "+name" and the like, which ``ssh -G`` has resolved, modify a list that is not ours
-        chosen = [] if names[:1] in ("+", "-", "^") else [name for name in names.split(",") if name in ours]
-        return tuple(dict.fromkeys(chosen)) or tuple(ours)
-
-    options.ciphers = named("ciphers", options.ciphers)
-    options.digests = named("macs", options.digests)
-    options.kex = named("kexalgorithms", options.kex)
-    options.key_types = preferred_algorithms(known, named("hostkeyalgorithms", options.key_types))
 
 
 Confirm = Callable[[str], bool | None]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from notebook_launcher.hosts import algorithms
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Sign = Callable[[bytes, str], bytes]
 
 _CERTIFICATE = "-cert-v01@"  # between the key type and the domain
+_RSA_SIGNATURES = ("rsa-sha2-512", "rsa-sha2-256")
 # the number of fields of a certificate that make up its key (PROTOCOL.certkeys)
 _KEY_FIELDS = {"ssh-ed25519": 1, "ssh-rsa": 2, "ecdsa-sha2": 2, "sk-ssh-ed25519": 2, "sk-ecdsa-sha2": 3}
 _MAGIC = b"openssh-key-v1\0"
@@ -64,15 +66,19 @@ class KeyFile:
     certificate: bytes | None
 
 
-def read_key_file(path: Path) -> KeyFile | None:
-    """Read an identity file and the files beside it, without unlocking it; ``None`` if there is none."""
+def read_key_file(path: Path, *, certificate: bool = True) -> KeyFile | None:
+    """Read an identity file and the files beside it, without unlocking it; ``None`` if there is none.
+
+    ``certificate``: whether the one beside it is read.
+    """
     content = _read_bytes(path)
     public, locked = _header(content)
     if public is None:
         public = _public_line(content) or _public_line(_read_bytes(_beside(path, ".pub")))
     if not content and public is None:
         return None
-    return KeyFile(path, content, public, locked, _public_line(_read_bytes(_beside(path, "-cert.pub"))))
+    beside = _public_line(_read_bytes(_beside(path, "-cert.pub"))) if certificate else None
+    return KeyFile(path, content, public, locked, beside)
 
 
 def _beside(path: Path, ending: str) -> Path:
@@ -247,20 +253,48 @@ class Agent:
 Unlock = Callable[[KeyFile], "paramiko.PKey | None"]
 
 
+def allowed(settings: SshSettings, blob: bytes) -> bool:
+    """Whether the configuration lets this key or certificate be offered (PubkeyAcceptedAlgorithms, RequiredRSASize)."""
+    with contextlib.suppress(ValueError, IndexError):
+        kind = _strings(blob, 1)[0].decode(errors="replace")
+        names = [kind]
+        if kind.startswith("ssh-rsa"):
+            names = [name + kind.removeprefix("ssh-rsa") for name in _RSA_SIGNATURES]
+            modulus = _strings(certified(blob) if _CERTIFICATE in kind else blob, 3)[2]
+            size = settings.options.get("requiredrsasize", ("",))[0]
+            if size.isdecimal() and int.from_bytes(modulus, "big").bit_length() < int(size):
+                return False
+        return algorithms.allows(_accepted(settings), names)
+    return False
+
+
+def rsa_signatures(settings: SshSettings) -> tuple[str, ...]:
+    """Return the signature algorithms for RSA keys that the configuration allows, in its order."""
+    return algorithms.assembled(_accepted(settings) or "*", _RSA_SIGNATURES, _RSA_SIGNATURES)
+
+
+def _accepted(settings: SshSettings) -> str:
+    # the second name is that of versions before 8.5
+    names = ("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes")
+    return next((settings.options[name][0] for name in names if name in settings.options), "")
+
+
 def offers(settings: SshSettings, agent: Agent | None, unlock: Unlock) -> Iterator[Offer]:
     """Yield the keys to offer, in OpenSSH's order.
 
-    First certificates that the configuration names, then the agent's keys (those that the configuration names
-    first), then the keys in files, each with the certificate beside it.
+    First certificates that the configuration names, then the agent's keys in its order (those that the configuration
+    names first), then the keys in files, each with the certificate beside it unless the configuration names any. A
+    server hangs up after a few keys, so none is offered that OpenSSH leaves out.
     """
     loaded: list[tuple[bytes, str]] = []
     if agent:
         with contextlib.suppress(OSError):
             loaded = agent.identities()
-    files = [file for path in settings.identity_files if (file := read_key_file(path))]
+    beside = not settings.certificate_files  # whether the certificates beside the keys count
+    files = [file for path in settings.identity_files if (file := read_key_file(path, certificate=beside))]
     offered: set[bytes] = set()
     for offer in _in_order(settings, agent, loaded, files, unlock):
-        if offer.blob is None or offer.blob not in offered:
+        if offer.blob is None or (offer.blob not in offered and allowed(settings, offer.blob)):
             yield offer
             if offer.blob is not None:
                 offered.add(offer.blob)
@@ -278,10 +312,11 @@ def _in_order(
         certificate = _public_line(_read_bytes(path))
         if certificate is not None and (offer := _certificate(str(path), certificate, agent, comments, files, unlock)):
             yield offer
-    named = [blob for file in files for blob in (file.public, file.certificate) if blob in comments]
+    in_files = {blob for file in files for blob in (file.public, file.certificate)}
+    named = [blob for blob, _ in loaded if blob in in_files]
     others = [] if settings.identities_only else [blob for blob, _ in loaded]
     for blob in (*named, *others):
-        if agent and blob is not None:
+        if agent:
             yield _of_agent(agent, blob, blob, f"agent ({comments[blob]})" if comments[blob] else "agent")
     for file in files:
         if file.content and file.public not in comments:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, NoReturn, cast
 from notebook_launcher.core.errors import AuthenticationFailed
 from notebook_launcher.core.text import printable
 from notebook_launcher.hosts.base import NoPrompts, Prompts
-from notebook_launcher.hosts.paramiko.identities import Agent, KeyFile, Offer, load, offers, signer_of
+from notebook_launcher.hosts.paramiko.identities import (
+    Agent,
+    KeyFile,
+    Offer,
+    allowed,
+    load,
+    offers,
+    rsa_signatures,
+    signer_of,
+)
+from notebook_launcher.hosts.refusals import IN_A_TERMINAL, ONE_KEY, TOO_MANY
 from notebook_launcher.hosts.ssh_config import Account, SshSettings
 
 if TYPE_CHECKING:
@@ -43,6 +53,7 @@ class Credentials:
     prompts: Prompts
     only: paramiko.PKey | None = field(default=None, repr=False)  # no other key is tried
     prompt_count: int = 0  # how often the user was asked for anything
+    nobody_asked: bool = False  # whether a secret was wanted, and there is no terminal
     entered_by: str = ""  # how the last login succeeded: a key, prompts, a password, or several of these
     _passwords: dict[Account, str] = field(default_factory=dict, repr=False)
     _not_again: set[Account] = field(default_factory=set)
@@ -59,7 +70,9 @@ class Credentials:
     def secret(self, text: str, *, echo: bool = False) -> str | None:
         """Ask the user for a secret."""
         self.prompt_count += 1
-        return self.prompts.secret(text, echo=True) if echo else self.prompts.secret(text)
+        answer = self.prompts.secret(text, echo=True) if echo else self.prompts.secret(text)
+        self.nobody_asked |= answer is None and not self.prompts.asks
+        return answer
 
     def confirm(self, text: str) -> bool | None:
         """Ask the user for yes or no."""
@@ -124,7 +137,7 @@ def authenticate(transport: paramiko.Transport, settings: SshSettings, credentia
     """
     from notebook_launcher.hosts.paramiko.userauth import Dialogue
 
-    _Login(Dialogue(transport, settings.user), settings, credentials).run()
+    _Login(Dialogue(transport, settings.user, rsa_signatures(settings)), settings, credentials).run()
 
 
 @dataclass
@@ -186,7 +199,7 @@ class _Login:
             if answer is None or not answer.partial:
                 given_up.add(method)
             verdict = answer or verdict
-        raise refusal(self._settings, self._tried, verdict.left)
+        raise refusal(self._settings, self._tried, verdict.left, nobody_asked=self._credentials.nobody_asked)
 
     # --- keys
 
@@ -219,7 +232,7 @@ class _Login:
         signer = offer.unlock()
         if offer.needs_user and not self._dialogue.alive:
             raise ServerTimedOut("it did not wait for the key to be unlocked")
-        if signer is None:
+        if signer is None or (self._credentials.only is None and not allowed(self._settings, signer.blob)):
             return None
         self._tried.append(f"key {offer.source}")
         try:
@@ -374,7 +387,7 @@ def _kind(question: str, shown: bool, about: str) -> str:
 
 
 def refusal(
-    settings: SshSettings, tried: Iterable[str], left: Iterable[str], message: str = ""
+    settings: SshSettings, tried: Iterable[str], left: Iterable[str], message: str = "", *, nobody_asked: bool = False
 ) -> AuthenticationFailed:
     """Return the error that says what was tried, what remains, and the server's last message."""
     tried = list(dict.fromkeys(tried))
@@ -383,10 +396,16 @@ def refusal(
         why += f" It takes: {', '.join(left)}."
     if message:
         why += f" It said: {message}"
-    if "password" in tried:
+    if TOO_MANY in message and "password" not in tried:
+        hint = ONE_KEY
+    elif nobody_asked:
+        hint = IN_A_TERMINAL
+    elif "password" in tried:
         hint = "check the user name and the password"
     elif settings.batch:
         hint = "the ssh configuration says BatchMode yes, so nothing was asked"
     else:
         hint = f"try: ssh {settings.destination}   (does that get you in? which key or password does it use?)"
-    return AuthenticationFailed(f"{settings.hostname} does not let {settings.user} in.", why=printable(why), hint=hint)
+    error = AuthenticationFailed(f"{settings.hostname} does not let {settings.user} in.", why=printable(why), hint=hint)
+    error.openssh_may_help = TOO_MANY in message and all(one.startswith("key ") for one in tried)
+    return error

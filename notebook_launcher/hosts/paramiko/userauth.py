@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from notebook_launcher.hosts.paramiko.library import paramiko
@@ -68,8 +68,11 @@ class Acceptable:
 class Dialogue(paramiko.auth_handler.AuthHandler):
     """Replaces a transport's own authentication. Every method raises ``ServerHungUp``."""
 
-    def __init__(self, transport: paramiko.Transport, user: str) -> None:
+    def __init__(
+        self, transport: paramiko.Transport, user: str, rsa_signatures: Sequence[str] = _RSA_SIGNATURES
+    ) -> None:
         super().__init__(transport)
+        self._rsa_signatures = rsa_signatures or _RSA_SIGNATURES
         self.username = user
         self._received: queue.SimpleQueue[tuple[int, paramiko.Message] | None] = queue.SimpleQueue()
         self._last_message = ""
@@ -143,7 +146,7 @@ class Dialogue(paramiko.auth_handler.AuthHandler):
             return kind
         extensions: dict[str, bytes] = self.transport.server_extensions  # type: ignore[attr-defined]
         accepted = extensions.get("server-sig-algs", b"").decode(errors="replace").split(",")
-        chosen = next((name for name in _RSA_SIGNATURES if name in accepted), _RSA_SIGNATURES[0])
+        chosen = next((name for name in self._rsa_signatures if name in accepted), self._rsa_signatures[0])
         return chosen + kind.removeprefix("ssh-rsa")  # a certificate's suffix stays
 
     def _send(self, number: int, *fields: str | bytes | bool | int) -> None:

@@ -9,14 +9,16 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.core.errors import AuthenticationFailed, ConnectionFailed
 from notebook_launcher.hosts import engine_choice
 from notebook_launcher.hosts.base import NoPrompts
 from notebook_launcher.hosts.engine_choice import EngineFacts, Wanted, choose, gather, open_ssh_host
+from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, from_options, resolve
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPq5Ae2nCVtEuHRBmkCqdZoEkMvZb5xVEJ2wRJ1X3Pw2"
@@ -61,6 +63,7 @@ def test_without_any_name_the_way_to_give_one_is_told() -> None:
         (EngineFacts(ticket=True), "Kerberos ticket"),
         (EngineFacts(hardware_key=Path("/keys/id_sk")), "/keys/id_sk"),
         (EngineFacts(only_authority=True), "certificate authority"),
+        (EngineFacts(algorithms="Ciphers 3des-ctr"), "Ciphers 3des-ctr"),
     ],
 )
 def test_a_fact_that_needs_openssh(facts: EngineFacts, word: str) -> None:
@@ -199,6 +202,33 @@ def test_a_server_known_by_an_authority_alone(tmp_path: Path, lines: list[str], 
     assert found.only_authority is only
 
 
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("Ciphers chacha20-poly1305@openssh.com", "Ciphers chacha20-poly1305@openssh.com"),
+        ("Ciphers chacha20-poly1305@openssh.com,aes256-ctr", "Ciphers chacha20-poly1305@openssh.com"),  # the preferred
+        ("Ciphers aes256-ctr,chacha20-poly1305@openssh.com", ""),  # paramiko has what is preferred
+        ("Ciphers ^aes256-gcm@openssh.com", ""),
+        ("MACs ^umac-128@openssh.com", "MACs umac-128@openssh.com"),
+        ("KexAlgorithms +diffie-hellman-group1-sha1", "KexAlgorithms diffie-hellman-group1-sha1"),
+        ("HostKeyAlgorithms +ssh-r*", "HostKeyAlgorithms ssh-rsa"),
+        ("KexAlgorithms curve25519-sha256,ecdh-sha2-nistp256", ""),
+        ("HostKeyAlgorithms +ssh-rsa", "HostKeyAlgorithms ssh-rsa"),
+        ("HostKeyAlgorithms -ecdsa*", ""),
+        ("PubkeyAcceptedAlgorithms +ssh-rsa", "PubkeyAcceptedAlgorithms ssh-rsa"),
+        ("PubkeyAcceptedAlgorithms ssh-ed25519", ""),
+        ("PubkeyAcceptedAlgorithms -ssh-ed25519", ""),
+        ("PubkeyAcceptedAlgorithms sk-*", "PubkeyAcceptedAlgorithms sk-"),
+    ],
+)
+def test_algorithms_that_only_openssh_has(tmp_path: Path, lines: str, found: str) -> None:
+    (tmp_path / "config").write_text(f"Host login\n  {lines}\n")
+    settings = resolve(Destination("login", config_file=str(tmp_path / "config")))
+    facts = gather(settings)
+    assert facts.algorithms.startswith(found) and bool(facts.algorithms) == bool(found)
+    assert choose(settings, "auto", facts).engine == ("openssh" if found else "paramiko")
+
+
 def test_a_control_socket_where_nobody_answers(tmp_path: Path) -> None:
     assert gather(settings(controlpath=str(tmp_path / "none"))).live_master is None
     stale = tmp_path / "ctl"
@@ -229,6 +259,53 @@ def test_a_host_is_opened_by_the_engine(
     destination = Destination("login.example.org", config_file=str(tmp_path / "config"))
     host, choice = open_ssh_host(destination, NoPrompts(), wanted)
     assert (host, choice.engine, opened) == (destination, engine, [engine])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "helps", "asked", "tried"),
+    [
+        ("auto", True, False, ["paramiko", "openssh"]),
+        ("paramiko", True, False, ["paramiko"]),
+        ("auto", False, False, ["paramiko"]),
+        ("auto", True, True, ["paramiko"]),  # nobody is asked for the same again
+    ],
+)
+@pytest.mark.parametrize("kind", [ConnectionFailed, AuthenticationFailed])
+def test_ssh_has_a_try_where_it_may_get_in(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: type[ConnectionFailed | AuthenticationFailed],
+    wanted: Wanted,
+    helps: bool,
+    asked: bool,
+    tried: list[str],
+) -> None:
+    (tmp_path / "config").write_text("")
+    opened: list[str] = []
+
+    def opener(engine: str) -> Callable[[Destination, Credentials], str]:
+        def open_it(_: Destination, credentials: Credentials) -> str:
+            opened.append(engine)
+            if engine == "openssh":
+                return "in"
+            if asked:
+                credentials.secret("Password: ")
+            error = kind("It does not let us in.", why="Too many authentication failures")
+            error.openssh_may_help = helps
+            raise error
+
+        return open_it
+
+    monkeypatch.setattr(engine_choice, "_opener", opener)
+    destination = Destination("login.example.org", config_file=str(tmp_path / "config"))
+    if tried == ["paramiko"]:
+        with pytest.raises(kind):
+            open_ssh_host(destination, NoPrompts(), wanted)
+    else:
+        host, choice = open_ssh_host(destination, NoPrompts(), wanted)
+        assert host == "in"  # type: ignore[comparison-overlap]
+        assert str(choice) == "openssh: paramiko could not log in: Too many authentication failures"
+    assert opened == tried
 
 
 def test_openssh_is_imported_without_what_windows_lacks() -> None:

@@ -13,6 +13,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from notebook_launcher.core.errors import AuthenticationFailed, ConnectionFailed, HostKeyUnknown
+from notebook_launcher.hosts.engine_choice import open_ssh_host
 from notebook_launcher.hosts.paramiko.connection import open_transport
 from notebook_launcher.hosts.paramiko.host import ParamikoHost
 from notebook_launcher.hosts.paramiko.login import Credentials
@@ -249,7 +250,7 @@ def test_the_address_to_come_from_and_the_family(server: Sshd, tmp_path: Path) -
         ("Ciphers", "aes256-ctr"),
         ("MACs", "hmac-sha2-512,umac-64@openssh.com"),
         ("KexAlgorithms", "ecdh-sha2-nistp384"),
-        ("Ciphers", "chacha20-poly1305@openssh.com"),  # which we do not have: then ours
+        ("KexAlgorithms", "curve25519-sha256"),  # which is the name that others have for one of ours
     ],
 )
 def test_algorithms_of_the_configuration(server: Sshd, tmp_path: Path, option: str, value: str) -> None:
@@ -257,4 +258,38 @@ def test_algorithms_of_the_configuration(server: Sshd, tmp_path: Path, option: s
     destination = server.config(tmp_path / "config", IdentityFile=f"{tmp_path}/key", **{option: value})
     with ParamikoHost.open(destination, Credentials(User())) as host:
         used = {"Ciphers": host.transport.local_cipher, "MACs": host.transport.local_mac}.get(option)
-        assert used is None or used in value or "chacha" in value
+        assert used is None or used in value
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("Ciphers", "chacha20-poly1305@openssh.com"),
+        ("MACs", "umac-64@openssh.com,umac-128-etm@openssh.com"),
+        ("KexAlgorithms", "diffie-hellman-group1-sha1"),
+        ("HostKeyAlgorithms", "ssh-rsa"),
+    ],
+)
+def test_algorithms_that_paramiko_does_not_have_are_not_replaced_by_others(
+    server: Sshd, tmp_path: Path, option: str, value: str
+) -> None:
+    server.allow(make_key(tmp_path / "key"))
+    destination = server.config(tmp_path / "config", IdentityFile=f"{tmp_path}/key", **{option: value})
+    with pytest.raises(ConnectionFailed, match="only algorithms that paramiko does not have") as caught:
+        ParamikoHost.open(destination, Credentials(User()))
+    assert caught.value.why == f"{option} {value}"
+    assert "--engine openssh" in caught.value.hint
+
+
+def test_a_server_without_any_of_our_algorithms(start: Start, tmp_path: Path) -> None:
+    """paramiko has none of its ciphers; ssh has, and gets in."""
+    server = start(Ciphers="chacha20-poly1305@openssh.com")
+    server.allow(make_key(tmp_path / "key"))
+    destination = server.config(tmp_path / "config", IdentityFile=f"{tmp_path}/key")
+    with pytest.raises(ConnectionFailed, match="server and paramiko have no algorithm in common") as caught:
+        ParamikoHost.open(destination, Credentials(User()))
+    assert "cipher" in caught.value.why and "--engine openssh" in caught.value.hint
+    host, choice = open_ssh_host(destination, User())
+    with host:
+        assert host.run(["echo", "in"]).stdout == "in\n"
+    assert choice.engine == "openssh" and "cipher" in choice.reason

@@ -14,12 +14,14 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from notebook_launcher.core.errors import AuthenticationFailed
+from notebook_launcher.hosts.base import NoPrompts
 from notebook_launcher.hosts.openssh import askpass, master
 from notebook_launcher.hosts.openssh.askpass import AskpassServer
 from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination
-from tests.ssh_server import Server, User
+from tests.ssh_server import ENGINES, Server, User
 from tests.unit.hosts.openssh_sockets import sockets
 
 __all__ = ["sockets"]
@@ -266,6 +268,22 @@ def test_a_password_that_is_typed_wrong_first(asking: Destination) -> None:
     with OpenSshHost.open(asking, Credentials(user)) as host:
         host.reconnect()
     assert len(user.asked) == 2
+
+
+@pytest.mark.parametrize("engine", list(ENGINES))
+@pytest.mark.parametrize("asking", ["password", "keyboard-interactive"], indirect=True)
+def test_without_a_terminal_a_login_that_asks_says_that_it_needs_one(asking: Destination, engine: str) -> None:
+    with pytest.raises(AuthenticationFailed) as caught:
+        ENGINES[engine](asking, Credentials(NoPrompts()))
+    assert "run it in a terminal" in caught.value.hint
+
+
+@pytest.mark.parametrize("engine", list(ENGINES))
+def test_without_a_terminal_a_locked_key_says_that_it_needs_one(server: Server, tmp_path: Path, engine: str) -> None:
+    destination = server.client_with(tmp_path, IdentityFile=str(server.folder / "locked_key"))
+    with pytest.raises(AuthenticationFailed) as caught:
+        ENGINES[engine](destination, Credentials(NoPrompts()))
+    assert "run it in a terminal" in caught.value.hint
 
 
 @pytest.mark.parametrize("asking", ["keyboard-interactive"], indirect=True)

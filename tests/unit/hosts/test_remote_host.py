@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 from notebook_launcher.core.errors import (
+    AddressRefused,
     AuthenticationFailed,
     ConnectionFailed,
     ConnectionLost,
@@ -254,6 +257,51 @@ def test_a_port_that_is_closed_and_a_server_that_is_none(
         open_host(server.client_with(tmp_path, Port=str(echo)), Credentials(User()))
     with pytest.raises(ConnectionFailed, match="is not known"):
         open_host(server.client_with(tmp_path, HostName="no-such-name.invalid"), Credentials(User()))
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "what"),
+    [
+        (b"Not allowed at this time\r\n", AddressRefused, "refuses this machine's address for a while"),
+        (b"Exceeded MaxStartups\r\n", ConnectionFailed, "too many logins under way"),
+    ],
+)
+@pytest.mark.parametrize("way", ["directly", "jump host", "proxy command"])
+def test_a_server_that_refuses_to_talk(
+    server: Server, open_host: Open, tmp_path: Path, line: bytes, kind: type[Exception], what: str, way: str
+) -> None:
+    """A stand-in for OpenSSH's server since 9.8 (PerSourcePenalties): the line in place of a version, and the end."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def refuse() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection = listener.accept()[0]
+                    connection.sendall(line)
+                    connection.close()
+
+        threading.Thread(target=refuse, daemon=True).start()
+        options = {"Port": str(listener.getsockname()[1])}
+        if way == "proxy command":
+            (tmp_path / "relay").write_text(RELAY)
+            options["ProxyCommand"] = f"{sys.executable} {tmp_path}/relay %p"
+        if way == "jump host":
+            options["ProxyJump"] = "hop"
+        destination = server.client_with(tmp_path, **options)
+        hop = (server.folder / "config").read_text().replace("Host server", "Host hop")
+        (tmp_path / "config").write_text((tmp_path / "config").read_text() + hop)
+        with pytest.raises(kind, match=what) as caught:
+            open_host(destination, Credentials(User()))
+    assert type(caught.value) is kind
+    assert line.decode().strip() in caught.value.why and caught.value.hint  # type: ignore[attr-defined]
+
+
+RELAY = """
+import os, socket, sys
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+while data := connection.recv(1000):
+    os.write(1, data)
+"""
 
 
 def test_through_a_jump(server: Server, open_host: Open, tmp_path: Path) -> None:

@@ -216,6 +216,56 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path, text: str | None, s
     assert says in caught.value.why
 
 
+@pytest.mark.parametrize(
+    ("text", "says", "line"),
+    [
+        ("Host x\n  Compresion yes\n", "Bad configuration option: compresion", 2),
+        ("Host x\n\n  Ciphers rot13\n", "Bad SSH2 cipher spec 'rot13'.", 3),
+        ("Match nonsense\n", "Bad Match condition", 1),
+        ('Host "x\n', "invalid quotes", 1),
+    ],
+)
+def test_what_openssh_says_of_a_wrong_line_is_told_with_its_place(
+    tmp_path: Path, text: str, says: str, line: int
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(ConnectionFailed, match="cannot be read") as caught:
+        resolve(Destination("x", config_file=str(path)))
+    assert says in caught.value.why
+    assert caught.value.hint == f"correct line {line} of {path}, then check with: ssh -F {path} -G x"
+
+
+def test_a_configuration_that_others_may_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ssh minds that in its own place only; a stand-in says what it says."""
+    says = "Bad owner or permissions on /home/alice/.ssh/config"
+    (tmp_path / "ssh").write_text(f"#!/bin/sh\necho '{says}' >&2\nexit 255\n")
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(ConnectionFailed, match="cannot be read") as caught:
+        resolve(Destination("x"))
+    assert caught.value.why == says
+    assert caught.value.hint.endswith("chmod go-w /home/alice/.ssh/config")
+
+
+def test_a_name_that_is_in_none_of_the_canonical_domains(way: str, tmp_path: Path) -> None:
+    (tmp_path / "config").write_text(
+        "CanonicalizeHostname yes\nCanonicalDomains uni.invalid\nCanonicalizeFallbackLocal no\n"
+    )
+    with pytest.raises(ConnectionFailed, match="The name login is not known in the domains") as caught:
+        resolve(Destination("login", config_file=str(tmp_path / "config")))
+    assert caught.value.why == ('ssh: Could not resolve host "login"' if way == "ssh -G" else "")
+    assert "CanonicalizeFallbackLocal yes" in caught.value.hint
+
+
+def test_canonical_names_without_domains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    (tmp_path / "config").write_text("CanonicalizeHostname yes\n")
+    with pytest.raises(ConnectionFailed, match="The name login is not known") as caught:
+        resolve(Destination("login", config_file=str(tmp_path / "config")))
+    assert "no CanonicalDomains" in caught.value.why
+
+
 def test_no_option_reaches_ssh_in_a_hosts_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[list[str]] = []
     real = subprocess.run

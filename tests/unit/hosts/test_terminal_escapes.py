@@ -108,6 +108,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return "known"
 
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr("getpass.getpass", answer)
     monkeypatch.setattr("builtins.input", answer)
     return asked
@@ -153,11 +155,18 @@ def test_no_question_reaches_the_terminal_raw(terminal: list[str], text: str, ec
     assert obeyed("".join(terminal)) == []
 
 
+class Screen(io.StringIO):
+    """A terminal's output."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @given(WILD)
 @example(EVIL)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_no_question_does_while_the_keyboard_is_listened_to(terminal: list[str], text: str) -> None:
-    with contextlib.redirect_stderr(io.StringIO()) as shown:
+    with contextlib.redirect_stderr(Screen()) as shown:
         view = BaseView()
         view.listening = True
         prompts = TerminalPrompts(view, interactive=True)

@@ -10,11 +10,12 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.core.errors import AddressRefused, ConnectionFailed
 from notebook_launcher.core.interrupts import Interrupts
-from notebook_launcher.core.timing import DEFAULT_TIMING
+from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.hosts import engine_choice
-from notebook_launcher.hosts.base import Prompts
+from notebook_launcher.hosts.base import NoPrompts, Prompts
+from notebook_launcher.hosts.engine_choice import EngineChoice
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.plan import LaunchTarget
@@ -88,3 +89,51 @@ def test_a_slow_login_shell_delays_neither_the_clusters_clock_nor_a_stop(monkeyp
         assert f"{context.clock():%H:%M:%S}" == "12:00:25"
         assert context.timing.answer_within > 2 * 25
         assert context.timing.cancel_within > DEFAULT_TIMING.cancel_within + 2 * 25
+
+
+class LoginNode:
+    """A login node that refuses this address some times."""
+
+    label = "new"
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+
+    def open(self, *_: object) -> tuple[object, EngineChoice]:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise AddressRefused("new refuses this machine's address for a while.")
+        return self, EngineChoice("paramiko", "asked for")
+
+
+TARGET = LaunchTarget(ClusterProfile(), "new", Destination("new"), "slurm")
+QUICK = Timing(address_refused_pause=0.001, address_refused_for=60.0)
+
+
+def test_somebody_at_a_terminal_is_told_of_the_wait_until_the_address_is_allowed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view, login = RecordingView(), LoginNode(2)
+    monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
+    assert open_host(TARGET, view, FakePrompts(), QUICK) is login  # type: ignore[comparison-overlap]
+    told = [event.text for event in view.all(events.Querying)]
+    assert len(told) == 1  # where the output is a log, it is not filled
+    assert login.refusals < 0
+    assert "new refuses this machine's address for a while" in told[0]
+    assert "1 min at most" in told[0] and "Ctrl-C" in told[0]
+
+
+def test_the_wait_for_an_address_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = LoginNode(1_000_000)
+    monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
+    with pytest.raises(AddressRefused):
+        open_host(TARGET, RecordingView(), FakePrompts(), Timing(address_refused_pause=0.001, address_refused_for=0.02))
+    assert login.refusals > 1_000_000 - 100
+
+
+def test_where_nobody_waits_a_refused_address_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    login = LoginNode(1)
+    monkeypatch.setattr(engine_choice, "open_ssh_host", login.open)
+    with pytest.raises(AddressRefused):
+        open_host(TARGET, RecordingView(), NoPrompts(), QUICK)
+    assert login.refusals == 0

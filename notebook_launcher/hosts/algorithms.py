@@ -1,0 +1,46 @@
+"""Lists of algorithms in an ssh configuration: ``Ciphers``, ``MACs`` and the like, as ssh_config(5) describes them.
+
+A list may begin with ``+`` (append to the default list), ``-`` (remove from it) or ``^`` (place at its head), and each
+name may be a pattern with ``*`` and ``?``. ``ssh -G`` prints lists without any of these; without an ``ssh`` they are as
+in the file.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+
+_PREFIXES = ("+", "-", "^")
+
+
+def assembled(value: str, default: Sequence[str], known: Iterable[str]) -> tuple[str, ...]:
+    """Return the algorithms of a list in its order: those that are ``known``, and of the default list.
+
+    Empty if none of the names is known.
+    """
+    prefix, patterns = split(value)
+    if prefix == "-":
+        return tuple(name for name in default if not matches(patterns, name))
+    known = tuple(known)
+    named = [name for pattern in patterns for name in known if matches([pattern], name)]
+    whole = {"+": [*default, *named], "^": [*named, *default]}.get(prefix, named)
+    return tuple(dict.fromkeys(whole))
+
+
+def split(value: str) -> tuple[str, list[str]]:
+    """Return the prefix of a list, if any, and its names and patterns."""
+    prefix = value[:1] if value[:1] in _PREFIXES else ""
+    return prefix, [name for name in value.removeprefix(prefix).split(",") if name]
+
+
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """Whether a name matches one of the patterns. Brackets have no meaning in them."""
+    return any(fnmatch.fnmatchcase(name, pattern.replace("[", "[[]")) for pattern in patterns)
+
+
+def allows(value: str, names: Iterable[str]) -> bool:
+    """Whether a list has one of these names, all of which are in the default list."""
+    prefix, patterns = split(value)
+    if prefix in ("+", "^") or not patterns:
+        return True
+    return any(matches(patterns, name) is not (prefix == "-") for name in names)

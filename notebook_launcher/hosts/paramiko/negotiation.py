@@ -1,0 +1,107 @@
+"""The algorithms that paramiko may negotiate: those that the ssh configuration allows, as far as it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.hosts.algorithms import assembled, split
+from notebook_launcher.hosts.paramiko.host_keys import KnownKey, preferred_algorithms
+from notebook_launcher.hosts.ssh_config import SshSettings
+
+if TYPE_CHECKING:
+    from notebook_launcher.hosts.paramiko.library import paramiko
+
+#: the options with lists of algorithms, as ``ssh -G`` and as people write them
+OPTIONS = {
+    "ciphers": "Ciphers",
+    "macs": "MACs",
+    "kexalgorithms": "KexAlgorithms",
+    "hostkeyalgorithms": "HostKeyAlgorithms",
+    "pubkeyacceptedalgorithms": "PubkeyAcceptedAlgorithms",
+}
+_CERTIFICATE = "-cert-v01@"
+
+
+def restrict(options: paramiko.transport.SecurityOptions, settings: SshSettings, known: Iterable[KnownKey]) -> None:
+    """Use only the algorithms that the configuration names, in its order.
+
+    Raises ``ConnectionFailed`` if paramiko has none of them.
+    """
+
+    def named(option: str, ours: Sequence[str]) -> tuple[str, ...]:
+        value = settings.options.get(option, ("",))[0]
+        found = _ours(value, ours) if value else tuple(ours)
+        if not found:
+            raise _nothing_left(settings, option, value)
+        return found
+
+    options.ciphers = named("ciphers", options.ciphers)
+    options.digests = named("macs", options.digests)
+    options.kex = named("kexalgorithms", options.kex)
+    options.key_types = preferred_algorithms(known, named("hostkeyalgorithms", options.key_types))
+
+
+def _ours(value: str, ours: Sequence[str]) -> tuple[str, ...]:
+    prefix, names = split(value)
+    return assembled(prefix + ",".join(_as_ours(name, ours) for name in names), ours, ours)
+
+
+def _as_ours(name: str, ours: Iterable[str]) -> str:
+    """Return our name of an algorithm: some have one with their inventor's domain, from before the standard."""
+    return name if name in ours else next((one for one in ours if one.partition("@")[0] == name), name)
+
+
+def _nothing_left(settings: SshSettings, option: str, value: str) -> ConnectionFailed:
+    error = ConnectionFailed(
+        f"The ssh configuration for {settings.destination} allows only algorithms that paramiko does not have.",
+        why=f"{OPTIONS[option]} {value}",
+        hint='log in with the system\'s ssh: --engine openssh, or engine = "openssh" in the profile',
+    )
+    error.openssh_may_help = True
+    return error
+
+
+def only_in_openssh(options: Mapping[str, Sequence[str]], defaults: Mapping[str, Sequence[str]]) -> str:
+    """Return the option that names algorithms which paramiko lacks, with these; nothing if there is none.
+
+    ``options`` and ``defaults``: as ``ssh -G`` prints them, with the configuration and without one. OpenSSH's own lists
+    have algorithms that paramiko lacks, too. What counts is what the configuration adds to them or prefers, and a list
+    without any that paramiko has.
+    """
+    for option, written in OPTIONS.items():
+        names, default = (found.get(option, ("",))[0].split(",") for found in (options, defaults))
+        if names not in (default, [""]) and (lacking := list(_lacking(option, names, default))):
+            return f"{written} {','.join(lacking)}"
+    return ""
+
+
+def _lacking(option: str, names: Sequence[str], default: Sequence[str]) -> Iterator[str]:
+    ours = _supported(option)
+    if option == "pubkeyacceptedalgorithms":  # our own login sends users' certificates as well
+        names, default = ([name.partition(_CERTIFICATE)[0] for name in found] for found in (names, default))
+    lacking = [name for name in names if _as_ours(name, ours) not in ours]
+    added = [name for name in lacking if name not in default]
+    # certificates of hosts are another question: whether known_hosts has an authority
+    preferred = [name for name in names if _CERTIFICATE not in name][:1]
+    if len(lacking) == len(names):
+        yield from lacking
+    elif added or option == "pubkeyacceptedalgorithms":
+        yield from added
+    elif preferred[0] in lacking:
+        yield preferred[0]
+
+
+def _supported(option: str) -> Sequence[str]:
+    from notebook_launcher.hosts.paramiko.library import paramiko
+
+    transport = paramiko.Transport
+    ours: dict[str, Sequence[str]] = {
+        "ciphers": transport._preferred_ciphers,  # type: ignore[attr-defined]
+        "macs": transport._preferred_macs,  # type: ignore[attr-defined]
+        "kexalgorithms": transport._preferred_kex,  # type: ignore[attr-defined]
+        "hostkeyalgorithms": transport._preferred_keys,  # type: ignore[attr-defined]
+        "pubkeyacceptedalgorithms": transport._preferred_keys,  # type: ignore[attr-defined]
+    }
+    return ours[option]

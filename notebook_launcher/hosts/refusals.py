@@ -1,0 +1,41 @@
+"""What servers send when they refuse a connection or a login, the same for both engines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from notebook_launcher.core.errors import AddressRefused, ConnectionFailed
+
+#: OpenSSH's message when it hangs up after too many keys or passwords (``MaxAuthTries``)
+TOO_MANY = "Too many authentication failures"
+ONE_KEY = (
+    "the server hangs up after a few keys, so name the right one in ~/.ssh/config: IdentityFile KEY, and "
+    "IdentitiesOnly yes"
+)
+#: the hint where a login wanted a secret, and there was no terminal to ask for it on
+IN_A_TERMINAL = "nobody could be asked: run it in a terminal, or log in with a key that needs no question"
+
+# What OpenSSH's server sends in place of its version before it hangs up: for PerSourcePenalties (since 9.8), and for
+# MaxStartups. An ssh prints the line after words of its own.
+_PENALTY = re.compile(r"(?:^|: )Not allowed at this time\s*$")
+_BUSY = re.compile(r"(?:^|: )Exceeded MaxStartups\s*$")
+
+
+def refused_before_login(server: str, lines: Iterable[str]) -> ConnectionFailed | None:
+    """Return the error for a server that refused to talk at all; ``None`` if these lines do not say so."""
+    lines = list(lines)
+    if any(_PENALTY.search(line) for line in lines):
+        return AddressRefused(
+            f"{server} refuses this machine's address for a while.",
+            why="It said: Not allowed at this time. Servers do so after failed logins from an address, yours or those "
+            "of others behind it: for 15 seconds to 10 minutes by default.",
+            hint="wait some minutes before you try again; each failed login makes it longer",
+        )
+    if any(_BUSY.search(line) for line in lines):
+        return ConnectionFailed(
+            f"{server} has too many logins under way.",
+            why="It said: Exceeded MaxStartups",
+            hint="try again in a moment",
+        )
+    return None
