@@ -19,8 +19,9 @@ PROBE_WITHIN = 30.0  # seconds
 # output. The answer goes to both outputs, as one of them may be lost. On one line for csh.
 _TRACE = (
     "trace() { kind=$1; shift; "
-    '"$@" 2>&1 >/dev/null | LC_ALL=C awk -v kind="$kind" '
-    '\'/^[+]+%[^%]*%[0-9]+% / { n = split($0, part, "%"); line = part[2] "%" part[3]; '
+    '"$@" 2>&1 >/dev/null | LC_ALL=C awk -v kind="$kind" -v home="$HOME/" '
+    '\'/^[+]+%[^%]*%[0-9]+% / { split($0, part, "%"); file = part[2]; if (file ~ /bash_logout$/) next; '
+    'if (index(file, home) == 1) file = "~/" substr(file, length(home) + 1); line = file "%" part[3]; '
     'command = $0; sub(/^[^ ]* /, "", command); if (command == ": launch-notebook") through = 1; '
     'else { last = line "%" command; if (command == "exec") moved = last } } '
     'END { if (through && moved) print kind "%redirects%" moved; '
@@ -31,7 +32,7 @@ _PROBE = (
     'text=$(SHLVL=0 trace every bash -x -c ": launch-notebook"; trace login bash -l -x -c ": launch-notebook"); '
     f'for to in 1 2; do printf "%s\\n" {OUTPUT_BEGINS} "$text" "{OUTPUT_ENDS} 0" >&"$to"; done'
 )
-_TOLD = re.compile(r"(every|login)%(ends|redirects)%(/[^%]+)%(\d{1,6})%(.*)", re.ASCII)
+_TOLD = re.compile(r"(every|login)%(ends|redirects)%([~/][^%]+)%(\d{1,6})%(.*)", re.ASCII)
 _HARMLESS_TO_SHOW = re.compile(r"(exec|exit|logout|return)\b")
 _EVERY_SHELL = "~/.bashrc, ~/.zshenv, ~/.cshrc or ~/.tcshrc"
 _LOGIN_SHELL = "~/.bash_profile, ~/.bash_login or ~/.profile"
@@ -58,11 +59,25 @@ def explain(silence: Silence, stdout: str, stderr: str) -> LoginShellSilent:
     kind = "login" if frame is not None and silence.login_shell else "every"
     text, _ = frame or read_frame(stderr) or ("", None)
     told = [found for line in text.splitlines() if (found := _TOLD.fullmatch(line)) and found[1] == kind]
-    why, hint = _as_told(told[0]) if told else _as_guessed(_LOGIN_SHELL if kind == "login" else _EVERY_SHELL)
+    if told:
+        return _error(silence.label, *_as_told(told[0]))
     said = [line.strip() for line in silence.printed.splitlines() if line.strip()]
-    if said and not told:
-        why = f"It printed: {printable(said[-1])[:200]}"
-    return LoginShellSilent(f"Your login shell on {silence.label} runs no commands.", why=why, hint=hint)
+    printed = f"It printed: {printable(said[-1])[:200]}" if said else ""
+    return unexplained(silence.label, _LOGIN_SHELL if kind == "login" else _EVERY_SHELL, printed)
+
+
+def unexplained(label: str, files: str = _LOGIN_SHELL, printed: str = "") -> LoginShellSilent:
+    """Return the error where nothing tells the line; ``files``: where it may be. ``printed``: instead of an answer."""
+    why = printed or "A start-up file there ends it, replaces it or sends its output elsewhere."
+    return _error(
+        label,
+        why,
+        f"look for exit, exec zsh or exec >/dev/null in {files} there, and let only interactive shells run that line",
+    )
+
+
+def _error(label: str, why: str, hint: str) -> LoginShellSilent:
+    return LoginShellSilent(f"Your login shell on {label} runs no commands.", why=why, hint=hint)
 
 
 def _as_told(told: re.Match[str]) -> tuple[str, str]:
@@ -72,11 +87,4 @@ def _as_told(told: re.Match[str]) -> tuple[str, str]:
     return (
         f"Line {number} of {printable(path)} {does}{shown}",
         "let only interactive shells run that line: if [[ $- == *i* ]]; then …; fi",
-    )
-
-
-def _as_guessed(files: str) -> tuple[str, str]:
-    return (
-        "A start-up file there ends it, replaces it or sends its output elsewhere.",
-        f"look for exit, exec zsh or exec >/dev/null in {files} there, and let only interactive shells run that line",
     )

@@ -24,6 +24,7 @@ from notebook_launcher.core.errors import (
     HostKeyUnknown,
     Interrupted,
     LauncherError,
+    LoginShellSilent,
 )
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.sbatch_options import as_typed
@@ -129,6 +130,9 @@ class JobCancellation:
                 gone, self.problem = self._check_ended(), None
                 if gone:
                     return True
+            except LoginShellSilent as error:  # nothing can be asked there, however often
+                self.problem = error
+                return False
             except (ConnectionLost, HostCommandFailed) as error:
                 if not self._reconnect(error):
                     return False

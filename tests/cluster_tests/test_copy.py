@@ -22,6 +22,13 @@ def _cleared(cluster: PracticeCluster) -> Iterator[None]:
         cluster.run(box, "alice", ["sh", "-c", "rm -rf big back .*.part-* "])
 
 
+@pytest.fixture
+def greeted(cluster: PracticeCluster) -> Iterator[None]:
+    """Each of alice's shells on the cluster prints something when it starts."""
+    with cluster.start_up_file("alice", ".bashrc", "echo Welcome; printf 'to the site'\n"):
+        yield
+
+
 def sha256(cluster: PracticeCluster, box: str, name: str, user: str = "alice") -> str:
     return cluster.run(box, user, ["sha256sum", name], check=True).stdout[:64]
 
@@ -40,7 +47,7 @@ def wait_for_part(cluster: PracticeCluster, box: str, pattern: str, size: float,
 
 @pytest.mark.parametrize(("engine", "up"), [("paramiko", True), ("openssh", False)])
 def test_after_ctrl_c_the_same_command_goes_on_and_survives_a_cut(
-    cluster: PracticeCluster, start: Callable[..., Session], engine: str, up: bool
+    cluster: PracticeCluster, start: Callable[..., Session], greeted: None, engine: str, up: bool
 ) -> None:
     source, destination = ("laptop", "login") if up else ("login", "laptop")
     cluster.run(source, "alice", ["sh", "-c", f"head -c {SIZE}M /dev/urandom >big"], check=True)

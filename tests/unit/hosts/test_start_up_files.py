@@ -8,8 +8,10 @@ import os
 import pwd
 import queue
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,7 @@ def log_in(account: Account, open_host: Open) -> Iterator[Callable[[], Host]]:
         yield lambda: stack.enter_context(open_host(account.server.destination(), Credentials(User())))
 
 
+SETS = "export SITE=set; where() { :; }; export -f where\n"
 PRINTS = "echo of .bashrc; echo of .bashrc >&2; printf 'and half a line'\n"
 
 
@@ -126,16 +129,20 @@ def test_a_login_shell_that_runs_no_commands_is_no_answer(
         assert "runs no commands" in ends.get(timeout=10)
 
 
+@pytest.fixture
+def home_of_anybody() -> Iterator[Path]:
+    """A home that everybody may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 def as_anybody(home: Path, line: str) -> subprocess.CompletedProcess[str]:
-    """Run a line as sshd does, and as anybody but root, for whom bash takes no trace from outside."""
-    who = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
-    for folder in (home, *home.parents[:-1]):
-        if folder.owner() == getpass.getuser() and folder.stat().st_mode & 0o7 != 0o7:
-            folder.chmod(folder.stat().st_mode | 0o5)
+    """Run a line as sshd does, and not as root, from whom bash takes no format of its trace."""
+    nobody: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
     env = {"HOME": str(home), "PATH": os.environ["PATH"], "SSH_CLIENT": "127.0.0.1 1 1"}
-    return subprocess.run(
-        ["bash", "-c", line], env=env, cwd="/", input="", capture_output=True, text=True, check=False, **who
-    )  # type: ignore[call-overload,no-any-return]
+    argv = ["bash", "-c", line]
+    return subprocess.run(argv, env=env, cwd="/", input="", capture_output=True, text=True, check=False, **nobody)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +155,11 @@ def as_anybody(home: Path, line: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_the_line_that_lets_no_command_answer_is_named(
-    tmp_path: Path, file: str, line: str, how: str, shown: str
+    home_of_anybody: Path, file: str, line: str, how: str, shown: str
 ) -> None:
-    (tmp_path / f".{file}").write_text(f"site=1\n[ -n x ] && {line}\nsite=2\n")
-    done = as_anybody(tmp_path, probe())
+    (home_of_anybody / ".bash_logout").write_text("logout=1\n")
+    (home_of_anybody / f".{file}").write_text(f"site=1\n[ -n x ] && {line}\nsite=2\n")
+    done = as_anybody(home_of_anybody, probe())
     error = explain(Silence("server", login_shell=file == "bash_profile", printed=""), done.stdout, done.stderr)
-    assert error.why == f"Line 2 of {tmp_path}/.{file} {how}: {shown}"
+    assert error.why == f"Line 2 of ~/.{file} {how}: {shown}"
     assert "$- == *i*" in error.hint
