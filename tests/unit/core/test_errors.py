@@ -47,15 +47,16 @@ def test_the_exit_codes_are_a_promise() -> None:
     promised = {
         "UsageError": 2, "ProfileError": 3, "EnvironmentUnknown": 4, "ConnectionFailed": 10, "AuthenticationFailed": 11,
         "HostKeyUnknown": 12, "HostKeyChanged": 13, "NodeUnreachable": 14, "ConnectionLost": 15,
-        "HostCommandFailed": 16, "LoginShellSilent": 18, "SubmitRefused": 20, "SchedulerMissing": 21,
-        "SubmitUncertain": 22, "JobNeverStarts": 23, "JobFailed": 30, "JobCancelled": 31, "JobTimedOut": 32,
-        "JobLost": 33, "JupyterSilent": 34, "JobSilent": 35, "SessionNotFound": 40, "CancelFailed": 41,
-        "AccountRefused": 50, "PartitionRefused": 51, "QosRefused": 52, "ReservationRefused": 53, "WalltimeRefused": 54,
-        "GresRefused": 55, "ConstraintRefused": 56, "SizeRefused": 57, "LicenceRefused": 58, "LimitRefused": 59, "NoRoom": 60,
+        "HostCommandFailed": 16, "SubmitRefused": 20, "SchedulerMissing": 21, "SubmitUncertain": 22,
+        "JobNeverStarts": 23, "JobFailed": 30, "JobCancelled": 31, "JobTimedOut": 32, "JobLost": 33,
+        "JupyterSilent": 34, "JobSilent": 35, "SessionNotFound": 40, "CancelFailed": 41, "AccountRefused": 50,
+        "PartitionRefused": 51, "QosRefused": 52, "ReservationRefused": 53, "WalltimeRefused": 54, "GresRefused": 55,
+        "ConstraintRefused": 56, "SizeRefused": 57, "LicenceRefused": 58, "LimitRefused": 59, "NoRoom": 60,
         "ClusterRefused": 61, "DependencyRefused": 62, "SchedulerAway": 63, "OurBug": 70, "OutOfMemory": 80,
         "NodeFailed": 81, "Preempted": 82, "BootFailed": 83, "DeadlinePassed": 84, "Revoked": 85, "ModuleFailed": 90,
         "ImageUnusable": 91, "BindMissing": 92, "ContainerFailed": 93, "ActivationFailed": 94, "JupyterMissing": 95,
         "JupyterCrashed": 96, "JupyterSlow": 97, "HomeUnusable": 98, "Interrupted": 130,
+        "LoginShellSilent": 18,
     }  # fmt: skip
     assert promised.items() <= {kind.__name__: kind.exit_code for kind in ALL_ERRORS}.items()
 
