@@ -23,7 +23,8 @@ _MOST_LINE = 1024  # bytes of a line before the frame that are kept
 
 # The frame is printed by a bash of its own: `exec` drops the options, traps and ~/.bash_logout of the shell before it,
 # and dash would drop exported functions. A bash that believes it was started by sshd reads ~/.bashrc, unless it was
-# started by another bash: --norc prevents that for the frame, and SHLVL (`exec` subtracts one) for the command.
+# started by another bash: --norc prevents that for the frame, and SHLVL (`exec` subtracts one) for the command. With
+# --posix the frame does not read what BASH_ENV names, which takes time, but leaves it to the command.
 # `command`: of that name may be an exported function as well, which is not meant.
 _BOTH: Final = f'echo {OUTPUT_BEGINS}; code=0; command -- "$@" || code=$?; echo "{OUTPUT_ENDS} $code"; exit "$code"'
 _BEGINNING: Final = f'echo {OUTPUT_BEGINS}; export SHLVL=3; exec "$@"'
@@ -52,7 +53,7 @@ def command_line(argv: Sequence[str], *, login_shell: bool, framed: bool = True,
         argv = ["bash", "-c", _UNFOLD, "unfold", *(word.replace("\\", r"\\").replace("\n", r"\n") for word in argv)]
     if framed:
         frame = ("" if login_shell else _OURS_ONLY) + (_BOTH if end else _BEGINNING)
-        argv = ["bash", "--norc", "-c", frame, "launch-notebook", *argv]
+        argv = ["bash", "--norc", "--posix", "-c", frame, "launch-notebook", *argv]
     if login_shell:
         argv = ["bash", "-l", "-c", 'exec "$@"', "launch-notebook", *argv]
     return " ".join(map(_quoted, argv))

@@ -88,8 +88,12 @@ def test_what_a_shell_prints_at_its_end_is_part_of_no_answer(account: Account, l
 
 
 def test_what_bash_env_prints_is_not_in_the_bytes_of_a_copy(account: Account, log_in: Callable[[], Host]) -> None:
-    account.has(bashrc="export BASH_ENV=~/.env\n", env="echo of BASH_ENV\n")
+    account.has(
+        bashrc="export BASH_ENV=~/.env\n", bash_profile=". ~/.bashrc", env="echo of BASH_ENV; echo 1 >>~/.read\n"
+    )
     host = log_in()
+    assert host.run(["ls"], login_shell=True).stdout == ""
+    assert (account.home / ".read").read_text() == "1\n"  # by the login shell, and not once more for the frame
     assert read_all(host.open_process(["bash", "-c", "echo copy"])) == b"copy\n"
     assert host.run(["bash", "-c", "echo $BASH_ENV"], login_shell=True).stdout.endswith(f"{account.home}/.env\n")
 
