@@ -6,6 +6,7 @@ The sshd is Debian's, started by the tests as whoever runs them, with a configur
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import getpass
 import os
 import queue
@@ -159,6 +160,48 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield server
     daemon.terminate()
     daemon.wait()
+
+
+@dataclass
+class Account:
+    """An account with a home of its own, at an sshd that runs commands by the real shell of whoever runs the tests."""
+
+    server: Server
+    home: Path
+
+    def has(self, **files: str) -> None:
+        """Let these be the start-up files in its home, named without their dots."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        for name, text in files.items():
+            path = self.home / f".{name}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        self.home.mkdir(exist_ok=True)
+
+
+@contextlib.contextmanager
+def account_at(server: Server, folder: Path, sshd_config: str = "") -> Iterator[Account]:
+    """Start a second sshd, with the keys of a running one, at which the home is in this folder."""
+    (folder / "home").mkdir()
+    usual = (server.folder / "sshd_config").read_text().replace(f"HOME={Path.home()}\n", f"HOME={folder}/home\n")
+    (folder / "sshd_config").write_text(sshd_config + usual)
+    for name in ("user_key", "locked_key", "host_key", "host_key.pub"):
+        (folder / name).write_bytes((server.folder / name).read_bytes())
+        (folder / name).chmod(0o600)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {server.host_key}")
+    with (folder / "log").open("w") as log:
+        argv = [server.program, "-D", "-e", "-f", folder / "sshd_config", "-p", str(port)]
+        daemon = subprocess.Popen(argv, stderr=log)
+    there = dataclasses.replace(server, folder=folder, port=port, pid=daemon.pid)
+    there.client_with(folder)
+    try:
+        assert wait_until(lambda: accepts(port)), (folder / "log").read_text()
+        yield Account(there, folder / "home")
+    finally:
+        daemon.terminate()
+        daemon.wait()
 
 
 def accepts(port: int) -> bool:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import ChecksFailed, ConnectionLost, HostCommandFailed, LauncherError
+from notebook_launcher.core.errors import (
+    ChecksFailed,
+    ConnectionLost,
+    HostCommandFailed,
+    LauncherError,
+    LoginShellSilent,
+)
 from notebook_launcher.core.finding import Finding, Result, of_error, unknown
 from notebook_launcher.core.view import View
 
@@ -35,6 +41,8 @@ class CheckRunner:
         except ConnectionLost as error:
             finding = of_error(error)
             name = "connection"
+        except LoginShellSilent as error:
+            finding = of_error(error)
         except HostCommandFailed as error:
             finding = unknown(error.what, error.hint)
         except LauncherError as error:

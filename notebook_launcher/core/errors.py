@@ -133,6 +133,12 @@ class HostCommandFailed(LauncherError):
     exit_code = 16
 
 
+class LoginShellSilent(HostCommandFailed):
+    """The login shell runs no commands, or their output is lost: a start-up file ends, replaces or redirects it."""
+
+    exit_code = 18
+
+
 class SchedulerSilent(LauncherError):
     """The scheduler does not report how the job ended; the session may go on."""
 

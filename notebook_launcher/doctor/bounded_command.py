@@ -10,6 +10,7 @@ from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.hosts.base import Host, bound_to_stdin
+from notebook_launcher.hosts.login_shell import unexplained
 
 _MARK = "--launch-notebook--"  # everything before it was printed by a start-up file
 _MARKED = PLAIN_BASH + f'echo; echo {_MARK}; "$@" 2>&1; printf "\\n{_MARK} %d\\n" "$?"'
@@ -23,8 +24,8 @@ class CommandTimeout(HostCommandFailed):
 def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[str]]:
     """Run a command by a login shell; return its exit code, and the lines of its output, errors included.
 
-    ``within``: seconds. Raises ``CommandTimeout``, or ``ConnectionLost``. Even after Ctrl-C, the command and its child
-    processes have ended when it returns.
+    ``within``: seconds. Raises ``CommandTimeout``, ``ConnectionLost`` or ``LoginShellSilent``. Even after Ctrl-C, the
+    command and its child processes have ended when it returns.
     """
     lines: collections.deque[str] = collections.deque(maxlen=_MOST)
     over = threading.Event()
@@ -38,4 +39,6 @@ def run_bounded(host: Host, argv: list[str], within: float) -> tuple[int, list[s
     code = output[-1].removeprefix(f"{_MARK} ") if output else ""
     begin = output.index(_MARK) + 1 if _MARK in output else 0
     number = whole_number(code)
+    if number is None and _MARK not in output and len(output) < _MOST:
+        raise unexplained(host.label)
     return (number, output[begin:-1]) if number is not None else (255, output[begin:])

@@ -13,7 +13,15 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.view import View
 from notebook_launcher.doctor.checks.course import check_course, check_reservations
-from notebook_launcher.doctor.checks.login import HOME, LOGGED_IN, ROOT, check_login_node, check_this_machine, log_in
+from notebook_launcher.doctor.checks.login import (
+    HOME,
+    LOGGED_IN,
+    LOGIN_SHELL,
+    ROOT,
+    check_login_node,
+    check_this_machine,
+    log_in,
+)
 from notebook_launcher.doctor.checks.node import NODE, check_node
 from notebook_launcher.doctor.checks.queue import (
     ACCEPTED,
@@ -138,6 +146,10 @@ class _Doctor:
         if there is None:
             return
         site, root = there
+        if not self._checks.passed(LOGIN_SHELL):
+            for name in (PROGRAMS, "start", IMAGE, ENVIRONMENT):
+                self._checks.skip_unless_passed(name, [LOGIN_SHELL])
+            return
         try:
             scheduler = self._scheduler(host, root)
         except SchedulerMissing as error:

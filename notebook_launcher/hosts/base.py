@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import shlex
 import threading
 from abc import ABC, abstractmethod
@@ -17,9 +17,13 @@ from notebook_launcher.core.errors import (
     ConnectionLost,
     FolderUnsafe,
     HostCommandFailed,
+    LoginShellSilent,
     UsageError,
 )
 from notebook_launcher.core.text import printable
+from notebook_launcher.hosts import framing
+from notebook_launcher.hosts import login_shell as login_shells
+from notebook_launcher.hosts.framing import NoFrame, command_line, read_frame, skip_to_frame
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -302,20 +306,54 @@ class RemoteHost(Host):
         except PermissionError:
             return self.open_process(relay_command(address))
 
+    def run(
+        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
+    ) -> CommandResult:
+        """Run a command in a channel of its own; also raises ``LoginShellSilent``."""
+        line = command_line(argv, login_shell=login_shell)
+        done = self._completed(line, argv[0], stdin, timeout)
+        frame = read_frame(done.stdout)
+        if frame is None:
+            raise self._silent(done.stderr or done.stdout, login_shell=login_shell)
+        output, code = frame
+        if code is None:
+            what = f"{argv[0]} was ended on {self.label} before it had finished."
+            raise HostCommandFailed(what, why=done.stderr.strip()[-500:])
+        return CommandResult(code, output, done.stderr)
+
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""
         stream = self._started(argv, login_shell=login_shell)
-        stream.settimeout(RUN_TIMEOUT)
+        stream.settimeout(framing.BEGINS_WITHIN)
         try:
-            skip_shell_output(stream)
+            skip_to_frame(stream)
+        except (NoFrame, TimeoutError):
+            stream.close()
+            raise self._silent("", login_shell=login_shell) from None
         except OSError as error:
             stream.close()
             raise HostCommandFailed(f"{argv[0]} says nothing on {self.label}.", why=str(error)) from None
         stream.settimeout(None)
         return stream
 
+    def _silent(self, printed: str, *, login_shell: bool) -> LoginShellSilent:
+        """Return the error for a command that was not answered, after a look at the shell's start-up files."""
+        probed = CommandResult(0)
+        with contextlib.suppress(HostCommandFailed):
+            probed = self._completed(login_shells.probe(), "bash", b"", login_shells.PROBE_WITHIN)
+        silence = login_shells.Silence(self.label, login_shell, printed)
+        return login_shells.explain(silence, probed.stdout, probed.stderr)
+
     def _lost(self) -> ConnectionLost:
         return ConnectionLost(f"The connection to {self.label} is lost.")
+
+    @abstractmethod
+    def _completed(self, line: str, name: str, stdin: bytes, timeout: float) -> CommandResult:
+        """Let the remote shell run a line to its end, and return all that it printed.
+
+        ``name``: what to call it in messages. Raises ``ConnectionLost``, or ``HostCommandFailed`` after ``timeout``
+        seconds.
+        """
 
     @abstractmethod
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
@@ -328,17 +366,6 @@ class RemoteHost(Host):
     @abstractmethod
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
         """Open a new connection, and return whether it replaced the old one."""
-
-
-def skip_shell_output(channel: ByteStream) -> None:
-    """Skip what a shell's start-up files print before a command's own output. Raises ``OSError`` at the end."""
-    line = b""
-    while not line.endswith(f"{OUTPUT_BEGINS}\n".encode()):
-        line = b"" if line.endswith(b"\n") else line
-        byte = channel.recv(1)
-        if not byte:
-            raise OSError("it ended at once")
-        line = (line + byte)[-1024:]
 
 
 class HostRoute(Route):
@@ -438,34 +465,6 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
             entry.size, entry.mode = len(content), 0o600
             archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
-
-
-#: on a line of its own before a command's output, because a shell's start-up files may print as well
-OUTPUT_BEGINS = "--notebook-launcher--"
-
-
-def command_line(argv: Sequence[str], *, login_shell: bool, marked: bool = True) -> str:
-    """Return the argument list as one line for a remote shell, whichever shell that is.
-
-    ``bash -l`` makes it a login shell, and does not interpret the arguments as code. If ``marked``, the output begins
-    with the line ``OUTPUT_BEGINS``.
-    """
-    mark = f"echo {OUTPUT_BEGINS}; " if marked else ""
-    if any("\n" in word for word in argv):
-        argv = ["bash", "-c", _UNFOLD, "unfold", *(word.replace("\\", r"\\").replace("\n", r"\n") for word in argv)]
-    if login_shell:
-        argv = ["bash", "-l", "-c", f'{mark}exec "$@"', "launch-notebook", *argv]
-    return ("" if login_shell else mark) + " ".join(map(_quoted, argv))
-
-
-# csh, as a login shell, cannot quote a newline
-_UNFOLD = 'for word do printf -v word %b "$word"; words+=("$word"); done; exec "${words[@]}"'
-_PLAIN = re.compile(r"[\w@%+:,./-][\w@%+:,./=-]*", re.ASCII)  # zsh and tcsh expand a word that begins with =
-
-
-def _quoted(word: str) -> str:
-    """Quote a word for sh and csh; csh expands ``!`` as history within quotes as well."""
-    return word if _PLAIN.fullmatch(word) else "'" + re.sub("['!]", r"'\\\g<0>'", word) + "'"
 
 
 def bound_to_stdin(argv: Sequence[str]) -> list[str]:

@@ -10,11 +10,13 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from notebook_launcher.core.errors import UsageError
-from notebook_launcher.hosts.base import OUTPUT_BEGINS
+from notebook_launcher.hosts import framing
+from notebook_launcher.hosts.framing import OUTPUT_BEGINS, NoFrame
 
 POLL_EVERY = 0.5  # seconds between two calls of ``until``
 AT_ONCE = 65536  # bytes read at once, or buffered for a command that does not read, at most
@@ -172,16 +174,21 @@ def copy_output(receive: Callable[[int], bytes], until: Until) -> int | None:
 
     If it has not ended, return an exit code: -1 if ``until`` is true, and a shell's for a broken pipe if nobody reads
     our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` if the connection
-    broke.
+    broke. Raises ``NoFrame`` without that line.
     """
     mark, before, begun = f"{OUTPUT_BEGINS}\n".encode(), b"", False
+    begins_by = time.monotonic() + framing.BEGINS_WITHIN  # another shell may wait for input instead
     while not until():
         try:
             data = receive(AT_ONCE)
         except TimeoutError:
+            if not begun and time.monotonic() > begins_by:
+                raise NoFrame from None
             continue
         except OSError:
             return None
+        if not data and not begun:
+            raise NoFrame
         if not data:
             return None
         if not begun:

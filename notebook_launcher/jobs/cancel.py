@@ -23,6 +23,7 @@ from notebook_launcher.core.errors import (
     HostKeyChanged,
     HostKeyUnknown,
     LauncherError,
+    LoginShellSilent,
 )
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.sbatch_options import as_typed
@@ -137,6 +138,9 @@ class JobCancellation:
                 if gone:
                     return True
                 self._deadline = min(self._latest, self._deadline + time.monotonic() - began)
+            except LoginShellSilent as error:  # nothing can be asked there, however often
+                self.problem = error
+                return False
             except (ConnectionLost, HostCommandFailed) as error:
                 if not self._reconnect(error):
                     return False

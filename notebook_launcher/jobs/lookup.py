@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import HostCommandFailed, LauncherError, SchedulerMissing, SessionNotFound
+from notebook_launcher.core.errors import (
+    HostCommandFailed,
+    LauncherError,
+    LoginShellSilent,
+    SchedulerMissing,
+    SessionNotFound,
+)
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
@@ -146,9 +152,9 @@ def query_states(
 
     All of the user's jobs are queried if that is less work for the scheduler. Such a list may be incomplete, and for a
     federation it covers one cluster only: those of ``in_doubt`` that are missing in it are queried again by job id.
-    Raises ``ConnectionLost``.
+    Raises ``ConnectionLost`` or ``LoginShellSilent``.
     """
-    with contextlib.suppress(SchedulerMissing, HostCommandFailed):
+    with _unanswered():
         scheduler = make_scheduler(queue.scheduler, context.root)
         own = scheduler.query_own(queue.cluster)
         states = scheduler.read_query(jobs, _run(context, own or scheduler.query(jobs)))
@@ -159,6 +165,17 @@ def query_states(
         more = scheduler.read_query(again, _run(context, scheduler.query(again)))
         return {**(states or {}), **(unknown if more is None else more)}
     return None
+
+
+@contextlib.contextmanager
+def _unanswered() -> Iterator[None]:
+    """Suppress that a scheduler does not answer, but not that none can be asked."""
+    try:
+        yield
+    except LoginShellSilent:
+        raise
+    except (SchedulerMissing, HostCommandFailed):
+        pass
 
 
 def _is_certain(status: JobStatus | None) -> bool:
@@ -178,7 +195,7 @@ def _find_jobs(context: Context, sessions: Sequence[Session]) -> dict[str, JobRe
     answers: dict[tuple[str, ...], CommandResult | None] = {}
     found: dict[str, JobRef | None] = {}
     for session in sessions:
-        with contextlib.suppress(SchedulerMissing, HostCommandFailed):
+        with _unanswered():
             scheduler = make_scheduler(session.record.scheduler, context.root)
             command = scheduler.find(session.id, Request(session.record.flags))
             if tuple(command) not in answers:

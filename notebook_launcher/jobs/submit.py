@@ -21,6 +21,7 @@ from notebook_launcher.core.errors import (
     Interrupted,
     LauncherError,
     LicenceRefused,
+    LoginShellSilent,
     PartitionRefused,
     QosRefused,
     ReservationRefused,
@@ -57,6 +58,8 @@ def queue_job(context: Context, session: Session) -> JobRef:
     command = ["bash", f"{session.directory}/submit.sh", session.directory, *submit_command]
     try:
         return context.scheduler.read_submit(_run_submit(context, command))
+    except LoginShellSilent as error:
+        return _find_queued_job(context, session, error)
     except (ConnectionLost, HostCommandFailed) as error:
         return _find_queued_job(context, session, error, patience=context.timing.submitted_appears_within)
     except SubmitUncertain as error:
@@ -183,8 +186,8 @@ def _preserved_inbox(inbox: queue.SimpleQueue[object]) -> Iterator[list[object]]
 def _find_queued_job(context: Context, session: Session, error: LauncherError, patience: float = 0.0) -> JobRef:
     """Look for a job that may have been queued although its id was not received.
 
-    ``patience``: seconds for it to appear. Raises ``error`` itself if the scheduler reports that there is none,
-    ``SubmitUncertain`` if it does not answer.
+    ``patience``: seconds for it to appear. Raises ``error`` itself if there is certainly none, ``SubmitUncertain`` if
+    the scheduler does not answer.
     """
     find = context.scheduler.find(session.id, Request(session.record.flags))
     deadline, pause = time.monotonic() + patience, context.timing.lookup_pause
@@ -198,11 +201,12 @@ def _find_queued_job(context: Context, session: Session, error: LauncherError, p
             noted = read_job(context.host, session.directory)
             if noted is not None:
                 return noted
+            sure = isinstance(error, LoginShellSilent)  # it would have been recorded, wherever the output went
             answer = context.host.run(find, login_shell=True, timeout=context.timing.answer_within)
             found = context.scheduler.read_find(session.id, answer)
             if found:
                 return found[0]
-            sure = found is not None and isinstance(error, SchedulerAway)
+            sure = found is not None and isinstance(error, SchedulerAway | LoginShellSilent)
         if time.monotonic() + pause > deadline:
             break
         time.sleep(pause)

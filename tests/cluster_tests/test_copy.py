@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -78,12 +79,17 @@ def test_a_full_home_and_a_file_that_may_not_be_read(cluster: PracticeCluster, s
     assert cluster.run("login", "ivan", ["sh", "-c", "ls -A | grep part"]).stdout == ""
 
 
-def test_a_shell_that_is_tcsh_and_says_much(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
+@pytest.mark.parametrize(("user", "bashrc"), [("frank", ""), ("grace", "echo Welcome; printf 'to the site'\n")])
+def test_a_shell_that_says_much(
+    cluster: PracticeCluster, start: Callable[..., Session], user: str, bashrc: str
+) -> None:
+    """That of frank is tcsh, that of grace is bash, which reads its .bashrc for each command."""
     make = "mkdir -p d/e; printf '%s' 1 >'d/a b'; printf 2 >d/e/-x; printf 3 >\"$(printf 'd/new\\nline')\""
-    cluster.run("laptop", "frank", ["sh", "-c", make], check=True)
-    for words in (("d", "login:d2"), ("login:d2", "d3")):
-        assert start("copy", *words, user="frank").end() == 0
-    done = cluster.run("laptop", "frank", ["diff", "-r", "d", "d3"])
+    cluster.run("laptop", user, ["sh", "-c", make], check=True)
+    with cluster.start_up_file(user, ".bashrc", bashrc) if bashrc else contextlib.nullcontext():
+        for words in (("d", "login:d2"), ("login:d2", "d3")):
+            assert start("copy", *words, user=user).end() == 0
+    done = cluster.run("laptop", user, ["diff", "-r", "d", "d3"])
     assert (done.returncode, done.stdout) == (0, "")
-    cluster.run("laptop", "frank", ["rm", "-rf", "d", "d3"])
-    cluster.run("login", "frank", ["rm", "-rf", "d2"])
+    cluster.run("laptop", user, ["rm", "-rf", "d", "d3"])
+    cluster.run("login", user, ["rm", "-rf", "d2"])

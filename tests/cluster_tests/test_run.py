@@ -63,14 +63,15 @@ def result(lab: Callable[..., str], name: str, box: str = "laptop", where: str =
 def test_a_run_with_parameters_from_the_laptop_to_its_results(
     cluster: PracticeCluster, start: Start, lab: Callable[..., str]
 ) -> None:
-    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "3", "--with", "lab/data.txt", *ENV)
-    run.expect(r"Notebook train.ipynb: 5 code cells, with SECONDS=3; data.txt, helper.py go")
-    run.expect(r"Cell 4 of 5 · Train · 0:\d\d · ")
-    run.expect(r"\d:\d\d left")
-    run.expect("finished: 5 code cells")
-    run.expect(r"runs/train-[\w-]+/train.ipynb")
-    run.expect("beside it: out/table.csv, usage.csv")
-    assert run.end() == 0
+    with cluster.start_up_file("alice", ".bashrc", "echo Welcome; printf 'to the site'\n"):
+        run = start("run", "lab/train.ipynb", "-p", "SECONDS", "3", "--with", "lab/data.txt", *ENV)
+        run.expect(r"Notebook train.ipynb: 5 code cells, with SECONDS=3; data.txt, helper.py go")
+        run.expect(r"Cell 4 of 5 · Train · 0:\d\d · ")
+        run.expect(r"\d:\d\d left")
+        run.expect("finished: 5 code cells")
+        run.expect(r"runs/train-[\w-]+/train.ipynb")
+        run.expect("beside it: out/table.csv, usage.csv")
+        assert run.end() == 0
     text = result(lab, "train.ipynb")
     assert "6 the data" in text and "saved 3" in text and "injected-parameters" in text
     record = json.loads(result(lab, "run.json"))
@@ -102,6 +103,12 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     listed = start("list")
     listed.expect(r"train.ipynb, 3 of 5")
     assert listed.end() == 0
+    with cluster.start_up_file("alice", ".bash_profile", "exec sh\n"):  # no answer is not that there is no job
+        for command in ("list", "stop"):
+            asked = start(command)
+            asked.expect("Your login shell on login runs no commands")
+            asked.expect("Line 1 of ~/.bash_profile ends or replaces it: exec sh")
+            assert asked.end() == 18
     opened = start("open")
     opened.expect("has no JupyterLab")
     assert opened.end() == 2

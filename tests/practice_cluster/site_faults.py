@@ -162,6 +162,14 @@ class SiteFaults(Arranging):
     # ---- homes -----------------------------------------------------------------------------------------------
 
     @contextmanager
+    def start_up_file(self, user: str, name: str, text: str) -> Iterator[None]:
+        """Let a start-up file of a user's shell on the cluster, as `.bashrc`, consist of this text."""
+        path = f"{USERS[user].home}/{name}"
+        put = f"[ ! -e {path} ] || mv {path} {path}-elsewhere; printf %s {shlex.quote(text)} >{path}"
+        with self._changed(["login"], put, f"rm -f {path}; [ ! -e {path}-elsewhere ] || mv {path}-elsewhere {path}"):
+            yield
+
+    @contextmanager
     def full_home(self, user: str, *, inodes: bool = False) -> Iterator[None]:
         """Fill a user's home to the last byte, and free it again; only ivan's is small enough.
 

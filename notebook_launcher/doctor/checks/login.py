@@ -34,6 +34,7 @@ from notebook_launcher.session.connect import open_host
 from notebook_launcher.session.record import Site, inspect_host
 
 LOGIN_NODE, HOST_KEY, AUTHENTICATION, HOME, ROOT = "login node", "host key", "login", "home", "session folder"
+LOGIN_SHELL = "login shell"
 LOGGED_IN = (LOGIN_NODE, HOST_KEY, AUTHENTICATION)  # required by everything on the login node
 _KEYS = (HostKeyChanged, HostKeyUnknown)
 TIMEOUT = 30.0  # seconds for one query of the login node; a file server that hangs does not answer
@@ -164,7 +165,7 @@ def check_login_node(checks: CheckRunner, host: Host, target: LaunchTarget) -> t
     if host.remote:
         checks.check("clock", lambda: judge_clock(site.clock(), datetime.now(site.now.tzinfo)))
     home = _inspect_home(checks, host, root)
-    checks.check("login shell", lambda: _login_shell(host, home.shell), doing="starting a login shell there")
+    checks.check(LOGIN_SHELL, lambda: _login_shell(host, home.shell), doing="starting a login shell there")
     if host.remote:
         checks.check("ssh files there", lambda: judge_ssh_files(home.modes or {}), needs=["commands there"])
     checks.check(HOME, lambda: judge_home(home.home), needs=["commands there"])
@@ -172,7 +173,7 @@ def check_login_node(checks: CheckRunner, host: Host, target: LaunchTarget) -> t
     needs = ["commands there", *([HOME] if root.startswith(f"{site.home}/") else [])]
     checks.check(ROOT, lambda: judge_root(home.root), needs=needs)
     if command := target.profile.quota_command:
-        checks.check("quota", lambda: _quota(host, site, command), doing=f"asking {command[0]}")
+        checks.check("quota", lambda: _quota(host, site, command), needs=[LOGIN_SHELL], doing=f"asking {command[0]}")
     return site, root
 
 

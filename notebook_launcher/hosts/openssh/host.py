@@ -21,8 +21,6 @@ from typing import Final
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionFailed, HostCommandFailed
 from notebook_launcher.hosts.base import (
-    OUTPUT_BEGINS,
-    RUN_TIMEOUT,
     ByteStream,
     HostRoute,
     LineStream,
@@ -34,9 +32,9 @@ from notebook_launcher.hosts.base import (
     RemoteHost,
     Route,
     bound_to_stdin,
-    command_line,
     relay_command,
 )
+from notebook_launcher.hosts.framing import OUTPUT_BEGINS, FramedLines, NoFrame, command_line
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
 from notebook_launcher.hosts.output import TooMuchOutput
@@ -118,31 +116,28 @@ class OpenSshHost(RemoteHost):
         master = _open_master(destination, settings, credentials.prompts, memory)
         return cls(master, destination, settings, credentials.prompts, memory)
 
-    def run(
-        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
-    ) -> CommandResult:
-        """Run a command in a session of its own."""
+    def _completed(self, line: str, name: str, stdin: bytes, timeout: float) -> CommandResult:
+        """Run a line in a session of its own."""
         deadline, master = time.monotonic() + timeout, self._master  # it may be replaced meanwhile
         errors, masters_errors = socket.socketpair()
         with errors:
             with masters_errors:
-                channel = self._execute(argv, login_shell=login_shell, errors=masters_errors.fileno())
+                channel = self._execute(line, errors=masters_errors.fileno())
             try:
                 output, errors_text, code = channel.communicate(stdin, errors, deadline)
             except TimeoutError:
-                raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+                raise HostCommandFailed(f"{name} did not answer within {timeout:.0f} s on {self.label}.") from None
             except TooMuchOutput as error:
-                raise error.as_error(argv[0], self.label) from None
+                raise error.as_error(name, self.label) from None
             finally:
                 channel.close()
         if code is None and not master.answers():
             raise self._lost()
-        return CommandResult(-1 if code is None else code, output.partition(f"{OUTPUT_BEGINS}\n")[2], errors_text)
+        return CommandResult(-1 if code is None else code, output, errors_text)
 
-    def _execute(self, argv: Sequence[str], *, login_shell: bool, errors: int | None = None) -> Channel:
+    def _execute(self, line: str, *, errors: int | None = None) -> Channel:
         try:
-            command = command_line(argv, login_shell=login_shell)
-            return self._master.session(command, self.settings.connect_timeout, errors)
+            return self._master.session(line, self.settings.connect_timeout, errors)
         except OSError as error:
             if self._master.answers():
                 raise HostCommandFailed(f"{self.label} does not run commands.", why=str(error)) from None
@@ -150,7 +145,7 @@ class OpenSshHost(RemoteHost):
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Follow a command in a session of its own."""
-        return _SessionStream(self._execute(argv, login_shell=False), on_line, on_end)
+        return _SessionStream(self._execute(command_line(argv, login_shell=False)), on_line, on_end)
 
     def terminal(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
@@ -159,7 +154,7 @@ class OpenSshHost(RemoteHost):
         master = self._master
         if not master.answers():
             raise self._lost()
-        command = command_line(argv, login_shell=login_shell, marked=False)
+        command = command_line(argv, login_shell=login_shell, framed=False)
         client = _client(master, "-tt", "-e", "none", "-o", "LogLevel=ERROR")
         code = run_in_terminal([*client, "--", "login", command], until)
         if code == SSH_FAILED and not master.answers():
@@ -171,10 +166,13 @@ class OpenSshHost(RemoteHost):
     ) -> int:
         """Run a command in a session of its own, and copy its output."""
         master = self._master
-        channel = self._execute(bound_to_stdin(argv), login_shell=login_shell, errors=2)
+        channel = self._execute(command_line(bound_to_stdin(argv), login_shell=login_shell, end=False), errors=2)
         with contextlib.closing(channel):
             channel.settimeout(POLL_EVERY)
-            cut_off = copy_output(channel.recv, until)
+            try:
+                cut_off = copy_output(channel.recv, until)
+            except NoFrame:
+                raise self._silent("", login_shell=login_shell) from None
             if cut_off is not None:
                 return cut_off
             code = channel.exit_code(5.0)
@@ -186,7 +184,7 @@ class OpenSshHost(RemoteHost):
         return self._master.connect(address, timeout)
 
     def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
-        return self._execute(argv, login_shell=login_shell)
+        return self._execute(command_line(argv, login_shell=login_shell, end=False))
 
     def open_route(self, hop: NextHop | None = None) -> Route:
         """Start a second master through this one, or share this one."""
@@ -242,15 +240,16 @@ class _SessionStream(LineStream):
 
     def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
         reason = "closed"
-        begun = False
+        lines = FramedLines(self._channel.lines())
         try:
-            for line in self._channel.lines():
+            for line in lines:
                 if self._closed:
                     return
-                if begun:
-                    on_line(line)
-                begun = begun or line.endswith(OUTPUT_BEGINS)  # before it: output of the shell's start-up files
-            self._channel.check_end()
+                on_line(line)
+            if lines.exit_code is None:
+                self._channel.check_end()
+            else:
+                reason = f"exit code {lines.exit_code}"
         except OSError as error:
             reason = str(error)
         if not self._closed:
@@ -344,7 +343,7 @@ def _proxy_command(through: Master, hop: NextHop) -> list[str]:
     """Return the command whose input and output lead to a server."""
     client = _client(through, "-T")
     if hop.address is None:
-        return [*client, "--", "login", command_line(hop.command, login_shell=True)]
+        return [*client, "--", "login", command_line(hop.command, login_shell=True, end=False)]
     host, port = hop.address
     return [*client, "-W", f"[{host}]:{port}" if ":" in host else f"{host}:{port}", "--", "login"]
 

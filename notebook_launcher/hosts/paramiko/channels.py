@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
 import time
 from collections.abc import Callable
 
 from notebook_launcher.hosts.base import (
-    OUTPUT_BEGINS,
     ByteStream,
     LineStream,
     OnEnd,
     OnLine,
 )
+from notebook_launcher.hosts.framing import FramedLines
 from notebook_launcher.hosts.output import Output, lines_of
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.terminal import (
@@ -129,13 +128,13 @@ class ChannelLines(LineStream):
     def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
         reason = "closed"
         try:
-            lines = lines_of(self._channel.makefile("rb").readline)
-            for _ in itertools.takewhile(lambda line: not line.endswith(OUTPUT_BEGINS), lines):
-                pass  # output of the shell's start-up files
+            lines = FramedLines(lines_of(self._channel.makefile("rb").readline))
             for line in lines:
                 if self._closed:
                     return
                 on_line(line)
+            if lines.exit_code is not None:
+                reason = f"exit code {lines.exit_code}"
         except OSError as error:
             reason = str(error)
         if not self._closed:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionFailed, HostCommandFailed
 from notebook_launcher.hosts.base import (
-    OUTPUT_BEGINS,
     RUN_TIMEOUT,
     ByteStream,
     Host,
@@ -23,8 +22,8 @@ from notebook_launcher.hosts.base import (
     RemoteHost,
     Route,
     bound_to_stdin,
-    command_line,
 )
+from notebook_launcher.hosts.framing import NoFrame, command_line
 from notebook_launcher.hosts.output import Output, TooMuchOutput
 from notebook_launcher.hosts.paramiko.channels import (
     ChannelBytes,
@@ -118,12 +117,10 @@ class ParamikoHost(RemoteHost):
         settings = resolve(destination)
         return cls(open_transport(settings, credentials), destination, settings, credentials)
 
-    def run(
-        self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
-    ) -> CommandResult:
-        """Run a command in a channel of its own."""
+    def _completed(self, line: str, name: str, stdin: bytes, timeout: float) -> CommandResult:
+        """Run a line in a channel of its own."""
         deadline = time.monotonic() + timeout
-        channel = self._execute(argv, login_shell=login_shell, timeout=timeout)
+        channel = self._execute(line, timeout=timeout)
         output, errors = Output(), Output(errors=True)
         # three threads: a command may fill either output before it has read its input
         sender = threading.Thread(target=send, args=(channel, stdin), daemon=True)
@@ -138,24 +135,19 @@ class ParamikoHost(RemoteHost):
                 raise TimeoutError
             exit_code = channel.recv_exit_status()
         except TimeoutError:
-            raise HostCommandFailed(f"{argv[0]} did not answer within {timeout:.0f} s on {self.label}.") from None
+            raise HostCommandFailed(f"{name} did not answer within {timeout:.0f} s on {self.label}.") from None
         except TooMuchOutput as error:
-            raise error.as_error(argv[0], self.label) from None
+            raise error.as_error(name, self.label) from None
         finally:
             channel.close()
         if exit_code == -1 and not channel.get_transport().is_active():  # there may be another transport by now
             raise self._lost()
-        return CommandResult(exit_code, output.text().partition(f"{OUTPUT_BEGINS}\n")[2], errors.text())
+        return CommandResult(exit_code, output.text(), errors.text())
 
     def _execute(
-        self,
-        argv: Sequence[str],
-        *,
-        login_shell: bool,
-        timeout: float = RUN_TIMEOUT,
-        window: tuple[int, int] | None = None,
+        self, line: str, *, timeout: float = RUN_TIMEOUT, window: tuple[int, int] | None = None
     ) -> paramiko.Channel:
-        """Start a command; ``window``: in a terminal of so many columns and rows, its output not marked."""
+        """Let the remote shell run a line; ``window``: in a terminal of so many columns and rows."""
         timeout = min(timeout, self.settings.connect_timeout)
         try:
             channel = self.transport.open_session(timeout=timeout)
@@ -165,7 +157,7 @@ class ParamikoHost(RemoteHost):
             try:
                 if window is not None:
                     channel.get_pty(os.environ.get("TERM", "vt100"), *window)
-                channel.exec_command(command_line(argv, login_shell=login_shell, marked=window is None))
+                channel.exec_command(line)
             finally:
                 watchdog.cancel()
         except (paramiko.SSHException, EOFError, OSError) as error:
@@ -176,14 +168,15 @@ class ParamikoHost(RemoteHost):
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Follow a command in a channel of its own."""
-        return ChannelLines(self._execute(argv, login_shell=False), on_line, on_end)
+        return ChannelLines(self._execute(command_line(argv, login_shell=False)), on_line, on_end)
 
     def terminal(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
         """Attach the user's terminal to a command in a channel of its own."""
         check_terminal()
-        channel = self._execute(argv, login_shell=login_shell, window=window_size())
+        line = command_line(argv, login_shell=login_shell, framed=False)
+        channel = self._execute(line, window=window_size())
         try:
             return self._exit_code(channel) if attach_terminal(ChannelTerminal(channel), until) else -1
         finally:
@@ -193,7 +186,7 @@ class ParamikoHost(RemoteHost):
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
         """Run a command in a channel of its own, and copy its output."""
-        channel = self._execute(bound_to_stdin(argv), login_shell=login_shell)
+        channel = self._execute(command_line(bound_to_stdin(argv), login_shell=login_shell, end=False))
         errors = threading.Thread(target=copy_errors, args=(channel,), daemon=True)
         try:
             errors.start()
@@ -204,6 +197,8 @@ class ParamikoHost(RemoteHost):
                 channel.status_event.wait(POLL_EVERY)
                 errors.join(POLL_EVERY)
             return self._exit_code(channel) if cut_off is None else cut_off
+        except NoFrame:
+            raise self._silent("", login_shell=login_shell) from None
         finally:
             channel.close()
 
@@ -218,7 +213,7 @@ class ParamikoHost(RemoteHost):
         return open_channel(self.transport, address, timeout)
 
     def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
-        return ChannelBytes(self._execute(argv, login_shell=login_shell))
+        return ChannelBytes(self._execute(command_line(argv, login_shell=login_shell, end=False)))
 
     def open_route(self, hop: NextHop | None = None) -> Route:
         """Open a second transport through this one, or share this one."""

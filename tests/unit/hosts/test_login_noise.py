@@ -8,7 +8,6 @@ import io
 import os
 import queue
 import socket
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +18,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from notebook_launcher.core.command_result import CommandResult
-from notebook_launcher.core.errors import SubmitRefused, SubmitUncertain
-from notebook_launcher.hosts.base import OUTPUT_BEGINS, Host
+from notebook_launcher.core.errors import HostCommandFailed, LoginShellSilent, SubmitRefused, SubmitUncertain
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.framing import OUTPUT_BEGINS, OUTPUT_ENDS
 from notebook_launcher.hosts.openssh import mux
 from notebook_launcher.hosts.openssh.host import OpenSshHost
 from notebook_launcher.hosts.paramiko.host import ParamikoHost
@@ -29,17 +29,18 @@ from notebook_launcher.hosts.ssh_config import Destination, SshSettings
 from notebook_launcher.schedulers.base import JobRef, State
 from notebook_launcher.schedulers.slurm.commands import Slurm
 from notebook_launcher.session.record import inspect_host
-from tests.doubles import wait_until
 from tests.fuzzing import examples
 from tests.practice_cluster.layout import NOISE
-from tests.ssh_server import Open, Server, User, accepts, there_and_back
+from tests.ssh_server import Account, Open, Server, User, account_at, there_and_back
 
 pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 
 
 MARK = OUTPUT_BEGINS.encode()
+END = f"{OUTPUT_ENDS} 0\n".encode()
 
 PIECES = [
+    *(OUTPUT_ENDS.encode(), END[:-1], END[5:], b"0\n"),
     *(MARK, MARK[:5], MARK[5:], MARK[:-1], b"--", b"-"),
     *(b"\n", b"\r\n", b"\r", b"\0", b"\x0c", b"\xe2\x80\xa8", b"\033]0;title\007", b"\033[2J", b"\x9b31m"),
     *("Größe 雪".encode(), b"\377\376\303(", b"7\n", b"HOME=/evil\n", b"bash: module: command not found\n", NOISE),
@@ -126,28 +127,29 @@ each_engine = pytest.mark.parametrize("over", [over_paramiko, over_openssh])
 
 
 @each_engine
-@given(noises, outputs, outputs)
-@example(MARK, b"out", b"")
-@example(MARK + b"\r\n", b"out", b"")
-@example(MARK[:-1], MARK + b"\n", b"")
+@given(noises, outputs, outputs, noises.filter(lambda noise: END not in noise))
+@example(MARK, b"out", b"", b"")
+@example(MARK + b"\r\n", b"out", b"", b"")
+@example(MARK[:-1], MARK + b"\n", b"", b"")
+@example(b"", END, b"", END[:-1])
 @settings(max_examples=examples(16), deadline=None)
-def test_a_commands_output_is_what_comes_after_the_noise(
-    over: Over, noise: bytes, output: bytes, errors: bytes
+def test_a_commands_output_is_what_comes_within_the_noise(
+    over: Over, noise: bytes, output: bytes, errors: bytes, after: bytes
 ) -> None:
-    answer = over(noise + MARK + b"\n" + output, errors).run(["x"])
+    answer = over(noise + MARK + b"\n" + output + END + after, errors).run(["x"])
     # the noise may end within a character, which swallows nothing of what follows
     assert answer == CommandResult(0, output.decode(errors="replace"), errors.decode(errors="replace"))
 
 
 @each_engine
-@given(noises, outputs)
-@example(MARK, b"line\n")
+@given(noises, outputs.filter(lambda output: END not in output), noises)
+@example(MARK, b"line\n", b"")
 @settings(max_examples=examples(16), deadline=None)
-def test_the_lines_of_a_stream_begin_after_the_noise(over: Over, noise: bytes, output: bytes) -> None:
+def test_the_lines_of_a_stream_stand_within_the_noise(over: Over, noise: bytes, output: bytes, after: bytes) -> None:
     lines: list[str] = []
     ends: queue.SimpleQueue[str] = queue.SimpleQueue()
-    over(noise + MARK + b"\n" + output).stream(["x"], lines.append, ends.put)
-    ends.get(timeout=10)
+    over(noise + MARK + b"\n" + output + END + after).stream(["x"], lines.append, ends.put)
+    assert ends.get(timeout=10) == "exit code 0"
     assert lines == [line.decode(errors="replace").rstrip("\n") for line in io.BytesIO(output)]
 
 
@@ -171,7 +173,7 @@ lines_of_text = st.lists(texts.map(lambda text: "".join(text.splitlines())), max
 def test_the_site_is_read_below_whatever_a_shell_prints(before: list[str], noise: bytes) -> None:
     """The noise of the remote shell, and below it that of the ``sh`` that is started by it."""
     site = ["/home/ålice", "alice", "login1", "2026-11-21T15:00:00+0100"]
-    said = "".join(f"{line}\n" for line in (*before, *site)).encode()
+    said = "".join(f"{line}\n" for line in (*before, *site)).encode() + END
     found = inspect_host(over_paramiko(noise + MARK + b"\n" + said))
     assert (found.home, found.user, found.hostname) == ("/home/ålice", "alice", "login1")
     assert found.now.isoformat() == "2026-11-21T15:00:00+01:00"
@@ -232,43 +234,41 @@ def test_the_state_of_a_job_is_found_between_other_lines(before: list[str], afte
     assert history.state is State.TIMEOUT
 
 
+@pytest.mark.parametrize("over", [over_paramiko, over_openssh])
+@given(noises, outputs.filter(lambda output: END not in output))
+@settings(max_examples=examples(16), deadline=None)
+def test_without_its_frame_nothing_is_an_answer(over: Over, noise: bytes, output: bytes) -> None:
+    with pytest.raises(LoginShellSilent, match="runs no commands"):
+        over(noise).run(["x"])
+    with pytest.raises(HostCommandFailed, match="x was ended on there before it had finished"):
+        over(noise + MARK + b"\n" + output).run(["x"])
+    with pytest.raises(LoginShellSilent):
+        over(noise).open_process(["x"])
+    ends: queue.SimpleQueue[str] = queue.SimpleQueue()
+    over(noise).stream(["x"], pytest.fail, ends.put)
+    assert "runs no commands" in ends.get(timeout=10)
+
+
 @dataclasses.dataclass
 class Noisy:
-    """An sshd that lets every command be preceded by noise, on both outputs; and by a banner."""
+    """An account whose shell prints noise at its start, on both outputs, at an sshd with a banner."""
 
-    server: Server
+    account: Account
     noise: Path
 
     def says(self, noise: bytes) -> Destination:
         self.noise.write_bytes(noise)
-        return self.server.destination()
+        return self.account.server.destination()
 
 
 @pytest.fixture(scope="module")
 def noisy(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Noisy]:
     folder = tmp_path_factory.mktemp("noisy")
-    noise, command = folder / "noise", folder / "command"
-    noise.write_bytes(NOISE)
     (folder / "banner").write_bytes(NOISE)
-    command.write_text(f'#!/bin/sh\ncat {noise}; cat {noise} >&2\nexec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n')
-    command.chmod(0o755)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    ours = f"ForceCommand {command}\nBanner {folder}/banner\n" + (server.folder / "sshd_config").read_text()
-    (folder / "sshd_config").write_text(ours)
-    for name in ("user_key", "locked_key", "host_key", "host_key.pub"):
-        (folder / name).write_bytes((server.folder / name).read_bytes())
-        (folder / name).chmod(0o600)
-    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {server.host_key}")
-    with (folder / "log").open("w") as log:
-        argv = [server.program, "-D", "-e", "-f", folder / "sshd_config", "-p", str(port)]
-        daemon = subprocess.Popen(argv, stderr=log)
-    there = dataclasses.replace(server, folder=folder, port=port, pid=daemon.pid)
-    there.client_with(folder)
-    assert wait_until(lambda: accepts(port)), (folder / "log").read_text()
-    yield Noisy(there, noise)
-    daemon.terminate()
-    daemon.wait()
+    with account_at(server, folder, f"Banner {folder}/banner\n") as account:
+        make = f"cat {folder}/noise; cat {folder}/noise >&2\n"
+        account.has(**dict.fromkeys(("bashrc", "bash_profile", "zshenv", "cshrc", "config/fish/config.fish"), make))
+        yield Noisy(account, folder / "noise")
 
 
 PIECES_OF_THE_MARK = MARK[:9] + b"\n" + MARK[:-1] + b"\n" + MARK + b"\r\n" + MARK
@@ -283,21 +283,21 @@ REAL = {
 def test_what_is_asked_for_comes_through(noisy: Noisy, open_host: Open, tmp_path: Path, noise: bytes) -> None:
     with open_host(noisy.says(noise), Credentials(User())) as host:
         for login_shell in (False, True):
-            answer = host.run(["sh", "-c", "cat; exit 3"], stdin="ä\r\n\0".encode(), login_shell=login_shell)
+            answer = host.run(["bash", "-c", "cat; exit 3"], stdin="ä\r\n\0".encode(), login_shell=login_shell)
             assert (answer.exit_code, answer.stdout) == (3, "ä\r\n\0")
         site = inspect_host(host)
-        assert (site.home, site.hostname) == (str(Path.home()), socket.gethostname())
+        assert (site.home, site.hostname) == (str(noisy.account.home), socket.gethostname())
         host.write_files(str(tmp_path / "new"), {"a": b"\377\n", "b": b""})
         assert (tmp_path / "new" / "a").read_bytes() == b"\377\n"
         assert host.read_file(str(tmp_path / "new" / "b")) == b""
         lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         ends: queue.SimpleQueue[str] = queue.SimpleQueue()
-        stream = host.stream(["sh", "-c", "echo first; echo second; cat"], lines.put, ends.put)
+        stream = host.stream(["bash", "-c", "echo first; echo second; cat"], lines.put, ends.put)
         assert lines.get(timeout=10) == "first"
         assert lines.get(timeout=10) == "second"
         stream.close()
         data = os.urandom(100_000)
-        process = host.open_process(["cat"], login_shell=True)
+        process = host.open_process(["bash", "-c", "cat"], login_shell=True)
         assert there_and_back(process, data) == data
 
 
@@ -305,7 +305,7 @@ def test_what_is_asked_for_comes_through(noisy: Noisy, open_host: Open, tmp_path
 def test_a_server_behind_a_command_is_reached_through_the_noise(noisy: Noisy, open_host: Open, noise: bytes) -> None:
     """As a job step is: the noise stands before the first word of the server behind."""
     with socket.create_server(("127.0.0.1", 0)) as listener, open_host(noisy.says(noise), Credentials(User())) as host:
-        link = host.open_route(noisy.server.onward("command"))
+        link = host.open_route(noisy.account.server.onward("command"))
         stream = link.open(listener.getsockname())
         near, _ = listener.accept()
         near.sendall(b"through")

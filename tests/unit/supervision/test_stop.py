@@ -17,6 +17,7 @@ from notebook_launcher.core.errors import (
     HostCommandFailed,
     JobNeverStarts,
     LauncherError,
+    LoginShellSilent,
 )
 from notebook_launcher.core.request import Request
 from tests.unit.supervision.launcher_doubles import PLAN, Launcher, failing
@@ -201,6 +202,16 @@ def test_a_cancel_that_can_never_be_sent(launcher: Launcher, error: LauncherErro
     assert failed.what == "Job 7 may still be there." and error.what in failed.why
     assert failed.hint == "end it on the login node with: scancel 7"
     assert "ended" not in launcher.names
+
+
+def test_where_no_command_runs_a_cancel_is_not_repeated(launcher: Launcher) -> None:
+    launcher.set_timing(cancel_within=60.0)
+    launcher.launch()
+    launcher.attach()
+    launcher.host.answers["scancel"] = failing(LoginShellSilent("Your login shell on login runs no commands."))
+    launcher.types("")
+    assert "login shell on login runs no commands" in launcher.fails(CancelFailed).why
+    assert launcher.host.count("scancel") == 1
 
 
 def test_a_failed_launch_whose_job_cannot_be_cancelled_tells_both(launcher: Launcher) -> None:

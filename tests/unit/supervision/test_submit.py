@@ -14,6 +14,7 @@ from notebook_launcher.core.errors import (
     HostCommandFailed,
     Interrupted,
     LauncherError,
+    LoginShellSilent,
     PartitionRefused,
     SchedulerAway,
     SizeRefused,
@@ -149,8 +150,12 @@ def test_a_number_that_cannot_be_read_is_looked_up_by_name(launcher: Launcher) -
 
 @pytest.mark.parametrize(
     "error",
-    [ConnectionLost("The connection to login is lost."), HostCommandFailed("It did not answer within 90 s.")],
-    ids=["connection", "too slow"],
+    [
+        ConnectionLost("The connection to login is lost."),
+        HostCommandFailed("It did not answer within 90 s."),
+        LoginShellSilent("Your login shell on login runs no commands."),
+    ],
+    ids=["connection", "too slow", "its output goes elsewhere"],
 )
 def test_the_answer_of_sbatch_is_lost_but_noted_there(launcher: Launcher, error: LauncherError) -> None:
     launcher.host.answers["sbatch"] = failing(error)
@@ -192,6 +197,14 @@ def test_whether_it_is_queued_is_not_known(
     assert "launch-notebook stop" in error.hint
     assert launcher.host.count("rm") == launcher.host.count("scancel") == 0
     assert {*launcher.names} <= {"note"}
+
+
+def test_a_login_shell_that_did_not_submit_the_job_is_the_error(launcher: Launcher) -> None:
+    silent = failing(LoginShellSilent("Your login shell on login runs no commands."))
+    launcher.host.answers |= {"sbatch": silent, "find": silent}
+    launcher.launch()
+    launcher.fails(LoginShellSilent)
+    assert (launcher.host.count("rm"), launcher.host.count("scancel")) == (1, 0)
 
 
 def test_a_connection_that_breaks_while_the_job_is_queued_is_made_anew_for_the_answer(launcher: Launcher) -> None:

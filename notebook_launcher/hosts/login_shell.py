@@ -1,0 +1,90 @@
+"""Why a login shell runs no commands: the line of a start-up file that ends it, replaces it or redirects its output.
+
+Pure: a command to run on the host, and what it prints.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from notebook_launcher.core.errors import LoginShellSilent
+from notebook_launcher.core.text import printable
+from notebook_launcher.hosts.framing import OUTPUT_BEGINS, OUTPUT_ENDS, command_line, read_frame
+
+PROBE_WITHIN = 30.0  # seconds
+
+# Each kind of bash is started once more, and traced up to the command that it should run. If it does not come so far,
+# the last line is the one that ended or replaced it; if it does, the last `exec` without a command has redirected its
+# output. The answer goes to both outputs, as one of them may be lost. On one line for csh.
+_TRACE = (
+    "trace() { kind=$1; shift; "
+    '"$@" 2>&1 >/dev/null | LC_ALL=C awk -v kind="$kind" -v home="$HOME/" '
+    '\'/^[+]+%[^%]*%[0-9]+% / { split($0, part, "%"); file = part[2]; if (file ~ /bash_logout$/) next; '
+    'if (index(file, home) == 1) file = "~/" substr(file, length(home) + 1); line = file "%" part[3]; '
+    'command = $0; sub(/^[^ ]* /, "", command); if (command == ": launch-notebook") through = 1; '
+    'else { last = line "%" command; if (command == "exec") moved = last } } '
+    'END { if (through && moved) print kind "%redirects%" moved; '
+    'if (!through && last) print kind "%ends%" last }\'; }; '
+)
+_PROBE = (
+    f"{_TRACE}export PS4='+%$BASH_SOURCE%$LINENO% '; "
+    'text=$(SHLVL=0 trace every bash -x -c ": launch-notebook"; trace login bash -l -x -c ": launch-notebook"); '
+    f'for to in 1 2; do printf "%s\\n" {OUTPUT_BEGINS} "$text" "{OUTPUT_ENDS} 0" >&"$to"; done'
+)
+_TOLD = re.compile(r"(every|login)%(ends|redirects)%([~/][^%]+)%(\d{1,6})%(.*)", re.ASCII)
+_HARMLESS_TO_SHOW = re.compile(r"(exec|exit|logout|return)\b")
+_EVERY_SHELL = "~/.bashrc, ~/.zshenv, ~/.cshrc or ~/.tcshrc"
+_LOGIN_SHELL = "~/.bash_profile, ~/.bash_login or ~/.profile"
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A command that was not answered: by which shell, and what was printed instead."""
+
+    label: str
+    login_shell: bool
+    printed: str
+
+
+def probe() -> str:
+    """Return the line for the remote shell that looks for the cause."""
+    return command_line(["bash", "--norc", "-c", _PROBE, "launch-notebook"], login_shell=False, framed=False)
+
+
+def explain(silence: Silence, stdout: str, stderr: str) -> LoginShellSilent:
+    """Return the error, given what the probe printed; nothing may have come back from it either."""
+    frame = read_frame(stdout)
+    # where the probe's standard output arrives, the shell for every command works, and the login shell does not
+    kind = "login" if frame is not None and silence.login_shell else "every"
+    text, _ = frame or read_frame(stderr) or ("", None)
+    told = [found for line in text.splitlines() if (found := _TOLD.fullmatch(line)) and found[1] == kind]
+    if told:
+        return _error(silence.label, *_as_told(told[0]))
+    said = [line.strip() for line in silence.printed.splitlines() if line.strip()]
+    printed = f"It printed: {printable(said[-1])[:200]}" if said else ""
+    return unexplained(silence.label, _LOGIN_SHELL if kind == "login" else _EVERY_SHELL, printed)
+
+
+def unexplained(label: str, files: str = _LOGIN_SHELL, printed: str = "") -> LoginShellSilent:
+    """Return the error where nothing tells the line; ``files``: where it may be. ``printed``: instead of an answer."""
+    why = printed or "A start-up file there ends it, replaces it or sends its output elsewhere."
+    return _error(
+        label,
+        why,
+        f"look for exit, exec zsh or exec >/dev/null in {files} there, and let only interactive shells run that line",
+    )
+
+
+def _error(label: str, why: str, hint: str) -> LoginShellSilent:
+    return LoginShellSilent(f"Your login shell on {label} runs no commands.", why=why, hint=hint)
+
+
+def _as_told(told: re.Match[str]) -> tuple[str, str]:
+    _, how, path, number, command = told.groups()
+    does = "sends its output elsewhere" if how == "redirects" else "ends or replaces it"
+    shown = f": {printable(command)[:60]}" if _HARMLESS_TO_SHOW.match(command) else ""
+    return (
+        f"Line {number} of {printable(path)} {does}{shown}",
+        "let only interactive shells run that line: if [[ $- == *i* ]]; then …; fi",
+    )
