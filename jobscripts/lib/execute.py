@@ -53,6 +53,7 @@ from execute_common import (
     sentence,
     utc_now,
 )
+from execute_kernel import KernelStderr, choose_kernel, oom_kills
 from execute_outputs import Client
 from execute_script import Script
 
@@ -68,8 +69,6 @@ LATE_OUTPUT = 10  # seconds for which the last outputs of a cell that is done ar
 
 
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*")
-# what a kernel says of its ports as it starts, and the places of a crash in every thread
-ASIDE = re.compile(r'.*IPKernelApp\] WARNING|File ".*", line \d|(Current thread|Thread) 0x|Extension modules:')
 
 
 # ------------------------------------------------------------------------------------------- what the notebook holds
@@ -213,44 +212,6 @@ class Run:
 
 
 # --------------------------------------------------------------------------------------------------- cell after cell
-
-
-class KernelStderr:
-    """What the kernel's own process writes to stderr: how it crashes. What a cell prints comes another way."""
-
-    MOST = 16384
-
-    def __init__(self) -> None:
-        self._reader, self.writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        self._read = b""
-        asyncio.get_running_loop().add_reader(self._reader, self._read_more)
-
-    def _read_more(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            said = os.read(self._reader, 65536)
-            if not said:
-                asyncio.get_running_loop().remove_reader(self._reader)
-            self._read = (self._read + said)[-self.MOST :]
-
-    def close_writer(self) -> None:
-        """Leave it to the kernel."""
-        os.close(self.writer)
-        self.writer = -1
-
-    def close(self) -> None:
-        """Listen no more."""
-        asyncio.get_running_loop().remove_reader(self._reader)
-        for end in (self._reader, self.writer):
-            if end >= 0:
-                os.close(end)
-
-    def lines(self) -> list[str]:
-        """Return the last lines."""
-        for _ in range(16):
-            self._read_more()
-        lines = [one_line(line) for line in self._read.decode("utf-8", "replace").splitlines()]
-        return [line for line in lines if line and not ASIDE.match(line)][-8:]
 
 
 class Cells:
@@ -440,39 +401,6 @@ class Cells:
             say(f"the kernel said: {line}")
 
 
-def choose_kernel(run: Run) -> str:
-    """Return the kernel that the notebook names, or the plain Python one where that is not here."""
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    metadata = run.notebook.metadata
-    spec = metadata.get("kernelspec", {})
-    wanted = str(spec.get("name") or "python3")
-    language = str(spec.get("language") or metadata.get("language_info", {}).get("name") or "python")
-    manager, reasons = KernelSpecManager(), []
-    for name in dict.fromkeys((wanted, "python3")):
-        if name != wanted and language.lower() not in ("python", "ipython"):
-            break
-        if why := why_unusable(manager, name):
-            reasons.append(why)
-            continue
-        if name != wanted:
-            say(f"{reasons[0]}; going on with {name}")
-        return name
-    reason = reasons[-1]
-    raise GaveUp("jupyter-missing", f"There is no kernel to run the notebook: {reason}, in {run.place}.")
-
-
-def why_unusable(manager: Any, name: str) -> str:
-    """Return what keeps a kernel from being started, or nothing."""
-    try:
-        program = manager.get_kernel_spec(name).argv[0]
-    except Exception:  # there is none of that name, or its file is damaged
-        return f"the kernel {one_line(name)} is not installed"
-    if shutil.which(str(Path(program).expanduser())) is None:
-        return f"the kernel {one_line(name)} starts {one_line(program)}, which is not there"
-    return ""
-
-
 def quiet_logger() -> logging.Logger:
     """Return a logger for warnings, as short lines of the job's log; errors are reported in another way."""
     logger = logging.getLogger("notebook-launcher")
@@ -485,23 +413,6 @@ def quiet_logger() -> logging.Logger:
 
     logger.handlers = [Handler()]
     return logger
-
-
-def oom_kills() -> int:
-    """Return how often Linux has killed something of this cgroup for want of memory; 0: not known."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers in ("", "memory"):
-                root = Path("/sys/fs/cgroup", controllers)
-                group = root / path.lstrip("/")
-                # a scheduler may account for the job some steps above the process
-                for folder in (group, *list(group.parents)[:3]):
-                    for name in ("memory.events", "memory.oom_control"):
-                        with contextlib.suppress(OSError):
-                            if match := re.search(r"^oom_kill (\d+)", (folder / name).read_text(), re.M):
-                                return int(match[1])
-    return 0
 
 
 # ------------------------------------------------------------------------------------------------------- the program
