@@ -47,7 +47,8 @@ from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.jobs.evidence import run_query
 from notebook_launcher.launch import queue_session, submitted
-from notebook_launcher.planning.plan import LaunchTarget, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile, config_folder

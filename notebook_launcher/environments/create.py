@@ -17,7 +17,8 @@ from notebook_launcher.core.view import View
 from notebook_launcher.environments.images import LAST_LINES, script_result
 from notebook_launcher.environments.job_command import run_directly, run_in_job
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.planning.plan import LaunchTarget, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.edit import (
     Values,
     changed,

@@ -6,14 +6,8 @@ from collections.abc import Iterator
 
 from notebook_launcher.core import events
 from notebook_launcher.core.view import View
-from notebook_launcher.planning.plan import (
-    LaunchOptions,
-    LaunchTarget,
-    LocalMachine,
-    chosen_environment,
-    find_target,
-    image_path,
-)
+from notebook_launcher.planning.plan import chosen_environment, image_path
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.profiles.layers import merge, origin
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.profiles.store import profile_layers

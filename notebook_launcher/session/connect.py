@@ -12,7 +12,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers import missing
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context

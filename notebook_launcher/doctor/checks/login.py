@@ -29,7 +29,7 @@ from notebook_launcher.doctor.findings import (
     read_home,
 )
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_host
 from notebook_launcher.session.record import Site, inspect_host
 

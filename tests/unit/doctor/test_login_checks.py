@@ -26,7 +26,7 @@ from notebook_launcher.doctor.findings import (
     judge_ssh_files,
     read_home,
 )
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from tests.doubles import FakePrompts, RecordingView
 from tests.unit.doctor.check_results import NOW, results
 

@@ -11,7 +11,7 @@ from notebook_launcher.core.errors import ConnectionFailed
 from notebook_launcher.hosts import engine_choice
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.hosts.ssh_config import Destination
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.session.connect import open_host
 from tests.doubles import RecordingView
