@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import HostCommandFailed, SchedulerMissing
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.view import View
@@ -74,12 +75,17 @@ def find_scheduler(host: Host) -> str:
     """
     answer = host.run(["bash", "-c", missing.LOOK], login_shell=True)
     if answer.exit_code != 0:
-        raise HostCommandFailed(f"{host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
+        raise no_bash(host, answer)
     commands, modules = missing.read_look(answer.stdout)
     for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
         if command in commands:
             return name
     raise missing.missing_scheduler(host.label, commands, modules, is_here=not host.remote)
+
+
+def no_bash(host: Host, answer: CommandResult) -> HostCommandFailed:
+    """Return the error for a host on which a bash script did not run."""
+    return HostCommandFailed(f"{host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
 
 
 def make_scheduler(name: str, root: str) -> Scheduler:
