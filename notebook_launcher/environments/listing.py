@@ -29,7 +29,7 @@ def list_environments(target: LaunchTarget, view: View) -> None:
 def show_environment(options: LaunchOptions, view: View) -> None:
     """Show an environment in full. Nothing is contacted. Raises ``EnvironmentUnknown`` or ``UsageError``."""
     target = find_target(options, LocalMachine.detect())
-    name, environment, container = chosen_environment(options, target)
+    name, environment, container, _ = chosen_environment(options, target)
     own = target.profile.environments.get(name or "", Environment())
     lines = environment_lines(environment, container=container)
     view.show(

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
@@ -80,24 +81,25 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
     target = target or find_target(options, here)
     translated = translate_flags(target.profile, options.flags, target.cluster)
     request = Request(translated.flags)
-    chosen, environment, container = chosen_environment(options, target)
-    path = _local_jupyter_path(target) if environment.is_plain and not container else ()
+    chosen = chosen_environment(options, target)
+    is_plain = chosen.environment.is_plain and not chosen.image
     idle = target.profile.idle_stop if options.idle_stop is None else options.idle_stop
+    course_notes = _course_notes(target.course, options, here) if target.course else []
     return Plan(
-        target,
-        request,
-        chosen,
-        environment,
-        container,
-        path,
-        frozenset(options.flags),
-        options.forwards,
-        _relaunch_arguments(options, target),
-        parse_idle(idle) if idle else 0,
-        options.always_new,
-        (*translated.notes, *(_course_notes(target.course, options, here) if target.course else ())),
-        translated.gpu_type,
-        container_typed=container is not None and options.arguments[-1:] != (chosen,) and bool(options.arguments),
+        target=target,
+        request=request,
+        environment_name=chosen.name,
+        environment=chosen.environment,
+        container=chosen.image,
+        path=_local_jupyter_path(target) if is_plain else (),
+        user_flags=frozenset(options.flags),
+        forwards=options.forwards,
+        command=_relaunch_arguments(options, target),
+        idle_stop=parse_idle(idle) if idle else 0,
+        always_new=options.always_new,
+        notes=(*translated.notes, *course_notes),
+        gpu_type=translated.gpu_type,
+        container_typed=chosen.image_typed,
     )
 
 
@@ -169,8 +171,17 @@ def _local_jupyter_path(target: LaunchTarget) -> tuple[str, ...]:
     return ()
 
 
-def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> tuple[str | None, Environment, str | None]:
-    """Return the selected environment: its name, its settings on this cluster, and its image.
+class ChosenEnvironment(NamedTuple):
+    """The selected environment: its name, its settings on this cluster, its image, and whether the user typed that."""
+
+    name: str | None
+    environment: Environment
+    image: str | None
+    image_typed: bool
+
+
+def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEnvironment:
+    """Return the environment that the user or the profile selects.
 
     Raises ``UsageError`` or ``EnvironmentUnknown``.
     """
@@ -205,8 +216,9 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> tuple[st
     )
     image = container or environment.container
     if image is None:
-        return name, environment, None
-    return name, _with_containers_of(profile, environment), image_path(image, profile)
+        return ChosenEnvironment(name, environment, None, image_typed=False)
+    with_containers = _with_containers_of(profile, environment)
+    return ChosenEnvironment(name, with_containers, image_path(image, profile), image_typed=bool(container))
 
 
 def _with_containers_of(profile: ClusterProfile, environment: Environment) -> Environment:

@@ -169,5 +169,5 @@ def _plan(launch_options: LaunchOptions) -> Plan:
     from notebook_launcher.planning.target import LocalMachine, find_target
 
     launch_target = find_target(launch_options, LocalMachine.detect())
-    name, environment, container = chosen_environment(launch_options, launch_target)
+    name, environment, container, _ = chosen_environment(launch_options, launch_target)
     return Plan(launch_target, Request({}), name, environment, container)
