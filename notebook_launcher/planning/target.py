@@ -186,17 +186,17 @@ def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
         own = () if profile.successor else profile.translations  # lead to the successor
         translations = (*succession.translations, *own)
         profile = profile.model_copy(update={"translations": translations})
-        destination = None
+        there: Destination | None = None
         if profile.host is not None and not _is_login_node(profile, here):
-            destination = Destination.parse(
+            there = Destination.parse(
                 profile.host, user=profile.user, port=profile.port, config_file=options.ssh_config or profile.ssh_config
             )
         return LaunchTarget(
             profile,
             name,
-            destination,
+            there,
             profile.scheduler,
-            ssh_config=options.ssh_config if destination else None,
+            ssh_config=options.ssh_config if there else None,
             course=course,
             instead_of=old,
             notes=succession.notes,

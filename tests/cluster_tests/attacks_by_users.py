@@ -177,7 +177,7 @@ ON_NODE = (
            "nothing that bob may read or enter", "modes 0600 and 0700"),
     Attack(By.NODE, "read what alice's cells run and print", "subscribe to each port of alice's while a cell prints",
            kernels_overheard, "nothing is heard; the sockets: “Permission denied”",
-           "kernels have sockets in a folder of mode 0700 in the place of Jupyter's ports"),
+           "kernels listen on sockets in a folder of mode 0700 instead of Jupyter's ports"),
     Attack(By.NODE, "have their memory counted as alice's",
            "a process of 700 MiB with the name `a) S 1 1 PID `, as which it would seem a child of alice's job",
            counted_as_hers, "bob's 700 MiB are not in alice's usage", "the sampler reads behind the last `)`"),
