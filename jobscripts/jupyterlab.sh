@@ -30,8 +30,8 @@ main() {
 }
 
 # What a job needs beside this script, and what it has use for.
-readonly NEEDED=(lib.sh containers.sh enter.sh job_services.sh jupyter_server_config.py)
-readonly OPTIONAL=(idle_guard.py image.sh execute.py execute_common.py execute_outputs.py execute_script.py)
+readonly NEEDED=(lib.sh containers.sh activate.sh enter.sh program.sh job_services.sh jupyter_server_config.py)
+readonly OPTIONAL=(idle_guard.py idle_rules.py image.sh execute{,_common,_kernel,_outputs,_script}.py)
 
 # How long JupyterLab may take to end its kernels; it gives each of them 5 seconds.
 readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
@@ -56,6 +56,8 @@ run_job() {
   source "$scripts/lib.sh"
   # shellcheck source=jobscripts/lib/enter.sh
   source "$scripts/enter.sh"
+  # shellcheck source=jobscripts/lib/program.sh
+  source "$scripts/program.sh"
   # shellcheck source=jobscripts/lib/job_services.sh
   source "$scripts/job_services.sh"
   find_job_id
@@ -281,178 +283,6 @@ leave_on_signal() {
 # shellcheck disable=SC2317
 leave_unforeseen() {
   [[ -n $concluded ]] || leave jupyter-failed "$1" "The job script ended unexpectedly with exit code $1."
-}
-
-# ---------------------------------------------------------------------------------- the program: JupyterLab or execute.py
-
-# It gets a process group of its own, so that a signal reaches the container command and all below it, and not this
-# script; and the umask the user has, for the files made in notebooks.
-start_program() {
-  export NBL_RUN=$$-$RANDOM$RANDOM
-  set -m
-  (
-    set +m
-    umask "$users_umask"
-    enter
-  ) </dev/null &
-  program=$!
-  set +m
-  # The connections below may break under our hands.
-  trap '' PIPE
-}
-
-is_running() { [[ -n $program ]] && kill -0 "$program" 2>/dev/null; }
-
-# Wait until JupyterLab answers, or the notebook is read. Return 1 when the program has ended instead.
-await_program() {
-  local said=15 begin=listen
-  [[ $want_program != notebook ]] || begin=begin
-  SECONDS=0
-  until has_begun; do
-    [[ -z $signal ]] || leave_on_signal
-    is_running || return 1
-    # Nothing starts before the image's digest is known.
-    [[ ! -e $NBL_SESSION_DIR/runtime/taking-digest ]] || { SECONDS=0 said=15; }
-    if ((SECONDS > want_start_timeout)); then
-      leave jupyter-silent 1 "${program_name^} did not $begin on $node within $want_start_timeout seconds: see the job's log;\
- start_timeout= allows more."
-    fi
-    if ((SECONDS >= said)); then
-      log "waiting for $program_name to $begin ($SECONDS s)"
-      ((said += 15))
-    fi
-    pause 0.05
-  done
-}
-
-has_begun() {
-  if [[ $want_program == notebook ]]; then [[ -e $NBL_SESSION_DIR/progress.json ]]; else find_server; fi
-}
-
-# Find where JupyterLab listens, from the file it writes for others of its kind, and try it.
-find_server() {
-  local file text
-  local +x token   # not exported, even if the user has a variable of this name
-  read_line "$NBL_SESSION_DIR/token"
-  token=$REPLY
-  for file in "$NBL_SESSION_DIR"/runtime/jpserver-*.json; do
-    IFS= read -r -d '' text 2>/dev/null <"$file"
-    [[ $text == *\} ]] || [[ $text == *\}$'\n' ]] || continue
-    server_pid=0 server_port=0 server_base_url='"/"' server_secure=false
-    [[ $text =~ \"pid\":\ *([0-9]+) ]] && server_pid=${BASH_REMATCH[1]}
-    [[ $text =~ \"port\":\ *([0-9]+) ]] && server_port=${BASH_REMATCH[1]}
-    [[ $text =~ \"base_url\":\ *(\"[^\"]*\") ]] && server_base_url=${BASH_REMATCH[1]}
-    [[ $text =~ \"secure\":\ *(true|false) ]] && server_secure=${BASH_REMATCH[1]}
-    [[ $text =~ \"hostname\":\ *\"([^\"]*)\" && ${BASH_REMATCH[1]} == "$listen_address" ]] ||
-      leave_open_door "listens on other addresses than $listen_address"
-    [[ $text == *"\"token\": \"$token\""* ]] || leave_open_door "does not use the session's token"
-    ask_as_a_stranger && return
-  done
-  return 1
-}
-
-# Succeed when the server answers, and turns away who has no token. On a shared node others could come in otherwise.
-ask_as_a_stranger() {
-  local connection status='' path=${server_base_url//\"/}
-  { exec {connection}<>"/dev/tcp/$listen_address/$server_port"; } 2>/dev/null || return 1
-  printf 'GET %sapi/status?as-a-stranger HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n' "$path" 2>/dev/null 1>&"$connection"
-  read -r -t 3 _ status _ <&"$connection"
-  exec {connection}>&-
-  [[ $status == 200 ]] && leave_open_door "answers without the token"
-  [[ -n $status ]]
-}
-
-leave_open_door() {
-  leave jupyter-failed 1 "JupyterLab on $node $1, so it was ended at once: look for an unusual setting in ~/.jupyter."
-}
-
-# TERM, some seconds of patience, then KILL.
-end_program() {
-  local waited=0
-  if is_running; then
-    kill -TERM -- "-$program" 2>/dev/null || kill -TERM "$program"
-    for ((waited = 0; waited < 10 * GRACE_SECONDS; waited++)); do
-      is_running || break
-      ((waited % 20 == 19)) && log "waiting for $program_name to end ($(((waited + 1) / 10)) s)"
-      pause 0.1
-    done
-    is_running && log "${program_name^} does not end by itself, killing it"
-  fi
-  [[ -z $program ]] || kill -KILL -- "-$program" 2>/dev/null
-  end_containers
-  [[ -n $program || -e $NBL_SESSION_DIR/runtime/podman ]] || return 0
-  end_stragglers
-}
-
-# The program's, and those of shells (shell.sh).
-end_containers() {
-  local file files=()
-  for file in "$NBL_SESSION_DIR"/runtime/container{,-*}; do [[ ! -e $file ]] || files+=("$file"); done
-  ((!${#files[@]})) || end_container "${files[@]}"
-}
-
-# Kernels have sessions of their own, and outlive a JupyterLab that was killed; a scheduler finds them. What mounts a
-# container's image has a process group of its own and an empty environment, and outlives a container command that was
-# stopped half-way; not every scheduler finds that, nor what holds a container of Podman's.
-end_stragglers() {
-  local how
-  for how in TERM KILL KILL; do
-    list_stragglers
-    if ((${#stragglers[@]})); then
-      kill "-$how" "${stragglers[@]}" 2>/dev/null
-    elif [[ -e $NBL_SESSION_DIR/endpoint.json || -e $NBL_SESSION_DIR/progress.json ]]; then
-      return 0
-    fi
-    # A container that was still being put together may bring forth another one meanwhile.
-    pause 0.4
-  done
-}
-
-list_stragglers() {
-  tagged=()
-  [[ -n ${SLURM_JOB_ID-}${PBS_JOBID-}${LSB_JOBID-} ]] || list_tagged "NBL_RUN=${NBL_RUN-}"
-  stragglers=("${tagged[@]}")
-  if [[ -e $NBL_SESSION_DIR/runtime/podman ]]; then
-    list_tagged "NBL_CONTAINER=$NBL_SESSION_DIR"
-    stragglers+=("${tagged[@]}")
-  fi
-  list_session
-  stragglers+=("${members[@]}")
-}
-
-wait_for_program() {
-  local code
-  waiting=yes
-  [[ -z $signal ]] || leave_on_signal
-  wait "$program" 2>/dev/null
-  code=$?
-  waiting=''
-  # Some schedulers send a signal to all processes of a job: the program may have had it first.
-  ((code <= 128)) || pause 0.3
-  [[ -z $signal ]] || leave_on_signal
-  return "$code"
-}
-
-# Wait for the program to end, and say why it did.
-await_end() {
-  local code
-  wait_for_program
-  code=$?
-  if read_line "$NBL_CAUSE_FILE"; then
-    case ${REPLY%% *} in idle | finished) leave "${REPLY%% *}" 0 "${REPLY#* }" ;; esac
-    leave "${REPLY%% *}" "$((code ? code : 1))" "${REPLY#* }"
-  elif ((code)) && [[ -n $want_container && ! -e $NBL_SESSION_DIR/runtime/inside ]]; then
-    leave container-failed "$code" "The container command could not run bash in $want_container on $node (exit code\
- $code): see the job's log."
-  elif [[ $want_program == notebook ]]; then
-    leave_without_a_word "$code"
-  elif ((code == 0)); then
-    leave finished 0 "JupyterLab was ended by its user."
-  elif ((code == 137)); then
-    leave jupyter-failed "$code" "JupyterLab on $node was killed, perhaps for want of memory: ask for more."
-  else
-    leave jupyter-failed "$code" "JupyterLab on $node ended with exit code $code: see the job's log."
-  fi
 }
 
 # ------------------------------------------------------------------------------------------------------- a notebook

@@ -40,7 +40,8 @@ from notebook_launcher.diagnosis.request_check import SchedulerReport, reword_re
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.evidence import run_queries, run_query
-from notebook_launcher.planning.plan import LaunchTarget, Plan, begin_note, useless_flags_note
+from notebook_launcher.planning.plan import Plan, begin_note, useless_flags_note
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context

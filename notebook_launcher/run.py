@@ -29,7 +29,8 @@ from notebook_launcher.launch import Payload, dry_run, notes_before, queue_paylo
 from notebook_launcher.notebook.prepare import Prepared
 from notebook_launcher.notebook.results import SENT, fetch_results, results_folder
 from notebook_launcher.planning.courses import course_used
-from notebook_launcher.planning.plan import LaunchTarget, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.credentials import Access

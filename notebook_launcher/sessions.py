@@ -28,16 +28,10 @@ from notebook_launcher.jobs.lookup import (
     tidy_up,
     with_jobs,
 )
-from notebook_launcher.jobs.session_index import (
-    LONGEST_WAIT,
-    IndexedSession,
-    SessionIndex,
-    choose_session,
-    describe_sessions,
-    describe_state,
-    short_name,
-)
-from notebook_launcher.planning.plan import LaunchTarget, Plan
+from notebook_launcher.jobs.session_choice import choose_session, describe_sessions, describe_state, short_name
+from notebook_launcher.jobs.session_index import LONGEST_WAIT, IndexedSession, SessionIndex
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.store import user_profiles
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of

@@ -15,7 +15,8 @@ from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job, launcher_command
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.launch import queue_session, submitted
-from notebook_launcher.planning.plan import LaunchTarget, Plan, useless_flags_note
+from notebook_launcher.planning.plan import Plan, useless_flags_note
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session

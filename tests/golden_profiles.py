@@ -17,7 +17,8 @@ import click
 
 from notebook_launcher.cli.options import SCHEDULER_FLAGS, scheduler_options
 from notebook_launcher.core.errors import LauncherError
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+from notebook_launcher.planning.plan import make_plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
 from notebook_launcher.schedulers.base import Submission

@@ -51,8 +51,9 @@ from execute_common import (
     replace,
     say,
     sentence,
-    utc_now,
+    utc,
 )
+from execute_kernel import KernelStderr, choose_kernel, oom_kills
 from execute_outputs import Client
 from execute_script import Script
 
@@ -67,29 +68,34 @@ KERNEL_ATTEMPTS = 3
 LATE_OUTPUT = 10  # seconds for which the last outputs of a cell that is done are waited for
 
 
+SETS_PARAMETERS = "injected-parameters"  # the tag that papermill, and the launcher, give to such a cell
 HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*")
-# what a kernel says of its ports as it starts, and the places of a crash in every thread
-ASIDE = re.compile(r'.*IPKernelApp\] WARNING|File ".*", line \d|(Current thread|Thread) 0x|Extension modules:')
 
 
 # ------------------------------------------------------------------------------------------- what the notebook holds
 
 
 class Step(NamedTuple):
-    """One code cell: where it stands in the notebook, and the heading above it."""
+    """One code cell: where it stands in the notebook, the heading above it, and its number among the user's own cells.
+
+    ``number``: from 1; ``None`` for the cell that sets the parameters, which is not the user's.
+    """
 
     index: int
     title: str
+    number: int | None
 
 
 def steps_of(notebook: Any) -> list[Step]:
     """Return the code cells that there is something to run in."""
-    steps, title = [], ""
+    steps, title, count = [], "", 0
     for index, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
             title = last_heading(cell.source) or title
         elif cell.cell_type == "code" and cell.source.strip():
-            steps.append(Step(index, title))
+            is_own = SETS_PARAMETERS not in cell.metadata.get("tags", ())
+            count += is_own
+            steps.append(Step(index, title, count if is_own else None))
     return steps
 
 
@@ -127,12 +133,14 @@ class Run:
         self.write_every = float(environ.pop("NBL_WRITE_SECONDS", "") or WRITE_EVERY)
         self.notebook: Any = None
         self.steps: list[Step] = []
+        self.own: list[Step] = []  # without the cell that sets the parameters
         self.done = 0
         self.cell: int | None = None  # the one that runs, counted from 1
         self.failed: int | None = None
         self.error = ""
-        self.started = utc_now()
+        self.started = int(time.time())
         self.began = time.monotonic()
+        self.seconds = 0  # from the start, kernel included, to the last report of progress: the run's duration
         self.unwritten = ""  # why the notebook could not be written, the last time
 
     def _choose_folder(self, wanted: str) -> Path:
@@ -149,8 +157,8 @@ class Run:
 
     def where(self, cell: int) -> str:
         """Return ``4 of 9 (Train)``."""
-        title = self.steps[cell - 1].title
-        return f"{cell} of {len(self.steps)}{f' ({title})' if title else ''}"
+        title = self.own[cell - 1].title
+        return f"{cell} of {len(self.own)}{f' ({title})' if title else ''}"
 
     def read(self) -> None:
         """Read the notebook, without the outputs that it may hold."""
@@ -161,6 +169,7 @@ class Run:
                 if cell.cell_type == "code":
                     cell.outputs, cell.execution_count = [], None
             self.steps = steps_of(self.notebook)
+            self.own = [step for step in self.steps if step.number]
         except FileNotFoundError:
             raise GaveUp("notebook-failed", f"There is no notebook to run: {path} is missing.") from None
         except Exception as error:
@@ -191,15 +200,16 @@ class Run:
             self._write_progress()
 
     def _write_progress(self) -> None:
+        self.seconds = round(time.monotonic() - self.began)
         progress = {
             "version": 1,
             "job": self.job,
-            "cells": len(self.steps),
+            "cells": len(self.own),
             "done": self.done,
             "cell": self.cell,
-            "title": self.steps[self.cell - 1].title if self.cell else "",
-            "started": self.started,
-            "updated": utc_now(),
+            "title": self.own[self.cell - 1].title if self.cell else "",
+            "started": utc(self.started),
+            "updated": utc(self.started + self.seconds),
             "failed": self.failed,
             "error": self.error,
         }
@@ -213,44 +223,6 @@ class Run:
 
 
 # --------------------------------------------------------------------------------------------------- cell after cell
-
-
-class KernelStderr:
-    """What the kernel's own process writes to stderr: how it crashes. What a cell prints comes another way."""
-
-    MOST = 16384
-
-    def __init__(self) -> None:
-        self._reader, self.writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        self._read = b""
-        asyncio.get_running_loop().add_reader(self._reader, self._read_more)
-
-    def _read_more(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            said = os.read(self._reader, 65536)
-            if not said:
-                asyncio.get_running_loop().remove_reader(self._reader)
-            self._read = (self._read + said)[-self.MOST :]
-
-    def close_writer(self) -> None:
-        """Leave it to the kernel."""
-        os.close(self.writer)
-        self.writer = -1
-
-    def close(self) -> None:
-        """Listen no more."""
-        asyncio.get_running_loop().remove_reader(self._reader)
-        for end in (self._reader, self.writer):
-            if end >= 0:
-                os.close(end)
-
-    def lines(self) -> list[str]:
-        """Return the last lines."""
-        for _ in range(16):
-            self._read_more()
-        lines = [one_line(line) for line in self._read.decode("utf-8", "replace").splitlines()]
-        return [line for line in lines if line and not ASIDE.match(line)][-8:]
 
 
 class Cells:
@@ -274,16 +246,15 @@ class Cells:
         keeper = asyncio.ensure_future(self._keep_writing())
         try:
             await self._start_kernel()
-            for number, step in enumerate(self.run.steps, 1):
-                await self._run_cell(number, step)
+            for count, step in enumerate(self.run.steps, 1):
+                await self._run_cell(step, count)
         finally:
             keeper.cancel()
         self.run.cell = None
         self.run.tell()
         self.write("finished")
         await self._end_kernel(now=False)
-        spent = duration(time.monotonic() - self.run.began)
-        return f"The notebook finished: {counted(self.run.done, 'cell')} in {spent}."
+        return f"The notebook finished: {counted(self.run.done, 'cell')} in {duration(self.run.seconds)}."
 
     async def _start_kernel(self) -> None:
         client, run = self.client, self.run
@@ -343,24 +314,26 @@ class Cells:
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(work))))
         return {**os.environ, "PYTHONPATH": path}
 
-    async def _run_cell(self, number: int, step: Step) -> None:
-        run, client = self.run, self.client
+    async def _run_cell(self, step: Step, count: int) -> None:
+        run, client, number = self.run, self.client, step.number
+        cell = f"cell {run.where(number)}" if number else "the cell that sets the parameters"
         run.cell = number
         run.tell()
         client.begin_cell()
         began = time.monotonic()
         try:
-            await client.async_execute_cell(run.notebook.cells[step.index], step.index, execution_count=number)
+            await client.async_execute_cell(run.notebook.cells[step.index], step.index, execution_count=count)
         except CellExecutionError as error:
             text = f"{one_line(error.ename)}: {one_line(error.evalue)}".rstrip(": ")
-            raise GaveUp("notebook-failed", sentence(f"Cell {run.where(number)} failed: {text}"), number) from None
+            raise GaveUp("notebook-failed", sentence(f"{cell[0].upper()}{cell[1:]} failed: {text}"), number) from None
         except DeadKernelError:
-            text = await self._why_dead(number)
+            text = await self._why_dead(cell)
             raise GaveUp("kernel-died", text, number) from None
-        run.done = number
+        run.done = number or run.done
         self.write()
-        title = f", {step.title}" if step.title else ""
-        say(f"cell {number} of {len(run.steps)}{title}, {time.monotonic() - began:.0f} s")
+        title = f", {step.title}" if step.title and number else ""
+        named = f"cell {number} of {len(run.own)}{title}" if number else cell
+        say(f"{named}, {time.monotonic() - began:.0f} s")
 
     def write(self, state: str = "running") -> None:
         """Write the notebook, with what the running cell has printed so far."""
@@ -381,7 +354,7 @@ class Cells:
     def note(self, text: str) -> None:
         """Leave a word in the notebook, in the cell that runs."""
         if self.run.cell:
-            cell = self.run.notebook.cells[self.run.steps[self.run.cell - 1].index]
+            cell = self.run.notebook.cells[self.run.own[self.run.cell - 1].index]
             cell.outputs.append(
                 nbformat.v4.new_output("stream", name="stderr", text=f"\n[notebook-launcher: {text}]\n")
             )
@@ -411,11 +384,10 @@ class Cells:
         with contextlib.suppress(Exception):
             await ensure_async(manager.cleanup_resources())
 
-    async def _why_dead(self, number: int) -> str:
-        """Return in a sentence how the kernel has died."""
+    async def _why_dead(self, cell: str) -> str:
+        """Return in a sentence how the kernel has died in a cell."""
         code = await self._exit_status()
         self._log_stderr()
-        cell = f"cell {self.run.where(number)}"
         if code == -signal.SIGKILL and oom_kills() > self.oom_kills:
             return f"The kernel was killed in {cell}, because the job's memory was used up: ask for more."
         if code == -signal.SIGKILL:
@@ -440,39 +412,6 @@ class Cells:
             say(f"the kernel said: {line}")
 
 
-def choose_kernel(run: Run) -> str:
-    """Return the kernel that the notebook names, or the plain Python one where that is not here."""
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    metadata = run.notebook.metadata
-    spec = metadata.get("kernelspec", {})
-    wanted = str(spec.get("name") or "python3")
-    language = str(spec.get("language") or metadata.get("language_info", {}).get("name") or "python")
-    manager, reasons = KernelSpecManager(), []
-    for name in dict.fromkeys((wanted, "python3")):
-        if name != wanted and language.lower() not in ("python", "ipython"):
-            break
-        if why := why_unusable(manager, name):
-            reasons.append(why)
-            continue
-        if name != wanted:
-            say(f"{reasons[0]}; going on with {name}")
-        return name
-    reason = reasons[-1]
-    raise GaveUp("jupyter-missing", f"There is no kernel to run the notebook: {reason}, in {run.place}.")
-
-
-def why_unusable(manager: Any, name: str) -> str:
-    """Return what keeps a kernel from being started, or nothing."""
-    try:
-        program = manager.get_kernel_spec(name).argv[0]
-    except Exception:  # there is none of that name, or its file is damaged
-        return f"the kernel {one_line(name)} is not installed"
-    if shutil.which(str(Path(program).expanduser())) is None:
-        return f"the kernel {one_line(name)} starts {one_line(program)}, which is not there"
-    return ""
-
-
 def quiet_logger() -> logging.Logger:
     """Return a logger for warnings, as short lines of the job's log; errors are reported in another way."""
     logger = logging.getLogger("notebook-launcher")
@@ -485,23 +424,6 @@ def quiet_logger() -> logging.Logger:
 
     logger.handlers = [Handler()]
     return logger
-
-
-def oom_kills() -> int:
-    """Return how often Linux has killed something of this cgroup for want of memory; 0: not known."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if controllers in ("", "memory"):
-                root = Path("/sys/fs/cgroup", controllers)
-                group = root / path.lstrip("/")
-                # a scheduler may account for the job some steps above the process
-                for folder in (group, *list(group.parents)[:3]):
-                    for name in ("memory.events", "memory.oom_control"):
-                        with contextlib.suppress(OSError):
-                            if match := re.search(r"^oom_kill (\d+)", (folder / name).read_text(), re.M):
-                                return int(match[1])
-    return 0
 
 
 # ------------------------------------------------------------------------------------------------------- the program

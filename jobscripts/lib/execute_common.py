@@ -54,9 +54,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def utc_now() -> str:
-    """Return the time as it stands in all of the session's files."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+def utc(seconds: float) -> str:
+    """Return a time, in seconds since 1970, as it stands in all of the session's files."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def replace(path: Path, text: str, scratch: Path, mode: int = 0o666) -> None:

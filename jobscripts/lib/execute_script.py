@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +46,9 @@ class Script:
             code = await self.process.wait()
         if code:
             raise GaveUp("kernel-died" if code < 0 else "notebook-failed", self._why(code))
-        run.done = len(run.steps)
+        run.done = len(run.own)
         run.tell()
-        return f"The notebook finished, as a script, in {duration(time.monotonic() - run.began)}."
+        return f"The notebook finished, as a script, in {duration(run.seconds)}."
 
     def _make(self) -> tuple[Path, str]:
         from nbconvert import ScriptExporter

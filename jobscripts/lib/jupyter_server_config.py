@@ -261,6 +261,17 @@ def hide_kernels() -> None:
     ConnectionFileMixin.write_connection_file = write_connection_file
 
 
+def load_beside(folder: str, name: str) -> types.ModuleType:
+    """Load a module of the session's directory; what is loaded after it may import it.
+
+    Not by the import path, which kernels would see, and without a compiled file in the session's directory.
+    """
+    path = Path(folder, f"{name}.py")
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)  # noqa: S102
+    return module
+
+
 def guard_against_idleness() -> None:
     """Have this server watched, and ended when nobody uses it, where that is asked for. It starts in any case."""
     idle_stop = int(os.environ.get("NBL_IDLE_STOP") or 0)
@@ -268,10 +279,8 @@ def guard_against_idleness() -> None:
         return
     folder = os.environ["NBL_SESSION_DIR"]
     try:
-        # Neither an import, which kernels could see on their path, nor a compiled file in the session's directory.
-        path = Path(folder, "idle_guard.py")
-        guard = types.ModuleType("notebook_launcher_idle_guard")
-        exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), guard.__dict__)  # noqa: S102
+        load_beside(folder, "idle_rules")
+        guard = load_beside(folder, "idle_guard")
         guard.watch(app, folder, idle_stop, os.environ.get("NBL_GPU_IDLE"), int(os.environ.get("NBL_USAGE") or 0))
     except Exception as problem:
         app.log.warning("notebook-launcher: this session does not end when nobody uses it: %r", problem)

@@ -315,155 +315,16 @@ find_host_keys() {
   done
 }
 
-# ------------------------------------------------------------------------------------------------------- modules
+# --------------------------------------------------------------------------------------------------- other parts
 
-# Make the `module` command known: a batch job's shell reads no profile, so it may not be defined.
-find_module_command() {
-  local init
-  [[ $(type -t module) == function && -n ${MODULEPATH-} ]] && return
-  for init in "${LMOD_PKG:+$LMOD_PKG/init/bash}" "${MODULESHOME:+$MODULESHOME/init/bash}" \
-    /etc/profile.d/{lmod,z00_lmod,z01_lmod,modules}.sh \
-    /usr/share/lmod/lmod/init/bash /usr/share/{modules,Modules}/init/bash \
-    /opt/cray/pe/lmod/lmod/init/bash /opt/modules/default/init/bash; do
-    # shellcheck disable=SC1090
-    [[ -r $init ]] && source "$init" </dev/null
-    [[ $(type -t module) == function && -n ${MODULEPATH-} ]] && return
-  done
-  [[ $(type -t module) == function ]]
-}
-
-load_modules() {
-  local item
-  ((${#want_modules[@]} + ${#want_module_uses[@]})) || return 0
-  find_module_command || fail module-command-missing \
-    "There is no 'module' command on $(uname -n), which is needed to load ${want_modules[*]:-${want_module_uses[*]}}."
-  for item in "${want_module_uses[@]}"; do
-    module use "$item" || fail module-failed "The module directory $item could not be used: see the job's log."
-  done
-  for item in "${want_modules[@]}"; do
-    load_module "$item" || fail module-failed "Module $item could not be loaded on $(uname -n): see the job's log;\
- 'module spider ${item%%/*}' on the login node lists what there is."
-  done
-}
-
-# load_module NAME: fail also where `module load` reports success for a module that is not there, as the old C
-# implementation of Environment Modules does. Lmod's exit status is right, and its names may be aliases; but a job may
-# have inherited the login node's `module` although there is no Lmod on this node.
-load_module() {
-  local before=${LOADEDMODULES-}
-  module load "$1" || return
-  [[ -n ${LMOD_VERSION-} && -x ${LMOD_CMD-} || ${LOADEDMODULES-} != "$before" ]] && return
-  [[ ":${LOADEDMODULES-}:" == *":$1:"* || ":${LOADEDMODULES-}:" == *":$1/"* ]]
-}
-
-# ---------------------------------------------------------------------------------------------------- containers
-
-# How images are run; only who enters one needs it.
-nbl_containers=${BASH_SOURCE[0]%/*}/containers.sh
-[[ ${BASH_SOURCE[0]} == */* ]] || nbl_containers=./containers.sh
+# How images are run, and how modules, conda, venv and uv are made use of; not every script needs that beside it.
+nbl_parts=${BASH_SOURCE[0]%/*}
+[[ ${BASH_SOURCE[0]} == */* ]] || nbl_parts=.
 # shellcheck source=jobscripts/lib/containers.sh
-[[ ! -r $nbl_containers ]] || source "$nbl_containers"
-unset nbl_containers
-
-# ----------------------------------------------------------------------------------------- conda, venv, activation
-
-# Everything from here to the end of the section runs where JupyterLab will run: inside the container, if there is one.
-
-activate() {
-  activate_conda
-  activate_venv
-  activate_uv
-  activate_code
-  # Once more, after modules and activation: nobody's variable may take JupyterLab elsewhere.
-  clean_environment
-}
-
-activate_conda() {
-  [[ -n $want_conda ]] || return 0
-  local script
-  script=$(find_conda_script)
-  if [[ -n $script ]]; then
-    # shellcheck disable=SC1090
-    source "$script" && conda activate "$want_conda" && return
-  else
-    activate_conda_prefix && return
-  fi
-  [[ -z $want_container ]] ||
-    fail conda-missing "The conda environment $want_conda could not be activated inside the image $want_container, where\
- it is looked for: see the job's log. An environment of the profile without an image uses the conda of the node."
-  fail conda-missing "The conda environment $want_conda could not be activated on $(uname -n): see the job's log;\
- 'conda env list' shows those there are."
-}
-
-# Print the path of conda.sh, which defines `conda activate`.
-find_conda_script() {
-  local conda base
-  conda=${CONDA_EXE:-$(type -P conda || type -P mamba)}
-  for base in "${conda:+${conda%/*/*}}" "${MAMBA_ROOT_PREFIX-}" \
-    "$HOME"/{miniforge3,mambaforge,miniconda3,anaconda3,micromamba} \
-    /opt/{conda,miniforge3,mambaforge,miniconda3,anaconda3}; do
-    [[ -n $base && -r $base/etc/profile.d/conda.sh ]] && printf '%s\n' "$base/etc/profile.d/conda.sh" && return
-  done
-}
-
-# Do without conda what `conda activate` does: an environment is complete in itself. So it is with micromamba, which is
-# one program and has no conda.sh.
-activate_conda_prefix() {
-  local prefix script root=${MAMBA_ROOT_PREFIX:-$HOME/micromamba}
-  local prefixes=("$want_conda" "$root/envs/$want_conda" "$HOME"/{.conda,micromamba,miniforge3}/envs/"$want_conda")
-  [[ $want_conda != base ]] || prefixes+=("$root" "$HOME/miniforge3")
-  for prefix in "${prefixes[@]}"; do
-    [[ -d $prefix/conda-meta ]] || continue
-    export CONDA_PREFIX=$prefix PATH=$prefix/bin:$PATH
-    for script in "$prefix"/etc/conda/activate.d/*.sh; do
-      # shellcheck disable=SC1090
-      [[ -r $script ]] && source "$script"
-    done
-    return 0
-  done
-  log "neither conda itself nor an environment directory $want_conda was found"
-  return 1
-}
-
-activate_venv() {
-  [[ -n $want_venv ]] || return 0
-  [[ -r $want_venv/bin/activate ]] ||
-    fail venv-missing "There is no virtual environment in $want_venv on $(uname -n) (no bin/activate)."
-  [[ -x $want_venv/bin/python ]] ||
-    fail venv-missing "The virtual environment $want_venv has lost its Python on $(uname -n): make it anew, or load the\
- module it was made with."
-  # shellcheck disable=SC1091
-  source "$want_venv/bin/activate" || fail venv-missing "The virtual environment $want_venv could not be activated."
-}
-
-# A project of uv: what `uv sync` has made in it. uv itself is not needed here, and nothing is fetched.
-activate_uv() {
-  [[ -n $want_uv ]] || return 0
-  [[ -d $want_uv ]] || fail venv-missing "There is no uv project in $want_uv on $(uname -n)."
-  [[ -r $want_uv/.venv/bin/activate ]] || fail venv-missing "The uv project $want_uv has no environment yet (no .venv);\
- on the login node, make it with: uv sync --project $want_uv."
-  [[ -x $want_uv/.venv/bin/python ]] || fail venv-missing "The environment of the uv project $want_uv has lost its\
- Python on $(uname -n); on the login node, make it anew: uv sync --project $want_uv."
-  # shellcheck disable=SC1091
-  source "$want_uv/.venv/bin/activate" || fail venv-missing "The environment of the uv project $want_uv could not be\
- activated."
-}
-
-# The profile's own shell code: the one place where something is evaluated, because that is what it is for.
-activate_code() {
-  local code status
-  for code in "${want_activate[@]}"; do
-    # Said beforehand, and taken back afterwards: the code may end this shell.
-    write_file "$NBL_CAUSE_FILE" \
-      "activate-failed The activation code '${code:0:80}' ended the job's shell on $(uname -n)."
-    eval "$code"   # not in an `if` or before `||`, where its own `set -e` would mean nothing
-    status=$?
-    set +eu
-    ((status == 0)) || fail activate-failed \
-      "The activation code '${code:0:80}' failed with exit code $status on $(uname -n): see the job's log."
-  done
-  rm -f -- "$NBL_CAUSE_FILE"
-}
+[[ ! -r $nbl_parts/containers.sh ]] || source "$nbl_parts/containers.sh"
+# shellcheck source=jobscripts/lib/activate.sh
+[[ ! -r $nbl_parts/activate.sh ]] || source "$nbl_parts/activate.sh"
+unset nbl_parts
 
 # ----------------------------------------------------------------------------------------------------- processes
 

@@ -3,9 +3,10 @@
 #
 #   bash checkup.sh DIR
 #
-# DIR holds this file, lib.sh, containers.sh and session.env. It prints `passed STEP` for each step that went well (modules, container,
-# environment, jupyterlab), and after the first that did not `failed CAUSE SENTENCE`, as in exit.json, or with the cause
-# `not-tried`; then, as `said LINE`, the last lines that programs wrote as errors. At its end it removes DIR.
+# DIR holds this file, lib.sh, containers.sh, activate.sh and session.env. It prints `passed STEP` for each step that
+# went well (modules, container, environment, jupyterlab), and after the first that did not `failed CAUSE SENTENCE`, as
+# in exit.json, or with the cause `not-tried`; then, as `said LINE`, the last lines that programs wrote as errors. At
+# its end it removes DIR.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
 [[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")

@@ -223,7 +223,8 @@ is_ours() {
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
     progress.json | input.ipynb | results.sent | sent.json) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
-    enter.sh | job_services.sh | usage_gpu.sh | execute_common.py | execute_outputs.py | execute_script.py) ;;
+    activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
+    execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py) ;;
     shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;
   esac

@@ -15,7 +15,8 @@ from notebook_launcher.bench.request import BenchRequest
 from notebook_launcher.core.errors import NotebookInvalid
 from notebook_launcher.core.text import joined, listed
 from notebook_launcher.notebook.prepare import Prepared, prepare
-from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan, find_target, make_plan
+from notebook_launcher.planning.plan import Plan, make_plan
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.session.record import json_object
 
 

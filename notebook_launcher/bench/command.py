@@ -27,7 +27,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.lookup import read_session_index, with_jobs
 from notebook_launcher.planning.first_run import LinePrompts, complete_options
-from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.schedulers.local import HONOURED
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from notebook_launcher.core.errors import Interrupted
 from notebook_launcher.core.text import joined
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 
 CONTINUE = "to continue, run the same command again: nothing is run twice"
 _NAMED = 6  # sessions in a suggested command

@@ -158,8 +158,24 @@ def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
             "-p is a parameter of the notebook here, and needs a name and a value.",
             hint=f"{_in_two_words(argv)}; for the partition: --partition NAME",
         )
-    words = "launch-notebook" if command in (None, "launch") or error.ctx is None else error.ctx.command_path
-    return UsageError(error.format_message(), hint=f"see: {words} --help")
+    # nor does it tell it of a flag without its value
+    name = argv[0] if argv and argv[0] in COMMANDS else "launch"
+    used = error.ctx.command if error.ctx else find_command(name)
+    path = error.ctx.command_path if error.ctx else f"launch-notebook {name}"
+    name = path.removeprefix("launch-notebook").strip()
+    if isinstance(used, click.Group) and (missing := re.match("No such command '(.+)'", error.message)):
+        known = ", ".join(used.commands)
+        return UsageError(
+            f"“{name}” has no command “{missing[1]}”.", why=f"It has: {known}.", hint=f"see: {path} --help"
+        )
+    what = re.sub(r"^Option '(\S+)' requires an argument\.$", r"\1 needs a value.", error.format_message())
+    if name in ("", "launch"):
+        return UsageError(
+            what, hint="for example: launch-notebook -t 2:00:00 --gpus 1   or see: launch-notebook --help"
+        )
+    example = re.search(r"^\s*(launch-notebook .+?)(\s{2,}|$)", (used and used.help) or "", re.M)
+    first = f"for example: {example[1]}   or " if example else ""
+    return UsageError(f"“{name}”: {what}", hint=f"{first}see: {path} --help")
 
 
 _TWO_DASHES = "A flag with a long name has two dashes: {}."
@@ -172,6 +188,7 @@ def _with_one_dash(word: str) -> str | None:
     return near if sorted(word[1:]) in map(sorted, endings) else None  # as it is, or with two letters exchanged
 
 
+_FIRST_LAUNCH = "launch-notebook -t 2:00:00 --gpus 1"
 _TAKE_ENVIRONMENTS = ("again", "launch", "shell", "doctor", "run", "bench")
 
 

@@ -85,7 +85,7 @@ class TakesEnvironment(click.Command):
 
 def _environments(typed: Mapping[str, Any], incomplete: str) -> list[CompletionItem]:
     from notebook_launcher.core.errors import LauncherError
-    from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, resolve_target
+    from notebook_launcher.planning.target import LaunchOptions, LocalMachine, resolve_target
 
     try:
         options = LaunchOptions(cluster=typed.get("cluster"), host=typed.get("host"), course=typed.get("course"))

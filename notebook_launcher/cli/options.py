@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from notebook_launcher.cli.prompts import TerminalPrompts
     from notebook_launcher.cli.views.base import BaseView
     from notebook_launcher.core.interrupts import Interrupts
-    from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, Plan
+    from notebook_launcher.planning.plan import Plan
+    from notebook_launcher.planning.target import LaunchOptions, LaunchTarget
     from notebook_launcher.profiles.courses import CourseFiles
 
 ENGINES = ("auto", "paramiko", "openssh")
@@ -44,13 +45,13 @@ class Where:
 
     def target(self, route: str | None = None) -> LaunchTarget:
         """Return the selected target. Raises ``ProfileError`` or ``UsageError``."""
-        from notebook_launcher.planning.plan import LocalMachine, find_target
+        from notebook_launcher.planning.target import LocalMachine, find_target
 
         return find_target(dataclasses.replace(self.launch_options(), route=route), LocalMachine.detect())
 
     def launch_options(self, flags: Mapping[str, str | None] | None = None) -> LaunchOptions:
         """Return what is asked of a job there; ``dataclasses.replace`` adds what else was typed."""
-        from notebook_launcher.planning.plan import LaunchOptions
+        from notebook_launcher.planning.target import LaunchOptions
 
         return LaunchOptions(
             flags or {},
@@ -233,7 +234,8 @@ def scheduler_options(
 
 def plan_without_gpus(where: Where, flags: Mapping[str, str | None]) -> Plan:
     """Return the plan of a job that needs no GPU."""
-    from notebook_launcher.planning.plan import LocalMachine, make_plan
+    from notebook_launcher.planning.plan import make_plan
+    from notebook_launcher.planning.target import LocalMachine
 
     return make_plan(where.launch_options({**flags, "gpus": "0"}), LocalMachine.detect())
 

@@ -14,7 +14,7 @@ from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, Where
 from notebook_launcher.core.errors import NotebookInvalid, UsageError
 
 if TYPE_CHECKING:
-    from notebook_launcher.planning.plan import LaunchOptions
+    from notebook_launcher.planning.target import LaunchOptions
 
 
 def parameter_option(command: Callable[..., Any]) -> Callable[..., Any]:

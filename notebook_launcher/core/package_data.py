@@ -6,14 +6,17 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
+# what each script that sets up an environment needs beside it
+LIBRARY = ("lib.sh", "containers.sh", "activate.sh")
 _LIB = (
-    *("lib.sh", "containers.sh", "enter.sh", "job_services.sh", "sshd.sh", "shell.sh"),
+    *LIBRARY,
+    *("enter.sh", "program.sh", "job_services.sh", "sshd.sh", "shell.sh"),
     *("usage.sh", "usage_gpu.sh", "image.sh"),
 )
 _LOGIN = ("submit.sh", "watch.sh", "shared_query.sh", "local.sh")
 _PYTHON = (
-    *("jupyter_server_config.py", "idle_guard.py"),
-    *("execute.py", "execute_common.py", "execute_outputs.py", "execute_script.py"),
+    *("jupyter_server_config.py", "idle_guard.py", "idle_rules.py"),
+    *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py", "execute_script.py"),
 )
 
 # copied into each session directory, side by side, so that the cluster needs nothing installed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import MAXYEAR, MINYEAR, datetime
 
@@ -20,6 +21,14 @@ def parse_iso(text: str | None, now: datetime | None = None) -> datetime | None:
     if not MINYEAR < at.year < MAXYEAR:
         return None
     return at if at.tzinfo or now is None else at.replace(tzinfo=now.tzinfo)
+
+
+def parse_on_clock_of(text: str | None, now: datetime) -> datetime | None:
+    """Parse a time and convert it to the zone of ``now``, ``None`` also for a time that does not exist there."""
+    with contextlib.suppress(OverflowError, ValueError):
+        at = parse_iso(text, now)
+        return at.astimezone(now.tzinfo) if at else None
+    return None
 
 
 def iso(at: datetime | None) -> str | None:

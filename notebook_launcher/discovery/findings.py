@@ -8,7 +8,7 @@ from notebook_launcher.core.events import CheckResult
 from notebook_launcher.discovery.cluster_survey import ClusterSurvey, one_line
 from notebook_launcher.discovery.profile_draft import Choice, Draft, ProbeResult, Spelling, gpu_types
 
-_CHECK_PROFILE = "look at the profile"
+_CHECK_PROFILE = "see the comment in the profile"
 
 
 def findings(draft: Draft) -> Iterator[CheckResult]:
@@ -16,14 +16,14 @@ def findings(draft: Draft) -> Iterator[CheckResult]:
     survey = draft.survey
     yield _scheduler(survey)
     yield _partitions(survey)
-    yield _chosen("partition", draft.partition, "take away the # before one in [cpu.flags]")
+    yield _chosen("partition", draft.partition, "choose one in the profile: remove the # before it in [cpu.flags]")
     yield _gpus(draft)
-    yield _chosen("account", draft.account, "put yours into [defaults]: account = …")
+    yield _chosen("account", draft.account, "add yours to the profile: account = … in [defaults]")
     yield _clusters(survey)
     yield _images(survey)
     yield _modules(survey)
     if survey.home:
-        yield CheckResult("home", "ok", survey.home)
+        yield CheckResult("home", "ok", f"file system {survey.home}")
     else:
         yield _unknown("home", survey, "home")
     if survey.quota:
@@ -31,18 +31,20 @@ def findings(draft: Draft) -> Iterator[CheckResult]:
     else:
         others = ", ".join(survey.quota_candidates)
         yield CheckResult(
-            "quota", "unknown", f"not tried: {others}" if others else "no command was found that reports it"
+            "quota",
+            "unknown",
+            f"not run, but may report it: {others}" if others else "no command was found that reports it",
         )
     if survey.strange:
-        found = f"{survey.strange} names that no partition or account can have were left out"
-        yield CheckResult("names", "warning", found, "look at: sinfo; sacctmgr show assoc")
+        found = f"{survey.strange} names were left out: no partition or account can have such a name"
+        yield CheckResult("names", "warning", found, "see: sinfo; sacctmgr show assoc")
 
 
 def accepted(what: str, spelling: Spelling | None, message: str, refused: bool) -> CheckResult:
     """Return the scheduler's word on a sample of what the profile asks for."""
     requested = f"--{spelling.flag}={spelling.value().format(count=1)}" if spelling else "a short job"
     if not message:
-        return CheckResult(what, "ok", f"sbatch --test-only takes {requested}")
+        return CheckResult(what, "ok", f"sbatch --test-only accepts {requested}")
     return CheckResult(what, "warning" if refused else "unknown", f"{requested}: {one_line(message)}", _CHECK_PROFILE)
 
 
@@ -54,8 +56,8 @@ def probe_findings(probed: ProbeResult, draft: Draft) -> Iterator[CheckResult]:
         yield CheckResult(
             "route to the node",
             "fault",
-            f"none of those tried leads to {probed.node}",
-            "launch with --route job-sshd, and see whether that one does",
+            f"no route to {probed.node} works",
+            "one was not tried: launch with --route job-sshd",
         )
     node = probed.software
     if node is None:
@@ -91,7 +93,9 @@ def _scheduler(survey: ClusterSurvey) -> CheckResult:
             "scheduler", "ok", f"Slurm {survey.version}" + (f", {survey.cluster}" if survey.cluster else "")
         )
     if survey.has_lsf:
-        return CheckResult("scheduler", "warning", "LSF (bsub)", "of LSF nothing more is read: fill in the profile")
+        return CheckResult(
+            "scheduler", "warning", "LSF (bsub)", "init reads nothing else about LSF: complete the profile by hand"
+        )
     return _unknown("scheduler", survey, "version")
 
 
@@ -101,7 +105,10 @@ def _partitions(survey: ClusterSurvey) -> CheckResult:
     names = ", ".join(partition.name for partition in survey.partitions[:12])
     if not survey.part("partitions").ok:
         return CheckResult(
-            "partitions", "warning", f"{names}; {survey.failure_of('partitions')}", "who may use which is not known"
+            "partitions",
+            "warning",
+            f"{names}; {survey.failure_of('partitions')}",
+            "which of them you may use is not known",
         )
     return CheckResult("partitions", "ok", names)
 
@@ -112,12 +119,12 @@ def _gpus(draft: Draft) -> CheckResult:
     if choice.value:
         return CheckResult("GPUs", "ok", f"{kinds or 'of no named type'}; partition {choice.value} ({choice.why})")
     if choice.candidates:
-        return _chosen("GPUs", choice, "take away the # before one in [gpu.flags]")
+        return _chosen("GPUs", choice, "choose one in the profile: remove the # before it in [gpu.flags]")
     return CheckResult("GPUs", "unknown" if draft.survey.partitions is None else "ok", choice.why)
 
 
 def _chosen(what: str, choice: Choice, hint: str) -> CheckResult:
-    others = f"; also {', '.join(choice.candidates[:8])}" if choice.candidates else ""
+    others = f"; others: {', '.join(choice.candidates[:8])}" if choice.candidates else ""
     if choice.value:
         return CheckResult(what, "ok", f"{choice.value} ({choice.why}){others}")
     return CheckResult(what, "warning" if choice.candidates else "unknown", f"{choice.why}{others}", hint)
@@ -127,7 +134,9 @@ def _clusters(survey: ClusterSurvey) -> CheckResult:
     if survey.clusters is None:
         return _unknown("accounting", survey, "clusters")
     others = [name for name in survey.clusters if name != survey.cluster]
-    return CheckResult("accounting", "ok", f"yes; other clusters: {', '.join(others)}" if others else "yes")
+    return CheckResult(
+        "accounting", "ok", f"it answers; other clusters: {', '.join(others)}" if others else "it answers"
+    )
 
 
 def _images(survey: ClusterSurvey) -> CheckResult:
@@ -148,9 +157,9 @@ def _modules(survey: ClusterSurvey) -> CheckResult:
         return CheckResult("modules", "ok", "none here")
     if not survey.part("modules").ok:
         return _unknown("modules", survey, "modules")
-    return CheckResult(
-        "modules", "ok", f"{software.module_system}; {len(software.modules) + len(software.hidden)} of interest"
-    )
+    count = len(software.modules) + len(software.hidden)
+    found = f"{software.module_system}; {count} for Python, Jupyter or containers"
+    return CheckResult("modules", "ok", found)
 
 
 def _unknown(what: str, survey: ClusterSurvey, *names: str) -> CheckResult:

@@ -47,11 +47,12 @@ from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.jobs.evidence import run_query
 from notebook_launcher.launch import queue_session, submitted
-from notebook_launcher.planning.plan import LaunchTarget, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.layers import parse_layer
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.profiles.store import checked_profile, config_folder, given_profiles
-from notebook_launcher.session.connect import find_scheduler, open_context
+from notebook_launcher.session.connect import find_scheduler, no_bash, open_context
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.credentials import Access
 from notebook_launcher.session.record import Session, json_object
@@ -97,11 +98,11 @@ def initialise(request: InitRequest, view: View, prompts: Prompts, interrupts: I
         view.show(events.Saved(f"the profile “{path.stem}”", str(path)))
         kind = _probing(request, draft, prompts)
         if request.probe in ("cpu", "gpu") and not kind:
-            view.show(events.Note("No job was queued: it is done with Slurm only, and its sinfo did not answer here."))
+            view.show(events.Note("No job was submitted: that needs Slurm, and sinfo did not answer here."))
         if kind:
             draft = replace(draft, probed=_probe(draft, profile, context, with_gpu=kind == "gpu"))
             _keep(draft, path)
-            view.show(events.Saved("what the job found out", str(path)))
+            view.show(events.Saved("what the job found", str(path)))
     view.show(events.Note(next_step(draft)))
 
 
@@ -221,7 +222,7 @@ def _survey(context: Context, cluster: str | None) -> ClusterSurvey:
     answer = context.host.run(argv, stdin=_script(), login_shell=True, timeout=READ_WITHIN)
     survey = read_survey(answer.stdout, context.clock().date(), cluster)
     if not survey.parts:
-        raise HostCommandFailed(f"{context.host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
+        raise no_bash(context.host, answer)
     if survey.part("version").code == 127 and not survey.has_lsf:
         find_scheduler(context.host)  # raises where there is no sbatch either, and says what there is instead
         raise SchedulerMissing(
@@ -248,7 +249,7 @@ def chosen(what: str, choice: Choice, prompts: Prompts) -> Choice:
     """Let the user choose if nothing else decides; ENTER leaves it open."""
     if choice.value or len(choice.candidates) < 2 or not prompts.asks:
         return choice
-    question = f"Which {what} ({', '.join(choice.candidates[:12])})? ENTER leaves it open: "
+    question = f"Which {what} ({', '.join(choice.candidates[:12])})? ENTER: decide later. "
     for _ in range(_ATTEMPTS):
         answer = (prompts.secret(question, echo=True) or "").strip()
         if not answer or answer in choice.candidates:
@@ -278,7 +279,7 @@ def _judged(context: Context, flags: dict[str, str | None]) -> tuple[str, bool]:
     """Return Slurm's objection to a job, nothing if it would start, and whether it was refused."""
     cluster_info = context.scheduler.cluster_info
     if cluster_info is None:
-        return "there is nobody to ask", False
+        return "this scheduler does not say when a job would start", False
     word = cluster_info.read_start_estimate(run_query(context.host, cluster_info.estimate_start(Request(flags))))
     if word.refusal is not None:
         return word.refusal.what, not isinstance(word.refusal, SchedulerAway)
@@ -293,7 +294,7 @@ def _probing(request: InitRequest, draft: Draft, prompts: Prompts) -> Literal["c
         return request.probe
     if request.probe == "no" or not draft.survey.version or not prompts.asks:
         return None
-    question = "Queue a job of 5 minutes, to see a compute node and the route to it?"
+    question = "Submit a job of 5 minutes at most, to see what a compute node has and how to reach it?"
     return "cpu" if prompts.confirm(question) else None
 
 

@@ -43,8 +43,9 @@ from notebook_launcher.doctor.checks.software import (
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.launch import session_env
-from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan, find_target, make_plan
+from notebook_launcher.planning.plan import Plan, make_plan
 from notebook_launcher.planning.site_translation import MAY_BE_REFUSED
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.connect import find_scheduler, make_scheduler
 from notebook_launcher.session.context import Context

@@ -11,13 +11,14 @@ from pathlib import Path
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import EnvironmentFailed, LauncherError, UsageError
 from notebook_launcher.core.interrupts import Interrupts
-from notebook_launcher.core.package_data import job_script
+from notebook_launcher.core.package_data import LIBRARY, job_script
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
 from notebook_launcher.environments.images import LAST_LINES, script_result
 from notebook_launcher.environments.job_command import run_directly, run_in_job
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.planning.plan import LaunchTarget, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.edit import (
     Values,
     changed,
@@ -31,6 +32,8 @@ from notebook_launcher.profiles.store import user_profile_path
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import environment_lines, new_id
+
+_SCRIPTS = ("environment.sh", "build_steps.sh", *LIBRARY)
 
 
 @dataclass(frozen=True)
@@ -126,9 +129,7 @@ def _refuse_existing(target: LaunchTarget, name: str) -> None:
 @contextlib.contextmanager
 def _work_folder(plan: Plan, context: Context, creation: NewEnvironment, content: bytes) -> Iterator[str]:
     work = f"{context.root}/make-{new_id(context.clock())}"
-    scripts = {
-        name: job_script(name).read_bytes() for name in ("environment.sh", "build_steps.sh", "lib.sh", "containers.sh")
-    }
+    scripts = {name: job_script(name).read_bytes() for name in _SCRIPTS}
     loaded = Environment(modules=plan.environment.modules, module_use=plan.environment.module_use)
     file = "environment.yml" if creation.is_conda else "requirements.txt"
     context.host.write_files(work, {**scripts, file: content, "session.env": environment_lines(loaded).encode()})

@@ -19,7 +19,7 @@ from typing import Literal
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ImageFailed, LauncherError, UsageError
 from notebook_launcher.core.interrupts import Interrupts
-from notebook_launcher.core.package_data import folder, job_script
+from notebook_launcher.core.package_data import LIBRARY, folder, job_script
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
 from notebook_launcher.environments.job_command import run_directly, run_in_job
@@ -32,7 +32,7 @@ from notebook_launcher.session.record import environment_lines, json_object, new
 
 Machine = Literal["job", "login", "here"]
 LAST_LINES = 12  # of output that an error shows
-_SCRIPTS = ("image.sh", "build_steps.sh", "lib.sh", "containers.sh")
+_SCRIPTS = ("image.sh", "build_steps.sh", *LIBRARY)
 _MAKES_IMAGES = (None, "apptainer", "singularity")
 
 

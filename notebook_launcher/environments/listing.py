@@ -6,14 +6,8 @@ from collections.abc import Iterator
 
 from notebook_launcher.core import events
 from notebook_launcher.core.view import View
-from notebook_launcher.planning.plan import (
-    LaunchOptions,
-    LaunchTarget,
-    LocalMachine,
-    chosen_environment,
-    find_target,
-    image_path,
-)
+from notebook_launcher.planning.plan import chosen_environment, image_path
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.profiles.layers import merge, origin
 from notebook_launcher.profiles.models import Environment
 from notebook_launcher.profiles.store import profile_layers
@@ -35,7 +29,7 @@ def list_environments(target: LaunchTarget, view: View) -> None:
 def show_environment(options: LaunchOptions, view: View) -> None:
     """Show an environment in full. Nothing is contacted. Raises ``EnvironmentUnknown`` or ``UsageError``."""
     target = find_target(options, LocalMachine.detect())
-    name, environment, container = chosen_environment(options, target)
+    name, environment, container, _ = chosen_environment(options, target)
     own = target.profile.environments.get(name or "", Environment())
     lines = environment_lines(environment, container=container)
     view.show(

@@ -235,16 +235,28 @@ class Host(ABC):
         """
         argv = ["sh", "-c", _WRITE_FILES, "write-files", directory]
         answer = self.run(argv, stdin=_archive(files), timeout=timeout)
-        if answer.exit_code == _UNSAFE:
-            folder, who, whose = map(printable, (*answer.stdout.splitlines(), "", "", "")[:3])
-            chmod = f"chmod go-w {shlex.quote(folder)}, or " if whose and "write" in who else ""
-            raise FolderUnsafe(
-                f"The launcher's files would not be safe in {printable(directory)} on {self.label}.",
-                why=f"Others could replace them by way of {folder}: {who}.",
-                hint=f"{chmod}name another folder with session_root in the profile",
-            )
+        self._refuse_unsafe(directory, answer)
         if answer.exit_code != 0:
             raise _unwritable(f"{directory} on {self.label}", answer.stderr.strip())
+
+    def refuse_unsafe(self, directory: str) -> None:
+        """Raise ``FolderUnsafe`` if another user may rename what ``write_files`` would create in ``directory``.
+
+        Nothing is written, and ``directory`` need not exist.
+        """
+        answer = self.run(["sh", "-c", _REFUSE_UNSAFE, "refuse-unsafe", f"{directory}/new"])
+        self._refuse_unsafe(directory, answer)
+
+    def _refuse_unsafe(self, directory: str, answer: CommandResult) -> None:
+        if answer.exit_code != _UNSAFE:
+            return
+        folder, who, whose = map(printable, (*answer.stdout.splitlines(), "", "", "")[:3])
+        chmod = f"chmod go-w {shlex.quote(folder)}, or " if whose and "write" in who else ""
+        raise FolderUnsafe(
+            f"The launcher's files would not be safe in {printable(directory)} on {self.label}.",
+            why=f"Others could replace them by way of {folder}: {who}.",
+            hint=f"{chmod}name another folder with session_root in the profile",
+        )
 
     def read_file(self, path: str) -> bytes | None:
         """Return a file's content (at most 4 MiB of it), ``None`` if it cannot be read."""
@@ -450,7 +462,9 @@ check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
 cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
 tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
 # On one line: csh, as a login shell, cannot quote a newline.
-_WRITE_FILES = " ".join(line.strip() for line in _WRITE_FILES.splitlines())
+_WRITE_FILES, _REFUSE_UNSAFE = (
+    " ".join(line.strip() for line in script.splitlines()) for script in (_WRITE_FILES, f'{_FIND_UNSAFE} check "$1"')
+)
 _UNSAFE = 66  # its exit code where another user may rename a folder on the way
 
 

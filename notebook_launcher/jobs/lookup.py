@@ -20,6 +20,7 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.hosts.base import RUN_TIMEOUT
 from notebook_launcher.jobs.evidence import run_queries
+from notebook_launcher.jobs.session_choice import choose_session
 from notebook_launcher.jobs.session_index import (
     MAY_COME_BACK,
     IndexedSession,
@@ -27,7 +28,6 @@ from notebook_launcher.jobs.session_index import (
     SessionIndex,
     StatusesByQueue,
     build_index,
-    choose_session,
     parse_listing,
 )
 from notebook_launcher.jobs.status import NoAnswer, query_status
@@ -111,7 +111,7 @@ def find_session(context: Context, prefix: str, *, ended_too: bool = False) -> t
 
 
 def choose_on_host(context: Context, index: SessionIndex, prefix: str, *, ended_too: bool = False) -> IndexedSession:
-    """Return the session that the user named, as ``session_index.choose_session`` does.
+    """Return the session that the user named, as ``choose_session`` does.
 
     If this machine has no session at all, the error lists the user's profiles: perhaps --cluster was forgotten.
     """

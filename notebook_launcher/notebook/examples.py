@@ -14,7 +14,7 @@ from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.notebook.deploy import Bundle, deploy, in_home, shown_folder
 from notebook_launcher.notebook.prepare import HELPER, bundled, data_of, named, sentence_of
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_host
 from notebook_launcher.session.record import Site, inspect_host
 

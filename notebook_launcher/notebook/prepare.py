@@ -32,7 +32,7 @@ class Prepared:
     """A notebook that is ready to run.
 
     ``name``: the file's, with its suffix. ``content``: the notebook as UTF-8, with ``parameters`` set and without
-    outputs. ``cells``: the number of code cells that are not empty, including the one for the parameters.
+    outputs. ``cells``: the number of code cells that are not empty, without the one that sets the parameters.
     ``dependencies``: the files that it needs, by their relative paths; ``helpers``: those of them that are the
     launcher's own. ``folder``: its folder on this machine; ``None`` for a bundled notebook. ``notes``: remarks for the
     user, in sentences, for ``events.Note``.
@@ -74,7 +74,7 @@ def prepare(path_or_name: str, pairs: Sequence[tuple[str, str]], extra: Sequence
     return Prepared(
         name,
         _written(notebook, found.path),
-        sum(map(_runs, notebook.cells)),
+        sum(map(_is_counted, notebook.cells)),
         values,
         dependencies.read(),
         None if found.is_bundled else found.path.parent,
@@ -229,6 +229,11 @@ def _read(path: Path) -> Any:
 
 def _runs(cell: Any) -> bool:
     return cell.cell_type == "code" and bool(cell.source.strip())
+
+
+def _is_counted(cell: Any) -> bool:
+    """Whether the user counts a cell: one with code that is not the launcher's own. ``execute.py`` counts alike."""
+    return _runs(cell) and _INJECTED not in cell.metadata.get("tags", ())
 
 
 def _text(path: Path) -> str:

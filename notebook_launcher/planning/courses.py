@@ -20,7 +20,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.course_source import ADDRESS, CourseFile, CourseSource, course_source, read_files
 from notebook_launcher.planning.course_summary import changes, summary
-from notebook_launcher.planning.plan import THIS_MACHINE, no_course_here
+from notebook_launcher.planning.target import THIS_MACHINE, no_course_here
 from notebook_launcher.profiles.courses import (
     CourseFiles,
     SavedCourse,

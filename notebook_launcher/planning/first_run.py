@@ -12,7 +12,9 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
-from notebook_launcher.planning.plan import (
+from notebook_launcher.planning.profile_commands import list_clusters
+from notebook_launcher.planning.site_translation import refuse_if_closed
+from notebook_launcher.planning.target import (
     THIS_MACHINE,
     LaunchOptions,
     LaunchTarget,
@@ -20,8 +22,6 @@ from notebook_launcher.planning.plan import (
     needs_host,
     resolve_target,
 )
-from notebook_launcher.planning.profile_commands import list_clusters
-from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.profiles import ClusterProfile, load_configuration
 from notebook_launcher.profiles.edit import (
     changed,

@@ -4,139 +4,22 @@ from __future__ import annotations
 
 import difflib
 import shlex
-import shutil
-import socket
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import date, datetime
-from fnmatch import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import NamedTuple
 
-from notebook_launcher.core.errors import AnswerMissing, EnvironmentUnknown, ProfileError, UsageError
+from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
-from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.site_translation import translate_flags
-from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile
-from notebook_launcher.profiles.courses import CourseFiles, course_layers, reservation_on, saved_course
-from notebook_launcher.profiles.layers import Layer
-from notebook_launcher.profiles.models import CourseProfile, Translation
-from notebook_launcher.profiles.store import profile_layers, profile_names
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target, first_day
+from notebook_launcher.profiles import ClusterProfile, Environment
+from notebook_launcher.profiles.courses import reservation_on
+from notebook_launcher.profiles.models import CourseProfile
 from notebook_launcher.schedulers.local import HONOURED
-from notebook_launcher.schedulers.missing import OTHERS
-
-SchedulerName = Literal["slurm", "lsf", "local", "auto"]
-THIS_MACHINE = "here"  # the profile name that means no cluster: the user's own machine
-
-
-@dataclass(frozen=True)
-class LaunchOptions:
-    """What the user typed: the scheduler's flags by long name, the cluster or host, the arguments after ``--``.
-
-    ``course_files``: the course, if it is read for this run only and not saved.
-    """
-
-    flags: Mapping[str, str | None] = field(default_factory=dict)
-    _: KW_ONLY
-    cluster: str | None = None
-    host: str | None = None
-    ssh_config: str | None = None
-    arguments: tuple[str, ...] = ()
-    modules: tuple[str, ...] = ()
-    conda: str | None = None
-    venv: str | None = None
-    engine: str | None = None
-    route: str | None = None
-    forwards: tuple[int, ...] = ()
-    idle_stop: str | None = None
-    always_new: bool = False
-    course: str | None = None
-    uv: str | None = None
-    course_files: CourseFiles | None = None
-
-
-@dataclass(frozen=True)
-class LocalMachine:
-    """The user's machine and its date. ``has_lsf``: whether ``bsub`` is found on it.
-
-    ``full_name``: its name with the domain, if known; looked up only where there is a scheduler. ``others``: commands
-    of schedulers that are not supported.
-    """
-
-    hostname: str
-    has_slurm: bool
-    has_lsf: bool = False
-    today: date = field(default_factory=date.today, compare=False)
-    full_name: str = ""
-    others: tuple[str, ...] = ()
-
-    def has(self, scheduler: str) -> bool:
-        """Whether this machine can submit to a scheduler; always true for ``local``."""
-        return {"slurm": self.has_slurm, "lsf": self.has_lsf}.get(scheduler, True)
-
-    @property
-    def has_scheduler(self) -> bool:
-        """Whether this machine can submit to Slurm or LSF."""
-        return self.has_slurm or self.has_lsf
-
-    @classmethod
-    def detect(cls) -> LocalMachine:
-        """Return this machine."""
-        has_slurm, has_lsf = (shutil.which(command) is not None for command in ("sbatch", "bsub"))
-        name = socket.gethostname()
-        if has_slurm or has_lsf:
-            return cls(name, has_slurm, has_lsf, full_name=_full_name(name))
-        return cls(name, False, others=tuple(command for command in OTHERS if shutil.which(command)))
-
-
-def _full_name(hostname: str) -> str:
-    """Return what ``hostname -f`` prints."""
-    try:
-        return socket.getaddrinfo(hostname, None, flags=socket.AI_CANONNAME)[0][3]
-    except OSError:
-        return ""
-
-
-@dataclass(frozen=True)
-class LaunchTarget:
-    """Where to launch: the profile and its name, the login node (``None``: this machine), the kind of scheduler.
-
-    Scheduler ``auto``: the user named only a host, so the scheduler is detected there. ``course``: the course whose
-    settings are already merged into the profile. ``instead_of``: the retired cluster that the user named; the target
-    is its successor, as ``notes`` explain, which are shown before the login. ``is_explicit``: the user named this
-    machine, whatever is configured. ``is_default``: it is what the configuration says, whether named or not.
-    """
-
-    profile: ClusterProfile
-    cluster: str | None
-    destination: Destination | None
-    scheduler: SchedulerName
-    host: str | None = None
-    ssh_config: str | None = None
-    engine: str | None = None
-    course: CourseProfile | None = None
-    instead_of: str | None = None
-    notes: tuple[str, ...] = ()
-    is_explicit: bool = False
-    is_default: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name under which this machine remembers the target."""
-        return self.cluster or self.host or "this machine"
-
-    def arguments(self) -> list[str]:
-        """Return the flags that select the same target again; the default cluster needs none."""
-        argv = ["--course", self.course.name] if self.course else []
-        is_implied = self.is_default or (self.course and self.course.cluster == self.cluster)
-        if self.cluster and not is_implied:
-            argv += ["--cluster", self.cluster]
-        argv += ["--host", self.host] if self.host else []
-        argv += ["--cluster", THIS_MACHINE] if self.is_explicit and not self.is_default else []
-        others = (("--ssh-config", self.ssh_config), ("--engine", self.engine))
-        return [*argv, *(word for name, value in others if value for word in (name, value))]
 
 
 @dataclass(frozen=True)
@@ -165,146 +48,9 @@ class Plan:
     container_typed: bool = False
 
 
-def find_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
-    """Return the target: from --host, --course, --cluster, the configuration, this machine's scheduler, or ``local``.
-
-    Raises ``ProfileError``, ``UsageError``, or ``AnswerMissing`` if the login node is not configured.
-    """
-    target = resolve_target(options, here)
-    if needs_host(target, here):
-        raise AnswerMissing(
-            f"The login node of “{target.cluster}” is not known.",
-            hint=f"save it: launch-notebook clusters edit {target.cluster} --host you@login.example.org",
-        )
-    return target
-
-
-def needs_host(target: LaunchTarget, here: LocalMachine) -> bool:
-    """Whether the profile's login node is still unknown, and this machine is not one."""
-    profile = target.profile
-    is_login_node = profile.scheduler != "local" and here.has(profile.scheduler)
-    return target.destination is None and "host" in profile.ask and not profile.host and not is_login_node
-
-
-def resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
-    """Return the target as ``find_target`` does, even if the login node is not known yet."""
-    target = _resolve_target(options, here)
-    overrides = {key: value for key, value in (("engine", options.engine), ("route", options.route)) if value}
-    return replace(target, profile=target.profile.model_copy(update=overrides), engine=options.engine)
-
-
-def _resolve_target(options: LaunchOptions, here: LocalMachine) -> LaunchTarget:
-    if options.host and options.cluster:
-        raise UsageError("--host and --cluster exclude each other.", hint="a profile names its own host")
-    if options.host and options.course:
-        raise UsageError("--host and --course exclude each other.", hint="a course names its own cluster")
-    if options.host:
-        destination = Destination.parse(options.host, config_file=options.ssh_config)
-        return LaunchTarget(ClusterProfile(), None, destination, "auto", options.host, options.ssh_config)
-    course, files = _course(options)
-    configuration = load_configuration()
-    name = options.cluster or (course.cluster if course else None) or configuration.cluster
-    is_default = course is None and configuration.course is None and name == configuration.cluster
-    if name == THIS_MACHINE and name not in profile_names():
-        if course:
-            raise no_course_here(course)
-        name = None
-    if course and not name:
-        raise ProfileError(f"The course “{course.name}” names no cluster.", hint="name it as well: --cluster NAME")
-    if name:
-        succession = _succession(name)
-        old, name = name if succession.notes else None, succession.name
-        over = course_layers(course, files, _day(options, here), profile_layers(name)) if course else ()
-        profile = load_profile(name, over) if over else succession.profile
-        own = () if profile.successor else profile.translations  # lead to the successor
-        translations = (*succession.translations, *own)
-        profile = profile.model_copy(update={"translations": translations})
-        if profile.host is None or _is_login_node(profile, here):
-            return LaunchTarget(
-                profile,
-                name,
-                None,
-                profile.scheduler,
-                course=course,
-                instead_of=old,
-                notes=succession.notes,
-                is_default=is_default,
-            )
-        destination = Destination.parse(
-            profile.host, user=profile.user, port=profile.port, config_file=options.ssh_config or profile.ssh_config
-        )
-        return LaunchTarget(
-            profile,
-            name,
-            destination,
-            profile.scheduler,
-            ssh_config=options.ssh_config,
-            course=course,
-            instead_of=old,
-            notes=succession.notes,
-            is_default=is_default,
-        )
-    kind: SchedulerName = "slurm" if here.has_slurm else "lsf" if here.has_lsf else "local"
-    is_explicit = options.cluster == THIS_MACHINE
-    is_default = is_explicit and is_default
-    return LaunchTarget(ClusterProfile(), None, None, kind, is_explicit=is_explicit, is_default=is_default)
-
-
-def no_course_here(course: CourseProfile) -> UsageError:
-    """Return the error for using a course with ``--cluster here``."""
-    instead = f"--cluster {course.cluster}" if course.cluster not in (None, THIS_MACHINE) else "--cluster NAME"
-    return UsageError(
-        f"The course “{course.name}” needs a cluster, and “{THIS_MACHINE}” is this machine.",
-        hint=f"with the course: {instead}   or on this machine, without it: --cluster {THIS_MACHINE}",
-    )
-
-
-@dataclass(frozen=True)
-class _Succession:
-    """The cluster that is in use today, and how flags of its predecessors are translated."""
-
-    name: str
-    profile: ClusterProfile
-    translations: tuple[Translation, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-def _succession(name: str) -> _Succession:
-    """Return the successor of a retired cluster, or the cluster itself."""
-    names = [name]
-    translations: list[Translation] = []
-    notes = []
-    while (profile := load_profile(names[-1])).status == "retired" and profile.successor and not profile.unavailable:
-        if profile.successor in names:
-            chain = " → ".join([*names, profile.successor])
-            raise ProfileError("Retired clusters succeed each other in a circle.", why=chain)
-        translations += profile.translations
-        notes.append(f"{profile.notice or f'{names[-1]} is retired.'} Using its successor, {profile.successor}.")
-        names.append(profile.successor)
-    return _Succession(names[-1], profile, tuple(translations), tuple(notes))
-
-
-def _course(options: LaunchOptions) -> tuple[CourseProfile | None, tuple[Layer, ...]]:
-    """Return the selected course, if any, and its files."""
-    if options.course_files:
-        return options.course_files.course, options.course_files.layers
-    name = options.course or (None if options.cluster else load_configuration().course)
-    if name is None:
-        return None, ()
-    kept = saved_course(name)
-    return kept.course, kept.layers
-
-
-def _day(options: LaunchOptions, here: LocalMachine) -> date:
-    """Return the day on which the job begins, by the user's clock, as far as it is known."""
-    begin = options.flags.get("begin")
-    at = parse_begin(begin, datetime.combine(here.today, datetime.now().time())).at if begin else None
-    return at.date() if at else here.today
-
-
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
     """Return what the user should know about the course today."""
-    day, notes = _day(options, here), [course.notice] if course.notice else []
+    day, notes = first_day(options, here), [course.notice] if course.notice else []
     go_without = f"to go without it: --cluster NAME, or launch-notebook course forget {course.name}"
     if course.first and day < course.first:
         notes.append(f"The course “{course.name}” begins on {course.first}; {go_without}")
@@ -321,17 +67,6 @@ def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMach
     return notes
 
 
-def _is_login_node(profile: ClusterProfile, here: LocalMachine) -> bool:
-    """Whether this machine is already the profile's login node, so that no connection is needed."""
-    if not here.has(profile.scheduler):
-        return False
-    host = (profile.host or "").rpartition("@")[2].partition(":")[0]
-    patterns = (*profile.login_nodes, host)
-    # a pattern with a dot matches full names only, so that it does not match the login node of another cluster
-    names = {here.hostname, here.hostname.partition(".")[0], here.full_name}
-    return any(fnmatch(mine, pattern) for mine in names for pattern in patterns)
-
-
 def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget | None = None) -> Plan:
     """Return the plan for the given options; ``target``: if already known (``find_target``).
 
@@ -346,24 +81,25 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
     target = target or find_target(options, here)
     translated = translate_flags(target.profile, options.flags, target.cluster)
     request = Request(translated.flags)
-    chosen, environment, container = chosen_environment(options, target)
-    path = _local_jupyter_path(target) if environment.is_plain and not container else ()
+    chosen = chosen_environment(options, target)
+    is_plain = chosen.environment.is_plain and not chosen.image
     idle = target.profile.idle_stop if options.idle_stop is None else options.idle_stop
+    course_notes = _course_notes(target.course, options, here) if target.course else []
     return Plan(
-        target,
-        request,
-        chosen,
-        environment,
-        container,
-        path,
-        frozenset(options.flags),
-        options.forwards,
-        _relaunch_arguments(options, target),
-        parse_idle(idle) if idle else 0,
-        options.always_new,
-        (*translated.notes, *(_course_notes(target.course, options, here) if target.course else ())),
-        translated.gpu_type,
-        container_typed=container is not None and options.arguments[-1:] != (chosen,) and bool(options.arguments),
+        target=target,
+        request=request,
+        environment_name=chosen.name,
+        environment=chosen.environment,
+        container=chosen.image,
+        path=_local_jupyter_path(target) if is_plain else (),
+        user_flags=frozenset(options.flags),
+        forwards=options.forwards,
+        command=_relaunch_arguments(options, target),
+        idle_stop=parse_idle(idle) if idle else 0,
+        always_new=options.always_new,
+        notes=(*translated.notes, *course_notes),
+        gpu_type=translated.gpu_type,
+        container_typed=chosen.image_typed,
     )
 
 
@@ -435,8 +171,17 @@ def _local_jupyter_path(target: LaunchTarget) -> tuple[str, ...]:
     return ()
 
 
-def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> tuple[str | None, Environment, str | None]:
-    """Return the selected environment: its name, its settings on this cluster, and its image.
+class ChosenEnvironment(NamedTuple):
+    """The selected environment: its name, its settings on this cluster, its image, and whether the user typed that."""
+
+    name: str | None
+    environment: Environment
+    image: str | None
+    image_typed: bool
+
+
+def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> ChosenEnvironment:
+    """Return the environment that the user or the profile selects.
 
     Raises ``UsageError`` or ``EnvironmentUnknown``.
     """
@@ -471,8 +216,9 @@ def chosen_environment(options: LaunchOptions, target: LaunchTarget) -> tuple[st
     )
     image = container or environment.container
     if image is None:
-        return name, environment, None
-    return name, _with_containers_of(profile, environment), image_path(image, profile)
+        return ChosenEnvironment(name, environment, None, image_typed=False)
+    with_containers = _with_containers_of(profile, environment)
+    return ChosenEnvironment(name, with_containers, image_path(image, profile), image_typed=bool(container))
 
 
 def _with_containers_of(profile: ClusterProfile, environment: Environment) -> Environment:

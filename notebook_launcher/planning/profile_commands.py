@@ -17,8 +17,8 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, ProfileError, UsageError
 from notebook_launcher.core.text import joined
 from notebook_launcher.core.view import View
-from notebook_launcher.planning.plan import THIS_MACHINE
 from notebook_launcher.planning.site_translation import refuse_if_closed
+from notebook_launcher.planning.target import THIS_MACHINE
 from notebook_launcher.profiles import ClusterProfile, load_configuration, load_profile
 from notebook_launcher.profiles.courses import saved_courses
 from notebook_launcher.profiles.edit import (

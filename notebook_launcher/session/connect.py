@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from notebook_launcher.core import events
+from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import AddressRefused, HostCommandFailed, LauncherError, SchedulerMissing
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
@@ -14,7 +15,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.prompts import CountedPrompts
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers import missing
 from notebook_launcher.schedulers.base import Scheduler
 from notebook_launcher.session.context import Context
@@ -116,12 +117,17 @@ def find_scheduler(host: Host) -> str:
     """
     answer = host.run(["bash", "-c", missing.LOOK], login_shell=True)
     if answer.exit_code != 0:
-        raise HostCommandFailed(f"{host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
+        raise no_bash(host, answer)
     commands, modules = missing.read_look(answer.stdout)
     for command, name in (("sbatch", "slurm"), ("bsub", "lsf")):
         if command in commands:
             return name
     raise missing.missing_scheduler(host.label, commands, modules, is_here=not host.remote)
+
+
+def no_bash(host: Host, answer: CommandResult) -> HostCommandFailed:
+    """Return the error for a host on which a bash script did not run."""
+    return HostCommandFailed(f"{host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
 
 
 def make_scheduler(name: str, root: str) -> Scheduler:

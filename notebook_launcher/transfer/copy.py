@@ -18,7 +18,7 @@ from notebook_launcher.core.text import listed
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_host
 from notebook_launcher.transfer.data import CorruptData, fetch_batch, fetch_file, send_batch, send_file
 from notebook_launcher.transfer.endpoints import (
@@ -44,6 +44,7 @@ from notebook_launcher.transfer.paths import (
     tag,
     typed_name,
 )
+from notebook_launcher.transfer.progress import Progress
 from notebook_launcher.transfer.real_folder import Identity
 from notebook_launcher.transfer.remote_endpoint import RemoteEndpoint
 from notebook_launcher.tunnel.reconnect import ReconnectSucceeded, reconnect_until
@@ -52,7 +53,6 @@ SMALL = 8 * 1024 * 1024  # bytes; larger files are sent one by one, and resumed 
 BATCH_BYTES, BATCH_FILES = 64 * 1024 * 1024, 2000  # of small files at once: what a break may cost
 RECONNECT_WITHIN = 600.0  # seconds to reconnect within
 VAIN_ATTEMPTS = 5  # breaks in a row without a verified byte in between
-A_SECOND = 4  # how often progress is shown
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ class Copy:
         work = self._with_reconnect(self._inspect)
         self._refuse_without_space(work)
         self._report_left_out(work)
-        self._progress.expect(work)
+        self._progress.expect(work.items.files, work.files)
         self._make(work)
         self._progress.close()
         count, size = len(work.files) + len(work.links), sum(item.size for item in work.files)
@@ -427,58 +427,6 @@ class Copy:
             why = f"{outcome.error.what} {outcome.error.why}".strip() if outcome else error.what
             raise CopyFailed(f"Reconnecting to {self._host.label} failed.", why=why, hint=GOES_ON)
         self._view.show(events.Note(f"Connected again, after {time.monotonic() - began:.0f} s; the copy goes on."))
-
-
-class Progress:
-    """Shows the progress of a copy, a few times a second. ``proven``: verified bytes."""
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self.proven = 0
-        self._files = self._files_done = self._bytes = self._done = self._current = 0
-        self._file = ""
-        self._shown_at = -1.0
-
-    def expect(self, work: Work) -> None:
-        """Start: what is there already counts as done."""
-        self._files, self._bytes = len(work.items.files), sum(item.size for item in work.items.files)
-        self._files_done = self._files - len(work.files)
-        self._done = self._bytes - sum(item.size for item in work.files)
-
-    def begin(self, item: Item, count: int = 1) -> None:
-        """Start one file, or several at once."""
-        name = posixpath.basename(item.path)
-        self._file = name if count == 1 else f"{name} and {count - 1} more"
-        self._current = 0
-
-    def set_done(self, count: int) -> None:
-        """Set the bytes done of the started files."""
-        self._current = count
-        self.proven = max(self.proven, self._done + count)
-        self._show()
-
-    def add(self, count: int) -> None:
-        """Add bytes done."""
-        self._current += count
-        if time.monotonic() - self._shown_at >= 1 / A_SECOND:
-            self._show()
-
-    def end(self, *items: Item) -> None:
-        """The started files are complete."""
-        self._done += sum(item.size for item in items)
-        self._files_done += len(items)
-        self._current = 0
-        self.proven = max(self.proven, self._done)
-
-    def close(self) -> None:
-        """Everything is complete."""
-        if self._files:
-            self._show()
-
-    def _show(self) -> None:
-        self._shown_at = time.monotonic()
-        done = min(self._done + self._current, self._bytes)
-        self._view.show(events.Copying(self._file, self._files, self._files_done, self._bytes, done))
 
 
 def _batches(items: Sequence[Item]) -> Iterator[list[Item]]:

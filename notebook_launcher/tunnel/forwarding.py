@@ -7,33 +7,25 @@ after reconnecting, and no other program can take the port meanwhile and receive
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import logging
-import os
-import select
 import socket
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from notebook_launcher.core import local_sockets
-from notebook_launcher.core.errors import JupyterSilent, LauncherError, NodeUnreachable
+from notebook_launcher.core.errors import JupyterSilent, LauncherError
 from notebook_launcher.hosts.base import ByteStream, Route
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
 ROUTE_TIMEOUT = 600.0  # seconds that a connection waits for a route to the node; browsers give up after 240
-CHUNK = 256 * 1024  # bytes copied at once
+MOST_BYTES = 256 * 1024  # of an answer of Jupyter
 LOOPBACK, LOOPBACK6 = "127.0.0.1", "::1"
-ATTEMPTS = 20  # to find a number that is free on both loopback addresses
-NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # nobody has an address ``::1`` here
 
 
 @dataclass(frozen=True)
@@ -150,7 +142,9 @@ class Tunnel:
         if servers is None:
             # browsers may look for localhost at ::1 first, where another user of this machine could wait for them
             hosts = (LOOPBACK,) if name == "jupyter" else (LOOPBACK, LOOPBACK6)
-            servers = self._servers[name] = _listen(self, hosts, preferred)
+            from notebook_launcher.tunnel.local_ports import open_port  # it takes its time to load
+
+            servers = self._servers[name] = open_port(self.connect, hosts, preferred)
             for server in servers:
                 server.name = name
                 threading.Thread(target=server.serve_forever, args=(0.1,), name="tunnel", daemon=True).start()
@@ -230,117 +224,6 @@ class SameMachine(Tunnel):
         return f"http://{LOOPBACK}:{local_port}", ""
 
 
-def _listen(tunnel: Tunnel, hosts: Sequence[str], preferred: int) -> list[Any]:
-    """Return sshtunnel's servers with their defects fixed, on port ``preferred`` of all ``hosts`` or on a free one."""
-    import sshtunnel
-
-    class Handler(sshtunnel._ForwardHandler):  # type: ignore[misc]
-        """One connection. sshtunnel's own closes both directions when one has ended, and loses data."""
-
-        def handle(self) -> None:
-            from_stranger = local_sockets.is_from_another_user(self.request)
-            if from_stranger or (from_stranger is None and self.server.name == "jupyter"):
-                _reset(self.request)
-                return
-            # Nagle's algorithm with delayed acknowledgements costs up to 40 ms
-            self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                far = tunnel.connect(lambda: self.server.target, lambda: not _has_hung_up(self.request))
-            except OSError:
-                _reset(self.request)
-            else:
-                relay(self.request, far)
-
-    class Server(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
-        """The listening server. sshtunnel's own queues five connections, and a page opens more at once."""
-
-        request_queue_size = 128
-        daemon_threads = True
-        # on Windows this would let another program share the port
-        allow_reuse_address = os.name != "nt"
-        target: tuple[str, int] | None = None
-        name: object = None  # of the port: ``jupyter``, or its numbers
-
-    class Server6(Server):
-        """One on an IPv6 address."""
-
-        address_family = socket.AF_INET6
-
-    def open_on(host: str, port: int) -> Any:
-        # without a logger sshtunnel makes one that writes to the user's terminal
-        return (Server6 if ":" in host else Server)((host, port), Handler, logger=logging.getLogger("sshtunnel"))
-
-    def open_on_all(port: int) -> list[Any]:
-        opened = [open_on(hosts[0], port)]
-        try:
-            for host in hosts[1:]:
-                opened.append(open_on(host, opened[0].local_port))
-        except OSError as error:
-            if error.errno not in NO_IPV6:
-                opened[0].server_close()
-                raise
-        return opened
-
-    for port in (preferred, *[0] * ATTEMPTS):
-        try:
-            return open_on_all(port)
-        except OSError as error:
-            problem = error
-    raise NodeUnreachable("The tunnel's local port could not be opened.", why=str(problem))
-
-
-def relay(near: socket.socket, far: ByteStream) -> None:
-    """Copy bytes both ways until both directions have ended, each by itself.
-
-    A connection that breaks on one side is reset on the other too, and never closed as if it were complete: a truncated
-    download must not look complete.
-    """
-    broken = threading.Event()
-
-    def carry(source: Any, sink: Any) -> None:
-        try:
-            while data := source.recv(CHUNK):
-                sink.sendall(data)
-            if not broken.is_set():
-                sink.shutdown(socket.SHUT_WR)
-        except Exception:  # not only an OSError: paramiko has others
-            if not broken.is_set():
-                broken.set()
-                with contextlib.suppress(Exception):  # wakes the other direction, as the last line does
-                    far.shutdown(socket.SHUT_RDWR)
-                with contextlib.suppress(Exception):
-                    far.close()
-                with contextlib.suppress(OSError):
-                    near.shutdown(socket.SHUT_RD)
-
-    outward = threading.Thread(target=carry, args=(near, far), daemon=True)
-    outward.start()
-    carry(far, near)
-    outward.join()
-    with contextlib.suppress(Exception):
-        far.close()
-    if broken.is_set():
-        _reset(near)
-
-
-def _has_hung_up(connection: socket.socket) -> bool:
-    """Whether the other end has closed a connection from which nothing was read yet; does not block."""
-    try:
-        readable, _, _ = select.select([connection], [], [], 0)
-        return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
-    except ValueError:  # more connections than select supports
-        return False
-    except OSError:
-        return True
-
-
-def _reset(connection: socket.socket) -> None:
-    """Close a connection with a reset."""
-    with contextlib.suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
-        connection.close()
-
-
 def check_jupyter(local_port: int, endpoint: Endpoint, token: str, patience: float = 20.0) -> None:
     """Query Jupyter's status through the tunnel until it answers, at most ``patience`` seconds.
 
@@ -382,7 +265,7 @@ def port_owner(local_port: int, endpoint: Endpoint, token: str, port: int) -> Po
 
     try:
         with _asked(local_port, endpoint, token, f"api/notebook-launcher/ports/{port}") as answer:
-            found = json.loads(answer.read(CHUNK)) if answer.status == 200 else None
+            found = json.loads(answer.read(MOST_BYTES)) if answer.status == 200 else None
         return PortOwner(found["owner"]) if isinstance(found, dict) else PortOwner.UNKNOWN
     except (OSError, http.client.HTTPException, ValueError, KeyError, RecursionError):
         return PortOwner.UNKNOWN

@@ -18,8 +18,9 @@ from notebook_launcher.core.view import Typed, View
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.jobs.cancel import launcher_command
 from notebook_launcher.jobs.lookup import read_session_index, select_session
-from notebook_launcher.jobs.session_index import IndexedSession, choose_session
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.jobs.session_choice import choose_session
+from notebook_launcher.jobs.session_index import IndexedSession
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.base import AccountingRecord
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context, job_of

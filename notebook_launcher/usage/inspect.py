@@ -24,7 +24,7 @@ from notebook_launcher.jobs.follow import FileLine, SessionFollower, read_lines
 from notebook_launcher.jobs.lookup import find_session
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
 from notebook_launcher.jobs.session_index import IndexedSession, Listing, build_index
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_context
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session

@@ -65,10 +65,10 @@ def test_a_run_with_parameters_from_the_laptop_to_its_results(
 ) -> None:
     with cluster.start_up_file("alice", ".bashrc", "echo Welcome; printf 'to the site'\n"):
         run = start("run", "lab/train.ipynb", "-p", "SECONDS", "3", "--with", "lab/data.txt", *ENV)
-        run.expect(r"Notebook train.ipynb: 5 code cells, with SECONDS=3; data.txt, helper.py go")
-        run.expect(r"Cell 4 of 5 · Train · 0:\d\d · ")
+        run.expect(r"Notebook train.ipynb: 4 code cells, with SECONDS=3; data.txt, helper.py go")
+        run.expect(r"Cell 3 of 4 · Train · 0:\d\d · ")
         run.expect(r"\d:\d\d left")
-        run.expect("finished: 5 code cells")
+        run.expect("finished: 4 code cells")
         run.expect(r"runs/train-[\w-]+/train.ipynb")
         run.expect("beside it: out/table.csv, usage.csv")
         assert run.end() == 0
@@ -92,7 +92,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     name = run.session_id[-4:]
     other = "mkdir -p other && cd other && exec launch-notebook"
     killed = start_at(cluster, f"{other} connect {name}")
-    killed.expect("Cell 4 of 5 · Train")
+    killed.expect("Cell 3 of 4 · Train")
     killed.child.kill(signal.SIGKILL)
     cluster.root("laptop", ["pkill", "-KILL", "-u", "alice"])
     partly = start_at(cluster, f"{other} results {name}")
@@ -101,7 +101,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     assert partly.end() == 0
     assert "40 the data" in result(lab, "train.ipynb", where="other/runs")
     listed = start("list")
-    listed.expect(r"train.ipynb, 3 of 5")
+    listed.expect(r"train.ipynb, 2 of 4")
     assert listed.end() == 0
     with cluster.start_up_file("alice", ".bash_profile", "exec sh\n"):  # no answer is not that there is no job
         for command in ("list", "stop"):
@@ -128,7 +128,7 @@ def test_what_there_is_comes_when_the_job_is_ended(
     cluster: PracticeCluster, start: Start, lab: Callable[..., str], end: str, code: int
 ) -> None:
     run = start("run", "lab/train.ipynb", "-p", "SECONDS", "100", "--with", "lab/data.txt", *ENV)
-    run.expect("Cell 4 of 5")
+    run.expect("Cell 3 of 4")
     if end == "ctrl-c":
         run.send("\x03")
     else:

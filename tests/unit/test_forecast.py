@@ -471,7 +471,7 @@ def test_without_a_scheduler_there_is_no_queue(
     told: Told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     monkeypatch.setenv("NOTEBOOK_LAUNCHER_CONFIG", str(tmp_path))
-    monkeypatch.setattr("notebook_launcher.planning.plan.shutil.which", lambda name: None)
+    monkeypatch.setattr("notebook_launcher.planning.target.shutil.which", lambda name: None)
     code, text = told(command)
     assert code == 0
     assert "There is no queue on this machine" in text

@@ -78,7 +78,7 @@ def bench(
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.bench.command import bench as run_bench
     from notebook_launcher.bench.request import NOTEBOOK, BenchRequest
-    from notebook_launcher.planning.plan import LocalMachine
+    from notebook_launcher.planning.target import LocalMachine
 
     words = ctx.obj[ARGUMENTS]
     typed = [*ctx.meta[TYPED_ARGUMENTS], *(["--", *words] if words else [])]

@@ -60,7 +60,7 @@ def doctor(
     are asked about it. The exit code is 0 if nothing is in the way of a launch, and 8 if something is.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.doctor.command import doctor as run_doctor
-    from notebook_launcher.planning.plan import LocalMachine
+    from notebook_launcher.planning.target import LocalMachine
 
     if name and where.cluster:
         raise UsageError(f"Two clusters are named: {name} and {where.cluster}.", hint=f"launch-notebook doctor {name}")

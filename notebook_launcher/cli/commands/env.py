@@ -20,7 +20,8 @@ from notebook_launcher.cli.options import (
 from notebook_launcher.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from notebook_launcher.planning.plan import LaunchOptions, Plan
+    from notebook_launcher.planning.plan import Plan
+    from notebook_launcher.planning.target import LaunchOptions
 
 
 @click.group(invoke_without_command=True, short_help="List, check, export and create environments.")
@@ -68,7 +69,8 @@ def check(ctx: click.Context, /, name: str | None, *, where: Where, node: bool) 
       launch-notebook env check tf-gpu --node --gpus 1      on a compute node, with a GPU
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.environments.check import check_environment
-    from notebook_launcher.planning.plan import LocalMachine, make_plan
+    from notebook_launcher.planning.plan import make_plan
+    from notebook_launcher.planning.target import LocalMachine
 
     flags = ctx.obj[SCHEDULER_FLAGS]
     if flags and not node:
@@ -163,8 +165,9 @@ def _ask(where: Where, name: str | None) -> LaunchOptions:
 def _plan(launch_options: LaunchOptions) -> Plan:
     """Return a plan without a job: nothing is asked of a scheduler."""
     from notebook_launcher.core.request import Request
-    from notebook_launcher.planning.plan import LocalMachine, Plan, chosen_environment, find_target
+    from notebook_launcher.planning.plan import Plan, chosen_environment
+    from notebook_launcher.planning.target import LocalMachine, find_target
 
     launch_target = find_target(launch_options, LocalMachine.detect())
-    name, environment, container = chosen_environment(launch_options, launch_target)
+    name, environment, container, _ = chosen_environment(launch_options, launch_target)
     return Plan(launch_target, Request({}), name, environment, container)

@@ -115,7 +115,8 @@ def _make(
 def _plan(where: Where, machine: Machine, flags: Mapping[str, str | None]) -> Plan:
     """Return the plan of the job, or of none: then nothing is asked of a scheduler."""
     from notebook_launcher.core.request import Request
-    from notebook_launcher.planning.plan import LaunchTarget, Plan
+    from notebook_launcher.planning.plan import Plan
+    from notebook_launcher.planning.target import LaunchTarget
     from notebook_launcher.profiles import ClusterProfile, Environment
 
     request = Request(flags)

@@ -13,7 +13,9 @@ from notebook_launcher.cli.options import ENGINES, Where, user_interface
 @click.option("--name", metavar="NAME", help="What to call the profile; without it the login node's name.")
 @click.option("--force", is_flag=True, help="Replace a profile of that name without asking; the old file is kept.")
 @click.option(
-    "--probe/--no-probe", default=None, help="Queue a job of 5 minutes at most, to find out what only a job can see."
+    "--probe/--no-probe",
+    default=None,
+    help="Submit a job of 5 minutes at most, to see what a compute node has and how to reach it.",
 )
 @click.option("--probe-gpu", is_flag=True, help="The same with one GPU.")
 @click.option("--clusters", "-M", metavar="NAME", help="Another cluster of the same Slurm.")
@@ -40,7 +42,7 @@ def init(
       launch-notebook init alice@login.uni.example --probe
       launch-notebook init                                    on a login node
 
-    Nothing is changed on the cluster. What could not be read is a comment in the profile.
+    It changes nothing on the cluster. What it could not read is a comment in the profile.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.discovery.init import InitRequest, initialise
 

@@ -20,7 +20,7 @@ from notebook_launcher.cli.options import (
 from notebook_launcher.cli.run_options import run_launch_options
 
 if TYPE_CHECKING:
-    from notebook_launcher.planning.plan import LaunchOptions
+    from notebook_launcher.planning.target import LaunchOptions
 
 
 @click.command(
@@ -79,7 +79,8 @@ def _launch(launch_options: LaunchOptions, where: Where, typed: Sequence[str], *
     from notebook_launcher import launch as launch_module
     from notebook_launcher.cli.commands.again import remember_launch
     from notebook_launcher.planning.first_run import complete_options
-    from notebook_launcher.planning.plan import LocalMachine, make_plan
+    from notebook_launcher.planning.plan import make_plan
+    from notebook_launcher.planning.target import LocalMachine
 
     here = LocalMachine.detect()
     with user_interface(where, **shown) as (view, prompts, interrupts):

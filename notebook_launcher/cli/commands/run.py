@@ -67,7 +67,8 @@ def run(
     from notebook_launcher import run as run_module
     from notebook_launcher.notebook.prepare import prepare
     from notebook_launcher.planning.first_run import complete_options
-    from notebook_launcher.planning.plan import LocalMachine, make_plan
+    from notebook_launcher.planning.plan import make_plan
+    from notebook_launcher.planning.target import LocalMachine
 
     notebook = the_notebook(words, pairs, "run")
     prepared = prepare(notebook, pairs, tuple(map(Path, dependencies)))

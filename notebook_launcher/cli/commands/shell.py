@@ -63,7 +63,8 @@ def shell(
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher import shell as shells
     from notebook_launcher.planning.first_run import complete_options
-    from notebook_launcher.planning.plan import LocalMachine, make_plan
+    from notebook_launcher.planning.plan import make_plan
+    from notebook_launcher.planning.target import LocalMachine
 
     flags, words = ctx.obj[SCHEDULER_FLAGS], ctx.obj[ARGUMENTS]
     request = shells.ShellRequest(not outside, _command(flags, command, letter))

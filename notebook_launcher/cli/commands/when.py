@@ -15,7 +15,8 @@ def when(ctx: click.Context, *, where: Where) -> int:
     """Ask the scheduler when a launch with these flags would start, and what would start sooner. Queues nothing."""
     from notebook_launcher import forecast
     from notebook_launcher.planning.first_run import complete_options
-    from notebook_launcher.planning.plan import LocalMachine, make_plan
+    from notebook_launcher.planning.plan import make_plan
+    from notebook_launcher.planning.target import LocalMachine
 
     launch_options = where.launch_options(ctx.obj[SCHEDULER_FLAGS])
     here = LocalMachine.detect()

@@ -10,7 +10,7 @@ from notebook_launcher.cli.views.tables import print_table
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import minutes_or_clock
 from notebook_launcher.core.text import printable
-from notebook_launcher.jobs.session_index import describe_progress
+from notebook_launcher.jobs.session_choice import describe_progress
 
 if TYPE_CHECKING:
     from rich.console import Console

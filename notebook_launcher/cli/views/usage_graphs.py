@@ -14,7 +14,7 @@ from notebook_launcher.cli.views.pending_line import with_explanation
 from notebook_launcher.core import events
 from notebook_launcher.core.quantities import whole_minutes
 from notebook_launcher.core.text import printable
-from notebook_launcher.jobs.session_index import describe_progress
+from notebook_launcher.jobs.session_choice import describe_progress
 from notebook_launcher.usage.series import shrunk
 
 if TYPE_CHECKING:

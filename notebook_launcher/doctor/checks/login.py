@@ -18,6 +18,7 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.finding import Finding, fault, of_error, ok
 from notebook_launcher.doctor.findings import (
+    Folder,
     Home,
     judge_clock,
     judge_home,
@@ -29,7 +30,7 @@ from notebook_launcher.doctor.findings import (
     read_home,
 )
 from notebook_launcher.hosts.base import Host, Prompts
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.connect import open_host
 from notebook_launcher.session.record import Site, inspect_host
 
@@ -171,7 +172,7 @@ def check_login_node(checks: CheckRunner, host: Host, target: LaunchTarget) -> t
     checks.check(HOME, lambda: judge_home(home.home), needs=["commands there"])
     # a full or read-only home is reported once
     needs = ["commands there", *([HOME] if root.startswith(f"{site.home}/") else [])]
-    checks.check(ROOT, lambda: judge_root(home.root), needs=needs)
+    checks.check(ROOT, lambda: _root(host, home.root), needs=needs)
     if command := target.profile.quota_command:
         checks.check("quota", lambda: _quota(host, site, command), needs=[LOGIN_SHELL], doing=f"asking {command[0]}")
     return site, root
@@ -193,6 +194,14 @@ def _inspect_home(checks: CheckRunner, host: Host, root: str) -> Home:
         checks.report("commands there", of_error(error))
         return read_home("")
     return read_home(answer.stdout)
+
+
+def _root(host: Host, root: Folder) -> Finding:
+    """Judge the folder as a launch does: files can be written there, and nobody else can replace them."""
+    finding = judge_root(root)
+    if finding.result != "fault":
+        host.refuse_unsafe(root.path)
+    return finding
 
 
 def _login_shell(host: Host, shell: str) -> Finding:

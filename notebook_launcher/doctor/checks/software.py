@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from notebook_launcher.core.check_runner import CheckRunner
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
-from notebook_launcher.core.package_data import job_script
+from notebook_launcher.core.package_data import LIBRARY, job_script
 from notebook_launcher.diagnosis import exit_causes
 from notebook_launcher.diagnosis.image_check import BY_FILE, INSPECT_IMAGE, judge_image, read_image
 from notebook_launcher.doctor.bounded_command import CommandTimeout, run_bounded
@@ -29,7 +29,7 @@ _REMOVE = (
     'rm -rf -- "$1"; find "${1%/*}/" -maxdepth 1 -type d -name ".checkup-*" -mmin +60 -exec rm -rf -- {} + 2>/dev/null'
 )
 
-_SCRIPTS = ("lib.sh", "containers.sh", "checkup.sh")
+_SCRIPTS = ("checkup.sh", *LIBRARY)
 
 
 def check_image(checks: CheckRunner, host: Host, plan: Plan, site: Site, *, for_others: bool) -> None:

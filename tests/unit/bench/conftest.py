@@ -14,7 +14,8 @@ from notebook_launcher.core.errors import EnvironmentUnknown
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.jobs.polling import Polling
-from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Site
 from tests.unit.bench.fake_cluster import CELLS, PROFILE, FakeCluster, now, plan_for, write_notebook

@@ -19,7 +19,8 @@ from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import iso
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.session_index import JobQueue, Listing, SessionFiles, SessionIndex, build_index
-from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.schedulers.base import JobRef, JobStatus, Scheduler, State
 from notebook_launcher.schedulers.slurm.commands import Slurm

@@ -12,7 +12,7 @@ from notebook_launcher.core.errors import (
     Interrupted,
 )
 from notebook_launcher.core.interrupts import HungUp, Interrupts
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.session.record import Session
 from tests.doubles import FakePrompts
 from tests.unit.bench.fake_cluster import (

@@ -28,6 +28,24 @@ def test_help_of_a_command_that_comes_after_it(
 
 
 @pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["-t"],
+            "-t needs a value.\n  → for example: launch-notebook -t 2:00:00 --gpus 1   or see: ",
+        ),
+        (["run", "-t"], "“run”: -t needs a value.\n  → for example: launch-notebook run "),
+        (["env", "foo"], "“env” has no command “foo”.\n  It has: list, "),
+    ],
+)
+def test_what_is_typed_wrong_is_named_with_an_example(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert capsys.readouterr().err.startswith(f"launch-notebook: {message}")
+
+
+@pytest.mark.parametrize(
     ("words", "hint"),
     [
         (["list", "--uv", "x"], "it belongs to: a launch, bench, doctor, run or shell"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import stat
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ import pytest
 from tests.conftest import Session
 from tests.doubles import wait_until
 from tests.paths import ROOT
+from tests.processes import kill_with_variable, with_variable
 
 pytestmark = pytest.mark.real_time
 
@@ -27,22 +30,23 @@ Start = Callable[..., Session]
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     """A home of its own, and a PATH without a scheduler and without this environment's JupyterLab.
 
-    Its user said at the first launch that this machine is meant.
+    Its user said at the first launch that this machine is meant. Nothing that has this home outlives the test.
     """
     home = tmp_path / "home"
     chosen = home / ".config" / "notebook-launcher" / "config.toml"
     chosen.parent.mkdir(parents=True)
     chosen.write_text('cluster = "here"\n')
     kept = {name: os.environ[name] for name in ("LANG", "TERM") if name in os.environ}
-    return {**kept, "TERM": "xterm-256color", "HOME": str(home), "PATH": "/usr/bin:/bin", "USER": "somebody"}
+    yield {**kept, "TERM": "xterm-256color", "HOME": str(home), "PATH": "/usr/bin:/bin", "USER": "somebody"}
+    kill_with_variable("HOME", str(home))
 
 
 @pytest.fixture
 def start(environment: dict[str, str]) -> Iterator[Start]:
-    """Start launches in a terminal, and leave nothing of them behind."""
+    """Start launches in a terminal; ``environment`` clears away what they leave."""
     started: list[Session] = []
 
     def start(*arguments: str, **extra: str) -> Session:
@@ -52,20 +56,11 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
     yield start
     for session in started:
         session.child.close(force=True)
-    for process in ours(environment):
-        process.kill()
 
 
 def ours(environment: dict[str, str]) -> list[psutil.Process]:
     """Every process that has this test's home: the job, JupyterLab, its kernels, the launcher."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("HOME") == environment["HOME"] and process.pid != os.getpid():
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    return with_variable("HOME", environment["HOME"])
 
 
 def nothing_left(environment: dict[str, str]) -> None:
@@ -208,10 +203,25 @@ def test_shut_down_in_the_browser_is_a_good_end(start: Start, environment: dict[
     nothing_left(environment)
 
 
+@contextlib.contextmanager
+def killed_at_last(process: subprocess.Popen[str], seconds: float) -> Iterator[None]:
+    """Kill a process after the block, and after so many seconds at the latest: then its output ends as well."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        process.kill()
+
+
 def test_no_terminal_and_json(environment: dict[str, str]) -> None:
-    with subprocess.Popen(
-        [LAUNCH, "--json"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with (
+        subprocess.Popen(
+            [LAUNCH, "--json"], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as process,
+        killed_at_last(process, 90),
+    ):
         assert process.stdout is not None
         names = []
         for line in process.stdout:

@@ -15,7 +15,7 @@ from notebook_launcher.cli import app
 from notebook_launcher.cli.commands import launch
 from notebook_launcher.cli.options import Where
 from notebook_launcher.core.sbatch_options import BY_NAME, FLAGS, FULFILLED, REFUSED, Flag, closest
-from notebook_launcher.planning.plan import LaunchOptions
+from notebook_launcher.planning.target import LaunchOptions
 
 # --- the table -----------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from notebook_launcher.core.errors import (
     Preempted,
     Revoked,
 )
-from notebook_launcher.core.package_data import job_script
+from notebook_launcher.core.package_data import JOB_FILES, LIBRARY, job_script
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.diagnosis import exit_causes, explain
 from notebook_launcher.diagnosis.explain import ended
@@ -271,10 +271,10 @@ def test_the_job_script_tells_in_the_log_where_it_can_tell_nowhere_else() -> Non
 
 
 def test_every_cause_that_the_job_script_gives_has_its_error_and_no_other() -> None:
-    names = ("jupyterlab.sh", "enter.sh", "lib.sh", "containers.sh", "image.sh")
+    names = ("jupyterlab.sh", "enter.sh", "program.sh", *LIBRARY, "image.sh")
     scripts = "".join(job_script(name).read_text() for name in names)
     given_causes = set(re.findall(r"\b(?:leave|fail) ([a-z]+(?:-[a-z]+)+|stopped|finished)\b", scripts))
-    execute = "".join(job_script(name).read_text() for name in ("execute.py", "execute_script.py"))
+    execute = "".join(job_script(name).read_text() for name in JOB_FILES if name.startswith("execute"))
     given_causes |= set(re.findall(r'\b(?:GaveUp|conclude)\("([a-z-]+)"', execute))
     assert exit_causes.BY_SCRIPT.keys() == given_causes - {"stopped"}
     assert given_causes >= exit_causes.MAYBE_IN_THE_LOG

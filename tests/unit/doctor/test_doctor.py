@@ -16,7 +16,7 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.doctor.checks.node import judge_gpus
 from notebook_launcher.doctor.command import doctor
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from tests.doubles import RecordingView
 from tests.unit.doctor.check_results import results
 

@@ -11,8 +11,15 @@ from typing import cast
 
 import pytest
 
+from notebook_launcher.core import events
 from notebook_launcher.core.check_runner import CheckRunner
-from notebook_launcher.core.errors import AuthenticationFailed, ConnectionFailed, HostKeyChanged, LauncherError
+from notebook_launcher.core.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    FolderUnsafe,
+    HostKeyChanged,
+    LauncherError,
+)
 from notebook_launcher.core.finding import ok
 from notebook_launcher.doctor.checks import login
 from notebook_launcher.doctor.checks.login import INSPECT_HOME
@@ -26,7 +33,9 @@ from notebook_launcher.doctor.findings import (
     judge_ssh_files,
     read_home,
 )
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles import ClusterProfile
 from tests.doubles import FakePrompts, RecordingView
 from tests.unit.doctor.check_results import NOW, results
 
@@ -128,6 +137,26 @@ def test_why_a_home_cannot_be_written(said: str, result: str, words: str) -> Non
 def test_a_home_with_little_room_and_one_that_is_small_by_itself() -> None:
     assert judge_home(read_home("home-path /h\nhome-disk 50000000 1000\nhome-write ok").home).result == "warning"
     assert judge_home(read_home("home-path /h\nhome-disk 8192 4000\nhome-write ok").home).result == "ok"
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_session_folder_that_a_launch_refuses_is_refused_in_the_same_words(tmp_path: Path, is_there: bool) -> None:
+    """Others may rename in the folder above it, or in the folder itself."""
+    shared = tmp_path / "shared"
+    root = shared / "sessions"
+    shared.mkdir()
+    if is_there:
+        root.mkdir()
+    (root if is_there else shared).chmod(0o777)
+    host, shown = LocalHost(), RecordingView()
+    with pytest.raises(FolderUnsafe) as caught:
+        host.write_files(f"{root}/new", {"token": b"x"})
+    target = LaunchTarget(ClusterProfile(session_root=str(root)), None, None, "local")
+    login.check_login_node(CheckRunner(shown), host, target)
+    [check] = [check for check in shown.all(events.CheckResult) if check.check == login.ROOT]
+    refused = caught.value
+    assert (check.result, check.hint) == ("fault", refused.hint)
+    assert check.found == f"{refused.what.replace('/new', '')} {refused.why}"
 
 
 @pytest.mark.parametrize(

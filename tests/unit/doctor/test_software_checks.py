@@ -17,7 +17,8 @@ from notebook_launcher.doctor.checks.software import check_environment
 from notebook_launcher.doctor.findings import judge_for_others
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.launch import session_env
-from notebook_launcher.planning.plan import LaunchTarget, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.schedulers.local import Local
 from notebook_launcher.session.record import inspect_host

@@ -18,7 +18,8 @@ from notebook_launcher.environments.export import export_environment, export_fol
 from notebook_launcher.environments.images import script_result
 from notebook_launcher.environments.listing import describe_software, list_environments, show_environment
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, Environment, load_profile
 from notebook_launcher.profiles.edit import checked_text, save_profile
 from notebook_launcher.session.preflight import how_to_add_jupyterlab, missing_jupyterlab

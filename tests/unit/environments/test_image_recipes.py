@@ -9,7 +9,7 @@ import pytest
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.environments.images import build_recipe, definitions, pull_recipe
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import load_profile
 from tests.paths import JOBSCRIPTS
 from tests.practice_cluster.bundled_images import REQUIREMENTS, definition_here

@@ -11,15 +11,8 @@ import pytest
 
 from notebook_launcher.core.errors import SessionNotFound
 from notebook_launcher.core.package_data import job_script
-from notebook_launcher.jobs.session_index import (
-    IndexedSession,
-    JobQueue,
-    SessionIndex,
-    build_index,
-    choose_session,
-    describe_state,
-    parse_listing,
-)
+from notebook_launcher.jobs.session_choice import choose_session, describe_state
+from notebook_launcher.jobs.session_index import IndexedSession, JobQueue, SessionIndex, build_index, parse_listing
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from tests.session_directories import NOW, ago, name_of, plant
 from tests.unit.jobs.listed_sessions import LONG_AGO, look, row, run

@@ -17,12 +17,8 @@ from hypothesis import strategies as st
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.jobs.session_index import (
-    JobQueue,
-    build_index,
-    describe_state,
-    parse_listing,
-)
+from notebook_launcher.jobs.session_choice import describe_state
+from notebook_launcher.jobs.session_index import JobQueue, build_index, parse_listing
 from notebook_launcher.schedulers.base import JobRef, State
 from notebook_launcher.session.credentials import new_keys
 from notebook_launcher.session.record import new_session, write_session

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,17 +62,17 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 @pytest.fixture
 def new(tmp_path: Path) -> Iterator[New]:
     """Make samplers: several at work at the same time, so that nobody waits for one after the other."""
-    made: list[Sampler] = []
+    number = itertools.count()
+    with contextlib.ExitStack() as stack:
 
-    def new(**env: str) -> Sampler:
-        folder = tmp_path / str(len(made))
-        folder.mkdir()
-        made.append(Sampler(folder, env))
-        return made[-1]
+        def new(**env: str) -> Sampler:
+            folder = tmp_path / str(next(number))
+            folder.mkdir()
+            made = Sampler(folder, env)
+            stack.callback(made.clear)
+            return made
 
-    yield new
-    for sampler in made:
-        sampler.clear()
+        yield new
 
 
 @pytest.fixture

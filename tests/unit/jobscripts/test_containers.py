@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.core.package_data import job_script
+from notebook_launcher.core.package_data import LIBRARY, job_script
 from tests.paths import JOBSCRIPTS
 from tests.unit.jobscripts.job import BASH, Job, set_up
 
@@ -302,7 +302,7 @@ def test_by_hand_with_the_scripts_alone(job: Job) -> None:
                           capture_output=True, text=True, timeout=30)  # fmt: skip
     assert done.returncode == 1
     assert json.loads((job.dir / "exit.json").read_text())["cause"] == "venv-missing"
-    assert {"lib.sh", "containers.sh"} <= {path.name for path in job.dir.iterdir()}
+    assert set(LIBRARY) <= {path.name for path in job.dir.iterdir()}
 
 
 def test_a_conda_environment_is_looked_for_inside_the_image_and_the_message_says_so(job: Job) -> None:

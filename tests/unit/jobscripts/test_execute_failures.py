@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import nbformat
@@ -27,7 +28,7 @@ from tests.unit.jobscripts.execute_run import (
     run_here,
     text_of,
 )
-from tests.unit.jobscripts.job import VENV_BIN, Job, library
+from tests.unit.jobscripts.job import VENV_BIN, Job, library, read_json
 
 pytestmark = pytest.mark.real_time
 
@@ -167,6 +168,35 @@ def test_what_is_no_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     code, cause = run_here(tmp_path, "<html>")
     assert code == 1 and cause.startswith("notebook-failed The notebook cannot be read: ")
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        (("A = 0", "A = 1", "", "assert A"), "finished The notebook finished: 2 cells in "),
+        (("A = 0", "A = 0", "# Train", "assert A"), "notebook-failed Cell 2 of 2 (Train) failed: AssertionError"),
+        (("A = 0", "A = B", "1"), "notebook-failed The cell that sets the parameters failed: NameError"),
+    ],
+)
+def test_the_cell_that_sets_the_parameters_is_not_counted(
+    kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], cells: tuple[str, ...], sentence: str
+) -> None:
+    content = notebook(*cells)
+    code_cells(content)[1].metadata["tags"] = ["injected-parameters"]
+    _, cause = run_here(tmp_path, content)
+    assert cause.startswith(sentence)
+    assert read_json(tmp_path / "progress.json")["cells"] == len(list(filter(None, cells))) - 1 - ("# Train" in cells)
+    assert ("the cell that sets the parameters, 0 s" in capsys.readouterr().err) == ("B" not in cells[1])
+
+
+def test_the_duration_in_the_message_is_the_one_in_progress_json(kernels: Path, tmp_path: Path) -> None:
+    """Not the longer time until the kernel has ended; the launcher shows the one, the log the other."""
+    slow_end = "import atexit, time\natexit.register(time.sleep, 3)"
+    code, cause = run_here(tmp_path, notebook(slow_end))
+    progress = read_json(tmp_path / "progress.json")
+    started, updated = (datetime.fromisoformat(progress[key]) for key in ("started", "updated"))
+    seconds = int((updated - started).total_seconds())
+    assert (code, cause) == (0, f"finished The notebook finished: 1 cell in 0:{seconds:02}.")
 
 
 def test_a_result_that_cannot_be_written(kernels: Path, tmp_path: Path) -> None:

@@ -89,5 +89,5 @@ def test_old_pythons_can_read_it() -> None:
     """Containers have what they have."""
     import ast
 
-    for name in ("execute.py", "execute_common.py", "execute_outputs.py", "execute_script.py"):
+    for name in ("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py", "execute_script.py"):
         ast.parse(job_script(name).read_text(), feature_version=(3, 8))

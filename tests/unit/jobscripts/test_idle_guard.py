@@ -12,13 +12,13 @@ import pytest
 from jupyter_client.ioloop import AsyncIOLoopKernelManager
 
 from tests.unit.jobscripts.job import library
-from tests.unit.jobscripts.written_usage import BEGAN, Sampler, guard
+from tests.unit.jobscripts.written_usage import BEGAN, Sampler, guard, rules
 
 MINUTE = 60.0
 
 
 def test_half_an_hour_without_use_is_warned_of_and_ends() -> None:
-    judge = guard.Judge(1800, False, 0.0)
+    judge = rules.Judge(1800, False, 0.0)
     assert judge.look(24.9 * MINUTE, busy=False, at_most=1e9) is None
     word = judge.look(25 * MINUTE, busy=False)
     assert (word.why, word.since, word.ends, word.is_over) == ("unused", 0.0, 30 * MINUTE, False)
@@ -31,7 +31,7 @@ def test_half_an_hour_without_use_is_warned_of_and_ends() -> None:
 
 
 def test_use_takes_the_warning_back_and_the_time_begins_anew() -> None:
-    judge = guard.Judge(1800, False, 0.0)
+    judge = rules.Judge(1800, False, 0.0)
     assert judge.look(26 * MINUTE, busy=False, at_most=1e9) is not None
     judge.use(27 * MINUTE)
     assert judge.look(27 * MINUTE, busy=False) is None
@@ -40,14 +40,14 @@ def test_use_takes_the_warning_back_and_the_time_begins_anew() -> None:
 
 
 def test_a_week_of_one_silent_cell_is_use() -> None:
-    judge = guard.Judge(60, True, 0.0)
+    judge = rules.Judge(60, True, 0.0)
     for minute in range(1, 7 * 24 * 60):
         assert judge.look(minute * MINUTE, busy=True, at_most=61) is None
     assert judge.look(7 * 24 * 60 * MINUTE, busy=False, at_most=61).is_over is False
 
 
 def test_a_job_that_was_suspended_was_not_idle_meanwhile() -> None:
-    judge = guard.Judge(1800, False, 0.0)
+    judge = rules.Judge(1800, False, 0.0)
     assert judge.look(10.0, busy=False) is None
     assert judge.look(10.0 + 3600, busy=False) is None
     assert judge.look(20.0 + 3600, busy=False) is None
@@ -55,7 +55,7 @@ def test_a_job_that_was_suspended_was_not_idle_meanwhile() -> None:
 
 @pytest.mark.parametrize(("idle_stop", "grace"), [(6, 3), (60, 60), (100, 60), (600, 300), (1200, 600), (7200, 600)])
 def test_an_unused_gpu_ends_after_a_further_grace(idle_stop: int, grace: int) -> None:
-    judge = guard.Judge(idle_stop, True, 0.0)
+    judge = rules.Judge(idle_stop, True, 0.0)
     judge.use(float(idle_stop))  # somebody writes
     word = judge.look(float(idle_stop), busy=False, gpus=1, gpu_idle_since=0.0, at_most=1e9)
     assert (word.why, word.ends, word.is_over) == ("gpu", idle_stop + grace, False)
@@ -67,7 +67,7 @@ def test_an_unused_gpu_ends_after_a_further_grace(idle_stop: int, grace: int) ->
 
 
 def test_an_unused_gpu_is_only_warned_of_where_that_is_asked_for() -> None:
-    judge = guard.Judge(600, False, 0.0)
+    judge = rules.Judge(600, False, 0.0)
     for minute in range(10, 1000):
         judge.use(minute * MINUTE)
         word = judge.look(minute * MINUTE, busy=False, gpus=2, gpu_idle_since=0.0, at_most=61)
@@ -76,7 +76,7 @@ def test_an_unused_gpu_is_only_warned_of_where_that_is_asked_for() -> None:
 
 
 def test_an_unused_gpu_ends_nothing_while_something_runs() -> None:
-    judge = guard.Judge(600, True, 0.0)
+    judge = rules.Judge(600, True, 0.0)
     for minute in range(10, 100):
         word = judge.look(minute * MINUTE, busy=True, gpus=1, gpu_idle_since=0.0, at_most=61)
         assert (word.ends, word.is_over) == (None, False)
@@ -119,7 +119,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize(("method", "path", "query", "accept", "is_use"), REQUESTS)
 def test_requests(method: str, path: str, query: str, accept: str, is_use: bool) -> None:
-    assert bool(guard.is_use(method, path, query, accept)) is is_use
+    assert bool(rules.is_use(method, path, query, accept)) is is_use
 
 
 def message(kind: str, content: dict[str, str], parent: str, asked: str = "execute_request") -> list[bytes]:
@@ -128,7 +128,7 @@ def message(kind: str, content: dict[str, str], parent: str, asked: str = "execu
 
 
 def test_a_long_cell_stays_busy_whatever_is_answered_beside_it() -> None:
-    kernel = guard.Kernel()
+    kernel = rules.Kernel()
     assert kernel.receive(message("status", {"execution_state": "busy"}, "cell"))
     for asked in ("comm_msg", "kernel_info_request", "execute_request"):  # in a subshell, or on the control channel
         for state in ("busy", "idle"):
@@ -140,15 +140,15 @@ def test_a_long_cell_stays_busy_whatever_is_answered_beside_it() -> None:
 
 
 def test_what_a_page_asks_a_kernel_by_itself_is_no_use() -> None:
-    kernel = guard.Kernel()
-    for asked in sorted(guard.QUIET):
+    kernel = rules.Kernel()
+    for asked in sorted(rules.QUIET):
         for state in ("busy", "idle"):
             assert not kernel.receive(message("status", {"execution_state": state}, "1", asked))
             assert not kernel.running
 
 
 def test_a_kernel_that_died_in_a_cell_is_not_busy_when_it_starts_again() -> None:
-    kernel = guard.Kernel()
+    kernel = rules.Kernel()
     kernel.receive(message("status", {"execution_state": "busy"}, "cell"))
     assert not kernel.receive(message("status", {"execution_state": "starting"}, ""))
     assert not kernel.running
@@ -228,7 +228,7 @@ def test_a_kernel_of_which_nothing_is_known_is_busy_for_a_quarter_of_an_hour(
     ],
 )
 def test_shells_at_their_prompt(arguments: list[str], waits: bool) -> None:
-    assert guard.is_waiting_shell(arguments) is waits
+    assert rules.is_waiting_shell(arguments) is waits
 
 
 @pytest.fixture

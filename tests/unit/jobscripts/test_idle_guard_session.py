@@ -208,7 +208,7 @@ def test_a_requeued_job_forgets_the_warning(tmp_path: Path) -> None:
     try:
         job.endpoint()
         assert not (job.dir / "idle.json").exists()
-        copies = [(name, (job.dir / name).read_bytes()) for name in ("idle_guard.py",)]
+        copies = [(name, (job.dir / name).read_bytes()) for name in ("idle_guard.py", "idle_rules.py")]
         assert copies == [(name, job_script(name).read_bytes()) for name, _ in copies]
         assert not (job.dir / "__pycache__").exists()
     finally:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from notebook_launcher.core.package_data import job_script
+from notebook_launcher.core.package_data import LIBRARY, job_script
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import VENV_BIN, Job, call, token_of
 
@@ -26,7 +26,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     root = tmp_path_factory.mktemp("lab")
     scripts = root / "scripts"
     scripts.mkdir()
-    for name in ("jupyterlab.sh", "lib.sh", "containers.sh", "enter.sh", "job_services.sh", "jupyter_server_config.py"):
+    for name in ("jupyterlab.sh", *LIBRARY, "enter.sh", "program.sh", "job_services.sh", "jupyter_server_config.py"):
         (scripts / name).write_bytes(job_script(name).read_bytes())
     job = Job(root / "job", script=scripts / "jupyterlab.sh")
     job.ask(f"path={VENV_BIN}", "idle_stop=1")

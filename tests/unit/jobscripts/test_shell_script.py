@@ -16,7 +16,7 @@ import pexpect
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from notebook_launcher.core.package_data import job_script
+from notebook_launcher.core.package_data import LIBRARY, job_script
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import BASH, Job, image, library, permissions
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.timeout(60), pytest.mark.real_time]
 def prepared(job: Job, *lines: str) -> Job:
     """A session's directory as it is while its job runs."""
     job.ask(*lines)
-    for name in ("shell.sh", "lib.sh", "containers.sh", "image.sh"):
+    for name in ("shell.sh", *LIBRARY, "image.sh"):
         (job.dir / name).write_bytes(job_script(name).read_bytes())
     (job.dir / "runtime").mkdir()
     (job.dir / "runtime" / "folder").write_text(f"{job.work}\n")

@@ -61,22 +61,19 @@ def test_processes_that_come_and_go(new: New, tmp_path: Path) -> None:
     brief.start(job=BUSY_IN_CHILDREN)
     daemon.start(job=DAEMON.format(pid=str(pid)))
     odd.start(job=f"import subprocess; subprocess.Popen([{str(program)!r}, '20']); import time; time.sleep(600)")
-    try:
-        samples = brief.samples(3)
-        assert brief.script is not None and daemon.script is not None
-        times = psutil.Process(brief.script.pid).cpu_times()
-        really = times.user + times.system + times.children_user + times.children_system
-        measured = used(samples, samples[0].seconds - 1)
-        assert 0.5 * really < measured < really + 0.7, "what has ended is not lost, nor counted twice"
-        process, before = psutil.Process(int(pid.read_text())), daemon.samples(3)
-        assert daemon.script.pid not in {above.pid for above in process.parents()}
-        really = -processor_time(process)
-        samples = daemon.samples(len(before) + 2)
-        really += processor_time(process)
-        assert used(samples[len(before) :], samples[len(before) - 1].seconds) > 0.4 * really
-        assert odd.samples(3)[-1].cpu_cores is not None and odd.samples()[-1].memory_mib
-    finally:
-        os.kill(int(pid.read_text()), signal.SIGKILL)
+    samples = brief.samples(3)
+    assert brief.script is not None and daemon.script is not None
+    times = psutil.Process(brief.script.pid).cpu_times()
+    really = times.user + times.system + times.children_user + times.children_system
+    measured = used(samples, samples[0].seconds - 1)
+    assert 0.5 * really < measured < really + 0.7, "what has ended is not lost, nor counted twice"
+    process, before = psutil.Process(int(pid.read_text())), daemon.samples(3)
+    assert daemon.script.pid not in {above.pid for above in process.parents()}
+    really = -processor_time(process)
+    samples = daemon.samples(len(before) + 2)
+    really += processor_time(process)
+    assert used(samples[len(before) :], samples[len(before) - 1].seconds) > 0.4 * really
+    assert odd.samples(3)[-1].cpu_cores is not None and odd.samples()[-1].memory_mib
 
 
 def test_no_name_makes_a_stranger_part_of_the_job(sampler: Sampler) -> None:

@@ -18,6 +18,7 @@ from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.usage_samples import Sample, read_samples
 from tests import paths
 from tests.doubles import wait_until
+from tests.processes import kill_with_variable
 
 RECORDED = paths.RECORDED / "gpu"
 
@@ -26,6 +27,10 @@ BASH = os.environ.get("NBL_TEST_BASH", "bash")
 
 
 CGROUPS = Path("/sys/fs/cgroup")
+
+
+# the variable by which all that a job has started is found again
+MARK = "NBL_TEST_SAMPLER"
 
 
 BUSY = "while True: pass"
@@ -90,7 +95,8 @@ class Sampler:
 
     def job(self, code: str) -> subprocess.Popen[bytes]:
         """Start what stands for the job's script."""
-        self.script = subprocess.Popen([sys.executable, "-Sc", code], start_new_session=True)
+        env = os.environ | {MARK: str(self.root)}
+        self.script = subprocess.Popen([sys.executable, "-Sc", code], env=env, start_new_session=True)
         return self.script
 
     def start(self, seconds: int = 1, job: str = IDLE, bash: str = BASH) -> None:
@@ -144,13 +150,15 @@ class Sampler:
         return self.said.read_text()
 
     def clear(self) -> None:
-        for process in (self.script, self.process):
-            if process is not None and process.poll() is None:
-                process.kill()
-            if process is not None:
-                process.wait(5)
+        """End all that has been started, and what that has started."""
         for pid in self.gpu_programs():
             os.kill(pid, signal.SIGKILL)
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+        kill_with_variable(MARK, str(self.root))
+        for process in (self.script, self.process):
+            if process is not None:
+                process.wait(5)
 
 
 def is_alive(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,17 @@ from typing import Any
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.usage_samples import COLUMNS
 
-_spec = importlib.util.spec_from_file_location("idle_guard", job_script("idle_guard.py"))
-assert _spec is not None and _spec.loader is not None
-guard: Any = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(guard)
+
+def _loaded(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, job_script(f"{name}.py"))
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # the guard imports the rules
+    spec.loader.exec_module(module)
+    return module
+
+
+rules = _loaded("idle_rules")
+guard = _loaded("idle_guard")
 
 BEGAN = datetime(2026, 11, 21, 12, 0, 0, tzinfo=timezone.utc)
 
@@ -34,6 +42,6 @@ class Sampler:
                 file.write(f"{moment},{second:.0f},{cores},900,,,,,,\n")
 
     def usage(self) -> Any:
-        usage = guard.Usage(self.path, 15)
+        usage = rules.Usage(self.path, 15)
         usage.read()
         return usage

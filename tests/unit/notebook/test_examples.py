@@ -18,7 +18,7 @@ from notebook_launcher.hosts.base import NoPrompts
 from notebook_launcher.notebook import prepare
 from notebook_launcher.notebook.examples import FOLDER, copy_notebooks, files_of
 from notebook_launcher.notebook.prepare import bundled
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile
 from tests.doubles import RecordingView
 from tests.paths import DOCS

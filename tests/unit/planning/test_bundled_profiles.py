@@ -12,7 +12,8 @@ import pytest
 
 from notebook_launcher.core.errors import GresRefused, PartitionRefused, SubmitRefused
 from notebook_launcher.jobs.submit import name_profile_in_refusal
-from notebook_launcher.planning.plan import LaunchOptions, make_plan
+from notebook_launcher.planning.plan import make_plan
+from notebook_launcher.planning.target import LaunchOptions
 from notebook_launcher.profiles import load_profile, store
 from notebook_launcher.profiles.layers import read_layer
 from notebook_launcher.profiles.store import bundled_profiles, checked_profile

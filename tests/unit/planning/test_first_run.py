@@ -14,7 +14,8 @@ import pytest
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, SchedulerMissing
 from notebook_launcher.planning.first_run import complete_options
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+from notebook_launcher.planning.plan import make_plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import load_configuration, load_profile
 from tests.conftest import Session
 from tests.unit.planning.conftest import LaunchNotebook

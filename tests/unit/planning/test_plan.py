@@ -17,15 +17,8 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.ssh_config import Destination
-from notebook_launcher.planning.plan import (
-    LaunchOptions,
-    LaunchTarget,
-    LocalMachine,
-    begin_note,
-    find_target,
-    make_plan,
-    useless_flags_note,
-)
+from notebook_launcher.planning.plan import begin_note, make_plan, useless_flags_note
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, find_target
 from notebook_launcher.profiles import ClusterProfile, load_profile
 from notebook_launcher.profiles.store import bundled_profiles
 

@@ -18,7 +18,8 @@ import tomlkit
 
 from notebook_launcher.core.errors import AccountRefused, PartitionRefused, SubmitRefused
 from notebook_launcher.jobs.submit import name_profile_in_refusal
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+from notebook_launcher.planning.plan import make_plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import load_profile
 from notebook_launcher.profiles.edit import changed
 from notebook_launcher.profiles.layers import plain_value

@@ -21,7 +21,8 @@ from pydantic import BaseModel
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import LauncherError, ProfileError
 from notebook_launcher.launch import dry_run
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+from notebook_launcher.planning.plan import make_plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles.courses import courses_folder
 from notebook_launcher.profiles.edit import write_private
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile

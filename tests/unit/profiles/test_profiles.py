@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from notebook_launcher.core.errors import ProfileError
 from notebook_launcher.core.sbatch_options import FLAGS, REFUSED
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+from notebook_launcher.planning.plan import make_plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles import ClusterProfile, Environment, load_configuration, load_profile, profile_names
 from notebook_launcher.profiles.models import AccountRule, Budget, Container, Flags, GpuRule, Price, Translation
 from notebook_launcher.profiles.store import bundled_profiles, config_folder, default_flags

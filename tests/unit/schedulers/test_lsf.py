@@ -17,7 +17,7 @@ from notebook_launcher.core import errors, package_data
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.explain import pending
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, find_target
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine, find_target
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State, Submission
 from notebook_launcher.schedulers.lsf.commands import Lsf
 from notebook_launcher.session.record import job_in

@@ -18,7 +18,7 @@ from notebook_launcher.hosts.base import NoPrompts, Prompts
 from notebook_launcher.hosts.engine_choice import EngineChoice
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.hosts.ssh_config import Destination
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
 from notebook_launcher.session import connect
 from notebook_launcher.session.connect import open_context, open_host

@@ -11,7 +11,8 @@ from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import ConnectionLost, ImageUnusable
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
-from notebook_launcher.planning.plan import LaunchOptions, LaunchTarget, LocalMachine, Plan, make_plan
+from notebook_launcher.planning.plan import Plan, make_plan
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine
 from notebook_launcher.profiles.models import ClusterProfile, Environment
 from notebook_launcher.session.preflight import SoftwareCheck, check_software
 from notebook_launcher.session.record import Site

@@ -27,7 +27,8 @@ from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import Typed
 from notebook_launcher.hosts.base import ByteStream, Prompts, Route
-from notebook_launcher.planning.plan import LaunchTarget, Plan
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile, Environment
 from notebook_launcher.tunnel import forwarding as tunnel
 from notebook_launcher.tunnel.forwarding import Endpoint, PortOwner

@@ -29,7 +29,7 @@ from notebook_launcher.core.usage_samples import COLUMNS
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.jobs.messages import FileAppeared
 from notebook_launcher.jobs.watcher import JobWatcher
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.schedulers.base import JobRef
 from notebook_launcher.schedulers.slurm.commands import Slurm

@@ -12,7 +12,7 @@ import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.usage_samples import GpuSample, Sample
-from notebook_launcher.planning.plan import LaunchTarget
+from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles import ClusterProfile
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.session.record import Session, SessionRecord

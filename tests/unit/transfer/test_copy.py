@@ -15,6 +15,7 @@ from notebook_launcher.core.errors import CopyFailed, CopyRefused, LauncherError
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.transfer import copy as copying
+from notebook_launcher.transfer import progress
 from notebook_launcher.transfer.paths import (
     part_name,
 )
@@ -91,7 +92,7 @@ def test_a_part_goes_on(host: Host, tmp_path: Path, up: bool, monkeypatch: pytes
             raise KeyboardInterrupt
 
     interrupted.on_copying = interrupt
-    monkeypatch.setattr(copying, "A_SECOND", 1000)
+    monkeypatch.setattr(progress, "A_SECOND", 1000)
     with pytest.raises(KeyboardInterrupt):
         copy(host, up, source, there, view=interrupted)
     (part,) = leftovers(there)
@@ -275,7 +276,7 @@ def test_a_part_is_private_whatever_the_folder_gives(tmp_path: Path, up: bool) -
 
     view.on_copying = look
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(copying, "A_SECOND", 1e6)
+        patch.setattr(progress, "A_SECOND", 1e6)
         copy(LocalHost(), up, source, there, view=view)
     (part,) = leftovers(there)
     assert {*modes, stat.S_IMODE(Path(part).stat().st_mode)} == {0o600}

@@ -13,7 +13,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused, UsageError
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.transfer import copy as copying
-from notebook_launcher.transfer import endpoints, local_endpoint, remote_endpoint
+from notebook_launcher.transfer import endpoints, local_endpoint, progress, remote_endpoint
 from notebook_launcher.transfer.paths import (
     part_name,
 )
@@ -41,7 +41,7 @@ def test_two_copies_at_once_into_one_folder(tmp_path: Path, up: bool, monkeypatc
             raise KeyboardInterrupt
 
     second.on_copying = stop
-    monkeypatch.setattr(copying, "A_SECOND", 1e6)
+    monkeypatch.setattr(progress, "A_SECOND", 1e6)
 
     def interfere(*args: object, **options: object) -> object:
         monkeypatch.setattr(end, verb, original)

@@ -10,7 +10,8 @@ from typing import Any
 
 from notebook_launcher.planning import courses
 from notebook_launcher.planning.courses import take_course
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+from notebook_launcher.planning.plan import make_plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from tests.doubles import FakePrompts, RecordingView
 
 LAUNCHER = [sys.executable, "-m", "notebook_launcher"]

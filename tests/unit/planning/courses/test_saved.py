@@ -24,7 +24,8 @@ from notebook_launcher.core.errors import (
 )
 from notebook_launcher.jobs.submit import name_profile_in_refusal
 from notebook_launcher.planning.courses import forget_course, take_course
-from notebook_launcher.planning.plan import LaunchOptions, LocalMachine, make_plan
+from notebook_launcher.planning.plan import make_plan
+from notebook_launcher.planning.target import LaunchOptions, LocalMachine
 from notebook_launcher.profiles.courses import saved_course, saved_courses
 from tests.doubles import FakePrompts, RecordingView
 from tests.unit.planning.courses.course_files import COMMON, COURSE, FILES, digest_of, plan_on, take, write

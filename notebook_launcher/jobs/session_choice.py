@@ -1,0 +1,126 @@
+"""The session that a user means: by its name, a part of it or its job, and how sessions are told apart in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from notebook_launcher.core.errors import SessionNotFound
+from notebook_launcher.core.events import SessionEntry
+from notebook_launcher.core.timestamps import parse_on_clock_of
+from notebook_launcher.jobs.session_index import IndexedSession, SessionIndex
+
+SHORTEST_PART = 3  # characters of a name that are enough to identify it
+DATE = 8  # digits; a shorter number is a job id
+
+
+def choose_session(index: SessionIndex, name: str, where: str, *, ended_too: bool = False) -> IndexedSession:
+    """Return the session that is named by its name, else its job id, else the beginning or the end of its name.
+
+    Without a name it is the only live session. ``ended_too``: if no live session matches, an ended one may; without a
+    name, the last one. A complete name always matches. Raises ``SessionNotFound``, listing the candidates if there are
+    several.
+    """
+    live, ended = index.live, index.ended
+    if name:
+        whole = [entry for entry in index.entries if entry.session.id == name]
+        found = whole or _matching(live, ended if ended_too else [], name)
+    else:
+        found = live or (ended[:1] if ended_too else [])
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise SessionNotFound(
+            f"{len(found)} sessions match “{name}”." if name else f"There are {len(found)} sessions.",
+            why=describe_sessions(found, index.now),
+            hint=f"name one of them, for example: {short_name(found[0], found)}",
+        )
+    ended = [] if ended_too or not name else _matching([], ended, name)
+    if len(ended) == 1:
+        raise _has_ended(ended[0], index)
+    if name in index.damaged:
+        raise SessionNotFound(f"The record of session {name} is damaged.", why=f"It is on {where}.")
+    missing = f"There is no session “{name}” on {where}." if name else f"There is no session on {where}."
+    if not live:
+        raise SessionNotFound(missing, why="None is active there." if name else "", hint="start one: launch-notebook")
+    raise SessionNotFound(
+        missing,
+        why=f"Active sessions there:\n{describe_sessions(live, index.now)}",
+        hint=f"name one of them, for example: {short_name(live[0], live)}",
+    )
+
+
+def _matching(live: Sequence[IndexedSession], ended: Sequence[IndexedSession], name: str) -> list[IndexedSession]:
+    """Return those with this job id, or else with this part of a name; live sessions take precedence in both cases."""
+    ways = ((_has_job, live), (_has_job, ended), (_matches_part, live), (_matches_part, ended))
+    return next((found for is_meant, some in ways if (found := [entry for entry in some if is_meant(entry, name)])), [])
+
+
+def _has_job(entry: IndexedSession, name: str) -> bool:
+    return entry.session.job is not None and entry.session.job.id == name
+
+
+def _matches_part(entry: IndexedSession, name: str) -> bool:
+    """Whether a name begins or ends so; what may be a job id does not count as part of one."""
+    shortest = DATE if name.isdecimal() else SHORTEST_PART
+    return len(name) >= shortest and (entry.session.id.startswith(name) or entry.session.id.endswith(name))
+
+
+def _has_ended(entry: IndexedSession, index: SessionIndex) -> SessionNotFound:
+    about = f" ({entry.summary.detail})" if entry.summary.detail else ""
+    name = short_name(entry, index.entries)
+    command = "results" if entry.summary.notebook else "logs"
+    return SessionNotFound(
+        f"Session {entry.session.id} {_describe_end(entry, index.now)}{about}.",
+        why=f"Active sessions there:\n{describe_sessions(index.live, index.now)}" if index.live else "",
+        hint=f"see: launch-notebook {command} {name}, launch-notebook bill {name}",
+    )
+
+
+def describe_sessions(entries: Sequence[IndexedSession], now: datetime) -> str:
+    """Return a line for each session that distinguishes it from the others."""
+    return "\n".join(f"{short_name(entry, entries)} {describe_state(entry, now)}" for entry in entries)
+
+
+def short_name(entry: IndexedSession, others: Iterable[IndexedSession]) -> str:
+    """Return the end of its name, if that identifies it."""
+    end = entry.session.id[-4:]
+    is_enough = not end.isdecimal() and not any(
+        other is not entry and other.session.id.endswith(end) for other in others
+    )
+    return end if is_enough else entry.session.id
+
+
+def describe_state(entry: IndexedSession, now: datetime) -> str:
+    """Return a session's state as a phrase: ``runs on gpu1 since 14:02 (tf-gpu)``."""
+    summary = entry.summary
+    where = f" on {summary.node}" if summary.node else ""
+    words = {
+        "running": f"runs{where}{_since(summary.started, now)}",
+        "starting": f"starts{where}{_since(summary.started, now)}",
+        "suspended": f"is suspended{where}",
+        "completing": f"is ending{where}",
+        "pending": f"waits{_since(summary.created, now)}",
+        "unknown": f"may run{where}{_since(summary.started or summary.created, now)}",
+    }
+    what = ", ".join(filter(None, [summary.notebook, describe_progress(summary), summary.environment]))
+    return words.get(summary.state, _describe_end(entry, now)) + (f" ({what})" if what else "")
+
+
+def describe_progress(summary: SessionEntry) -> str:
+    """Return a run's progress: ``3 of 9 cells``; empty if not known."""
+    return f"{summary.done} of {summary.cells} cells" if summary.done is not None and summary.cells else ""
+
+
+def _describe_end(entry: IndexedSession, now: datetime) -> str:
+    if entry.summary.state == "ended":
+        return f"has ended{_since(entry.summary.ended, now, 'at')}"
+    return f"was cancelled{_since(entry.summary.ended, now, 'at')}" if entry.summary.ended else "is gone"
+
+
+def _since(at: str | None, now: datetime, word: str = "since") -> str:
+    """Return ``since 14:02``, on the cluster's clock, with the date unless it is today."""
+    there = parse_on_clock_of(at, now)
+    if there is None:
+        return ""
+    return f" {word} {there:%H:%M}" if there.date() == now.date() else f" {word} {there:%Y-%m-%d %H:%M}"

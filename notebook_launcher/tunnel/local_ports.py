@@ -1,0 +1,149 @@
+"""The listening ports of a tunnel: sshtunnel's servers with their defects fixed.
+
+Imported where a port is opened, and not before: sshtunnel takes its time to load.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sshtunnel
+
+from notebook_launcher.core import local_sockets
+from notebook_launcher.core.errors import NodeUnreachable
+from notebook_launcher.hosts.base import ByteStream
+
+CHUNK = 256 * 1024  # bytes copied at once
+ATTEMPTS = 20  # to find a number that is free on both loopback addresses
+NO_IPV6 = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # nobody has an address ``::1`` here
+
+#: opens a connection to the node: where it leads, and whether anybody still waits for it. Raises ``OSError``
+Connect = Callable[[Callable[[], tuple[str, int] | None], Callable[[], bool]], ByteStream]
+
+
+class ConnectionHandler(sshtunnel._ForwardHandler):  # type: ignore[misc]
+    """One connection. sshtunnel's own closes both directions when one has ended, and loses data."""
+
+    def handle(self) -> None:
+        """Refuse another user's connection; relay any other to the node."""
+        from_stranger = local_sockets.is_from_another_user(self.request)
+        if from_stranger or (from_stranger is None and self.server.name == "jupyter"):
+            _reset(self.request)
+            return
+        # Nagle's algorithm with delayed acknowledgements costs up to 40 ms
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            far = self.server.connect(lambda: self.server.target, lambda: not _has_hung_up(self.request))
+        except OSError:
+            _reset(self.request)
+        else:
+            relay(self.request, far)
+
+
+class PortServer(sshtunnel._ThreadingForwardServer):  # type: ignore[misc]
+    """One listening port. sshtunnel's own queues five connections, and a page opens more at once."""
+
+    request_queue_size = 128
+    daemon_threads = True
+    # on Windows this would let another program share the port
+    allow_reuse_address = os.name != "nt"
+    connect: Connect
+    target: tuple[str, int] | None = None
+    name: object = None  # of the port: ``jupyter``, or its numbers
+
+
+class PortServer6(PortServer):
+    """One on an IPv6 address."""
+
+    address_family = socket.AF_INET6
+
+
+def open_port(connect: Connect, hosts: Sequence[str], preferred: int) -> list[Any]:
+    """Return servers on one port of all ``hosts``: ``preferred``, or else a free one. Raises ``NodeUnreachable``."""
+    for port in (preferred, *[0] * ATTEMPTS):
+        try:
+            return _open_on_all(connect, hosts, port)
+        except OSError as error:
+            problem = error
+    raise NodeUnreachable("The tunnel's local port could not be opened.", why=str(problem))
+
+
+def _open_on_all(connect: Connect, hosts: Sequence[str], port: int) -> list[Any]:
+    opened = [_open(connect, hosts[0], port)]
+    try:
+        for host in hosts[1:]:
+            opened.append(_open(connect, host, opened[0].local_port))
+    except OSError as error:
+        if error.errno not in NO_IPV6:
+            opened[0].server_close()
+            raise
+    return opened
+
+
+def _open(connect: Connect, host: str, port: int) -> Any:
+    kind = PortServer6 if ":" in host else PortServer
+    # without a logger sshtunnel makes one that writes to the user's terminal
+    server = kind((host, port), ConnectionHandler, logger=logging.getLogger("sshtunnel"))
+    server.connect = connect
+    return server
+
+
+def relay(near: socket.socket, far: ByteStream) -> None:
+    """Copy bytes both ways until both directions have ended, each by itself.
+
+    A connection that breaks on one side is reset on the other too, and never closed as if it were complete: a truncated
+    download must not look complete.
+    """
+    broken = threading.Event()
+
+    def carry(source: Any, sink: Any) -> None:
+        try:
+            while data := source.recv(CHUNK):
+                sink.sendall(data)
+            if not broken.is_set():
+                sink.shutdown(socket.SHUT_WR)
+        except Exception:  # not only an OSError: paramiko has others
+            if not broken.is_set():
+                broken.set()
+                with contextlib.suppress(Exception):  # wakes the other direction, as the last line does
+                    far.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(Exception):
+                    far.close()
+                with contextlib.suppress(OSError):
+                    near.shutdown(socket.SHUT_RD)
+
+    outward = threading.Thread(target=carry, args=(near, far), daemon=True)
+    outward.start()
+    carry(far, near)
+    outward.join()
+    with contextlib.suppress(Exception):
+        far.close()
+    if broken.is_set():
+        _reset(near)
+
+
+def _has_hung_up(connection: socket.socket) -> bool:
+    """Whether the other end has closed a connection from which nothing was read yet; does not block."""
+    try:
+        readable, _, _ = select.select([connection], [], [], 0)
+        return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
+    except ValueError:  # more connections than select supports
+        return False
+    except OSError:
+        return True
+
+
+def _reset(connection: socket.socket) -> None:
+    """Close a connection with a reset."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("hh" if os.name == "nt" else "ii", 1, 0))
+        connection.close()

@@ -1,0 +1,441 @@
+"""What bob does, who has an account on the laptop, on the login node and on the compute node: the acts of attacks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+
+from tests.cluster_tests.attack import (
+    NODE,
+    SESSIONS,
+    WEBSOCKET,
+    Act,
+    Scene,
+    complaint,
+    each_once,
+    error_of,
+    fill,
+    looked_for,
+    said,
+    status,
+)
+from tests.doubles import wait_until
+
+WRONG = "d3Jvbmd3cm9uZ3dyb25nd3Jvbmd3cm9uZ3dyb25nd3Jv"
+
+
+# --- JupyterLab's port ---------------------------------------------------------------------------------------------
+
+
+def knocked(scene: Scene, box: str, port: int) -> str:
+    """Try bob's ways into JupyterLab by a port of a box: even those that alice has do not help him."""
+    url = f"http://127.0.0.1:{port}"
+    host = ("-H", f"Host: 127.0.0.1:{scene.port_here}")
+    token = ("-H", f"Authorization: token {scene.token}")
+    cookies = (*host, *stolen_cookies(scene))
+    opens = (f"{url}/api/terminals", "-X", "POST")
+    for good in (token, cookies):
+        assert status(scene, box, "alice", *opens, *good) == "200", "these open a terminal for alice"
+    wrong = ("-H", f"Authorization: token {WRONG}")
+    seen = {
+        status(scene, box, "bob", f"{url}/api/contents"),
+        status(scene, box, "bob", f"{url}/api/contents?token={WRONG}"),
+        status(scene, box, "bob", f"{url}/terminals/websocket/1", *WEBSOCKET, "-H", f"Cookie: username={WRONG}"),
+        status(scene, box, "bob", f"{url}/terminals/websocket/1", *WEBSOCKET, *token),
+        *(status(scene, box, "bob", *opens, *way) for way in (wrong, token, cookies)),
+    }
+    assert status(scene, box, "alice", f"{url}/api/contents") == "403", "alice herself needs the token"
+    return each_once(sorted(seen))
+
+
+def stolen_cookies(scene: Scene) -> tuple[str, ...]:
+    """Return the headers of alice's browser, which sends its cookies to every port of 127.0.0.1."""
+    visit = f"curl -s -o /dev/null -D - 'http://127.0.0.1:{scene.port_here}/lab?token={scene.token}'"
+    found = dict(re.findall(r"(?mi)^set-cookie: ([^=]+)=([^;]*)", scene.must("laptop", "alice", visit)))
+    jar = "; ".join(f"{name}={value}" for name, value in found.items())
+    return ("-H", f"Cookie: {jar}", "-H", f"X-XSRFToken: {found['_xsrf']}")
+
+
+def waited_behind_a_forwarded_port(scene: Scene) -> str:
+    """Let bob's program have the port of the node that alice forwards."""
+    with scene.running(NODE, "bob", ["python3", "-m", "http.server", "6006", "--bind", "127.0.0.1"]):
+        wait_until(lambda: status(scene, NODE, "bob", "http://127.0.0.1:6006") == "200", 10, "bob's program listens")
+        scene.session.send("f 6006\n")
+        return f"“{scene.session.expect(r'Port 6006 of node1 belongs to [^.]*').group(0)}”"
+
+
+def knocked_from_elsewhere(box: str, address: str, port: str) -> Act:
+    """Let bob connect from another box."""
+
+    def act(scene: Scene) -> str:
+        return status(scene, box, "bob", f"http://{address}:{fill(scene, port)}/")
+
+    return act
+
+
+# --- taking a port -------------------------------------------------------------------------------------------------
+
+BIND = """\
+import socket, sys
+for family, address in json.loads(sys.argv[2]):
+    for option in (None, socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+        one = socket.socket(getattr(socket, family))
+        try:
+            if option: one.setsockopt(socket.SOL_SOCKET, option, 1)
+            one.bind((address, int(sys.argv[1])))
+            one.listen()
+        except OSError as error:
+            print(error.strerror)
+        else:
+            sys.exit(f"{address} was bound")
+"""
+
+
+def bound(box: str, port: str, *addresses: tuple[str, str]) -> Act:
+    """Let bob bind a port that is in use, in each way that Linux knows."""
+
+    def act(scene: Scene) -> str:
+        words = ("python3", "-c", f"import json\n{BIND}", fill(scene, port), json.dumps(addresses))
+        free = scene.run(box, "bob", shlex.join([*words[:3], "60123", words[4]]))
+        assert "was bound" in free.stderr, "a free port can be bound"
+        done = scene.run(box, "bob", shlex.join(words))
+        assert done.returncode == 0, said(done)
+        return each_once(done.stdout.splitlines())
+
+    return act
+
+
+# --- the session's SSH server --------------------------------------------------------------------------------------
+
+SSH = (
+    "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=5 "
+    "-o LogLevel=ERROR -p SSHPORT"
+)
+
+
+def without_the_key(scene: Scene) -> str:
+    """Let bob log in with his own key, and alice with her own, which is not the session's."""
+    tries = [scene.run("login", user, fill(scene, f"{SSH} alice@{NODE} true")) for user in ("bob", "alice")]
+    assert all("Permission denied" in done.stderr for done in tries), tries
+    scene.must("login", "alice", f"ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no {NODE} true")
+    return each_once([complaint(done) for done in tries])
+
+
+def with_a_stolen_key(scene: Scene) -> str:
+    """Give bob the session's key, and let him try what a key can be good for."""
+    key = scene.must("laptop", "root", f"cat {scene.socket_folder}/key")
+    scene.must("login", "bob", "umask 077; cat >/tmp/stolen", input=key)
+    ssh = fill(scene, f"{SSH} -i /tmp/stolen -o IdentitiesOnly=yes")
+    try:
+        port = fill(scene, "127.0.0.1:PORT")
+        asks = f"timeout 5 {ssh} -N -L 60321:{port} alice@{NODE}"
+        with scene.running("login", "bob", shlex.split(asks)):
+            forwarded = "http://127.0.0.1:60321/api/contents"
+            wait_until(lambda: status(scene, "login", "bob", forwarded) == "403", 5, "what the key is for")
+        tries = {
+            "a command": f"{ssh} alice@{NODE} id",
+            "a shell": f"{ssh} -tt alice@{NODE}",
+            "files": f"sftp -F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "
+            f"-P {scene.ssh_port} -i /tmp/stolen -b /dev/null alice@{NODE}",
+            "another host": f"timeout 5 {ssh} -W login:22 alice@{NODE}",
+            "another address of the node": f"timeout 5 {ssh} -W {NODE}:22 alice@{NODE}",
+            "a socket": f"timeout 3 {ssh} -N -o ExitOnForwardFailure=yes -R /tmp/bobs.sock:127.0.0.1:22 alice@{NODE}",
+            "a remote port": f"timeout 3 {ssh} -N -o ExitOnForwardFailure=yes -R 60999:127.0.0.1:22 alice@{NODE}",
+        }
+        for what, script in tries.items():
+            done = scene.run("login", "bob", f"{script} </dev/null")
+            assert done.returncode not in (0, 124), f"{what} was given: {said(done)}"
+            assert "uid=" not in done.stdout and "SSH-2.0" not in done.stdout, said(done)
+    finally:
+        scene.must("login", "bob", "rm -f /tmp/stolen")
+    return f"all refused: {', '.join(tries)}"
+
+
+FLOOD = """\
+import socket, sys, time
+held = [socket.create_connection((sys.argv[1], int(sys.argv[2])), 5) for _ in range(150)]
+print("flooded", flush=True)
+time.sleep(60)
+"""
+
+
+def flooded(scene: Scene) -> str:
+    """Let bob open 150 connections and keep them."""
+    argv = ["python3", "-c", FLOOD, NODE, str(scene.ssh_port)]
+    with scene.running("login", "bob", argv) as flood:
+        assert flood.stdout is not None and flood.stdout.readline() == "flooded\n"
+        token = ("-H", f"Authorization: token {scene.token}")
+        for _ in range(3):
+            assert status(scene, "laptop", "alice", f"http://127.0.0.1:{scene.port_here}/api/contents", *token) == "200"
+    return "the open tunnel works as before"
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+HOGS = """\
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(15, sys.argv[1].encode())
+kept = b"x" * (700 << 20)
+print("there", flush=True)
+time.sleep(60)
+"""
+
+
+def counted_as_hers(scene: Scene) -> str:
+    """Let bob's process of 700 MiB have a name by which it would seem a child of alice's job in /proc/PID/stat."""
+    name = f"a) S 1 1 {scene.process(NODE, 'slurm_script')} "
+
+    def rows() -> list[str]:
+        return scene.must("login", "root", f"cat {scene.directory}/usage.csv").splitlines()
+
+    with scene.running(NODE, "bob", ["python3", "-c", HOGS, name]) as hog:
+        assert hog.stdout is not None and hog.stdout.readline() == "there\n"
+        before = len(rows())
+        wait_until(lambda: len(rows()) > before + 1, 20, "two more samples")
+    header, *_, last = rows()
+    used = dict(zip(header.split(","), last.split(","), strict=True))
+    assert 20 < int(used["memory_mib"]) < 600, used
+    return "bob's 700 MiB are not in alice's usage"
+
+
+# --- kernels -------------------------------------------------------------------------------------------------------
+
+PYTHON = "/sw/jupyterlab/bin/python3"
+
+# Subscribes to each port of 127.0.0.1 that a user has, and prints all that comes within some seconds.
+LISTENS = """\
+import pathlib, sys, time, zmq
+socket = zmq.Context().socket(zmq.SUB)
+socket.subscribe(b"")
+for row in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+    fields = row.split()
+    if fields[3] == "0A" and fields[7] == sys.argv[1]:
+        socket.connect("tcp://127.0.0.1:%d" % int(fields[1].partition(":")[2], 16))
+print("listening", flush=True)
+end = time.monotonic() + 60
+while time.monotonic() < end:
+    if socket.poll(100):
+        print(socket.recv_multipart(), flush=True)
+"""
+
+# Runs a cell in each of a user's kernels whose connection files are given.
+CELL = """\
+import sys
+from jupyter_client import BlockingKernelClient
+client = BlockingKernelClient()
+client.load_connection_file(sys.argv[1])
+client.start_channels()
+client.wait_for_ready(timeout=20)
+client.execute_interactive("print('what ' + 'alice computes')", timeout=20)
+"""
+
+
+def kernels_overheard(scene: Scene) -> str:
+    """Let bob listen to all of alice's ports while a cell of hers prints."""
+    starts = f"curl -s -X POST -H 'Authorization: token {scene.token}' http://127.0.0.1:{scene.port}/api/kernels"
+    kernel = json.loads(scene.must(NODE, "alice", starts))["id"]
+    record = f"{scene.directory}/runtime/kernel-{kernel}.json"
+    with scene.running(NODE, "bob", [PYTHON, "-c", LISTENS, "2001"]) as spy:
+        assert spy.stdout is not None and spy.stdout.readline() == "listening\n"
+        printed = scene.must(NODE, "alice", shlex.join([PYTHON, "-c", CELL, record]))
+        assert "what alice computes" in printed, printed
+        time.sleep(0.5)
+        spy.kill()
+        heard = spy.stdout.read()
+    assert heard == "", heard
+    folder = str(json.loads(scene.must(NODE, "alice", f"cat {record}"))["ip"]).rpartition("/")[0]
+    return f"nothing is heard; the sockets: {looked_for(NODE, {f'ls {folder}': '-1'})(scene)}"
+
+
+# --- what launch-notebook leaves on the laptop ---------------------------------------------------------------------
+
+CACHE = "/home/alice/.cache/notebook-launcher"
+
+
+def page_of_a_killed_launcher(scene: Scene) -> str:
+    """Kill a launcher that has opened the browser; bob looks for the page; the next one takes it away."""
+    opens = ["launch-notebook", "open", scene.session.session_id]
+    argv = scene.cluster.argv("laptop", "alice", opens, env={"BROWSER": "/bin/true"})
+    found = f"cat {CACHE}/launch-notebook-*.html"
+    with contextlib.ExitStack() as stack:
+        program = stack.enter_context(
+            subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
+        wait_until(lambda: scene.token in scene.run("laptop", "alice", found).stdout, 20, "the page is there")
+        scene.must("laptop", "root", "pkill -KILL -f 'launch-notebook open'")
+        program.wait()
+    assert scene.token in scene.run("laptop", "alice", found).stdout, "it is left"
+    done = scene.run("laptop", "bob", f"{found} || ls {CACHE}")
+    assert done.returncode != 0 and scene.token not in done.stdout
+    scene.must("laptop", "alice", f"touch -d '-5 minutes' {CACHE}/launch-notebook-*.html")
+    scene.cluster.run("laptop", "alice", opens, env={"BROWSER": "/bin/false"})
+    scene.must("laptop", "alice", f"! ls {CACHE}/launch-notebook-*.html")
+    return f"“{complaint(done)}”; the next `--open` removes it"
+
+
+PORT_TAKER = """\
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        print(self.path, flush=True)
+        self.send_response(200)
+        self.end_headers()
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def heard_by_bob(scene: Scene, box: str, port: int, meanwhile: Callable[[], object]) -> str:
+    """Let bob's program take a port as soon as it is free; return all that it is sent meanwhile."""
+    listens = f"ss -Htnl 'sport = {port}' | grep -q ."
+    wait_until(lambda: scene.run(box, "bob", listens).returncode != 0, 30, "the port is free")
+    with scene.running(box, "bob", ["python3", "-c", PORT_TAKER, str(port)]) as taker:
+        wait_until(lambda: scene.run(box, "bob", listens).returncode == 0, 10, "bob listens")
+        meanwhile()
+        taker.kill()
+        assert taker.stdout is not None
+        return taker.stdout.read()
+
+
+def port_after_detaching(scene: Scene) -> str:
+    """Detach, let bob take the port, and connect again. It is the last attack on the laptop: the session moves on."""
+    port = scene.port_here
+    scene.session.send("d\n")
+    assert scene.session.end() == 0
+
+    def connect_again() -> None:
+        scene.session = scene.terminal("connect", scene.session.session_id)
+        scene.session.ready()
+
+    heard = heard_by_bob(scene, "laptop", port, connect_again)
+    assert scene.token not in heard, heard
+    assert scene.port_here != port
+    warned = re.findall(r"(Port \d+ of this machine, which led to this session before, .*?)\.", scene.session.printed)
+    return f"another port, and a warning: “{re.sub(r'[0-9]+', '8888', warned[0])}”" if warned else "no warning"
+
+
+def port_of_the_run_before(scene: Scene) -> str:
+    """Put a job back into the queue, let bob take the port of its JupyterLab, and use the tab that was left open."""
+    node = "node2"
+    session = scene.terminal("--new", "-n", "1", "-w", node, "--", "module")
+    session.ready()
+    port = json.loads(scene.must("login", "root", f"cat {SESSIONS}/{session.session_id}/endpoint.json"))["port"]
+    here = f"http://127.0.0.1:{session.url.split(':')[2].partition('/')[0]}/lab?token={session.token}"
+
+    def answers() -> bool:
+        return status(scene, "laptop", "alice", here) == "200"
+
+    assert answers()
+    scene.must("login", "root", f"scontrol requeue {session.job_id}")
+    heard = heard_by_bob(scene, node, port, lambda: wait_until(answers, 60, "the next run answers the tab"))
+    scene.must("login", "root", f"scancel {session.job_id}")
+    session.end()
+    assert not heard, heard
+    return "the next run answers the tab, and bob receives nothing"
+
+
+def digest_of_another_image(scene: Scene) -> str:
+    """Note another digest for alice's image beside sessions that lie in a folder for all; a job of hers looks."""
+    top, name = "/tmp/all", scene.session.session_id
+    try:
+        scene.must(NODE, "root", f"mkdir -m 1777 {top}")
+        scene.must(NODE, "alice", f"head -c 4096 /dev/urandom >{top}/i.sif; mkdir {top}/{name}")
+        scene.must(NODE, "alice", f"echo container={top}/i.sif >{top}/{name}/session.env")
+        identity = scene.must(NODE, "bob", f"stat -c %i-%s-%Y-%Z {top}/i.sif").strip()
+        note = f"mkdir -m 755 {top}/image-digests; echo sha256:{'6' * 64} >{top}/image-digests/{identity}"
+        scene.must(NODE, "bob", note)
+        scene.must(NODE, "alice", f"bash {scene.directory}/image.sh note {top}/{name}")
+        found = json.loads(scene.must(NODE, "alice", f"cat {top}/{name}/image.json"))
+        assert found["digest"].split(":")[1] == scene.must(NODE, "alice", f"sha256sum <{top}/i.sif").split()[0]
+        return str(found["told_by"]).replace("this session", "bob's file is not read; the digest is calculated")
+    finally:
+        scene.must(NODE, "root", f"rm -rf {top}")
+
+
+def closed_to_others(folders: str) -> str:
+    """A command that lists a user's files below these folders that others may read, write or enter."""
+    return f"find {folders} -xdev -user alice ! -type l -perm /077 ! -path '*/ask' 2>/dev/null"
+
+
+def left_in_temporary_folders(box: str) -> Act:
+    """Let bob look for anything of alice's in the folders for temporary files, to read it or to write to it."""
+    look = "find /tmp /var/tmp /dev/shm /run -user alice"
+
+    def act(scene: Scene) -> str:
+        scene.must(box, "alice", "echo x >/tmp/alices; chmod 644 /tmp/alices")
+        one = f"{look} -type f -readable 2>/dev/null; {look} -type d -executable 2>/dev/null; true"
+        try:
+            found = scene.run(box, "bob", one).stdout.split()
+            assert found == ["/tmp/alices"], found
+        finally:
+            scene.must(box, "alice", "rm -f /tmp/alices")
+        assert scene.run(box, "bob", one).stdout == ""
+        return "nothing that bob may read or enter"
+
+    return act
+
+
+def in_no_list(box: str, *lists: str) -> Act:
+    """Let bob read lists that everybody may read: they name the session, and hold no token."""
+
+    def act(scene: Scene) -> str:
+        for one in lists:
+            printed = scene.must(box, "bob", fill(scene, one))
+            assert scene.session.session_id in printed, f"the session is not in it: {one}"
+            assert scene.token not in printed, f"the token is in it: {one}"
+        return "the session is there, the token is not"
+
+    return act
+
+
+def queued_under_her_name(scene: Scene) -> str:
+    """Let bob queue a job with the name of alice's session; her commands go on meaning hers."""
+    name = scene.session.session_id
+    job = scene.must("login", "bob", f"sbatch --parsable -H -J {name} -o /dev/null --wrap true").strip()
+    try:
+        code, printed = scene.launcher("status", name)
+        assert code == 0 and f"Session {name} runs on" in printed, printed
+        assert f"job {job}," not in printed, printed
+    finally:
+        scene.must("login", "bob", f"scancel {job}")
+    return "alice's commands find her own job"
+
+
+def shared_session_root(scene: Scene) -> str:
+    """Let alice's profile have a session_root in a folder in which bob may rename."""
+    profile = "/home/alice/.config/notebook-launcher/clusters"
+    scene.must("login", "root", "mkdir -m 777 -p /home/shared")
+    try:
+        root = "echo 'session_root = \"/home/shared/sessions\"'"
+        scene.must("laptop", "alice", f"({root}; cat {profile}/practice.toml) >{profile}/shared.toml")
+        code, printed = scene.launcher("--new", "--cluster", "shared", "-b", "now+1hour")
+        assert code != 0, printed
+        scene.must("login", "root", 'test -z "$(find /home/shared -name submit.sh)"')
+    finally:
+        scene.must("laptop", "alice", f"rm -f {profile}/shared.toml")
+        scene.must("login", "root", "rm -rf /home/shared")
+    return error_of(printed)
+
+
+def swapped_before_an_upload(scene: Scene) -> str:
+    """Let bob put links in the place of a folder and of a file of a shared folder, to which alice then copies."""
+    scene.must("login", "root", "mkdir -m 777 /tmp/shared")
+    scene.must("login", "alice", "echo hers >~/precious; mkdir -p ~/inside")
+    try:
+        scene.must("laptop", "alice", "mkdir -p up/inner; echo new >up/inner/a; echo new >up.txt")
+        links = "ln -s /home/alice/inside up; ln -s /home/alice/precious up.txt"
+        scene.must("login", "bob", f"cd /tmp/shared; {links}")
+        _, folder = scene.launcher("copy", "up", "login:/tmp/shared")
+        code, _ = scene.launcher("copy", "--force", "up.txt", "login:/tmp/shared")
+        assert scene.must("login", "alice", "cat ~/precious; ls ~/inside") == "hers\n"
+        kept = scene.must("login", "root", "test -L /tmp/shared/up.txt && echo kept || echo replaced").strip()
+        assert (code, kept) == (0, "replaced")
+    finally:
+        scene.must("laptop", "alice", "rm -rf up up.txt")
+        scene.must("login", "alice", "rm -rf ~/precious ~/inside")
+        scene.must("login", "root", "rm -rf /tmp/shared")
+    return f"the folder: {error_of(folder)}; the file: the link itself is replaced"

@@ -1,0 +1,168 @@
+"""`stop`: one session, several, all of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher import sessions
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import CancelFailed, SessionNotFound, SubmitUncertain, UsageError
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.session.record import Session
+from tests.doubles import FakePrompts, RecordingHost, wait_until
+from tests.session_directories import name_of, plant
+from tests.unit.conftest import SetTiming
+from tests.unit.sessions.local_sessions import (
+    NOW,
+    ShownSessions,
+    SlurmHost,
+    end_of,
+    listed,
+    squeue_row,
+    stop,
+    target,
+)
+
+pytestmark = pytest.mark.real_time  # real jobs of the local scheduler
+
+
+@pytest.mark.real_time
+def test_a_queue_that_tells_nothing_is_no_end(tmp_path: Path, slurm: SlurmHost, set_timing: SetTiming) -> None:
+    """Nor is a cancel that one of two clusters refused a good one."""
+    set_timing(cancel_within=1.0)
+    for number, job in enumerate(("7", "8;snowy")):
+        plant(tmp_path, name_of(NOW, number), NOW, job=job, started=NOW, listens=True)
+    slurm.own = squeue_row("7", "RUNNING") + squeue_row("8", "RUNNING")
+    slurm.by_id = "a wrapper that says nothing of jobs\n"
+
+    def refuse() -> CancelFailed:
+        with pytest.raises(CancelFailed) as caught:
+            stop(tmp_path, name_of(NOW, 0), name_of(NOW, 1), sure=True)
+        return caught.value
+
+    slurm.refuses = ["scancel: error: Access denied"]
+    assert "Access denied" in refuse().why
+    slurm.own = ""
+    error = refuse()
+    assert "2 of 2 sessions may still be there" in error.what and "does not show job" in error.why
+    slurm.by_id = ""
+    plant(tmp_path, name_of(NOW, 3), NOW, job="9", started=NOW)
+    assert len(stop(tmp_path, *(name_of(NOW, number) for number in (0, 1, 3)), sure=True).ended) == 3
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_job_on_another_cluster_of_a_federation_is_gone_when_it_has_said_so(
+    tmp_path: Path, slurm: SlurmHost, monkeypatch: pytest.MonkeyPatch, set_timing: SetTiming, several: bool
+) -> None:
+    set_timing(cancel_within=1.0)
+    names = [name_of(NOW, number) for number in range(1 + several)]
+    for number, name in enumerate(names):
+        plant(tmp_path, name, NOW, job=str(7 + number), started=NOW, listens=True)
+    slurm.by_id = squeue_row("7", "REVOKED") + squeue_row("8", "REVOKED")
+    with pytest.raises(CancelFailed):
+        stop(tmp_path, *names, sure=True)
+    cancel = slurm.cancelled.append
+
+    def cancelled(command: str) -> None:
+        cancel(command)
+        for name in names:
+            (tmp_path / name / "exit.json").write_text("{}")
+
+    monkeypatch.setattr(slurm, "cancelled", type("", (), {"append": staticmethod(cancelled)}))
+    assert stop(tmp_path, *names, sure=True).ended == set(names)
+
+
+def test_an_empty_word_ends_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    submit()
+    for names in (("",), ("x", "")):
+        with pytest.raises(UsageError, match="empty"):
+            stop(tmp_path, *names)
+    assert listed(tmp_path).one(events.ListDone).active == 1
+
+
+@pytest.mark.real_time
+def test_one_without_a_job_does_not_hold_up_the_others(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    lost, one, other = submit().id, submit().id, submit().id
+    stop(tmp_path, lost)
+    for name in (lost, other):
+        (tmp_path / name / "job").unlink()
+    (tmp_path / lost / "exit.json").unlink(missing_ok=True)
+    view = ShownSessions()
+    with pytest.raises(SubmitUncertain, match=lost):
+        sessions.stop(target(tmp_path), [lost, one, other], view, FakePrompts(confirms=[True]), Interrupts())
+    assert view.ended == {one, other}
+
+
+def test_all_are_those_as_well_whose_job_was_never_noted(tmp_path: Path, slurm: SlurmHost) -> None:
+    one, other, lost = (name_of(NOW, number) for number in (1, 2, 3))
+    for name in (one, other, lost):
+        plant(tmp_path, name, NOW, job=None)
+    slurm.names = f"7|{one}|x\n8|mine|/x/{other}/jupyterlab.sh\n"
+    assert stop(tmp_path, every=True, sure=True).ended == {one, other}
+    assert sum("%j" in " ".join(command) for command in slurm.ran) == 1, "one question for all"
+
+
+@pytest.mark.real_time
+def test_all_are_ended_side_by_side(tmp_path: Path, host: RecordingHost, submit: Callable[..., Session]) -> None:
+    three = {submit().id, submit().id, submit(begin="now+1hour").id}
+    plant(tmp_path, name_of(NOW, 1), NOW, ended=NOW)
+    person = FakePrompts(confirms=[True])
+    began = time.monotonic()
+    view = stop(tmp_path, every=True, prompts=person)
+    print(f"three local sessions ended in {time.monotonic() - began:.2f} s")
+    assert view.ended == three
+    assert "".join(person.asked).count("starts") == 2 and "".join(person.asked).count("waits") == 1
+    assert "End these 3 sessions?" in "".join(person.asked)
+    assert sum("cancel" in command for command in host.ran) == 1
+    assert set(listed(tmp_path).seen.values()) == {"ended"}
+
+
+def test_a_no_ends_nothing(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    one, other = submit(), submit()
+    view = stop(tmp_path, one.id, end_of(other), prompts=FakePrompts(confirms=[False]))
+    assert view.ended == set() and "Nothing was ended." in view.notes
+    assert listed(tmp_path).one(events.ListDone).active == 2
+
+
+@pytest.mark.parametrize("how", ["--yes", "no terminal"])
+def test_nobody_is_asked(tmp_path: Path, submit: Callable[..., Session], how: str) -> None:
+    one, other = submit(), submit()
+    view = stop(tmp_path, every=True, sure=how == "--yes", prompts=FakePrompts(asks=how == "--yes"))
+    assert view.ended == {one.id, other.id}
+
+
+@pytest.mark.real_time
+def test_what_has_ended_already_is_no_error(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    session = submit()
+    assert stop(tmp_path).ended == {session.id}
+    for word in (session.id, end_of(session)):
+        view = stop(tmp_path, word)
+        assert view.ended == set() and "has ended already" in view.notes
+    assert "no active session" in stop(tmp_path, every=True).notes
+    with pytest.raises(SessionNotFound):
+        stop(tmp_path)
+
+
+@pytest.mark.real_time
+def test_two_stops_at_once_do_not_disturb_each_other(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    three = {submit().id for _ in range(3)}
+    ended: list[set[str]] = []
+    both = [threading.Thread(target=lambda: ended.append(stop(tmp_path, every=True, sure=True).ended)) for _ in "12"]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join(30)
+    assert len(ended) == 2 and ended[0] | ended[1] == three
+
+
+def test_a_job_that_was_never_noted_is_looked_for(tmp_path: Path, submit: Callable[..., Session]) -> None:
+    session = submit()
+    (tmp_path / session.id / "job").unlink()
+    wait_until(lambda: not (tmp_path / session.id / "job").exists(), 5, "the note is gone")
+    assert listed(tmp_path).seen == {session.id: "gone"}
+    assert stop(tmp_path, session.id).ended == {session.id}
