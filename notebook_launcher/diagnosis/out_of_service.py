@@ -11,7 +11,7 @@ from notebook_launcher.diagnosis.request_check import SchedulerReport, explain_r
 from notebook_launcher.schedulers.cluster_info import Node
 
 #: what helps then, for a finding
-HINT = "see which are free: launch-notebook queue; the cluster's support knows until when"
+HINT = "see which nodes are free: launch-notebook queue; ask the cluster's support when these are back"
 
 # The answer of ``sbatch --test-only``, which counts only nodes in service; sbatch itself queues such a job.
 _NO_SUCH_NODE = "configuration is not available"
@@ -32,7 +32,8 @@ def waits_for_nodes(refusal: LauncherError | None, request: Request, report: Sch
     able = [node for node in nodes.values() if _has_gpus(node, request)]
     if not able or any(node.available for node in able):
         return ""
-    return f"{_which(able, names)}: it waits until one is back (now: {', '.join(sorted({one.state for one in able}))})."
+    states = ", ".join(sorted({one.state for one in able}))
+    return f"{_which(able, names)}: the job waits until a node is back (now: {states})."
 
 
 def _has_gpus(node: Node, request: Request) -> bool:
@@ -45,5 +46,5 @@ def _has_gpus(node: Node, request: Request) -> bool:
 def _which(nodes: Sequence[Node], partitions: Sequence[str]) -> str:
     where = f"partition {', '.join(partitions)}" if partitions else "the cluster"
     if len(nodes) == 1:
-        return f"The only node of {where} that could take it is out of service"
-    return f"None of the {len(nodes)} nodes of {where} that could take it is in service"
+        return f"The only node of {where} that could run the job is out of service"
+    return f"None of the {len(nodes)} nodes of {where} that could run the job is in service"

@@ -33,7 +33,7 @@ def findings(draft: Draft) -> Iterator[CheckResult]:
         yield CheckResult(
             "quota",
             "unknown",
-            f"not run, but may report it: {others}" if others else "no command was found that reports it",
+            f"not read; these commands may report it: {others}" if others else "no command was found that reports it",
         )
     if survey.strange:
         found = f"{survey.strange} names were left out: no partition or account can have such a name"
@@ -57,7 +57,7 @@ def probe_findings(probed: ProbeResult, draft: Draft) -> Iterator[CheckResult]:
             "route to the node",
             "fault",
             f"no route to {probed.node} works",
-            "one was not tried: launch with --route job-sshd",
+            "one route was not tried: launch with --route job-sshd",
         )
     node = probed.software
     if node is None:
@@ -134,9 +134,7 @@ def _clusters(survey: ClusterSurvey) -> CheckResult:
     if survey.clusters is None:
         return _unknown("accounting", survey, "clusters")
     others = [name for name in survey.clusters if name != survey.cluster]
-    return CheckResult(
-        "accounting", "ok", f"it answers; other clusters: {', '.join(others)}" if others else "it answers"
-    )
+    return CheckResult("accounting", "ok", f"available; other clusters: {', '.join(others)}" if others else "available")
 
 
 def _images(survey: ClusterSurvey) -> CheckResult:

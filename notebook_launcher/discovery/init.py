@@ -150,7 +150,7 @@ def _room_for(path: Path, request: InitRequest, prompts: Prompts) -> Iterator[No
             f"There is a profile {path} already.",
         )
     elif path.stem in given_profiles():
-        there = f"There is a profile “{path.stem}” for everybody: --cluster {path.stem}."
+        there = f"There is already a profile “{path.stem}” that is not your own; to use it: --cluster {path.stem}."
         question = f"{there} Write one of your own in its place?"
     else:
         yield

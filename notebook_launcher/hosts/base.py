@@ -275,7 +275,7 @@ class Host(ABC):
         self.close()
 
 
-_ANOTHER_FOLDER = "session_root in the profile names another folder, which the compute nodes must see as well"
+_ANOTHER_FOLDER = "name another folder with session_root in the profile; the compute nodes must see it, too"
 
 
 def _unwritable(where: str, error: str) -> HostCommandFailed:
@@ -283,7 +283,7 @@ def _unwritable(where: str, error: str) -> HostCommandFailed:
     what = f"The session's files could not be written in {where}."
     if "Read-only file system" in error:  # strerror(EROFS)
         what = f"The session's files could not be written: {where} is on a read-only file system."
-        hint = f"the cluster's support knows for how long; {_ANOTHER_FOLDER}"
+        hint = f"ask the cluster's support how long this will last, or {_ANOTHER_FOLDER}"
     elif "Permission denied" in error:
         hint = _ANOTHER_FOLDER
     else:

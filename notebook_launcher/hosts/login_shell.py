@@ -62,13 +62,13 @@ def explain(silence: Silence, stdout: str, stderr: str) -> LoginShellSilent:
     if told:
         return _error(silence.label, *_as_told(told[0]))
     said = [line.strip() for line in silence.printed.splitlines() if line.strip()]
-    printed = f"It printed: {printable(said[-1])[:200]}" if said else ""
+    printed = f"Instead of an answer it printed: {printable(said[-1])[:200]}" if said else ""
     return unexplained(silence.label, _LOGIN_SHELL if kind == "login" else _EVERY_SHELL, printed)
 
 
 def unexplained(label: str, files: str = _LOGIN_SHELL, printed: str = "") -> LoginShellSilent:
     """Return the error where nothing tells the line; ``files``: where it may be. ``printed``: instead of an answer."""
-    why = printed or "A start-up file there ends it, replaces it or sends its output elsewhere."
+    why = printed or "A start-up file there ends it, replaces it or redirects its output."
     return _error(
         label,
         why,
@@ -82,7 +82,7 @@ def _error(label: str, why: str, hint: str) -> LoginShellSilent:
 
 def _as_told(told: re.Match[str]) -> tuple[str, str]:
     _, how, path, number, command = told.groups()
-    does = "sends its output elsewhere" if how == "redirects" else "ends or replaces it"
+    does = "redirects its output" if how == "redirects" else "ends or replaces it"
     shown = f": {printable(command)[:60]}" if _HARMLESS_TO_SHOW.match(command) else ""
     return (
         f"Line {number} of {printable(path)} {does}{shown}",

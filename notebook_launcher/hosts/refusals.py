@@ -10,11 +10,11 @@ from notebook_launcher.core.errors import AddressRefused, ConnectionFailed
 #: OpenSSH's message when it hangs up after too many keys or passwords (``MaxAuthTries``)
 TOO_MANY = "Too many authentication failures"
 ONE_KEY = (
-    "the server hangs up after a few keys, so name the right one in ~/.ssh/config: IdentityFile KEY, and "
-    "IdentitiesOnly yes"
+    "name the right key in ~/.ssh/config, with IdentityFile KEY and IdentitiesOnly yes: the server hangs up after a "
+    "few keys"
 )
 #: the hint where a login wanted a secret, and there was no terminal to ask for it on
-IN_A_TERMINAL = "nobody could be asked: run it in a terminal, or log in with a key that needs no question"
+IN_A_TERMINAL = "run the command in a terminal, where it can ask you, or use a login that asks for nothing"
 
 # What OpenSSH's server sends in place of its version before it hangs up: for PerSourcePenalties (since 9.8), and for
 # MaxStartups. An ssh prints the line after words of its own.
@@ -28,14 +28,14 @@ def refused_before_login(server: str, lines: Iterable[str]) -> ConnectionFailed 
     if any(_PENALTY.search(line) for line in lines):
         return AddressRefused(
             f"{server} refuses this machine's address for a while.",
-            why="It said: Not allowed at this time. Servers do so after failed logins from an address, yours or those "
-            "of others behind it: for 15 seconds to 10 minutes by default.",
-            hint="wait some minutes before you try again; each failed login makes it longer",
+            why="It answered: Not allowed at this time. Servers refuse an address after failed logins from it, yours "
+            "or those of others who share it: by default for 15 seconds to 10 minutes.",
+            hint="wait some minutes before you try again; each failed login prolongs the wait",
         )
     if any(_BUSY.search(line) for line in lines):
         return ConnectionFailed(
-            f"{server} has too many logins under way.",
-            why="It said: Exceeded MaxStartups",
+            f"{server} has too many logins in progress.",
+            why="It answered: Exceeded MaxStartups",
             hint="try again in a moment",
         )
     return None

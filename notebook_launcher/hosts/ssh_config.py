@@ -180,7 +180,8 @@ def _run_ssh_g(ssh: str, destination: Destination) -> dict[str, list[str]]:
     except subprocess.TimeoutExpired:  # a Match exec, or CanonicalizeHostname, in a network that is down
         raise ConnectionFailed(
             f"ssh -G printed no configuration for {destination} within 30 s.",
-            hint="check the network (does it need a VPN?), and Match exec and CanonicalizeHostname there",
+            hint="check the network (does it need a VPN?), and Match exec and CanonicalizeHostname in your ssh "
+            "configuration",
         ) from None
     if done.returncode != 0:
         raise _config_error(destination, done.stderr)
@@ -200,7 +201,7 @@ def _config_error(destination: Destination, printed: str) -> ConnectionFailed:
     if place := next(filter(None, map(_CONFIG_LINE.match, lines)), None):
         hint = f"correct line {place[2]} of {place[1]}, {check}"
     elif owner := re.search(r"Bad owner or permissions on (.+)", why):
-        hint = f"make it writable for you alone: chmod go-w {owner[1]}"
+        hint = f"make it writable only by you: chmod go-w {owner[1]}"
     elif "Can't open user config file" in why:
         hint = "check the name given with --ssh-config"
     return ConnectionFailed(f"The ssh configuration for {destination} cannot be read.", why=why, hint=hint)
@@ -240,7 +241,7 @@ def _read_config(destination: Destination) -> dict[str, list[str]]:
         raise ConnectionFailed(f"{path} cannot be read.", why=str(error), hint=f"correct {path}") from None
     except KeyError as error:  # paramiko looks up the user's name on this machine, as for %u
         if error.args == ("canonicaldomains",):
-            raise _not_canonical(destination.host, "There is no CanonicalDomains, but CanonicalizeHostname.") from None
+            raise _not_canonical(destination.host, "CanonicalizeHostname is set and CanonicalDomains is not.") from None
         raise ConnectionFailed(
             f"{path} cannot be read.",
             why=f"You have no name on this machine: {error.args[0]}",

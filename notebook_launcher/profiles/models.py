@@ -288,7 +288,7 @@ class ClusterProfile(_Strict):
     notice: Line | None = Field(default=None, description="a sentence that is shown at each launch")
     advice: tuple[Line, ...] = Field(default=(), description="sentences for `clusters show` and the first run")
     docs: tuple[Line, ...] = Field(default=(), description="links to the site's own pages")
-    contact: Line | None = Field(default=None, description="the cluster's support: an address, or a web page")
+    contact: Line | None = Field(default=None, description="the cluster's support: an e-mail address or a web page")
     unavailable: Unavailable | None = None
     ask: tuple[Literal["host", "user", "account", "partition"], ...] = ()
     host: Host | None = Field(default=None, description="login node, as ssh knows it; absent: this machine")

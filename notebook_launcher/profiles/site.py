@@ -43,8 +43,8 @@ def read_site_layer(path: Path) -> Layer:
         )
         if found.st_uid not in (0, os.getuid()) or shared:
             raise ProfileError(
-                f"{path} is not used, because other users may change it.",
+                f"{path} is not used, because other users can change it.",
                 why=f"{place} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}.",
-                hint=f"ask whoever looks after this machine: chown root {place}; chmod go-w {place}",
+                hint=f"ask this machine's administrator to run: chown root {place}; chmod go-w {place}",
             )
     return read_layer(path)

@@ -127,7 +127,7 @@ def find_scheduler(host: Host) -> str:
 
 def no_bash(host: Host, answer: CommandResult) -> HostCommandFailed:
     """Return the error for a host on which a bash script did not run."""
-    return HostCommandFailed(f"{host.label} runs no bash script.", why=answer.stderr.strip()[-500:])
+    return HostCommandFailed(f"{host.label} could not run a bash script.", why=answer.stderr.strip()[-500:])
 
 
 def make_scheduler(name: str, root: str) -> Scheduler:

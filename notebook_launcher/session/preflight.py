@@ -100,7 +100,7 @@ def _missing_module(host: Host, site: Site, environment: Environment, *, same_ma
             word, _, name = line.partition(" ")
             if word == "lacks" and name in environment.modules:
                 found = f"Module {name} cannot be loaded {_where(same_machine)}"
-                return f"{found} To list what there is:\n  module spider {name.partition('/')[0]}"
+                return f"{found} To see what is available:\n  module spider {name.partition('/')[0]}"
     return None
 
 

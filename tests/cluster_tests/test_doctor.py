@@ -110,7 +110,7 @@ FAULTS = [
     pytest.param(changed_host_key, ["--host", "login", "--ssh-config", "/home/alice/.ssh/other_config"],
                  {"host key": "another"}, id="changed host key"),
     pytest.param(lambda c: c.start_up_file("alice", ".bash_profile", "site=1\nexec >/dev/null\n"), [],
-                 {"login shell": "runs no commands. Line 2 of ~/.bash_profile sends its output elsewhere: exec"},
+                 {"login shell": "runs no commands. Line 2 of ~/.bash_profile redirects its output: exec"},
                  id="start-up file that redirects all output"),
     pytest.param(neither_folder_nor_scheduler, ["faulty"],
                  {"session folder": "/sw/sessions", "scheduler": "no sbatch"},

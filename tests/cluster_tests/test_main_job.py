@@ -111,7 +111,7 @@ def test_every_flag_at_once_on_another_cluster(cluster: PracticeCluster, start: 
 @contextlib.contextmanager
 def forwarded_as_told(cluster: PracticeCluster, session: Session) -> Iterator[None]:
     """Run what a launch that was typed over ssh says to type on one's own computer, word by word."""
-    session.expect("To open it on your own computer, type there:")
+    session.expect("To open the address on your own computer, type there:")
     told = session.expect(r"ssh -N -L [^\r\n]+").group(0)
     assert re.search(rf"launch-notebook connect --host \S+ {session.session_id[-4:]}\s", session.printed)
     # the key of this login node is known by its name, and not yet by this address

@@ -272,11 +272,11 @@ def test_where_all_nodes_are_drained_it_waits_until_one_is_back(slurm: Doubles, 
                        'echo "g1 core mixed 3/13/0/16 (null) (null) none"\n')  # fmt: skip
     slurm.start(devcore=refused("Requested node configuration is not available"), _=minutes(5))
     code, text = told("when", "-p", "devcore", "-t", "20")
-    assert code == 0 and "\nThe only node of partition devcore that could take it is out of service" in text
+    assert code == 0 and "\nThe only node of partition devcore that could run the job is out of service" in text
     assert "waits until" in text and "never" not in text and "Without that" not in text
     slurm.put("sinfo", "true")
     code, text = told("when", "-p", "devcore", "-t", "20")
-    assert code == 57 and "could take it" not in text, "of nodes that are not known nothing is said"
+    assert code == 57 and "could run the job" not in text, "of nodes that are not known nothing is said"
 
 
 def test_what_would_start_instead_is_shown_below_a_refusal(slurm: Doubles, told: Told) -> None:

@@ -42,7 +42,7 @@ def init(
       launch-notebook init alice@login.uni.example --probe
       launch-notebook init                                    on a login node
 
-    It changes nothing on the cluster. What it could not read is a comment in the profile.
+    It changes nothing on the cluster. Comments in the profile say what it could not read.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.discovery.init import InitRequest, initialise
 

@@ -78,7 +78,7 @@ class BaseView:
         from notebook_launcher.cli.views.browser import Browser
 
         try:
-            self._browser = Browser(url, on_failure=lambda: self._say_not_opened("there is none to open here"))
+            self._browser = Browser(url, on_failure=lambda: self._say_not_opened("there is none here, or no display"))
         except OSError as error:
             self._say_not_opened(str(error))
 

@@ -179,7 +179,7 @@ class TextView(BaseView):
 
     @_display.register(events.ReachedBySsh)
     def _(self, event: events.ReachedBySsh) -> None:
-        self._say("You are logged in here by SSH. To open it on your own computer, type there:")
+        self._say("You are logged in to this machine by SSH. To open the address on your own computer, type there:")
         self._say(f"  {event.forward_command}", whole=True)
         if event.connect_command:
             self._say("or, if launch-notebook is installed there:")

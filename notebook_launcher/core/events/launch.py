@@ -81,7 +81,7 @@ class ReachedBySsh(Event, name="reached_by_ssh"):
     """This terminal is an SSH login, so that the address of ``ready`` works on the machine at its other end only.
 
     Typed on the user's own computer, ``forward_command`` makes the same address work there. ``connect_command`` is for
-    a computer that has the launcher; "" if the session runs on this machine itself.
+    a computer that has the launcher; "" unless this machine is a login node of the session's cluster.
     """
 
     session: str

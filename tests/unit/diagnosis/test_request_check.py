@@ -157,13 +157,17 @@ def _drained(*names: str) -> tuple[Node, ...]:
 @pytest.mark.parametrize(
     ("flags", "drained", "expected"),
     [
-        ({"partition": "core"}, ("n1", "n2"), "None of the 2 nodes of partition core that could take it is in service"),
+        (
+            {"partition": "core"},
+            ("n1", "n2"),
+            "None of the 2 nodes of partition core that could run the job is in service",
+        ),
         (
             {"partition": "gpu", "gpus": "a100:1"},
             ("g1",),
-            "The only node of partition gpu that could take it is out of",
+            "The only node of partition gpu that could run the job is out of",
         ),
-        ({"gpus": "1"}, ("g1",), "The only node of the cluster that could take it is out of"),
+        ({"gpus": "1"}, ("g1",), "The only node of the cluster that could run the job is out of"),
         ({"partition": "core"}, ("n1",), ""),
         ({"partition": "core", "nodes": "9"}, ("n1", "n2"), ""),  # it never has as many
         ({"partition": "gpu", "gpus": "a100:8"}, ("g1",), ""),

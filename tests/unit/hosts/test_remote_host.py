@@ -263,7 +263,7 @@ def test_a_port_that_is_closed_and_a_server_that_is_none(
     ("line", "kind", "what"),
     [
         (b"Not allowed at this time\r\n", AddressRefused, "refuses this machine's address for a while"),
-        (b"Exceeded MaxStartups\r\n", ConnectionFailed, "too many logins under way"),
+        (b"Exceeded MaxStartups\r\n", ConnectionFailed, "too many logins in progress"),
     ],
 )
 @pytest.mark.parametrize("way", ["directly", "jump host", "proxy command"])

@@ -263,7 +263,7 @@ def test_canonical_names_without_domains(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "config").write_text("CanonicalizeHostname yes\n")
     with pytest.raises(ConnectionFailed, match="The name login is not known") as caught:
         resolve(Destination("login", config_file=str(tmp_path / "config")))
-    assert "no CanonicalDomains" in caught.value.why
+    assert "CanonicalDomains is not" in caught.value.why
 
 
 def test_no_option_reaches_ssh_in_a_hosts_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

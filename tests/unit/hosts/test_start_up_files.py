@@ -154,8 +154,8 @@ def as_anybody(home: Path, line: str) -> subprocess.CompletedProcess[str]:
     [
         ("bash_profile", "exec sh -l", "ends or replaces it", "exec sh -l"),
         ("bash_profile", "exit 0", "ends or replaces it", "exit 0"),
-        ("bash_profile", "exec >/dev/null", "sends its output elsewhere", "exec"),
-        ("bashrc", "exec >/dev/null", "sends its output elsewhere", "exec"),
+        ("bash_profile", "exec >/dev/null", "redirects its output", "exec"),
+        ("bashrc", "exec >/dev/null", "redirects its output", "exec"),
     ],
 )
 def test_the_line_that_lets_no_command_answer_is_named(

@@ -65,7 +65,7 @@ def test_what_others_may_change_is_refused(site: Path, place: str, mode: int) ->
     path.chmod(path.stat().st_mode | mode)
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
-    assert "other users may change it" in caught.value.what and str(path.resolve()) in caught.value.why
+    assert "other users can change it" in caught.value.what and str(path.resolve()) in caught.value.why
     assert "chmod go-w" in caught.value.hint
 
 
@@ -76,7 +76,7 @@ def test_a_file_of_another_user_is_refused_also_behind_a_link(site: Path, tmp_pa
     os.chown(strangers, 12345, -1)
     (site / "clusters" / "uni.toml").unlink()
     (site / "clusters" / "uni.toml").symlink_to(strangers)
-    with pytest.raises(ProfileError, match="other users may change it"):
+    with pytest.raises(ProfileError, match="other users can change it"):
         load_profile("uni")
 
 
