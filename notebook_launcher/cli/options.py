@@ -179,10 +179,17 @@ def route_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _long_flags(command: click.Command) -> set[str]:
+    return {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+
+
 def _scheduler_option(flag: Flag, without: str) -> Callable[[Any], Any]:
     """Return a click option that puts a scheduler's flag, as typed, into the context."""
 
     def keep(ctx: click.Context, _parameter: click.Parameter, value: object) -> None:
+        if isinstance(value, str) and value in _long_flags(ctx.command):  # and not what it says: -x --dry-run
+            spelled = f"-{flag.letter} (--{flag.name})" if flag.letter else f"--{flag.name}"
+            raise UsageError(f"{spelled} needs a value; “{value}” is a flag.", hint="see: launch-notebook --help")
         if value is not None and value is not False:
             ctx.obj[SCHEDULER_FLAGS][flag.name] = None if value is True else str(value)
 

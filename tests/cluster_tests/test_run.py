@@ -86,7 +86,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     cluster: PracticeCluster, start: Start, lab: Callable[..., str]
 ) -> None:
     """``connect`` follows it, from a home that knows nothing of it; ``results`` gets what there is, while it runs."""
-    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "20", "--with", "lab/data.txt", "--detach", *ENV)
+    run = start("run", "lab/train.ipynb", "-p", "SECONDS", "40", "--with", "lab/data.txt", "--detach", *ENV)
     run.expect(r"results: +launch-notebook results \d")
     assert run.end() == 0
     name = run.session_id[-4:]
@@ -99,7 +99,7 @@ def test_a_run_goes_on_alone_and_another_laptop_gets_its_results(
     partly.expect("The results so far are here")
     partly.expect("has not finished yet")
     assert partly.end() == 0
-    assert "40 the data" in result(lab, "train.ipynb", where="other/runs")
+    assert "80 the data" in result(lab, "train.ipynb", where="other/runs")
     listed = start("list")
     listed.expect(r"train.ipynb, 2 of 4")
     assert listed.end() == 0

@@ -171,6 +171,15 @@ def test_the_last_of_two_values_counts(asked: list[LaunchOptions]) -> None:
     assert asked[0].flags == {"time": "2:00:00"}
 
 
+@pytest.mark.parametrize("words", [["-x", "--dry-run"], ["--exclude", "--gpus", "1"], ["--comment", "--verbose"]])
+def test_a_flag_is_not_the_value_of_another(
+    asked: list[LaunchOptions], capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """``-x --dry-run`` would exclude a node of that name, and start a job."""
+    assert app.run(["--cluster", "uni", *words]) == 2
+    assert f"needs a value; “{words[1]}” is a flag." in capsys.readouterr().err and asked == []
+
+
 def test_our_own_flags_are_not_the_schedulers(asked: list[LaunchOptions]) -> None:
     words = ["--cluster", "uni", "--ssh-config", "f", "--module", "a/1", "--module", "b/2", "--conda", "dl"]
     assert app.run([*words, "--venv", "v", "--clusters=snowy", "--", "tf-gpu", "-x.sif"]) == 0
