@@ -71,6 +71,7 @@ run_jupyterlab() {
   await_ssh_port
   report_started
   start_sampler
+  remove_left_folders
   if await_program; then
     report_endpoint
     start_noting_image
@@ -242,7 +243,7 @@ leave() {
 # Where the container has a /tmp of its own, it has gone with that.
 remove_kernel_folder() {
   read_line "$NBL_SESSION_DIR/runtime/kernels" || return 0
-  [[ $REPLY =~ ^/.*/nl-kernels-[[:alnum:]]{8}$ && -O $REPLY && ! -L $REPLY ]] || return 0
+  is_kernel_folder "$REPLY" || return 0
   rm -rf -- "$REPLY"
 }
 
@@ -458,6 +459,7 @@ run_notebook() {
   start_program
   report_started
   start_sampler
+  remove_left_folders
   if await_program; then start_noting_image; fi
   await_end
 }
