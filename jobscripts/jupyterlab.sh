@@ -79,6 +79,7 @@ run_jupyterlab() {
   await_ssh_port
   report_started
   start_sampler
+  remove_left_folders
   if await_program; then
     report_endpoint
     start_noting_image
@@ -250,7 +251,7 @@ leave() {
 # Where the container has a /tmp of its own, it has gone with that.
 remove_kernel_folder() {
   read_line "$NBL_SESSION_DIR/runtime/kernels" || return 0
-  [[ $REPLY =~ ^/.*/nl-kernels-[[:alnum:]]{8}$ && -O $REPLY && ! -L $REPLY ]] || return 0
+  is_kernel_folder "$REPLY" || return 0
   rm -rf -- "$REPLY"
 }
 
@@ -294,6 +295,7 @@ run_notebook() {
   start_program
   report_started
   start_sampler
+  remove_left_folders
   if await_program; then start_noting_image; fi
   await_end
 }

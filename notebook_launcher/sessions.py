@@ -257,7 +257,7 @@ def open_session(target: LaunchTarget, prefix: str, view: View, prompts: Prompts
 
 def _is_open_here(context: Context, session: Session, node: str) -> bool:
     """Open the browser over the tunnel of another launcher on this machine; return whether there is one that works."""
-    from notebook_launcher.supervision.jupyter import show_ssh_login
+    from notebook_launcher.session.own_computer import show_ssh_login
     from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
 
     token = read_access(context.host, session.directory).token

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 #
 # What runs beside the program in a job: an SSH server into the session, the sampler of what is used, and what notes the
-# image's digest. jupyterlab.sh sources this file; it is never run.
+# image's digest; and what removes the folders of jobs that were killed. jupyterlab.sh sources this file; it is never run.
 #
 # shellcheck disable=SC2034,SC2154  # it shares its variables with jupyterlab.sh and lib.sh
 
@@ -95,3 +95,24 @@ end_noting_image() {
   [[ -z $noter || $'\n'$(jobs -pr)$'\n' != *$'\n'"$noter"$'\n'* ]] || kill -KILL -- "-$noter" 2>/dev/null
   noter=''
 }
+
+# ------------------------------------------------------------------------------------- the folders of kernels' sockets
+
+# A job that was killed as a whole has not removed its folder: remove those in which no socket is open, and whose name no
+# process was started with, as JupyterLab is. Not those in $TMPDIR, which other machines may see, with processes that are
+# unseen here.
+remove_left_folders() {
+  local folder known folders=()
+  for folder in {/tmp,/var/tmp}/nl-kernels-*; do
+    if is_kernel_folder "$folder"; then folders+=("$folder"); fi
+  done
+  ((${#folders[@]})) && [[ -r /proc/net/unix ]] || return 0
+  known=$(cat /proc/net/unix /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n')
+  # Without the path of this job's own directory, what is running was not read.
+  [[ $known == *"$NBL_SESSION_DIR"* ]] || return 0
+  for folder in "${folders[@]}"; do
+    [[ $known == *"$folder"* ]] || rm -rf -- "$folder"
+  done
+}
+
+is_kernel_folder() { [[ $1 =~ ^/.*/nl-kernels-[[:alnum:]]{8}$ && -O $1 && -d $1 && ! -L $1 ]]; }

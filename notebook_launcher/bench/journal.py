@@ -1,32 +1,40 @@
 """The journal of a bench: its combinations, the session of each, and its state.
 
 One small file in the bench's folder, replaced atomically at each change. A session is recorded before its job is
-submitted, so that a launcher that is killed at any time, and started again, finds every job.
+submitted, so that a launcher that is killed at any time, and started again, finds every job. The file has a sum of
+itself: an edited one could give a combination the results of another.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from notebook_launcher.bench.compare import CombinationRun, Recording, read_recording
 from notebook_launcher.bench.matrix import Combination
 from notebook_launcher.core import events
+from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.text import printable
+from notebook_launcher.session.record import SESSION_ID, json_object
 
 FILE, LOCK, RUNS, RESULTS = "bench.json", ".lock", "runs", "results.jsonl"
 _PARTS = f".{FILE}."  # prefix of temporary files that are to replace the journal
-LARGEST = 64 * 1024 * 1024  # bytes of a results file that are read
+LARGEST = 64 * 1024 * 1024  # bytes of a results file that are read, or of a journal
+_LONGEST_WHY = 200  # characters
 
 State = Literal["planned", "queued", "done", "failed"]
+SessionId = Annotated[str, Field(pattern=rf"^{SESSION_ID.pattern}$")]
 
 
 class JournalEntry(BaseModel):
@@ -44,23 +52,34 @@ class JournalEntry(BaseModel):
     values: tuple[tuple[str, str], ...]
     folder: str
     state: State = "planned"
-    session: str | None = None
+    session: SessionId | None = None
     job: str | None = None
     queued: str | None = None
     started: str | None = None
     why: str = ""
     kind: str = ""
-    in_queue: float | None = None
+    in_queue: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     image: str = ""
-    earlier: tuple[str, ...] = ()
-    number: int | None = None
+    earlier: tuple[SessionId, ...] = ()
+    number: Annotated[int, Field(ge=1, lt=10**6)] | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> JournalEntry:
+        """The values say what ran; the name and the folder follow from them, and lead nowhere else."""
+        one = Combination(self.values, ())
+        if (self.name, self.folder) != (one.name, one.folder):
+            raise ValueError("a name or a folder is not that of its values")
+        if self.session is None and self.state in ("queued", "done"):
+            raise ValueError(f"what is {self.state} has no session")
+        return self
 
 
 class Journal(BaseModel):
     """All combinations of the folder, in the order in which they were added. ``digest``: of what the notebook does.
 
     ``place``: the target's name. ``asked``: the options besides the matrix (``matrix.beside``), ``None`` if not known.
-    ``matrix`` and ``command``: as last typed.
+    ``matrix`` and ``command``: as last typed. ``check``: the sum of all else; ``None`` in a journal of a version that
+    wrote none.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -75,6 +94,15 @@ class Journal(BaseModel):
     matrix: str = ""
     command: str = ""
     entries: tuple[JournalEntry, ...] = ()
+    check: str | None = None
+
+    @model_validator(mode="after")
+    def _has_nothing_twice(self) -> Journal:
+        """No combination is there twice, nor are the results of one session those of two."""
+        sessions = [name for one in self.entries for name in (one.session, *one.earlier) if name]
+        if len({one.name for one in self.entries}) < len(self.entries) or len(set(sessions)) < len(sessions):
+            raise ValueError("a combination or a session is in it twice")
+        return self
 
 
 class BenchFolder:
@@ -93,7 +121,7 @@ class BenchFolder:
 
     def change(self, name: str, **what: object) -> JournalEntry:
         """Change an entry, and save the journal."""
-        changed = self[name].model_copy(update=what)
+        changed = self[name].model_copy(update=_writable(what))
         entries = tuple(changed if entry.name == name else entry for entry in self.journal.entries)
         self._keep(entries=entries)
         return changed
@@ -174,8 +202,20 @@ class BenchFolder:
         return Recording()
 
     def _keep(self, **what: object) -> None:
-        self.journal = self.journal.model_copy(update=what)
-        write_atomically(self.folder / FILE, (self.journal.model_dump_json(indent=1) + "\n").encode())
+        self.journal = self.journal.model_copy(update=_writable(what))
+        data = json.loads(self.journal.model_dump_json(exclude={"check"}))
+        text = json.dumps({**data, "check": _sum(data)}, indent=1, ensure_ascii=False)
+        write_atomically(self.folder / FILE, f"{text}\n".encode())
+
+
+def _writable(what: Mapping[str, object]) -> dict[str, object]:
+    """Return values with texts that a file can hold: those of jobs and servers may have any character."""
+    return {key: printable(value) if isinstance(value, str) else value for key, value in what.items()}
+
+
+def _sum(data: Mapping[str, object]) -> str:
+    """Return the sum of a journal's data without its ``check``."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _report_state(entry: JournalEntry) -> str:
@@ -241,25 +281,39 @@ def lock_folder(
 
 def _read(folder: Path) -> Journal | None:
     """Return the folder's journal, ``None`` for a new folder. Raises ``UsageError`` for a damaged one."""
-    try:
-        return Journal.model_validate_json((folder / FILE).read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        why = str(error).splitlines()[0]
+    found, unchanged = _parse(folder)
+    if not unchanged:
+        found = "It was changed since launch-notebook wrote it."
+    if isinstance(found, str):
         raise UsageError(
             f"{folder / FILE} cannot be read.",
-            why=why,
+            why=found,
             hint="name another folder with --output, or start over with --fresh, which moves it aside",
-        ) from None
+        )
+    return found
+
+
+def _parse(folder: Path) -> tuple[Journal | str | None, bool]:
+    """Return the folder's journal, ``None`` for a new folder, or why it is none; and whether its sum is right."""
+    try:
+        content = read_at_most(folder / FILE, LARGEST)
+        if content is None:
+            return "It is too large.", True
+        found = Journal.model_validate_json(content)
+    except FileNotFoundError:
+        return None, True
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        return printable(f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": "))[:_LONGEST_WHY], True
+    except OSError as error:
+        return error.strerror or str(error), True
+    data = dict(json_object(content))
+    return found, found.check is None or data.pop("check", None) == _sum(data)
 
 
 def _call_before(fresh: Callable[[Journal], None], folder: Path) -> None:
-    try:
-        there = _read(folder)
-    except UsageError:
-        return  # an unreadable journal lists no jobs
-    if there is not None:
+    there, _ = _parse(folder)  # the jobs in one that was changed may be there nevertheless
+    if isinstance(there, Journal):
         fresh(there)
 
 

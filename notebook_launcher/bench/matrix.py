@@ -262,7 +262,7 @@ def _axis(name: str, values: list[str]) -> Axis:
         values = [_number(plain, value) for value in values]
     elif kind == "flag" and BY_NAME[plain].argument == "none" and not set(values) <= {"yes", "no"}:
         raise UsageError(f"--{plain} takes no value.", hint=f"in the matrix: {plain}=yes,no")
-    if bad := [value for value in values if any(ord(char) < 32 or ord(char) == 127 for char in value)]:
+    if bad := [value for value in values if re.search("[\x00-\x1f\x7f\ud800-\udfff]", value)]:
         raise UsageError(f"A value of “{name}” has a control character: {bad[0]!r}")
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)

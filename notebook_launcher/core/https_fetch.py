@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import queue
+import socket
 import threading
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from notebook_launcher import __version__
@@ -18,6 +20,7 @@ from notebook_launcher.core.text import whole_number
 TIMEOUT = 30.0  # seconds for one file, however slow the server
 _READ_TIMEOUT = 10.0  # seconds without any data
 _CHUNK = 64 * 1024  # bytes
+_LONGEST = 300  # characters of what a server says that are shown
 
 
 @dataclass(frozen=True)
@@ -54,11 +57,11 @@ def fetch(url: str, at_most: int, *, plain: bool = False, within: float = TIMEOU
     """
     check_address(url, plain=plain)
     done: queue.SimpleQueue[Fetched | Exception] = queue.SimpleQueue()
-    stop = threading.Event()
+    connections = _Connections()
 
     def run() -> None:
         try:
-            done.put(_download(url, at_most, stop))
+            done.put(_download(url, at_most, connections))
         except Exception as error:
             done.put(error)
 
@@ -69,18 +72,18 @@ def fetch(url: str, at_most: int, *, plain: bool = False, within: float = TIMEOU
     except queue.Empty:
         result = FetchFailed(f"{url} did not come within {within:.0f} s.", hint="try again, or from another network")
     finally:
-        stop.set()
+        connections.close()
     if isinstance(result, Fetched):
         return result
     raise _error(url, result) from None
 
 
-def _download(url: str, at_most: int, stop: threading.Event) -> Fetched:
-    opener = urllib.request.build_opener(_OnlyToHttps())
+def _download(url: str, at_most: int, connections: _Connections) -> Fetched:
+    opener = urllib.request.build_opener(_OnlyToHttps(), connections)
     request = urllib.request.Request(url, headers={"User-Agent": f"launch-notebook/{__version__}"})  # noqa: S310
     with opener.open(request, timeout=_READ_TIMEOUT) as answer:
         content = b""
-        while not stop.is_set() and (data := answer.read1(_CHUNK)):
+        while not connections.closed and (data := answer.read1(_CHUNK)):
             content += data
             if len(content) > at_most:
                 raise FetchFailed(f"{url} is larger than {at_most // 1024} KiB.", hint="is that the right file?")
@@ -88,6 +91,39 @@ def _download(url: str, at_most: int, stop: threading.Event) -> Fetched:
         if length is not None and len(content) < length:
             raise FetchFailed(f"{url} ended early.", hint="try again")
         return Fetched(content, answer.geturl())
+
+
+class _Connections(urllib.request.HTTPSHandler):
+    """The connections of one download. Closed, they end even what waits for the end of endless headers."""
+
+    handler_order = urllib.request.HTTPHandler.handler_order - 1  # instead of it
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed = False
+        self._opened: list[http.client.HTTPConnection] = []
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self._open(http.client.HTTPConnection, req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self._open(http.client.HTTPSConnection, req)
+
+    def _open(self, kind: type[http.client.HTTPConnection], req: urllib.request.Request) -> http.client.HTTPResponse:
+        def opened(host: str, /, **options: Any) -> http.client.HTTPConnection:
+            self._opened.append(kind(host, **options))
+            return self._opened[-1]
+
+        return self.do_open(opened, req)
+
+    def close(self) -> None:
+        """Close them while another thread uses them."""
+        self.closed = True
+        for connection in self._opened:
+            with contextlib.suppress(OSError):
+                if (used := connection.sock) is not None:
+                    # not its own shutdown: without its TLS, what was received last would pass for an answer
+                    socket.socket.shutdown(used, socket.SHUT_RDWR)
 
 
 class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
@@ -104,9 +140,10 @@ class _OnlyToHttps(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         """Follow a redirection to https, and no other."""
+        fp.close()  # otherwise its whole body is read, which may never end
         if urlsplit(newurl).scheme != "https":
             raise FetchFailed(
-                f"{req.full_url} leads on to {newurl}, which is not https.",
+                f"{_short(req.full_url)} leads on to {_short(newurl)}, which is not https.",
                 hint="ask who gave you the address for the right one",
             )
         return super().redirect_request(req, fp, 307 if code == 308 else code, msg, headers, newurl)
@@ -119,13 +156,18 @@ def _error(url: str, error: Exception) -> Exception:
     hint = "is the address right? does a browser show it?"
     if isinstance(error, urllib.error.HTTPError):
         return FetchFailed(
-            f"{url} could not be fetched.", why=f"The server says: {error.code} {error.reason}", hint=hint
+            f"{url} could not be fetched.", why=f"The server says: {error.code} {_short(error.reason)}", hint=hint
         )
     if isinstance(error, urllib.error.URLError):
-        why = str(error.reason)
+        why = _short(error.reason)
         if "CERTIFICATE_VERIFY_FAILED" in why:
             hint = "if your institution has certificates of its own, name their file in SSL_CERT_FILE"
         return FetchFailed(f"{url} could not be fetched.", why=why, hint=hint)
     if isinstance(error, OSError | http.client.HTTPException | ValueError):
-        return FetchFailed(f"{url} could not be fetched.", why=f"{type(error).__name__}: {error}", hint=hint)
+        return FetchFailed(f"{url} could not be fetched.", why=f"{type(error).__name__}: {_short(error)}", hint=hint)
     return error
+
+
+def _short(words: object) -> str:
+    text = str(words)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
+import shlex
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 STANDARD_PORT = 22
+NAME_WITHIN = 2.0  # seconds for a name server; without its answer the address does
 
 
 @dataclass(frozen=True)
@@ -18,19 +21,28 @@ class SshLogin:
     host: str
     port: int = STANDARD_PORT
 
-    @property
-    def destination(self) -> str:
-        """``user@host``."""
-        return f"{self.user}@{self.host}"
-
     def forward_command(self, local_port: int) -> str:
         """Return what is typed on the user's computer, so that a port of 127.0.0.1 there leads to the same one here."""
-        port = "" if self.port == STANDARD_PORT else f"-p {self.port} "
-        return f"ssh -N -L {local_port}:127.0.0.1:{local_port} {port}{self.destination}"
+        port = [] if self.port == STANDARD_PORT else ["-p", str(self.port)]
+        there = f"{local_port}:127.0.0.1:{local_port}"
+        return shlex.join(["ssh", "-N", "-L", there, *port, f"{self.user}@{self.host}"])
+
+    def connect_command(self, session: str) -> str:
+        """Return what is typed on the user's computer if it has the launcher, to attach to a session."""
+        end = session[-4:]
+        host = self.host if self.port == STANDARD_PORT else f"{self._in_brackets}:{self.port}"
+        name = session if end.isdecimal() else end  # digits are the number of a job
+        return shlex.join(["launch-notebook", "connect", "--host", f"{self.user}@{host}", name])
+
+    @property
+    def _in_brackets(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
 
 
 def ssh_login(
-    environ: Mapping[str, str], user: str, addresses_of: Callable[[str], set[str]] | None = None
+    environ: Mapping[str, str],
+    user: Callable[[], str | None],
+    addresses_of: Callable[[str], set[str]] | None = None,
 ) -> SshLogin | None:
     """Return the login that this terminal came by; ``None`` if a browser is within reach without another tunnel.
 
@@ -43,12 +55,28 @@ def ssh_login(
     if len(words) != 4 or environ.get("TERM_PROGRAM") == "vscode" or has_display(environ):
         return None
     try:
-        address, port = str(ipaddress.ip_address(words[2])), int(words[3])
+        address, port = ipaddress.ip_address(words[2]), int(words[3])
     except ValueError:
         return None
-    name = socket.getfqdn()
-    known = "." in name and address in (addresses_of or _addresses_of)(name)
-    return SshLogin(user, name if known else address, port)
+    name = user()
+    if name is None or getattr(address, "scope_id", None) or not 0 < port < 65536:
+        return None  # an address with a scope is one of this machine's own network card
+    return SshLogin(name, _full_name(str(address), addresses_of or _addresses_of) or str(address), port)
+
+
+def _full_name(address: str, addresses_of: Callable[[str], set[str]]) -> str:
+    """Return this machine's full name if it leads to the address; "": it does not, or no name server answers."""
+    found: list[str] = []
+
+    def look() -> None:
+        name = socket.getfqdn()
+        if "." in name and address in addresses_of(name):
+            found.append(name)
+
+    thread = threading.Thread(target=look, name="full-name", daemon=True)
+    thread.start()
+    thread.join(NAME_WITHIN)
+    return found[0] if found else ""
 
 
 def has_display(environ: Mapping[str, str]) -> bool:

@@ -17,9 +17,10 @@ _FORMS = (  # the six formats in sbatch's manual for --time, in its order
     re.compile(r"(?P<days>[0-9]{1,7})-(?P<hours>[0-9]{1,7}):(?P<minutes>[0-9]{1,7}):(?P<seconds>[0-9]{1,7})"),
 )
 _IN_UNITS = re.compile(
-    r"(?:(?P<days>[0-9]{1,7})\s*d(?:ays?)?)?\s*(?:(?P<hours>[0-9]{1,7})\s*h(?:ours?)?)?\s*"
-    r"(?:(?P<minutes>[0-9]{1,7})\s*m(?:in(?:utes?)?)?)?\s*(?:(?P<seconds>[0-9]{1,7})\s*s(?:ec(?:onds?)?)?)?"
+    r"(?:(?P<days>[0-9]{1,7})\s*d(?:ays?)?\s*)?(?:(?P<hours>[0-9]{1,7})\s*h(?:ours?)?\s*)?"
+    r"(?:(?P<minutes>[0-9]{1,7})\s*m(?:in(?:utes?)?)?\s*)?(?:(?P<seconds>[0-9]{1,7})\s*s(?:ec(?:onds?)?)?)?"
 )
+_LONGEST = 100  # characters; no walltime has more
 _UNLIMITED = frozenset({"unlimited", "infinite", "-1"})
 
 
@@ -38,7 +39,7 @@ class Walltime(timedelta):
         value = text.strip().lower()
         if value in _UNLIMITED:
             return UNLIMITED
-        for form in (*_FORMS, _IN_UNITS):
+        for form in () if len(value) > _LONGEST else (*_FORMS, _IN_UNITS):
             if match := form.fullmatch(value):
                 walltime = cls(**{unit: int(count or 0) for unit, count in match.groupdict().items()})
                 if walltime > timedelta(0):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from notebook_launcher.core import events
 from notebook_launcher.core.check_runner import CheckRunner
@@ -13,6 +14,7 @@ from notebook_launcher.core.errors import LauncherError
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.package_data import job_files, job_script
+from notebook_launcher.core.text import printable
 from notebook_launcher.core.view import View
 from notebook_launcher.environments.job_command import run_directly, run_in_job
 from notebook_launcher.environments.listing import describe_software
@@ -33,35 +35,69 @@ def check_environment(plan: Plan, view: View, prompts: Prompts, interrupts: Inte
     with open_context(plan.target, view, prompts, interrupts) as context:
         checks = CheckRunner(view)
         found = probe_environment(plan, context, "check", node=node)
-        for name, finding in _findings(plan, found, gpus=node and plan.request.gpus > 0):
+        for name, finding in findings(plan, found, gpus=node and plan.request.gpus > 0):
             checks.report(name, finding)
         checks.summarise()
 
 
 @dataclass
 class EnvironmentReport:
-    """The findings inside: values by name, what failed while entering, and where."""
+    """What probe.py reports, in lines that begin with ``mark``; ``output``: the last of all others.
 
-    values: dict[str, object]
-    output: list[str]
+    The environment's own code can print such lines, too. Only what probe.py could report becomes a value: of one line
+    each, or a list of such; ``gpus`` is a number.
+    """
+
+    mark: str
+    values: dict[str, object] = field(default_factory=dict)
+    output: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_OUTPUT))
     where: str = ""
+    complete: bool = False
+
+    def take(self, line: str, where: str) -> bool:
+        """Read one line, printed on the machine ``where``; return whether the report is complete."""
+        self.where = where
+        if line.startswith(f"{self.mark} "):
+            self._add(json_object(line[len(self.mark) :]))
+        elif text := one_line(line):
+            self.output.append(text)
+        return self.complete
+
+    def _add(self, found: Mapping[str, object]) -> None:
+        for name, value in found.items():
+            if name in _TEXTS and isinstance(value, str | int | float) and (text := one_line(value)):
+                self.values[name] = text
+            elif name in _LISTS and isinstance(value, list):
+                self.values[name] = [one_line(item) for item in value if isinstance(item, str)]
+            elif name == "gpus" and type(value) is int and 0 <= value <= _MOST_GPUS:
+                self.values[name] = value
+        self.complete = self.complete or "end" in found
+
+
+_TEXTS = frozenset({"python", "prefix", "jupyterlab", "ipykernel", "kernel", "kernel_seconds", "torch", "tensorflow"})
+_LISTS = frozenset({"packages", "conda", "channels"})
+_MOST_OUTPUT = 200  # lines
+_MOST_GPUS = 1024
+_LONGEST = 500  # characters
+
+
+def one_line(value: object) -> str:
+    """Return a value from another machine as one line that can be shown and written."""
+    words = " ".join(printable(str(value)).split())
+    return words if len(words) <= _LONGEST else f"{words[:_LONGEST]}…"
 
 
 def probe_environment(plan: Plan, context: Context, what: str, *, node: bool) -> EnvironmentReport:
     """Run probe.py in the environment, and return what it found."""
-    found = EnvironmentReport({}, [])
-
-    def on_line(line: str, where: str) -> bool:
-        found.where = where
-        if line.startswith(f"{mark} "):
-            found.values.update(json_object(line[len(mark) :]))
-        elif line:
-            found.output.append(line)
-            context.view.show(events.Building(f"looking into {plan.environment_name or 'it'}", where, line))
-        return "end" in found.values
-
     with _folder(plan, context) as work:
         mark = work.rpartition("/")[2]
+        found = EnvironmentReport(mark)
+
+        def on_line(line: str, where: str) -> bool:
+            if line and not line.startswith(f"{mark} "):
+                context.view.show(events.Building(f"looking into {plan.environment_name or 'it'}", where, line))
+            return found.take(line, where)
+
         command = f'{_FIND_PYTHON}; exec "$python" {shlex.quote(f"{work}/probe.py")} {what} {mark}'
         argv = ["bash", f"{work}/shell.sh", work, "inside", command]
         if node and not context.scheduler.same_machine:
@@ -93,7 +129,8 @@ def _folder(plan: Plan, context: Context) -> Iterator[str]:
             context.host.run(["rm", "-rf", "--", work])
 
 
-def _findings(plan: Plan, found: EnvironmentReport, *, gpus: bool) -> Iterator[tuple[str, Finding]]:
+def findings(plan: Plan, found: EnvironmentReport, *, gpus: bool) -> Iterator[tuple[str, Finding]]:
+    """Yield what was found, by the names of the checks. ``gpus``: whether there should be some."""
     values = found.values
     if "python" not in values:
         output = [

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import EnvironmentFailed, UsageError
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.view import View
-from notebook_launcher.environments.check import probe_environment
+from notebook_launcher.environments.check import one_line, probe_environment
 from notebook_launcher.hosts.base import Prompts
 from notebook_launcher.planning.plan import Plan
 from notebook_launcher.session.connect import open_context
@@ -51,28 +51,31 @@ def _image_record(plan: Plan, context: Context) -> Mapping[str, object]:
 
 
 def exported_files(plan: Plan, values: Mapping[str, object], image: Mapping[str, object]) -> dict[str, str]:
-    """Return the files that describe an environment, by name."""
+    """Return the files that describe an environment, by name.
+
+    pip and conda obey what is in them, so only names with versions are written there.
+    """
     name = plan.environment_name or "environment"
-    packages = [str(item) for item in _list(values.get("packages"))]
-    conda = [str(item) for item in _list(values.get("conda"))]
+    packages, no_packages = _divided(values.get("packages"), _PACKAGE)
+    conda, no_conda = _divided(values.get("conda"), _CONDA)
+    left_out = [f"# left out, as it is not a name and a version: {item}" for item in (*no_conda, *no_packages)]
     files: dict[str, str] = {}
     readme = [
         f"# {name}",
         "",
-        f"Written by launch-notebook, from {values.get('prefix')} (Python {values['python']}).",
+        f"Written by launch-notebook, from {values.get('prefix', 'somewhere')} (Python {values.get('python', '?')}).",
         "",
     ]
     if plan.environment.modules:
         files["modules.txt"] = "".join(f"{module}\n" for module in plan.environment.modules)
         readme += ["Load the modules first:", "", f"    module load {' '.join(plan.environment.modules)}", ""]
     if plan.container:
-        files["container.txt"] = (
-            f"{plan.container}\n{image.get('digest', 'digest unknown')}\n{image.get('source', '')}\n"
-        )
+        digest, source = (one_line(image.get(key) or "") for key in ("digest", "source"))
+        files["container.txt"] = f"{plan.container}\n{digest or 'digest unknown'}\n{source}\n"
         readme += [f"It runs in the image {plan.container}; container.txt has its digest, and what it was made of.", ""]
     if conda:
-        channels = sorted({str(item) for item in _list(values.get("channels"))}) or ["conda-forge"]
-        lines = [f"name: {name}", "channels:", *(f"  - {channel}" for channel in channels), "dependencies:"]
+        channels = sorted(set(_divided(values.get("channels"), _CHANNEL)[0])) or ["conda-forge"]
+        lines = [*left_out, f"name: {name}", "channels:", *(f"  - {channel}" for channel in channels), "dependencies:"]
         lines += [f"  - {item}" for item in conda]
         lines += ["  - pip:", *(f"      - {item}" for item in packages)] if packages else []
         files["environment.yml"] = "\n".join(lines) + "\n"
@@ -84,7 +87,7 @@ def exported_files(plan: Plan, values: Mapping[str, object], image: Mapping[str,
             "",
         ]
     else:
-        files["requirements.txt"] = "".join(f"{item}\n" for item in packages)
+        files["requirements.txt"] = "".join(f"{item}\n" for item in (*left_out, *packages))
         if local := [item for item in packages if "+" in item]:
             files["requirements.txt"] = f"{_INDEX_MISSING}\n# --extra-index-url …\n" + files["requirements.txt"]
             readme += [
@@ -107,5 +110,14 @@ def exported_files(plan: Plan, values: Mapping[str, object], image: Mapping[str,
 _INDEX_MISSING = "# Name the index that has the versions with a +, and take the # away:"
 
 
-def _list(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else []
+# as probe.py writes them
+_PACKAGE = re.compile(r"[A-Za-z0-9][\w.-]*==[\w.!+-]+", re.A)
+_CONDA = re.compile(r"\w[\w.-]*=[\w.!+-]+", re.A)
+_CHANNEL = re.compile(r"\w[\w.-]*", re.A)
+
+
+def _divided(value: object, pattern: re.Pattern[str]) -> tuple[list[str], list[str]]:
+    """Return the texts of a list that match a pattern, and those that do not."""
+    texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    matching = [text for text in texts if pattern.fullmatch(text)]
+    return matching, [one_line(text) for text in texts if not pattern.fullmatch(text)]

@@ -7,44 +7,75 @@ import stat
 from pathlib import Path
 
 from notebook_launcher.core.errors import ProfileError
-from notebook_launcher.profiles.layers import Layer, read_layer
+from notebook_launcher.profiles.layers import Layer, parse_layer
+
+_MOST = 1 << 20  # bytes; a profile has a few thousand
 
 
 def site_folder() -> Path | None:
-    """Return the folder for everybody (on Linux the first of ``$XDG_CONFIG_DIRS``); ``None`` on Windows.
+    """Return the folder for everybody: on Linux the first one that exists below one of ``$XDG_CONFIG_DIRS``.
 
-    There, ordinary users may add files to the folder for everybody, and a profile names commands to run.
+    ``None`` if there is none, and on Windows, where ordinary users may add files to the folder for everybody: a profile
+    names commands to run.
     """
     if os.name == "nt":
         return None
-    from platformdirs import site_config_path
+    from platformdirs import PlatformDirs
 
-    return site_config_path("notebook-launcher", appauthor=False)
+    listed = PlatformDirs("notebook-launcher", appauthor=False, multipath=True).site_config_dir
+    return next((Path(folder) for folder in listed.split(os.pathsep) if os.path.lexists(folder)), None)
 
 
 def site_file(*parts: str) -> Path | None:
-    """Return the path of a file of the site, such as ``("clusters", "uni.toml")``; ``None`` if there is none."""
+    """Return the path of a file of the site, such as ``("clusters", "uni.toml")``; ``None`` if there is none.
+
+    Raises ``ProfileError`` if that cannot be seen.
+    """
     folder = site_folder()
-    path = folder.joinpath(*parts) if folder else None
-    return path if path and path.is_file() else None
+    if folder is None:
+        return None
+    path = folder.joinpath(*parts)
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return path
 
 
 def read_site_layer(path: Path) -> Layer:
     """Return a file of the site as a layer.
 
-    Raises ``ProfileError`` if it is not TOML, or if somebody other than root and this user may replace it: a profile
-    names commands that run as whoever launches.
+    Raises ``ProfileError`` if it cannot be read, or if somebody other than root and this user may replace it, or any
+    folder or link that leads to it.
     """
-    real = path.resolve()
-    for place in (real, *real.parents):
-        found = place.stat()
-        shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not (
-            stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    try:
+        # links are followed by their own names first, as somebody else may be able to change these
+        for place in (path, *path.parents, (real := path.resolve(strict=True)), *real.parents):
+            _refuse_shared(path, place, place.lstat())
+        with real.open("rb") as file:
+            _refuse_shared(path, real, os.fstat(file.fileno()))
+            return parse_layer(file.read(_MOST), str(path))
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _refuse_shared(path: Path, place: Path, found: os.stat_result) -> None:
+    others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if stat.S_ISLNK(found.st_mode) or (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
+        others_write = 0  # a link's own mode means nothing; in a sticky folder nobody renames what is another's
+    if found.st_uid not in (os.stat("/").st_uid, 0, os.getuid()) or others_write:
+        raise ProfileError(
+            f"{path} is refused, because other users may change it.",
+            why=f"{place} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}.",
+            hint=f"ask this machine's administrator to run: chown -h root {place}; chmod go-w {place}",
         )
-        if found.st_uid not in (0, os.getuid()) or shared:
-            raise ProfileError(
-                f"{path} is not used, because other users can change it.",
-                why=f"{place} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}.",
-                hint=f"ask this machine's administrator to run: chown root {place}; chmod go-w {place}",
-            )
-    return read_layer(path)
+
+
+def _unreadable(path: Path, error: OSError) -> ProfileError:
+    return ProfileError(
+        f"{path} cannot be read.",
+        why=error.strerror or str(error),
+        hint=f"ask this machine's administrator to run: chmod -R a+rX {site_folder()}",
+    )

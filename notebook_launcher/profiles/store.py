@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -49,12 +50,12 @@ def config_folder() -> Path:
 
 
 def load_configuration() -> Configuration:
-    """Return the user's configuration, on top of the site's; the defaults without files. Raises ``ProfileError``."""
-    path, sites = config_folder() / "config.toml", site_file("config.toml")
-    layers = [read_site_layer(sites)] if sites else []
-    if path.exists():
-        layers.append(read_layer(path))
-    return validated(Configuration, layers) if layers else Configuration()
+    """Return the user's configuration; the site's if it names neither a cluster nor a course. Raises ``ProfileError``."""
+    path = config_folder() / "config.toml"
+    own = [read_layer(path)] if path.exists() else []
+    if not any({"cluster", "course"} & layer.data.keys() for layer in own) and (sites := site_file("config.toml")):
+        return validated(Configuration, [read_site_layer(sites), *own])
+    return validated(Configuration, own) if own else Configuration()
 
 
 def profile_names() -> list[str]:
@@ -73,9 +74,11 @@ def user_profiles() -> list[str]:
 
 
 def site_profiles() -> list[str]:
-    """Return the names of the profiles that this machine has for everybody."""
+    """Return the names of the profiles that this machine has for everybody; none if the folder cannot be read."""
     folder = site_folder()
-    return _names_in(folder / "clusters") if folder else []
+    with contextlib.suppress(PermissionError):
+        return _names_in(folder / "clusters") if folder else []
+    return []
 
 
 def _names_in(folder: Path) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +19,6 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
-from notebook_launcher.core.ssh_login import ssh_login
 from notebook_launcher.jobs.cancel import (
     cancel_job,
     cancelled_from,
@@ -34,6 +31,7 @@ from notebook_launcher.jobs.status import NoAnswer, query_status
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.credentials import Access
+from notebook_launcher.session.own_computer import show_ssh_login
 from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.supervisor import (
     ConnectionGivenUp,
@@ -97,21 +95,6 @@ def supervise_jupyter(
     with cancelled_on_failure(context, session, ours=ours):
         supervisor = _JupyterSupervisor(context, session, access, ours=ours, ports=ports)
     supervisor.supervise(first)
-
-
-def show_ssh_login(context: Context, session: Session, local_port: int) -> None:
-    """After an address was shown: if the user is logged in here by SSH, show how it works on their own computer."""
-    login = ssh_login(os.environ, getpass.getuser())
-    if login is None:
-        return
-    connect = f"launch-notebook connect --host {login.destination} {session.id[-4:]}"
-    context.view.show(
-        events.ReachedBySsh(
-            session.id,
-            login.forward_command(local_port),
-            "" if context.scheduler.same_machine or context.host.remote else connect,
-        )
-    )
 
 
 class _JupyterSupervisor(Supervisor):

@@ -142,7 +142,8 @@ def _memory(flags: Mapping[str, str | None]) -> float | None:
 
 
 def _request(flags: Mapping[str, str | None]) -> Request:
-    return Request({name: value for name, value in flags.items() if name != "time"})  # which a request would check
+    # without those that a request would check
+    return Request({name: value for name, value in flags.items() if name not in ("time", "time-min")})
 
 
 def _gib(mebibytes: float | None) -> float | None:

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+from notebook_launcher.core.text import printable
 from tests.cluster_tests.attack import (
     NODE,
     SESSIONS,
@@ -305,6 +306,48 @@ def forged_consent(scene: Scene) -> str:
     return "<br>".join(dict.fromkeys(seen))
 
 
+CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=web -keyout key.pem "
+    "-addext subjectAltName=DNS:login.practice.test -out cert.pem"
+)
+WEB_SERVER = """\
+import http.server, ssl
+server = http.server.ThreadingHTTPServer(("", 8443), http.server.SimpleHTTPRequestHandler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain("cert.pem", "key.pem")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print("there", flush=True)
+server.serve_forever()
+"""
+
+
+def forged_consent_from_the_web(scene: Scene) -> str:
+    """Offer such a course at an address without a digest, and beside it one that is shown as it is."""
+    seen = []
+    scene.must("login", "bob", f"mkdir -m 700 /tmp/web; cd /tmp/web; {CERTIFICATE} 2>/dev/null")
+    scene.must("laptop", "alice", "cat >~/cert.pem", input=scene.must("login", "bob", "cat /tmp/web/cert.pem"))
+    try:
+        for number, value in enumerate(("x", "x\ncluster: yours", "x\rcluster: yours", "x\u2028cluster: yours")):
+            course = f'name = "evil"\ncluster = "practice"\n[defaults]\ncomment = {json.dumps(value)}\n'
+            scene.must("login", "bob", 'cat >"/tmp/web/$1.toml"', str(number), input=course)
+        with scene.running("login", "bob", ["sh", "-c", 'cd /tmp/web; exec python3 -c "$0"', WEB_SERVER]) as server:
+            assert server.stdout is not None and server.stdout.readline() == "there\n"
+            for number in range(4):
+                words = ("--new", "--course", f"https://login.practice.test:8443/{number}.toml")
+                env = {"SSL_CERT_FILE": "/home/alice/cert.pem"}
+                done = scene.cluster.run("laptop", "alice", ["launch-notebook", *words], env=env)
+                printed = printable(f"{done.stdout}{done.stderr}")
+                assert done.returncode != 0 and not re.search("(?m)^ *cluster: yours", printed), printed
+                if number == 0:
+                    assert "--comment=x" in printed and "#sha256=" in printed, printed
+                else:
+                    seen.append(error_of(printed))
+    finally:
+        scene.must("login", "root", "rm -rf /tmp/web")
+        scene.must("laptop", "alice", "rm -f ~/cert.pem")
+    return "<br>".join(dict.fromkeys(re.sub(r"\d\.toml", "course.toml", one) for one in seen))
+
+
 def hosts_in_a_profile(scene: Scene) -> str:
     """Let a profile's host be a command, or an option of ssh."""
     seen = []
@@ -469,7 +512,13 @@ CONTENT = (
            course_out_of_its_folder, "(.*?(does not lie beside|leads out of)){5}.*",
            "names and links that lead out of the course's folder are refused"),
     Attack(By.CONTENT, "forge what alice agrees to", "a flag of a course with line ends, as in `x\\ncluster: yours`",
+<<<<<<< HEAD
            forged_consent, ".*(more than one line|cannot be seen).*", "a value must be one line of visible characters"),
+=======
+           forged_consent, ".*(more than one line|cannot be seen).*", "a value is one line of what can be seen"),
+    Attack(By.CONTENT, "the same, from a web server", "the same course at an address without a digest",
+           forged_consent_from_the_web, ".*(more than one line|cannot be seen).*", "the same, before anybody is asked"),
+>>>>>>> hostile
     Attack(By.CONTENT, "have a command run by a profile's host",
            "`login;touch /tmp/pwned`, `$(…)`, `-oProxyCommand=…`",
            hosts_in_a_profile, ".*is not the name of a host.*",

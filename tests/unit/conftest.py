@@ -22,6 +22,14 @@ settings.load_profile("quick" if EXAMPLES == USUAL else "long")
 SetTiming = Callable[..., None]
 
 
+@pytest.hookimpl(trylast=True)  # hypothesis marks its tests first
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """By hand, a test may take as long as its examples do, whatever its module says."""
+    for item in items:
+        if EXAMPLES != USUAL and item.get_closest_marker("hypothesis"):
+            item.add_marker(pytest.mark.timeout(0), append=False)
+
+
 @pytest.fixture
 def set_timing(monkeypatch: pytest.MonkeyPatch) -> SetTiming:
     """Change fields of the ``Timing`` in every context that is opened from now on."""

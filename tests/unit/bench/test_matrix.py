@@ -76,6 +76,7 @@ def test_folders_of_different_combinations_differ() -> None:
         ("cores=1,,2", "“cores” has an empty value"),
         ("cores=1,01", "“cores” has the value “1” twice"),
         ("cores=1 cores=2", "“cores” stands twice"),
+        ("X=\udcff", "has a control character"),
         ("cores=1 ntasks=2", "“cores” and “ntasks” ask for the same in different words."),
         ("gpus=1 gres=gpu:1", "“gpus” and “gres” ask for the same"),
         ("mem=8G mem-per-cpu=1G", "“mem” and “mem-per-cpu” ask for the same"),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from notebook_launcher.core.errors import (
     JobFailed,
+    UsageError,
 )
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import UNLIMITED, Walltime
@@ -54,6 +55,14 @@ VALUES = st.text(max_size=8) | st.sampled_from(["0", "2", "5G", "1-00:00:00", "0
 NAMES = st.sampled_from(["", "core", "devcore", "core,devcore", "gpu", "a b", ",", "é"])
 
 
+def is_walltime(text: str | None) -> bool:
+    """Whether a request takes this for a walltime."""
+    try:
+        return text is None or bool(Walltime.for_scheduler(text))
+    except UsageError:
+        return False
+
+
 FLAGS = st.dictionaries(
     st.sampled_from(
         [
@@ -78,7 +87,7 @@ FLAGS = st.dictionaries(
     ),
     st.none() | VALUES | NAMES,
     max_size=5,
-)
+).filter(lambda flags: is_walltime(flags.get("time-min")))
 
 
 def as_walltime(length: timedelta) -> Walltime:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import shutil
 import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -150,6 +155,47 @@ def test_a_script_that_is_killed_says_nothing(quick: Job) -> None:
     assert quick.process is not None
     assert quick.process.wait(10) == -signal.SIGKILL
     assert not (quick.dir / "exit.json").exists(), "the scheduler's word counts then"
+
+
+@pytest.fixture
+def folder_of_sockets() -> Iterator[Callable[[], Path]]:
+    """Makes folders as jobs make them for the sockets of their kernels."""
+    made: list[Path] = []
+
+    def make() -> Path:
+        path = Path("/tmp", f"nl-kernels-{secrets.token_hex(4)}")
+        path.mkdir(mode=0o700)
+        made.append(path)
+        return path
+
+    yield make
+    for path in made:
+        path.unlink() if path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
+
+
+def test_the_folder_of_a_job_that_was_killed_as_a_whole_is_removed_by_the_next(
+    quick: Job, folder_of_sockets: Callable[[], Path], tmp_path: Path
+) -> None:
+    """But only the user's own, and none that a process has to do with."""
+    left, listened, named, linked = (folder_of_sockets() for _ in range(4))
+    (left / "abc-1").touch()
+    kept = [listened, named, linked]
+    (tmp_path / "precious").mkdir()
+    linked.rmdir()
+    linked.symlink_to(tmp_path / "precious")
+    if os.geteuid() == 0:
+        kept.append(folder_of_sockets())
+        os.chown(kept[-1], 65534, 65534)
+    environment = {"NBL_KERNEL_FOLDER": str(named), "SLURM_JOB_ID": "of another job"}
+    with socket.socket(socket.AF_UNIX) as kernel, subprocess.Popen(["sleep", "60"], env=environment) as server:
+        kernel.bind(f"{listened}/abc-1")
+        try:
+            quick.start()
+            quick.endpoint()
+            wait_until(lambda: not left.exists())
+            assert all(path.exists() for path in kept)
+        finally:
+            server.kill()
 
 
 @pytest.mark.parametrize("queued", [True, False], ids=["by a scheduler", "on this machine"])

@@ -69,6 +69,44 @@ def test_what_others_may_change_is_refused(site: Path, place: str, mode: int) ->
     assert "chmod go-w" in caught.value.hint
 
 
+def test_a_link_that_others_may_change_is_refused(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it leads to is root's alone, and everybody may let it lead elsewhere."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (shared / "notebook-launcher").symlink_to(site)
+    monkeypatch.setenv("XDG_CONFIG_DIRS", str(shared))
+    with pytest.raises(ProfileError) as caught:
+        load_profile("uni")
+    assert "other users may change it" in caught.value.what and str(shared) in caught.value.why
+
+
+def test_the_first_folder_that_exists_is_the_sites(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A desktop puts folders of its own before /etc/xdg."""
+    monkeypatch.setenv("XDG_CONFIG_DIRS", f"{tmp_path}/xdg-xfce:{site.parent}")
+    assert load_configuration().cluster == "uni"
+
+
+def test_a_folder_that_cannot_be_seen_is_an_error_with_a_hint(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An administrator with umask 077; root sees everything, so the system says it."""
+
+    def closed(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "lstat", closed)
+    with pytest.raises(ProfileError) as caught:
+        load_configuration()
+    assert "Permission denied" in caught.value.why and f"chmod -R a+rX {site}" in caught.value.hint
+
+
+def test_ones_own_choice_needs_no_file_of_the_site(site: Path, tmp_path: Path) -> None:
+    write(tmp_path / "own" / "config.toml", 'cluster = "here"\n')
+    write(site / "config.toml", "no TOML")
+    assert load_configuration().cluster == "here"
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away")
 def test_a_file_of_another_user_is_refused_also_behind_a_link(site: Path, tmp_path: Path) -> None:
     strangers = tmp_path / "strangers.toml"

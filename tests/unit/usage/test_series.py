@@ -90,7 +90,7 @@ def test_the_newest_sample_may_not_tell_what_others_did() -> None:
         ({"cpus-per-task": "2", "ntasks": "3", "mem-per-cpu": "1G"}, 6, 6),
         ({"exclusive": None, "ntasks": "4", "mem": "0"}, None, None),
         ({"nodes": "2", "ntasks": "8", "mem": "8G"}, None, None),
-        ({"ntasks": "many", "mem": "much", "time": "tomorrow"}, 1, None),
+        ({"ntasks": "many", "mem": "much", "time": "tomorrow", "time-min": "never"}, 1, None),
     ],
 )
 def test_what_there_is_of_it(flags: dict[str, str | None], cores: float | None, memory: float | None) -> None:
