@@ -65,7 +65,7 @@ def _refuse_shared(path: Path, place: Path, found: os.stat_result) -> None:
     others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if stat.S_ISLNK(found.st_mode) or (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
         others_write = 0  # a link's own mode means nothing; in a sticky folder nobody renames what is another's
-    if found.st_uid not in (os.stat("/").st_uid, 0, os.getuid()) or others_write:
+    if found.st_uid not in (Path("/").stat().st_uid, 0, os.getuid()) or others_write:
         raise ProfileError(
             f"{path} is refused, because other users may change it.",
             why=f"{place} belongs to user {found.st_uid} and has mode {stat.S_IMODE(found.st_mode):04o}.",

@@ -50,7 +50,10 @@ def config_folder() -> Path:
 
 
 def load_configuration() -> Configuration:
-    """Return the user's configuration; the site's if it names neither a cluster nor a course. Raises ``ProfileError``."""
+    """Return the user's configuration, on top of the site's if it names neither a cluster nor a course.
+
+    Raises ``ProfileError``.
+    """
     path = config_folder() / "config.toml"
     own = [read_layer(path)] if path.exists() else []
     if not any({"cluster", "course"} & layer.data.keys() for layer in own) and (sites := site_file("config.toml")):

@@ -512,13 +512,9 @@ CONTENT = (
            course_out_of_its_folder, "(.*?(does not lie beside|leads out of)){5}.*",
            "names and links that lead out of the course's folder are refused"),
     Attack(By.CONTENT, "forge what alice agrees to", "a flag of a course with line ends, as in `x\\ncluster: yours`",
-<<<<<<< HEAD
            forged_consent, ".*(more than one line|cannot be seen).*", "a value must be one line of visible characters"),
-=======
-           forged_consent, ".*(more than one line|cannot be seen).*", "a value is one line of what can be seen"),
     Attack(By.CONTENT, "the same, from a web server", "the same course at an address without a digest",
            forged_consent_from_the_web, ".*(more than one line|cannot be seen).*", "the same, before anybody is asked"),
->>>>>>> hostile
     Attack(By.CONTENT, "have a command run by a profile's host",
            "`login;touch /tmp/pwned`, `$(…)`, `-oProxyCommand=…`",
            hosts_in_a_profile, ".*is not the name of a host.*",

@@ -18,57 +18,12 @@ from tests.cluster_tests.acts_by_users import (
     queued_under_her_name,
     shared_session_root,
     swapped_before_an_upload,
+    swapped_during_an_upload,
     waited_behind_a_forwarded_port,
     with_a_stolen_key,
     without_the_key,
 )
 from tests.cluster_tests.attack import NODE, SESSIONS, Attack, By, looked_for, refused
-
-# Puts a link in the place of each folder and each file that appears here, of some at once and of others a bit later.
-SWAPS = """\
-import itertools, os, time
-due, delays = {}, itertools.cycle([0.25, 0, 0.05, 0.15])
-print("there", flush=True)
-while True:
-    for one in os.scandir("."):
-        try:
-            # A folder of hers cannot be moved into another one, so it stays here under another name.
-            if one.is_symlink() or one.name.startswith("away-"):
-                continue
-            if one.name not in due:
-                due[one.name] = time.monotonic() + next(delays)
-            if due[one.name] <= time.monotonic():
-                leads = "/home/alice/private" if one.is_dir(follow_symlinks=False) else "/home/alice/private/secret"
-                os.rename(one.name, f"away-{one.name}")
-                os.symlink(leads, one.name)
-                print(one.name, flush=True)
-        except OSError:
-            pass
-"""
-
-
-def swapped_during_an_upload(scene: Scene) -> str:
-    """Let bob swap all that appears in a shared folder while alice copies into it, several times over."""
-    scene.must("login", "root", "mkdir -m 777 /tmp/shared")
-    scene.must("login", "alice", "mkdir -m 700 ~/private; umask 077; echo hers >~/private/secret")
-    look = "cd ~/private; stat -c '%a %n' . *; cat secret"
-    before = scene.must("login", "alice", look)
-    names = ["up0", "file0", "up1", "file1", "up2", "up3"]
-    make = "for one; do case $one in up*) mkdir -p $one/inner; echo new >$one/inner/a;; *) echo new >$one;; esac; done"
-    try:
-        scene.must("laptop", "alice", make, *names)
-        with scene.running("login", "bob", ["sh", "-c", 'cd /tmp/shared; exec python3 -c "$0"', SWAPS]) as swapper:
-            assert swapper.stdout is not None and swapper.stdout.readline() == "there\n"
-            came = [scene.launcher("copy", name, "login:/tmp/shared") for name in names]
-            swapper.kill()
-            swapped = swapper.stdout.read().split()
-        assert any(one.startswith("up") for one in swapped) and any("file" in one for one in swapped), (swapped, came)
-        assert scene.must("login", "alice", look) == before
-    finally:
-        scene.must("laptop", "alice", 'rm -rf "$@"', *names)
-        scene.must("login", "root", "rm -rf /tmp/shared ~alice/private")
-    return "alice's own folder and file keep their modes, and nothing is written there"
-
 
 HOME = {"ls DIR": r"\btoken\b", "cat DIR/token": "TOKEN", "cat DIR/endpoint.json": '"port"',
         "cat DIR/session.env": "=", "cat DIR/ssh_host_key": "PRIVATE", "cat DIR/job.log": "JupyterLab",

@@ -65,7 +65,7 @@ def test_what_others_may_change_is_refused(site: Path, place: str, mode: int) ->
     path.chmod(path.stat().st_mode | mode)
     with pytest.raises(ProfileError) as caught:
         load_profile("uni")
-    assert "other users can change it" in caught.value.what and str(path.resolve()) in caught.value.why
+    assert "other users may change it" in caught.value.what and str(path.resolve()) in caught.value.why
     assert "chmod go-w" in caught.value.hint
 
 
@@ -81,9 +81,7 @@ def test_a_link_that_others_may_change_is_refused(site: Path, tmp_path: Path, mo
     assert "other users may change it" in caught.value.what and str(shared) in caught.value.why
 
 
-def test_the_first_folder_that_exists_is_the_sites(
-    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_folder_that_exists_is_the_sites(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A desktop puts folders of its own before /etc/xdg."""
     monkeypatch.setenv("XDG_CONFIG_DIRS", f"{tmp_path}/xdg-xfce:{site.parent}")
     assert load_configuration().cluster == "uni"
@@ -114,7 +112,7 @@ def test_a_file_of_another_user_is_refused_also_behind_a_link(site: Path, tmp_pa
     os.chown(strangers, 12345, -1)
     (site / "clusters" / "uni.toml").unlink()
     (site / "clusters" / "uni.toml").symlink_to(strangers)
-    with pytest.raises(ProfileError, match="other users can change it"):
+    with pytest.raises(ProfileError, match="other users may change it"):
         load_profile("uni")
 
 
