@@ -324,11 +324,17 @@ def test_who_urges_has_a_new_answer_at_once(following: Following) -> None:
     assert host.max_ages() == [USUAL.longest_poll_pause, 0], "none from before"
 
 
+def polling(before: set[threading.Thread]) -> threading.Thread:
+    """The thread that polls since then: one of a test before may not have ended yet."""
+    (thread,) = (one for one in set(threading.enumerate()) - before if one.name == "poll")
+    return thread
+
+
 def test_after_close_nothing_is_asked_or_told(following: Following) -> None:
-    host = FakeHost()
+    host, before = FakeHost(), set(threading.enumerate())
     followed, inbox = following(host, polling=LongPause())
     assert host.done.wait(PATIENCE)  # a question is on its way
-    (asking,) = (thread for thread in threading.enumerate() if thread.name == "poll")
+    asking = polling(before)
     followed.close()
     host.close()
     asking.join(PATIENCE)
@@ -339,9 +345,10 @@ def test_after_close_nothing_is_asked_or_told(following: Following) -> None:
 
 
 def test_close_ends_a_long_pause(following: Following) -> None:
+    before = set(threading.enumerate())
     followed, inbox = following(FakeHost(shared(row())), polling=LongPause())
     inbox.get(timeout=PATIENCE)
-    (waiting,) = (thread for thread in threading.enumerate() if thread.name == "poll")
+    waiting = polling(before)
     followed.close()
     waiting.join(1)
     assert not waiting.is_alive()
