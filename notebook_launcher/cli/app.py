@@ -188,7 +188,6 @@ def _with_one_dash(word: str) -> str | None:
     return near if sorted(word[1:]) in map(sorted, endings) else None  # as it is, or with two letters exchanged
 
 
-_FIRST_LAUNCH = "launch-notebook -t 2:00:00 --gpus 1"
 _TAKE_ENVIRONMENTS = ("again", "launch", "shell", "doctor", "run", "bench")
 
 

@@ -309,7 +309,7 @@ def port_after_detaching(scene: Scene) -> str:
 
     def connect_again() -> None:
         scene.session = scene.terminal("connect", scene.session.session_id)
-        scene.session.ready()
+        scene.session.ready(started_here=False)
 
     heard = heard_by_bob(scene, "laptop", port, connect_again)
     assert scene.token not in heard, heard

@@ -258,7 +258,7 @@ def still_answers(arrangement: Arrangement) -> Act:
     return act
 
 
-READY = "ENTER (or Ctrl-C )?ends"
+READY = "ENTER or Ctrl-C ends"
 ERROR = "launch-notebook: "
 ENTER = When(READY, press("\n"))
 CTRL_C = press("\x03")

@@ -72,11 +72,11 @@ def test_open_reconnect_and_two_launchers_on_one_session(cluster: PracticeCluste
     told = re.search(r"launch-notebook (connect .*)", first.printed)
     assert told, first.printed
     second = start(*told[1].split())
-    assert second.ready() == url, "an open tab goes on"
+    assert second.ready(started_here=False) == url, "an open tab goes on"
     assert fetch(cluster, "laptop", second.api, second.token)[0] == 200
     second.read_along()
     third = start("connect", first.session_id)
-    assert third.ready() != url
+    assert third.ready(started_here=False) != url
     third.read_along()
     second.send("\n")
     assert second.end() == 0

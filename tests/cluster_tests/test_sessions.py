@@ -77,7 +77,7 @@ def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
     assert 7000 < elsewhere["seconds_left"] <= seen["seconds_left"]
 
     again = start("connect", first.job_id, box="login")  # another machine, and another of its names
-    again.ready()
+    again.ready(started_here=False)
     assert again.token == first.token
     assert fetch(cluster, "login", again.api, again.token)[0] == 200
 
@@ -101,7 +101,7 @@ def test_a_launch_offers_the_session_that_is_there(cluster: PracticeCluster, sta
     again.expect(r"runs on node\d since \d\d:\d\d \(tf-gpu\), (1 h 5\d min|2 h) left")
     again.expect(r"Connect to it instead of starting another\? \[yes/no\]")
     again.send("yes\n")
-    again.ready()
+    again.ready(started_here=False)
     assert again.token == first.token and cluster.squeue() == [first.job_id]
     again.send("\n")
     assert again.end() == 0

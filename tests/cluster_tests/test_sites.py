@@ -75,7 +75,7 @@ def answer_questions(session: Session, user: str) -> list[str]:
         question = session.expect(rf"{QUERY_RPCS}|http://127\.0\.0\.1:\d+/lab\?token=[\w-]+|launch-notebook: ").group(0)
         if question.startswith("http"):
             session.url = question
-            session.expect("ENTER (or Ctrl-C )?ends")
+            session.expect("ENTER or Ctrl-C ends")
             return asked
         if question.startswith("launch-notebook"):
             session.end()

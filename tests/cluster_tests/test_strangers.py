@@ -108,7 +108,7 @@ def test_the_token_is_of_no_use_to_another_user(cluster: PracticeCluster, start:
         )
         assert session.end() == 0
     come_back = start("connect")
-    come_back.ready()
+    come_back.ready(started_here=False)
     come_back.send("d\n")
     assert come_back.end() == 0
     assert "Close the tab" not in come_back.printed, "alice is alone there"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 from collections.abc import Sequence
 
 import click
@@ -13,12 +14,12 @@ from notebook_launcher.cli.options import ARGUMENTS
 from notebook_launcher.core import local_state
 from notebook_launcher.core.errors import UsageError
 
-_KIND, _LAST = "launches", "last"
+_KIND = "launches"  # by the machine's name: the folder may be shared by several
 
 
 def remember_launch(words: Sequence[str]) -> None:
     """Remember what was typed for a launch, on this machine."""
-    local_state.remember(_KIND, _LAST, json.dumps(list(words)))
+    local_state.remember(_KIND, socket.gethostname(), json.dumps(list(words)))
 
 
 @click.command(
@@ -29,7 +30,10 @@ def remember_launch(words: Sequence[str]) -> None:
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS]")
 @click.pass_context
 def again(ctx: click.Context, flags: tuple[str, ...]) -> int:
-    """Repeat the last launch from this machine. Flags that you add override those of that launch."""
+    """Repeat the last launch from this machine.
+
+    Flags that you add are appended: a flag that was there already gets the new value, the others stay.
+    """
     from notebook_launcher.cli.app import run
 
     words = _repeated(_last_launch(), flags, ctx.obj[ARGUMENTS])
@@ -40,7 +44,7 @@ def again(ctx: click.Context, flags: tuple[str, ...]) -> int:
 def _last_launch() -> list[str]:
     """Return what was typed last time. Raises ``UsageError`` if nothing is remembered."""
     try:
-        words = json.loads(local_state.remembered(_KIND, _LAST) or "")
+        words = json.loads(local_state.remembered(_KIND, socket.gethostname()) or "")
     except ValueError:
         words = None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def remember(*words: str) -> None:
-    local_state.remember("launches", "last", json.dumps(words))
+    local_state.remember("launches", socket.gethostname(), json.dumps(words))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def remember(*words: str) -> None:
         (["--mem=5G"], ["--", "mkl"], "--mem=5G --dry-run -- mkl", ["--mem=5G", "container=/images/mkl.sif"]),
     ],
 )
-def test_what_is_added_overrides_the_last_launch(
+def test_what_is_added_is_appended_and_the_last_value_of_a_flag_counts(
     flags: list[str], environment: list[str], command: str, submitted: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     remember("--cluster", "uni", "-t", "2h", "--gpus", "1", "--", "tf-gpu")
@@ -58,6 +59,6 @@ def test_a_dry_run_is_not_what_is_repeated(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("damaged", ["[1]", "{}", "no json", "null"])
 def test_a_damaged_memory_is_none(damaged: str, capsys: pytest.CaptureFixture[str]) -> None:
-    local_state.remember("launches", "last", damaged)
+    local_state.remember("launches", socket.gethostname(), damaged)
     assert run(["again"]) == 2
     assert "No launch" in capsys.readouterr().err

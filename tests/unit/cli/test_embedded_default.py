@@ -151,7 +151,7 @@ def test_left_running_by_a_closed_terminal_found_again_and_stopped(start: Start,
     wait_until(lambda: not [p for p in ours(environment) if LAUNCH in p.cmdline()], 15, "the launcher ends")
     assert status_of(session, session.token) == 200
     again = start("connect")
-    again.ready()
+    again.ready(started_here=False)
     assert again.url == session.url
     again.send("d\n")
     assert again.end() == 0
