@@ -52,7 +52,10 @@ def read_site_layer(path: Path) -> Layer:
     """
     try:
         # links are followed by their own names first, as somebody else may be able to change these
-        for place in (path, *path.parents, (real := path.resolve(strict=True)), *real.parents):
+        for place in (path, *path.parents):
+            _refuse_shared(path, place, place.lstat())
+        real = path.resolve(strict=True)
+        for place in (real, *real.parents):
             _refuse_shared(path, place, place.lstat())
         with real.open("rb") as file:
             _refuse_shared(path, real, os.fstat(file.fileno()))
