@@ -62,8 +62,13 @@ def launch(plan: Plan, view: View, prompts: Prompts, interrupts: Interrupts) -> 
             from notebook_launcher.notebook.deploy import deploy_notebooks  # most launches are not a course's
 
             deploy_notebooks(context, plan.target.course)
+        place = ""
+        if plan.open_at or plan.target.course:
+            from notebook_launcher.notebook.open_at import place_to_open
+
+            place = place_to_open(context, plan)
         session, access = queue_session(plan, context, costing=costing)
-        supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session))
+        supervise_jupyter(context, session, access, ours=True, first=submitted(plan, context, session), place=place)
 
 
 def queue_session(

@@ -246,14 +246,14 @@ class Session:
 
     def ready(self, *, started_here: bool = True) -> str:
         """Wait for the address and return it, and for what the keys do: after ``connect``, Ctrl-C detaches."""
-        self.url = self.expect(r"http://127\.0\.0\.1:\d+/lab\?token=[\w-]+").group(0)
+        self.url = self.expect(r"http://127\.0\.0\.1:\d+/lab(/tree/\S+)?\?token=[\w-]+").group(0)
         self.expect("ENTER or Ctrl-C ends the session" if started_here else "; Ctrl-C detaches: it runs on")
         return self.url
 
     @property
     def api(self) -> str:
         """The address under which JupyterLab tells its status."""
-        return re.sub(r"lab\?token=.*", "api/status", self.url)
+        return re.sub(r"lab(/tree/[^?]+)?\?token=.*", "api/status", self.url)
 
     @property
     def session_id(self) -> str:

@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are shown here and nowhere else."""
     from notebook_launcher.cli.views.errors import report
 
-    before, after = _split(_command_first(_help_last(argv)))
+    before, after = _split(_command_first(_with_open_at(_help_last(argv))))
     try:
         result = cli.main(
             args=_spelled_out(before),
@@ -92,6 +92,11 @@ def run(argv: Sequence[str]) -> int:
 def _help_last(argv: Sequence[str]) -> list[str]:
     """Turn ``help``, and ``help COMMAND``, into what every command understands: ``COMMAND --help``."""
     return [*argv[1:], "--help"] if argv[:1] == ["help"] else list(argv)
+
+
+def _with_open_at(argv: Sequence[str]) -> list[str]:
+    """Take a notebook in front of all else as what JupyterLab opens with."""
+    return ["--open-at", *argv] if argv and argv[0].endswith(".ipynb") else list(argv)
 
 
 def _command_first(argv: Sequence[str]) -> list[str]:
@@ -147,6 +152,8 @@ def _misused(error: click.UsageError, argv: Sequence[str] = ()) -> UsageError:
                 why=_TWO_DASHES.format(meant),
                 hint=f"did you mean {meant} {word}?",
             )
+        if word.endswith(".ipynb"):
+            return UsageError(f"Unexpected argument: “{word}”.", hint=f"to open it: launch-notebook … --open-at {word}")
         return UsageError(
             f"Unexpected argument: “{word}”.",
             why="An environment or an image comes after two dashes.",

@@ -30,6 +30,7 @@ class Plan:
     after which the session ends, 0: never. ``always_new``: whether to ignore a session that is already running.
     ``notes``: what the user should know about how the options were read. ``gpu_type``: the type of the GPUs according
     to the profile, if known. ``container_typed``: whether the user named the container, rather than the profile.
+    ``open_at``: the folder or notebook that JupyterLab opens with.
     """
 
     target: LaunchTarget
@@ -46,6 +47,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     gpu_type: str | None = None
     container_typed: bool = False
+    open_at: str | None = None
 
 
 def _course_notes(course: CourseProfile, options: LaunchOptions, here: LocalMachine) -> list[str]:
@@ -100,6 +102,7 @@ def make_plan(options: LaunchOptions, here: LocalMachine, target: LaunchTarget |
         notes=(*translated.notes, *course_notes),
         gpu_type=translated.gpu_type,
         container_typed=chosen.image_typed,
+        open_at=options.open_at,
     )
 
 
@@ -107,7 +110,12 @@ def _relaunch_arguments(options: LaunchOptions, target: LaunchTarget) -> str:
     """Return the arguments that repeat this launch, quoted for a shell; no begin time, which has passed by then."""
     flags = as_typed({name: value for name, value in options.flags.items() if name != "begin"})
     argv: list[str] = []
-    pairs = (("route", options.route), ("idle-stop", options.idle_stop), *_activations(options))
+    pairs = (
+        ("route", options.route),
+        ("idle-stop", options.idle_stop),
+        ("open-at", options.open_at),
+        *_activations(options),
+    )
     for name, value in pairs:
         argv += [f"--{name}", value] if value else []
     argv += [word for name in options.modules for word in ("--module", name)]

@@ -43,6 +43,7 @@ class LaunchOptions:
     engine: str | None = None
     route: str | None = None
     forwards: tuple[int, ...] = ()
+    open_at: str | None = None
     idle_stop: str | None = None
     always_new: bool = False
     course: str | None = None

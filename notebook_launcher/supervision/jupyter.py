@@ -84,16 +84,18 @@ def supervise_jupyter(
     ours: bool,
     first: events.Event,
     ports: Sequence[tuple[int, int]] = (),
+    place: str = "",
 ) -> None:
     """Show the ``first`` event, and supervise a session until it ends or the user detaches.
 
     ``ports``: forward only these ports of its node (and their local numbers, 0: the same), whether JupyterLab runs
     there or not; the session then keeps running whatever the user does. ``ours``: this launch submitted it, so a
     failure before it is usable cancels its job. After reconnecting (``ours`` false) only the user cancels it, while
-    attached. Raises a ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves it running.
+    attached. ``place``: the folder or notebook that the address opens, below JupyterLab's folder. Raises a
+    ``LauncherError`` if it failed; ``HungUp`` if the terminal was closed, which leaves it running.
     """
     with cancelled_on_failure(context, session, ours=ours):
-        supervisor = _JupyterSupervisor(context, session, access, ours=ours, ports=ports)
+        supervisor = _JupyterSupervisor(context, session, access, ours=ours, ports=ports, place=place)
     supervisor.supervise(first)
 
 
@@ -101,7 +103,14 @@ class _JupyterSupervisor(Supervisor):
     """Waits until JupyterLab answers through the tunnel, and stays attached; or only forwards ports of the node."""
 
     def __init__(
-        self, context: Context, session: Session, access: Access, *, ours: bool, ports: Sequence[tuple[int, int]] = ()
+        self,
+        context: Context,
+        session: Session,
+        access: Access,
+        *,
+        ours: bool,
+        ports: Sequence[tuple[int, int]] = (),
+        place: str = "",
     ) -> None:
         super().__init__(context, session, ours=ours)
         self._access = access
@@ -113,6 +122,7 @@ class _JupyterSupervisor(Supervisor):
         self._is_used = False  # whether the connection to the node is already in use
         self._is_reached = False
         self._only_ports = bool(ports)
+        self._place = place
         self._forwards = [*ports, *((port, 0) for port in context.forwards)]
         self._warned_of_port = False
         self._jupyter_port = 0  # of this machine, which leads to JupyterLab as long as the session is attached
@@ -381,7 +391,7 @@ class _JupyterSupervisor(Supervisor):
             return
         self.attached = True
         if local_port and self._endpoint is not None:
-            url = self._endpoint.url(local_port, self._access.token)
+            url = self._endpoint.url(local_port, self._access.token, self._place)
             self._context.view.show(
                 events.Ready(self._session.id, self._job.id, str(self._node), url, local_port, self._ours)
             )

@@ -57,10 +57,10 @@ class Endpoint:
         """Whether only the node itself can reach it."""
         return self.address == "localhost" or self.address.startswith("127.") or ":" in self.address
 
-    def url(self, local_port: int, token: str) -> str:
-        """Return the address for the browser."""
-        scheme = "https" if self.secure else "http"
-        return f"{scheme}://127.0.0.1:{local_port}{self.base_url}lab?token={quote(token, safe='')}"
+    def url(self, local_port: int, token: str, place: str = "") -> str:
+        """Return the address for the browser. ``place``: a folder or notebook to open, below JupyterLab's folder."""
+        scheme, tree = "https" if self.secure else "http", f"/tree/{quote(place)}" if place else ""
+        return f"{scheme}://127.0.0.1:{local_port}{self.base_url}lab{tree}?token={quote(token, safe='')}"
 
 
 class PortOwner(Enum):

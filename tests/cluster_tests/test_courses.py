@@ -62,6 +62,7 @@ def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster,
     on_laptop(cluster, {"course.toml": COURSE, **notebooks})
     session = start("--course", "course/course.toml", columns=200)
     session.ready()
+    assert "/lab/tree/gpulab?token=" in session.url, "JupyterLab opens in the course's folder"
     assert "Notebooks copied to ~/gpulab: beginner.ipynb, week2/lab3.ipynb." in session.printed
     assert "reservation lab1 is used" in session.printed
     job = cluster.run("login", "alice", ["scontrol", "show", "job", session.job_id]).stdout

@@ -129,12 +129,20 @@ def forwarded_as_told(cluster: PracticeCluster, session: Session) -> Iterator[No
 
 def test_three_sessions_at_once_each_ended_in_another_way(cluster: PracticeCluster, start: Start) -> None:
     by_ssh = start("--new", "-n", "1", box="login", logged_in_from="laptop", columns=120)
-    sessions = [start("--new", "-n", "1"), start("--new", "-n", "2"), by_ssh]
+    write = 'echo \'{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\' >\'my lab.ipynb\''
+    cluster.run("laptop", "alice", ["sh", "-c", write], check=True)
+    with_notebook = start("my lab.ipynb", "--new", "-n", "1")
+    sessions = [with_notebook, start("--new", "-n", "2"), by_ssh]
     for session in sessions:
         session.ready()
     assert len({session.session_id for session in sessions}) == 3
     assert len({session.token for session in sessions}) == 3
     first, second, third = sessions
+    assert "/lab/tree/my%20lab.ipynb?token=" in first.url
+    contents = first.api.replace("api/status", "api/contents/my%20lab.ipynb?type=notebook")
+    assert fetch(cluster, "laptop", contents, first.token)[0] == 200, "it was sent, and JupyterLab shows it"
+    for box in ("laptop", "login"):
+        cluster.run(box, "alice", ["rm", "-rf", "my lab.ipynb", ".notebook-launcher/opened"], check=True)
     end(cluster, first)
     assert status_of(cluster, second) == 200
     with forwarded_as_told(cluster, third):

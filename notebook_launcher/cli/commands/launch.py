@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--idle-stop", metavar="TIME", help="End the session when nobody has used it for this long: 30m, 2h; 0 for never."
 )
+@click.option("--open-at", metavar="PATH", help="Open this folder or notebook in JupyterLab; a notebook here is sent.")
 @click.option("--dry-run", is_flag=True, help="Show the submit command and the session file; submit nothing.")
 @click.option(
     "--module", "modules", multiple=True, metavar="NAME", help="Load a module on the node first (repeatable)."
@@ -54,6 +55,7 @@ def launch(
     always_new: bool,
     notify: bool,
     idle_stop: str | None,
+    open_at: str | None,
     dry_run: bool,
     modules: tuple[str, ...],
     conda: str | None,
@@ -69,6 +71,7 @@ def launch(
         route=route,
         forwards=forwards,
         idle_stop=idle_stop,
+        open_at=open_at,
         always_new=always_new,
     )
     shown = {"open_browser": open_browser, "verbose": verbose, "notify": notify}

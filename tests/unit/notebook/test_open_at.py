@@ -1,0 +1,121 @@
+"""What JupyterLab opens with: a folder, a notebook there, a notebook that is sent, a course's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.request import Request
+from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.notebook.open_at import place_to_open
+from notebook_launcher.planning.plan import Plan
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles.models import ClusterProfile, CourseProfile, Environment
+from notebook_launcher.schedulers.slurm.commands import Slurm
+from notebook_launcher.session.context import Context
+from notebook_launcher.session.record import inspect_host
+from notebook_launcher.tunnel.forwarding import Endpoint
+from tests.doubles import FakePrompts, RecordingView
+
+
+class Remote(LocalHost):
+    """This machine as if it were a login node, with a home of its own."""
+
+    remote = True
+    label = "login"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "home"
+
+
+def opened(open_at: str | None, *, remote: bool = True, course: CourseProfile | None = None, **flags: str) -> str:
+    host = Remote() if remote else LocalHost()
+    target = LaunchTarget(ClusterProfile(), None, None, "slurm", course=course)
+    site = inspect_host(host)
+    view = RecordingView()
+    context = Context(target, host, site, Slurm(), "/r", view, FakePrompts(), Interrupts())
+    plan = Plan(target, Request(dict(flags)), None, Environment(), None, open_at=open_at)
+    place = place_to_open(context, plan)
+    shown.extend(view.all(events.NotebooksCopied))
+    return place
+
+
+shown: list[events.NotebooksCopied] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_shown() -> None:
+    shown.clear()
+
+
+@pytest.mark.parametrize(
+    ("typed", "place"),
+    [
+        ("lab", "lab"),
+        ("lab/train me.ipynb", "lab/train me.ipynb"),
+        ("~/lab/", "lab"),
+        ("$HOME/lab", "lab"),
+        ("HOME/lab/a.ipynb", "lab/a.ipynb"),
+        ("lab/../x", "x"),
+        (".", ""),
+        ("~", ""),
+    ],
+)
+def test_a_place_below_the_home(home: Path, typed: str, place: str) -> None:
+    assert opened(typed.replace("HOME/", f"{home}/") if typed.startswith("HOME") else typed) == place
+
+
+@pytest.mark.parametrize("typed", ["/proj/lab", "..", "lab/../../other", "~/../bob", "HOMEs/lab"])
+def test_what_jupyterlab_does_not_show_is_refused(home: Path, typed: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        opened(typed.replace("HOME", str(home)))
+    assert str(home) in caught.value.why and "--chdir" in caught.value.hint
+
+
+def test_below_the_folder_in_which_the_job_starts(home: Path) -> None:
+    assert opened("/proj/course/lab", chdir="/proj/course") == "lab"
+    assert opened("lab", chdir="~/course") == "lab"
+    assert opened("x.ipynb", remote=False) == "x.ipynb", "on this machine, below the present folder"
+    with pytest.raises(UsageError):
+        opened("~/lab", chdir="/proj/course")
+
+
+def test_a_notebook_that_is_here_is_sent_and_what_was_changed_there_stays(home: Path) -> None:
+    here = Path("train.ipynb")
+    here.write_text('{"first": 1}')
+    assert opened("train.ipynb") == "train.ipynb"
+    assert json.loads((home / "train.ipynb").read_text()) == {"first": 1}
+    assert shown[0].copied == ("train.ipynb",)
+    here.write_text('{"second": 1}')
+    opened("./train.ipynb")
+    assert json.loads((home / "train.ipynb").read_text()) == {"second": 1}, "nobody has changed it there"
+    (home / "train.ipynb").write_text('{"hers": 1}')
+    here.write_text('{"third": 1}')
+    assert opened("train.ipynb") == "train.ipynb"
+    assert json.loads((home / "train.ipynb").read_text()) == {"hers": 1}
+    assert shown[-1].kept == ("train.ipynb",)
+
+
+def test_a_course_opens_in_its_folder(home: Path) -> None:
+    course = CourseProfile(name="lab", notebooks=["a.ipynb"], folder="~/gpu lab")
+    assert opened(None, course=course) == "gpu lab"
+    assert opened("other", course=course) == "other"
+    assert opened(None, course=CourseProfile(name="lab")) == "", "nothing was copied"
+    assert opened(None, course=course, chdir="/proj") == "", "which JupyterLab does not show there"
+
+
+def test_the_place_in_the_address_is_quoted() -> None:
+    endpoint = Endpoint(8888)
+    assert endpoint.url(5, "t?", "lab/träin #1?.ipynb").endswith("/lab/tree/lab/tr%C3%A4in%20%231%3F.ipynb?token=t%3F")
+    assert endpoint.url(5, "t") == "http://127.0.0.1:5/lab?token=t"
