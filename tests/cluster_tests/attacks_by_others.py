@@ -88,7 +88,9 @@ def other_names(replaced: str) -> Act:
         look = "find ~ -path ~/.ssh/'*' -o -path '*/pwned*' -o -maxdepth 1 -name '.bash*' | sort | xargs ls -ld"
         scene.must("login", "alice", "mkdir -p results; echo evil >results/file; cp results/file .ssh/file")
         before = scene.must("laptop", "alice", look)
-        fake = f'test "$HOME" = /home/alice || exec /bin/bash "$@"\n/bin/bash "$@" | sed {shlex.quote(replaced)}'
+        # what frames the answer is let through: a pipe would hold its first line back
+        fake = 'test "$HOME" = /home/alice && test "$1" != --norc || exec /bin/bash "$@"'
+        fake += f'\n/bin/bash "$@" | sed {shlex.quote(replaced)}'
         try:
             with scene.program("login", "bash", fake):
                 code, printed = scene.launcher("copy", "login:results", ".")

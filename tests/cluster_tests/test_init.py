@@ -80,7 +80,7 @@ def test_a_profile_that_is_there_is_replaced_only_on_a_word_and_kept(cluster: Pr
     asked = start("init", "alice@login")
     asked.expect(r"Replace it.*\[yes/no\] ")
     asked.send("yes\n")
-    asked.expect(r"Queue a job.*\[yes/no\] ")
+    asked.expect(r"Submit a job.*\[yes/no\] ")
     asked.send("no\n")
     assert asked.end() == 0
     assert written(cluster, "login").startswith("# Read on ")
