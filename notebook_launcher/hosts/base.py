@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,6 +156,8 @@ class Host(ABC):
     remote: bool = False
     #: how the user authenticated: ``key ~/.ssh/id_ed25519``; empty if not known
     entered_by: str = ""
+    #: seconds for the fastest answer through a login shell so far: one that was slow for once does not count
+    login_shell_took: float | None = None
 
     @abstractmethod
     def run(
@@ -323,10 +326,14 @@ class RemoteHost(Host):
     ) -> CommandResult:
         """Run a command in a channel of its own; also raises ``LoginShellSilent``."""
         line = command_line(argv, login_shell=login_shell)
+        began = time.monotonic()
         done = self._completed(line, argv[0], stdin, timeout)
+        took = time.monotonic() - began
         frame = read_frame(done.stdout)
         if frame is None:
             raise self._silent(done.stderr or done.stdout, login_shell=login_shell)
+        if login_shell:
+            self.login_shell_took = took if self.login_shell_took is None else min(took, self.login_shell_took)
         output, code = frame
         if code is None:
             what = f"{argv[0]} was ended on {self.label} before it had finished."

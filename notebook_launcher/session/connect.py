@@ -42,13 +42,9 @@ def open_context(
     with _naming_contact(target), open_host(target, view, counted) as host:
         site = inspect_host(host)
         root = site.expand(target.profile.session_root)
-        began = time.monotonic()
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, submits)
-        shell_took = time.monotonic() - began
         scheduler = make_scheduler(kind, root)
-        context = Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
-        context.timing = context.timing.with_login_shell(shell_took)
-        yield context
+        yield Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
 
 
 @contextlib.contextmanager
