@@ -16,9 +16,9 @@ IFS=$' \t\n'; unset GLOBIGNORE
 
 main() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/cause
-  # shellcheck source=jobscripts/lib/lib.sh
-  source "$1/lib.sh"
   if [[ ${2-} == --inside ]]; then
+    # shellcheck source=jobscripts/lib/lib.sh
+    source "$1/lib.sh"
     read_settings "$1/session.env" 2>/dev/null
     set_up_container
     look_inside
@@ -28,6 +28,8 @@ main() {
   # whoever ends us may say so twice: rm is not to hear it
   trap 'trap "" HUP INT PIPE TERM; rm -rf -- "$checkup_folder"' EXIT
   trap 'trap "" HUP INT PIPE TERM; exit' HUP INT PIPE TERM
+  # shellcheck source=jobscripts/lib/lib.sh
+  source "$1/lib.sh"
   read_settings "$1/session.env"
   local code
   (trap - EXIT HUP INT PIPE TERM; look) </dev/null 2>"$1/errors"
