@@ -424,6 +424,7 @@ _RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/
 # the same on every system. The group of a user's own name has nobody else in it; low numbers and nobody (root, on some
 # file servers) are the system's. Prints the folder, why, and whether it is the user's own.
 _FIND_UNSAFE = r"""
+set +Ceuf; LC_ALL=C; export LC_ALL;
 me=$(id -u); own=0; [ "$(id -gn)" = "$(id -un)" ] && own=$(id -g); home=$(cd -P -- ~ && pwd -P);
 min=$(sed -n "s/^UID_MIN[[:space:]]*//p" /etc/login.defs 2>/dev/null); [ "${min:-0}" -gt 0 ] 2>/dev/null || min=500;
 listed() {
@@ -464,7 +465,7 @@ check() {
 
 # Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
 # sites delete old files. Looked at again once the folders are there: somebody may have been quicker with one of them.
-_WRITE_FILES = f"""set +Ceuf; LC_MESSAGES=C; export LC_MESSAGES; umask 077; {_FIND_UNSAFE}
+_WRITE_FILES = f"""umask 077; {_FIND_UNSAFE}
 check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
 cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
 tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
