@@ -136,8 +136,8 @@ set_up_node() {
   apply_paths
 }
 
-# Set as_inherited to the words before a program of the user's, which gets the shell options that came in the environment:
-# a script puts them aside at its start, in users_options.
+# Set as_inherited to the words before a program of the user's, which gets the shell options that came in the
+# environment: a script puts them aside at its start, in users_options.
 find_inherited_options() {
   as_inherited=()
   [[ $(declare -p SHELLOPTS) != declare\ -*x*\ SHELLOPTS=* ]] || as_inherited+=("SHELLOPTS=${users_options[0]}")

@@ -27,8 +27,8 @@ _CHECK = (
 )
 
 
-# Loads modules as the job will, and prints the first one that does not load, and whether this is Lmod; prints nothing if
-# all do, or without a `module` command. The old C implementation of Environment Modules reports success for a module
+# Loads modules as the job will, and prints the first one that does not load, with whether this is Lmod; prints nothing
+# if all do, or without a `module` command. The old C implementation of Environment Modules reports success for a module
 # that is not there.
 _LOAD_MODULES = r"""
 type module >/dev/null 2>&1 || exit 0
