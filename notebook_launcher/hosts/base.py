@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -155,6 +156,8 @@ class Host(ABC):
     remote: bool = False
     #: how the user authenticated: ``key ~/.ssh/id_ed25519``; empty if not known
     entered_by: str = ""
+    #: seconds for the fastest answer through a login shell so far: one that was slow for once does not count
+    login_shell_took: float | None = None
 
     @abstractmethod
     def run(
@@ -323,10 +326,14 @@ class RemoteHost(Host):
     ) -> CommandResult:
         """Run a command in a channel of its own; also raises ``LoginShellSilent``."""
         line = command_line(argv, login_shell=login_shell)
+        began = time.monotonic()
         done = self._completed(line, argv[0], stdin, timeout)
+        took = time.monotonic() - began
         frame = read_frame(done.stdout)
         if frame is None:
             raise self._silent(done.stderr or done.stdout, login_shell=login_shell)
+        if login_shell:
+            self.login_shell_took = took if self.login_shell_took is None else min(took, self.login_shell_took)
         output, code = frame
         if code is None:
             what = f"{argv[0]} was ended on {self.label} before it had finished."
@@ -417,6 +424,7 @@ _RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/
 # the same on every system. The group of a user's own name has nobody else in it; low numbers and nobody (root, on some
 # file servers) are the system's. Prints the folder, why, and whether it is the user's own.
 _FIND_UNSAFE = r"""
+set +Ceuf; LC_ALL=C; export LC_ALL;
 me=$(id -u); own=0; [ "$(id -gn)" = "$(id -un)" ] && own=$(id -g); home=$(cd -P -- ~ && pwd -P);
 min=$(sed -n "s/^UID_MIN[[:space:]]*//p" /etc/login.defs 2>/dev/null); [ "${min:-0}" -gt 0 ] 2>/dev/null || min=500;
 listed() {
@@ -457,7 +465,7 @@ check() {
 
 # Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
 # sites delete old files. Looked at again once the folders are there: somebody may have been quicker with one of them.
-_WRITE_FILES = f"""set +Ceuf; LC_MESSAGES=C; export LC_MESSAGES; umask 077; {_FIND_UNSAFE}
+_WRITE_FILES = f"""umask 077; {_FIND_UNSAFE}
 check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
 cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
 tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
