@@ -31,9 +31,8 @@ from notebook_launcher.hosts.base import (
     Prompts,
     RemoteHost,
     Route,
-    bound_to_stdin,
-    relay_command,
 )
+from notebook_launcher.hosts.commands import bound_to_stdin, relay_command
 from notebook_launcher.hosts.framing import OUTPUT_BEGINS, FramedLines, NoFrame, command_line
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master

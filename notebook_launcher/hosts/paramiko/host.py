@@ -21,8 +21,8 @@ from notebook_launcher.hosts.base import (
     OnLine,
     RemoteHost,
     Route,
-    bound_to_stdin,
 )
+from notebook_launcher.hosts.commands import bound_to_stdin
 from notebook_launcher.hosts.framing import NoFrame, command_line
 from notebook_launcher.hosts.output import Output, TooMuchOutput
 from notebook_launcher.hosts.paramiko.channels import (
