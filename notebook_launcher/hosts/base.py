@@ -23,7 +23,7 @@ from notebook_launcher.core.text import printable
 from notebook_launcher.hosts import framing
 from notebook_launcher.hosts import login_shell as login_shells
 from notebook_launcher.hosts.commands import relay_command
-from notebook_launcher.hosts.framing import NoFrame, command_line, read_frame, skip_to_frame
+from notebook_launcher.hosts.framing import Frame, NoFrame
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -322,12 +322,12 @@ class RemoteHost(Host):
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> CommandResult:
         """Run a command in a channel of its own; also raises ``LoginShellSilent``."""
-        line = command_line(argv, login_shell=login_shell)
-        done = self._completed(line, argv[0], stdin, timeout)
-        frame = read_frame(done.stdout)
-        if frame is None:
+        frame = Frame()
+        done = self._completed(frame.command_line(argv, login_shell=login_shell), argv[0], stdin, timeout)
+        answer = frame.read(done.stdout)
+        if answer is None:
             raise self._silent(done.stderr or done.stdout, login_shell=login_shell)
-        output, code = frame
+        output, code = answer
         if code is None:
             what = f"{argv[0]} was ended on {self.label} before it had finished."
             raise HostCommandFailed(what, why=done.stderr.strip()[-500:])
@@ -335,10 +335,11 @@ class RemoteHost(Host):
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""
-        stream = self._started(argv, login_shell=login_shell)
+        frame = Frame()
+        stream = self._started(frame.command_line(argv, login_shell=login_shell, end=False))
         stream.settimeout(framing.BEGINS_WITHIN)
         try:
-            skip_to_frame(stream)
+            frame.skip_to_beginning(stream)
         except (NoFrame, TimeoutError):
             stream.close()
             raise self._silent("", login_shell=login_shell) from None
@@ -350,11 +351,11 @@ class RemoteHost(Host):
 
     def _silent(self, printed: str, *, login_shell: bool) -> LoginShellSilent:
         """Return the error for a command that was not answered, after a look at the shell's start-up files."""
-        probed = CommandResult(0)
+        frame, probed = Frame(), CommandResult(0)
         with contextlib.suppress(HostCommandFailed):
-            probed = self._completed(login_shells.probe(), "bash", b"", login_shells.PROBE_WITHIN)
+            probed = self._completed(login_shells.probe(frame), "bash", b"", login_shells.PROBE_WITHIN)
         silence = login_shells.Silence(self.label, login_shell, printed)
-        return login_shells.explain(silence, probed.stdout, probed.stderr)
+        return login_shells.explain(silence, frame, probed.stdout, probed.stderr)
 
     def _lost(self) -> ConnectionLost:
         return ConnectionLost(f"The connection to {self.label} is lost.")
@@ -372,8 +373,8 @@ class RemoteHost(Host):
         """Forward a TCP connection; raises ``PermissionError`` if the login node forbids it, else ``OSError``."""
 
     @abstractmethod
-    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
-        """Start a command, and return its input and output from the first byte on."""
+    def _started(self, line: str) -> ByteStream:
+        """Let the remote shell run a line, and return its input and output from the first byte on."""
 
     @abstractmethod
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
