@@ -16,13 +16,23 @@ BEGINS_WITHIN = 90.0  # seconds for a shell's start-up files; as long as any com
 
 # The frame is printed by a bash of its own: `exec` drops the options, traps and ~/.bash_logout of the shell before it,
 # and dash would drop exported functions. A bash that believes it was started by sshd reads ~/.bashrc, unless it was
-# started by another bash: --norc prevents that for the frame, and SHLVL (`exec` subtracts one) for the command. With
-# --posix the frame does not read what BASH_ENV names, which takes time, but leaves it to the command.
-# `command`: of that name may be an exported function as well, which is not meant.
-_BOTH: Final = 'echo {begins}; code=0; command -- "$@" || code=$?; echo "{ends} $code"; exit "$code"'
-_BEGINNING: Final = 'echo {begins}; export SHLVL=3; exec "$@"'
-# our own scripts need nothing of what BASH_ENV names for the scripts of users, and it may print
-_OURS_ONLY: Final = "unset BASH_ENV; "
+# started by another bash: --norc prevents that for the frame, and SHLVL (`exec` subtracts one) for the command. What
+# BASH_ENV names takes time, so the frame does not read it; the command gets it as $1. (--posix would prevent that, too,
+# but reaches the command by an exported SHELLOPTS, and complains of every exported function that is called `x-y`.)
+# `builtin`: an exported function may have the name of any of these. `command`: or that of the command.
+_BASH_ENV: Final = 'builtin unset BASH_ENV; [[ -z $1 ]] || builtin export BASH_ENV="$1"; builtin shift; '
+_BOTH: Final = (
+    'builtin echo {begins}; builtin command -- "$@" && code=0 || code=$?; '
+    'builtin echo "{ends} $code"; builtin exit "$code"'
+)
+_BEGINNING: Final = 'builtin echo {begins}; builtin export SHLVL=3; builtin exec "$@"'
+# what comes before the frame: our own scripts need nothing of what BASH_ENV names for the scripts of users (and it may
+# print), while a login shell hands on what its start-up files have exported
+_WITHOUT_BASH_ENV: Final = ("env", "BASH_ENV=", "bash", "--norc", "-c")
+_LOGIN_SHELL: Final = (
+    'case $(builtin declare -p BASH_ENV 2>/dev/null) in *x" BASH_ENV="*) ;; *) BASH_ENV= ;; esac; '
+    f'builtin exec {" ".join(_WITHOUT_BASH_ENV)} "$1" launch-notebook "$BASH_ENV" "${{@:2}}"'
+)
 
 
 class NoFrame(OSError):
@@ -51,9 +61,10 @@ class Frame:
 
         Without ``end`` only its beginning is marked, for a command that takes over the stream of bytes.
         """
-        script = (_BOTH if end else _BEGINNING).format(begins=self.begins, ends=self.ends)
-        frame = ["bash", "--norc", "--posix", "-c", script if login_shell else _OURS_ONLY + script, "launch-notebook"]
-        return command_line([*frame, *_unfoldable(argv)], login_shell=login_shell)
+        script = _BASH_ENV + (_BOTH if end else _BEGINNING).format(begins=self.begins, ends=self.ends)
+        if login_shell:
+            return _as_line(["bash", "-l", "-c", _LOGIN_SHELL, "launch-notebook", script, *_unfoldable(argv)])
+        return _as_line([*_WITHOUT_BASH_ENV, script, "launch-notebook", "", *_unfoldable(argv)])
 
     def read(self, text: str) -> tuple[str, int | None] | None:
         """Return the output within the frame, and the exit code: ``None`` if the frame does not end.
