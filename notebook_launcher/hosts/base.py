@@ -20,7 +20,6 @@ from notebook_launcher.core.errors import (
     UsageError,
 )
 from notebook_launcher.core.text import printable
-from notebook_launcher.hosts import framing
 from notebook_launcher.hosts import login_shell as login_shells
 from notebook_launcher.hosts.commands import relay_command
 from notebook_launcher.hosts.framing import Frame, NoFrame
@@ -337,7 +336,6 @@ class RemoteHost(Host):
         """Run a command in a channel of its own."""
         frame = Frame()
         stream = self._started(frame.command_line(argv, login_shell=login_shell, end=False))
-        stream.settimeout(framing.BEGINS_WITHIN)
         try:
             frame.skip_to_beginning(stream)
         except (NoFrame, TimeoutError):

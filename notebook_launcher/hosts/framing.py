@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
@@ -41,6 +42,9 @@ class NoFrame(OSError):
 
 class Readable(Protocol):
     """What bytes can be received from."""
+
+    def settimeout(self, seconds: float | None, /) -> None:
+        """Set the timeout of each call."""
 
     def recv(self, count: int, /) -> bytes:
         """Return up to ``count`` bytes, none at the end."""
@@ -78,14 +82,21 @@ class Frame:
         return (rest[: end.start()], int(end[1])) if end else (rest, None)
 
     def skip_to_beginning(self, channel: Readable) -> None:
-        """Receive all that comes before a command's own output. Raises ``NoFrame``, or what receiving raises."""
-        line = b""
-        while not line.endswith(f"{self.begins}\n".encode()):
-            line = b"" if line.endswith(b"\n") else line
+        """Receive all that comes before a command's own output, however much that is, within ``BEGINS_WITHIN``.
+
+        Sets the channel's timeout. Raises ``NoFrame``, or what receiving raises.
+        """
+        begins_by = time.monotonic() + BEGINS_WITHIN
+        mark, last = f"{self.begins}\n".encode(), b""
+        while last != mark:
+            left = begins_by - time.monotonic()
+            if left <= 0:
+                raise NoFrame("its start-up files take too long")
+            channel.settimeout(left)
             byte = channel.recv(1)
             if not byte:
                 raise NoFrame("it ended at once")
-            line = (line + byte)[-1024:]
+            last = (last + byte)[-len(mark) :]
 
 
 class FramedLines:

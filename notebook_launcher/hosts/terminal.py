@@ -179,11 +179,11 @@ def copy_output(frame: Frame, receive: Callable[[int], bytes], until: Until) -> 
     mark, before, begun = f"{frame.begins}\n".encode(), b"", False
     begins_by = time.monotonic() + framing.BEGINS_WITHIN  # another shell may wait for input instead
     while not until():
+        if not begun and time.monotonic() > begins_by:
+            raise NoFrame
         try:
             data = receive(AT_ONCE)
         except TimeoutError:
-            if not begun and time.monotonic() > begins_by:
-                raise NoFrame from None
             continue
         except OSError:
             return None
@@ -193,7 +193,7 @@ def copy_output(frame: Frame, receive: Callable[[int], bytes], until: Until) -> 
             return None
         if not begun:
             before, found, data = (before + data).partition(mark)
-            begun = bool(found)
+            before, begun = before[-len(mark) :], bool(found)
         if begun and not write_all(_SCREEN, data):
             return _BROKEN_PIPE
     return -1

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from notebook_launcher.hosts.framing import Frame, FramedLines
+from notebook_launcher.hosts import framing, terminal
+from notebook_launcher.hosts.framing import BEGINS_WITHIN, Frame, FramedLines, NoFrame
 
 OLD_BEGINS, OLD_ENDS = "--notebook-launcher--", "--notebook-launcher-ended--"
 
@@ -27,6 +30,61 @@ def test_the_mark_of_another_frame_is_no_answer() -> None:
     assert frame.read(printed) is None
     assert frame.read(f"{frame.begins}\n{printed}") == (printed, None)
     assert frame.read(f"{printed}{frame.begins}\n{printed}{frame.ends} 3\n{printed}") == (printed, 3)
+
+
+class Noisy:
+    """A channel on which noise comes for ever, each piece of it after some seconds of a clock of its own."""
+
+    def __init__(self, seconds: float, piece: bytes = b"x") -> None:
+        self.now, self._seconds, self._piece, self._timeout = 0.0, seconds, piece, 0.5
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def settimeout(self, seconds: float | None, /) -> None:
+        assert seconds is not None and seconds > 0
+        self._timeout = seconds
+
+    def recv(self, count: int, /) -> bytes:
+        assert self.now < BEGINS_WITHIN + 1, "it is still waited for"
+        self.now += min(self._seconds, self._timeout)
+        if self._seconds > self._timeout:
+            raise TimeoutError
+        return self._piece[:count]
+
+
+@pytest.fixture
+def noisy(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Noisy:
+    channel = Noisy(seconds, b"x" * 65536)
+    for module in (framing, terminal):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=channel.monotonic))
+    return channel
+
+
+@pytest.mark.parametrize("seconds", [0.4, 60.0, 1000.0])
+def test_the_beginning_of_a_process_is_waited_for_once(noisy: Noisy) -> None:
+    with pytest.raises((NoFrame, TimeoutError)):
+        Frame().skip_to_beginning(noisy)
+    assert BEGINS_WITHIN <= noisy.now < BEGINS_WITHIN + 1
+
+
+@pytest.mark.parametrize("seconds", [0.4, 1000.0])
+def test_the_beginning_of_an_output_is_waited_for_once_and_noise_is_not_kept(noisy: Noisy) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(NoFrame):
+            terminal.copy_output(Frame(), noisy.recv, lambda: False)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert BEGINS_WITHIN <= noisy.now < BEGINS_WITHIN + 1
+
+
+def test_a_beginning_that_comes_in_pieces_is_found(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    frame = Frame()
+    said = [*(bytes([byte]) for byte in f"noise{frame.begins[:-1]}{frame.begins}\n".encode()), b"out", b"put", b""]
+    assert terminal.copy_output(frame, lambda _: said.pop(0), lambda: False) is None
+    assert capfdbinary.readouterr().out == b"output"
 
 
 each_shell = pytest.mark.parametrize("login_shell", [False, True])
