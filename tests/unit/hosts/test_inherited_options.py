@@ -10,7 +10,7 @@ import pytest
 
 from notebook_launcher.core.errors import FolderUnsafe
 from notebook_launcher.doctor.bounded_command import run_bounded
-from notebook_launcher.hosts.base import bound_to_stdin
+from notebook_launcher.hosts.commands import bound_to_stdin
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs import follow
 from notebook_launcher.notebook import deploy
