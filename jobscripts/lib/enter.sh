@@ -6,7 +6,8 @@
 # shellcheck disable=SC2154  # want_… and the like are set by lib.sh and jupyterlab.sh
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
-[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+[[ -n ${users_options[1]+set} ]] ||
+  users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
@@ -27,7 +28,8 @@ enter_container() {
   log "entering $want_container with ${container_command##*/}${gpu_flags[*]:+ ${gpu_flags[*]}}"
   open_guard
   find_inherited_options
-  exec "${as_inherited[@]}" "${into_container[@]}" /bin/bash "$NBL_SESSION_DIR/enter.sh" "$NBL_SESSION_DIR" "$listen_address"
+  exec "${as_inherited[@]}" "${into_container[@]}" \
+    /bin/bash "$NBL_SESSION_DIR/enter.sh" "$NBL_SESSION_DIR" "$listen_address"
 }
 
 # Leave for the note which file is entered.

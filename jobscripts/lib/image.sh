@@ -13,7 +13,8 @@
 # the name of WORK_DIR. IMAGE is put in place whole. WORK_DIR/session.env names modules, as a session's does.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
-[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+[[ -n ${users_options[1]+set} ]] ||
+  users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
@@ -89,8 +90,8 @@ find_kind() {
   identity=$(identity_of "$1")
 }
 
-# Print what distinguishes one state of a file from others, also where its size and time were kept. No device number: a shared file
-# system has another one on each node.
+# Print what distinguishes one state of a file from others, also where its size and time were kept. No device number: a
+# shared file system has another one on each node.
 identity_of() { stat -L -c '%i-%s-%Y-%Z' -- "$1" 2>/dev/null; }
 
 # Whoever entered the image has left there which file it was.
@@ -224,7 +225,8 @@ find_room() {
     ((free < ENOUGH_ROOM)) || break
   done
   remove_old_rooms "$best/$ROOM-$(uname -n)"
-  room=$(mktemp -d -- "$best/$ROOM-$(uname -n)-$$-XXXXXXXX") || give_up "There is no folder for temporary files on $(uname -n)."
+  room=$(mktemp -d -- "$best/$ROOM-$(uname -n)-$$-XXXXXXXX") ||
+    give_up "There is no folder for temporary files on $(uname -n)."
 }
 
 # remove_old_rooms START: those on this node whose maker was killed, and could not remove them.

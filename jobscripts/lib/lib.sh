@@ -136,8 +136,8 @@ set_up_node() {
   apply_paths
 }
 
-# Set as_inherited to the words before a program of the user's, which gets the shell options that came in the environment:
-# a script puts them aside at its start, in users_options.
+# Set as_inherited to the words before a program of the user's, which gets the shell options that came in the
+# environment: a script puts them aside at its start, in users_options.
 find_inherited_options() {
   as_inherited=()
   [[ $(declare -p SHELLOPTS) != declare\ -*x*\ SHELLOPTS=* ]] || as_inherited+=("SHELLOPTS=${users_options[0]}")
@@ -317,13 +317,14 @@ find_host_keys() {
 
 # --------------------------------------------------------------------------------------------------- other parts
 
-# How images are run, and how modules, conda, venv and uv are made use of; not every script needs that beside it.
+# How images are run, and how modules, conda, venv and uv are made use of. bash says which one is missing; without it
+# nothing goes on, as a step that does nothing would pass for one that went well.
 nbl_parts=${BASH_SOURCE[0]%/*}
 [[ ${BASH_SOURCE[0]} == */* ]] || nbl_parts=.
 # shellcheck source=jobscripts/lib/containers.sh
-[[ ! -r $nbl_parts/containers.sh ]] || source "$nbl_parts/containers.sh"
+source "$nbl_parts/containers.sh" || exit
 # shellcheck source=jobscripts/lib/activate.sh
-[[ ! -r $nbl_parts/activate.sh ]] || source "$nbl_parts/activate.sh"
+source "$nbl_parts/activate.sh" || exit
 unset nbl_parts
 
 # ----------------------------------------------------------------------------------------------------- processes

@@ -9,16 +9,17 @@
 # its end it removes DIR.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
-[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+[[ -n ${users_options[1]+set} ]] ||
+  users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
 
 main() {
   export NBL_SESSION_DIR=$1 NBL_CAUSE_FILE=$1/cause
-  # shellcheck source=jobscripts/lib/lib.sh
-  source "$1/lib.sh"
   if [[ ${2-} == --inside ]]; then
+    # shellcheck source=jobscripts/lib/lib.sh
+    source "$1/lib.sh"
     read_settings "$1/session.env" 2>/dev/null
     set_up_container
     look_inside
@@ -28,6 +29,8 @@ main() {
   # whoever ends us may say so twice: rm is not to hear it
   trap 'trap "" HUP INT PIPE TERM; rm -rf -- "$checkup_folder"' EXIT
   trap 'trap "" HUP INT PIPE TERM; exit' HUP INT PIPE TERM
+  # shellcheck source=jobscripts/lib/lib.sh
+  source "$1/lib.sh"
   read_settings "$1/session.env"
   local code
   (trap - EXIT HUP INT PIPE TERM; look) </dev/null 2>"$1/errors"

@@ -15,7 +15,8 @@
 # STATE PID PID_START BEGIN START END EXIT NODE, of the supervisor, with - for what is not known.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
-[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+[[ -n ${users_options[1]+set} ]] ||
+  users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
@@ -92,8 +93,8 @@ start_supervisor() {
   # With job control, because the shell lets other background processes ignore the interrupt signal for good.
   find_inherited_options
   set -m
-  in_new_session ${as_inherited[@]+"${as_inherited[@]}"} "$BASH" "$here/local.sh" supervise --root "$root" --id "$id" --time "$limit" --begin "$begin" \
-    --name "$name" -- "${arguments[@]}" </dev/null >>"$output" 2>&1 &
+  in_new_session ${as_inherited[@]+"${as_inherited[@]}"} "$BASH" "$here/local.sh" supervise --root "$root" --id "$id" \
+    --time "$limit" --begin "$begin" --name "$name" -- "${arguments[@]}" </dev/null >>"$output" 2>&1 &
   set +m
 }
 

@@ -18,16 +18,17 @@
 #   unreadable          ROOT is there, and may not be read
 #
 # With UNTIL (UTC, as 2026-10-22T01:44:55Z), records of sessions that ended before it and were tidied already are
-# removed, a few at each call, and not listed; folders and logs of images and environments that are as old likewise. `tidy` removes the token and the keys of sessions that are over, and,
-# after --remove, the whole record. Whether a session is over is for the scheduler to say: a job that waits to run again
-# has an exit.json as well.
+# removed, a few at each call, and not listed; folders and logs of images and environments that are as old likewise.
+# `tidy` removes the token and the keys of sessions that are over, and, after --remove, the whole record. Whether a
+# session is over is for the scheduler to say: a job that waits to run again has an exit.json as well.
 #
 # Whatever lies in ROOT, nothing is waited for, at most MOST_BYTES of a file are read, and no process is started but to
 # remove something. Only files that are ours are ever removed; a directory that holds others stays, with these: so does
 # work/, where a notebook has left something.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
-[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+[[ -n ${users_options[1]+set} ]] ||
+  users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE

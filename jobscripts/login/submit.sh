@@ -8,7 +8,8 @@
 # the exit code are passed on.
 
 # Shell options as bash has them by itself, whatever BASH_ENV and SHELLOPTS bring: the same lines in every script.
-[[ -n ${users_options[1]+set} ]] || users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
+[[ -n ${users_options[1]+set} ]] ||
+  users_options=("$SHELLOPTS" "$BASHOPTS" "${POSIXLY_CORRECT+$(compgen -e POSIXLY_CORRECT || :)}")
 set +o posix; set +aefkmuvCET -B +o pipefail; trap - DEBUG ERR RETURN; [[ -n ${BASH_XTRACEFD-} ]] || set +x
 shopt -u failglob nullglob dotglob nocaseglob nocasematch expand_aliases execfail lastpipe xpg_echo
 IFS=$' \t\n'; unset GLOBIGNORE
@@ -52,7 +53,8 @@ submit() {
   return "$code"
 }
 
-# The job inherits COMMAND's environment: it gets the shell options that came in ours (see find_inherited_options of lib.sh).
+# The job inherits COMMAND's environment: it gets the shell options that came in ours (see find_inherited_options of
+# lib.sh).
 exec_as_inherited() {
   local words=()
   [[ $(declare -p SHELLOPTS) != declare\ -*x*\ SHELLOPTS=* ]] || words+=("SHELLOPTS=${users_options[0]}")

@@ -142,7 +142,7 @@ class Recovery:
         scheduler = self._context.scheduler
         with contextlib.suppress(HostCommandFailed):
             command = scheduler.find(session, request)
-            answer = self._context.host.run(command, login_shell=True, timeout=self._context.timing.answer_within)
+            answer = self._context.host.run(command, login_shell=True, timeout=self._context.host_timing.answer_within)
             return scheduler.read_find(session, answer)
         return None
 

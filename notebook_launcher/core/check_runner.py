@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
@@ -13,14 +14,19 @@ from notebook_launcher.core.errors import (
     LoginShellSilent,
 )
 from notebook_launcher.core.finding import Finding, Result, of_error, unknown
+from notebook_launcher.core.support_contact import with_contact
 from notebook_launcher.core.view import View
 
 
 class CheckRunner:
-    """The results so far. A check has a name; ``needs`` are the names of the checks that it depends on."""
+    """The results so far. A check has a name; ``needs`` are the names of the checks that it depends on.
+
+    ``contact``: whom the hint of a fault names where it is to ask the cluster's support.
+    """
 
     def __init__(self, view: View) -> None:
         self.view = view
+        self.contact: str | None = None
         self._results: dict[str, Result] = {}
         self._faults: dict[str, Finding] = {}
 
@@ -53,6 +59,8 @@ class CheckRunner:
 
     def report(self, name: str, finding: Finding) -> None:
         """Report a finding."""
+        if finding.result == "fault":
+            finding = replace(finding, hint=with_contact(finding.hint, self.contact))
         self._results[name] = finding.result
         if finding.result == "fault":
             self._faults[name] = finding

@@ -54,6 +54,7 @@ class Timing:
 
     # cancelling
     cancel_within: float = 120.0  # for a cancelled job to end: its grace time and an epilog
+    cancel_at_most: float = 300.0  # the same, with the time that the answers take
     cancel_check_pause: float = 0.1  # between two checks whether it has ended; longer each time
     longest_cancel_check_pause: float = 3.0
     cancel_again_after: float = 10.0  # a cancel without effect is repeated after this time
@@ -72,8 +73,13 @@ class Timing:
     def with_login_shell(self, seconds: float) -> Timing:
         """Return the times for a host whose login shell takes so long: each scheduler's command begins with one."""
         return replace(
-            self, answer_within=self.answer_within + 2 * seconds, cancel_within=self.cancel_within + 4 * seconds
+            self,
+            answer_within=self.answer_within + min(2 * seconds, _LONGEST_SHELL),
+            cancel_within=self.cancel_within + min(4 * seconds, 2 * _LONGEST_SHELL),
         )
+
+
+_LONGEST_SHELL = 30.0  # seconds for a login shell; a broken connection is not to be waited for longer
 
 
 DEFAULT_TIMING = Timing()

@@ -9,7 +9,8 @@ import threading
 from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
 from notebook_launcher.core.text import whole_number
-from notebook_launcher.hosts.base import Host, bound_to_stdin
+from notebook_launcher.hosts.base import Host
+from notebook_launcher.hosts.commands import bound_to_stdin
 from notebook_launcher.hosts.login_shell import unexplained
 
 _MARK = "--launch-notebook--"  # everything before it was printed by a start-up file

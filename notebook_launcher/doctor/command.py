@@ -78,6 +78,7 @@ def doctor(
     checks = CheckRunner(view)
     target, plan = _plan(checks, options, here)
     if target is not None:
+        checks.contact = target.contact
         _Doctor(checks, target, plan, here, prompts, interrupts, node).run()
     checks.summarise()
 

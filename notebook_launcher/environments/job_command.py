@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from notebook_launcher.core.errors import ConnectionLost, Interrupted, LauncherError
 from notebook_launcher.core.interrupts import HungUp, Interrupt
-from notebook_launcher.hosts.base import bound_to_stdin
+from notebook_launcher.hosts.commands import bound_to_stdin
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
 from notebook_launcher.launch import queue_session, submitted
 from notebook_launcher.planning.plan import Plan

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     ConnectionFailed,
@@ -21,9 +21,9 @@ from notebook_launcher.core.errors import (
     UsageError,
 )
 from notebook_launcher.core.text import printable
-from notebook_launcher.hosts import framing
 from notebook_launcher.hosts import login_shell as login_shells
-from notebook_launcher.hosts.framing import NoFrame, command_line, read_frame, skip_to_frame
+from notebook_launcher.hosts.commands import relay_command
+from notebook_launcher.hosts.framing import Frame, NoFrame
 
 RUN_TIMEOUT = 90.0  # seconds; enough for a slow login node with a long profile script
 MAX_FILE = 4 * 1024 * 1024  # bytes; the files of a session are far smaller
@@ -155,6 +155,8 @@ class Host(ABC):
     remote: bool = False
     #: how the user authenticated: ``key ~/.ssh/id_ed25519``; empty if not known
     entered_by: str = ""
+    #: seconds for the fastest answer through a login shell so far: one that was slow for once does not count
+    login_shell_took: float | None = None
 
     @abstractmethod
     def run(
@@ -322,12 +324,15 @@ class RemoteHost(Host):
         self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = RUN_TIMEOUT
     ) -> CommandResult:
         """Run a command in a channel of its own; also raises ``LoginShellSilent``."""
-        line = command_line(argv, login_shell=login_shell)
-        done = self._completed(line, argv[0], stdin, timeout)
-        frame = read_frame(done.stdout)
-        if frame is None:
+        frame, began = Frame(), time.monotonic()
+        done = self._completed(frame.command_line(argv, login_shell=login_shell), argv[0], stdin, timeout)
+        took = time.monotonic() - began
+        answer = frame.read(done.stdout)
+        if answer is None:
             raise self._silent(done.stderr or done.stdout, login_shell=login_shell)
-        output, code = frame
+        if login_shell:
+            self.login_shell_took = took if self.login_shell_took is None else min(took, self.login_shell_took)
+        output, code = answer
         if code is None:
             what = f"{argv[0]} was ended on {self.label} before it had finished."
             raise HostCommandFailed(what, why=done.stderr.strip()[-500:])
@@ -335,10 +340,10 @@ class RemoteHost(Host):
 
     def open_process(self, argv: Sequence[str], *, login_shell: bool = False) -> ByteStream:
         """Run a command in a channel of its own."""
-        stream = self._started(argv, login_shell=login_shell)
-        stream.settimeout(framing.BEGINS_WITHIN)
+        frame = Frame()
+        stream = self._started(frame.command_line(argv, login_shell=login_shell, end=False))
         try:
-            skip_to_frame(stream)
+            frame.skip_to_beginning(stream)
         except (NoFrame, TimeoutError):
             stream.close()
             raise self._silent("", login_shell=login_shell) from None
@@ -350,11 +355,11 @@ class RemoteHost(Host):
 
     def _silent(self, printed: str, *, login_shell: bool) -> LoginShellSilent:
         """Return the error for a command that was not answered, after a look at the shell's start-up files."""
-        probed = CommandResult(0)
+        frame, probed = Frame(), CommandResult(0)
         with contextlib.suppress(HostCommandFailed):
-            probed = self._completed(login_shells.probe(), "bash", b"", login_shells.PROBE_WITHIN)
+            probed = self._completed(login_shells.probe(frame), "bash", b"", login_shells.PROBE_WITHIN)
         silence = login_shells.Silence(self.label, login_shell, printed)
-        return login_shells.explain(silence, probed.stdout, probed.stderr)
+        return login_shells.explain(silence, frame, probed.stdout, probed.stderr)
 
     def _lost(self) -> ConnectionLost:
         return ConnectionLost(f"The connection to {self.label} is lost.")
@@ -372,8 +377,8 @@ class RemoteHost(Host):
         """Forward a TCP connection; raises ``PermissionError`` if the login node forbids it, else ``OSError``."""
 
     @abstractmethod
-    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
-        """Start a command, and return its input and output from the first byte on."""
+    def _started(self, line: str) -> ByteStream:
+        """Let the remote shell run a line, and return its input and output from the first byte on."""
 
     @abstractmethod
     def _replaced(self, timeout: float, replace: Callable[[], bool]) -> bool:
@@ -399,16 +404,6 @@ class HostRoute(Route):
         """Nothing to close: the connection belongs to the host."""
 
 
-def relay_command(address: tuple[str, int]) -> list[str]:
-    """Return the command that connects its standard input and output to an address.
-
-    For login nodes whose SSH server forbids TCP forwarding. Ends when its input does.
-    """
-    return ["bash", "-c", _RELAY, "relay", address[0], str(address[1])]
-
-
-_RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/null'
-
 # tar, because one stream carries all files and their modes; POSIX sh, because a login shell may be any shell.
 #
 # Before, it looks at every folder on the way to $1, as typed and as it resolves: who could rename what lies in it?
@@ -417,6 +412,7 @@ _RELAY = 'exec 3<>"/dev/tcp/$1/$2" || exit 1; cat <&3 & cat >&3; kill $! 2>/dev/
 # the same on every system. The group of a user's own name has nobody else in it; low numbers and nobody (root, on some
 # file servers) are the system's. Prints the folder, why, and whether it is the user's own.
 _FIND_UNSAFE = r"""
+set +Ceuf; LC_ALL=C; export LC_ALL;
 me=$(id -u); own=0; [ "$(id -gn)" = "$(id -un)" ] && own=$(id -g); home=$(cd -P -- ~ && pwd -P);
 min=$(sed -n "s/^UID_MIN[[:space:]]*//p" /etc/login.defs 2>/dev/null); [ "${min:-0}" -gt 0 ] 2>/dev/null || min=500;
 listed() {
@@ -457,7 +453,7 @@ check() {
 
 # Unpacked to a temporary folder and moved: a full disk leaves no partial file. -m: with the current time, because some
 # sites delete old files. Looked at again once the folders are there: somebody may have been quicker with one of them.
-_WRITE_FILES = f"""set +Ceuf; LC_MESSAGES=C; export LC_MESSAGES; umask 077; {_FIND_UNSAFE}
+_WRITE_FILES = f"""umask 077; {_FIND_UNSAFE}
 check "$1"; mkdir -p -- "$1" && chmod 700 -- "$1" || exit 1; check "$1";
 cd -- "$1" && new=$(mktemp -d .new.XXXXXX) || exit 1;
 tar -x -p -m -f - -C "$new" && mv -f -- "$new"/* .; code=$?; rm -rf -- "$new"; exit $code"""
@@ -479,24 +475,3 @@ def _archive(files: Mapping[str, bytes]) -> bytes:
             entry.size, entry.mode = len(content), 0o600
             archive.addfile(entry, io.BytesIO(content))
     return packed.getvalue()
-
-
-def bound_to_stdin(argv: Sequence[str]) -> list[str]:
-    """Return a command that runs another one without input, and ends it when its own input ends.
-
-    All child processes end too. No SSH server ends a command without a terminal when the connection breaks, but it
-    closes the command's input.
-    """
-    return ["bash", "-c", PLAIN_BASH + _LIFELINE, "lifeline", *argv]
-
-
-# set -m: the command gets a process group of its own. The guard, once it has begun, is waited for. Three seconds: srun
-# ends its step on the first signal, and would leave it on SIGKILL. bash's message about a killed child is dropped.
-# With TMOUT, as many a site sets it, `read` gives up after some minutes (142) although the input goes on.
-_LIFELINE = (
-    'exec 3<&0; set -m; "$@" </dev/null 3<&- & child=$!; set +m; '
-    '{ until read -r _ <&3 || (($? <= 128)); do :; done; trap "" TERM; kill -- "-$child"; '
-    'for _ in {1..30}; do kill -0 -- "-$child" || exit; sleep 0.1; done; kill -KILL -- "-$child"; } 2>/dev/null & '
-    "guard=$!; exec 3<&-; "
-    '{ wait "$child"; code=$?; kill "$guard"; wait "$guard"; kill -- "-$child"; } 2>/dev/null; exit "$code"'
-)

@@ -1,35 +1,39 @@
 """The frame around a command's output on a remote host: a line before it, and one after it with the exit code.
 
 A shell's start-up files may print, end the shell, replace it or redirect its output. So only what stands within the
-frame is an answer, and no frame is no answer. This module is pure: arguments and text in, text out.
+frame is an answer, and no frame is no answer. What is framed may be anything, a log that others write as well: so each
+frame has marks of its own, which nobody can guess.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
-#: on a line of its own before a command's output
-OUTPUT_BEGINS = "--notebook-launcher--"
-#: after it, with the exit code; at the end of the last line, which may have no newline
-OUTPUT_ENDS = "--notebook-launcher-ended--"
-
 BEGINS_WITHIN = 90.0  # seconds for a shell's start-up files; as long as any command may take
-
-_END = re.compile(rf"{OUTPUT_ENDS} (\d{{1,3}})\n", re.ASCII)
-_END_OF_LINE = re.compile(rf"{OUTPUT_ENDS} (\d{{1,3}})\Z", re.ASCII)
-_MOST_LINE = 1024  # bytes of a line before the frame that are kept
 
 # The frame is printed by a bash of its own: `exec` drops the options, traps and ~/.bash_logout of the shell before it,
 # and dash would drop exported functions. A bash that believes it was started by sshd reads ~/.bashrc, unless it was
-# started by another bash: --norc prevents that for the frame, and SHLVL (`exec` subtracts one) for the command. With
-# --posix the frame does not read what BASH_ENV names, which takes time, but leaves it to the command.
-# `command`: of that name may be an exported function as well, which is not meant.
-_BOTH: Final = f'echo {OUTPUT_BEGINS}; code=0; command -- "$@" || code=$?; echo "{OUTPUT_ENDS} $code"; exit "$code"'
-_BEGINNING: Final = f'echo {OUTPUT_BEGINS}; export SHLVL=3; exec "$@"'
-# our own scripts need nothing of what BASH_ENV names for the scripts of users, and it may print
-_OURS_ONLY: Final = "unset BASH_ENV; "
+# started by another bash: --norc prevents that for the frame, and SHLVL (`exec` subtracts one) for the command. What
+# BASH_ENV names takes time, so the frame does not read it; the command gets it as $1. (--posix would prevent that, too,
+# but reaches the command by an exported SHELLOPTS, and complains of every exported function that is called `x-y`.)
+# `builtin`: an exported function may have the name of any of these. `command`: or that of the command.
+_BASH_ENV: Final = 'builtin unset BASH_ENV; [[ -z $1 ]] || builtin export BASH_ENV="$1"; builtin shift; '
+_BOTH: Final = (
+    'builtin echo {begins}; builtin command -- "$@" && code=0 || code=$?; '
+    'builtin echo "{ends} $code"; builtin exit "$code"'
+)
+_BEGINNING: Final = 'builtin echo {begins}; builtin export SHLVL=3; builtin exec "$@"'
+# what comes before the frame: our own scripts need nothing of what BASH_ENV names for the scripts of users (and it may
+# print), while a login shell hands on what its start-up files have exported
+_WITHOUT_BASH_ENV: Final = ("env", "BASH_ENV=", "bash", "--norc", "-c")
+_LOGIN_SHELL: Final = (
+    'case $(builtin declare -p BASH_ENV 2>/dev/null) in *x" BASH_ENV="*) ;; *) BASH_ENV= ;; esac; '
+    f'builtin exec {" ".join(_WITHOUT_BASH_ENV)} "$1" launch-notebook "$BASH_ENV" "${{@:2}}"'
+)
 
 
 class NoFrame(OSError):
@@ -39,24 +43,90 @@ class NoFrame(OSError):
 class Readable(Protocol):
     """What bytes can be received from."""
 
+    def settimeout(self, seconds: float | None, /) -> None:
+        """Set the timeout of each call."""
+
     def recv(self, count: int, /) -> bytes:
         """Return up to ``count`` bytes, none at the end."""
 
 
-def command_line(argv: Sequence[str], *, login_shell: bool, framed: bool = True, end: bool = True) -> str:
+class Frame:
+    """The frame around the output of one command."""
+
+    def __init__(self) -> None:
+        name = f"--notebook-launcher-{secrets.token_hex(8)}"
+        #: on a line of its own before the output
+        self.begins = f"{name}--"
+        #: after it, with the exit code; at the end of the last line, which may have no newline
+        self.ends = f"{name}-ended--"
+
+    def command_line(self, argv: Sequence[str], *, login_shell: bool, end: bool = True) -> str:
+        """Return the argument list as one line for a remote shell, as ``command_line``, with its output framed.
+
+        Without ``end`` only its beginning is marked, for a command that takes over the stream of bytes.
+        """
+        script = _BASH_ENV + (_BOTH if end else _BEGINNING).format(begins=self.begins, ends=self.ends)
+        if login_shell:
+            return _as_line(["bash", "-l", "-c", _LOGIN_SHELL, "launch-notebook", script, *_unfoldable(argv)])
+        return _as_line([*_WITHOUT_BASH_ENV, script, "launch-notebook", "", *_unfoldable(argv)])
+
+    def read(self, text: str) -> tuple[str, int | None] | None:
+        """Return the output within the frame, and the exit code: ``None`` if the frame does not end.
+
+        ``None`` instead of both: there is no frame.
+        """
+        _, begun, rest = text.partition(f"{self.begins}\n")
+        if not begun:
+            return None
+        end = re.search(rf"{self.ends} (\d{{1,3}})\n", rest, re.ASCII)
+        return (rest[: end.start()], int(end[1])) if end else (rest, None)
+
+    def skip_to_beginning(self, channel: Readable) -> None:
+        """Receive all that comes before a command's own output, however much that is, within ``BEGINS_WITHIN``.
+
+        Sets the channel's timeout. Raises ``NoFrame``, or what receiving raises.
+        """
+        begins_by = time.monotonic() + BEGINS_WITHIN
+        mark, last = f"{self.begins}\n".encode(), b""
+        while last != mark:
+            left = begins_by - time.monotonic()
+            if left <= 0:
+                raise NoFrame("its start-up files take too long")
+            channel.settimeout(left)
+            byte = channel.recv(1)
+            if not byte:
+                raise NoFrame("it ended at once")
+            last = (last + byte)[-len(mark) :]
+
+
+class FramedLines:
+    """The lines within a frame. ``exit_code``: once they have ended. Raises ``NoFrame`` if they end before it."""
+
+    def __init__(self, frame: Frame, lines: Iterable[str]) -> None:
+        self._begins = frame.begins
+        self._end = re.compile(rf"{frame.ends} (\d{{1,3}})\Z", re.ASCII)
+        self._lines = iter(lines)
+        self.exit_code: int | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        if not any(line.endswith(self._begins) for line in self._lines):
+            raise NoFrame("the login shell there runs no commands")
+        for line in self._lines:
+            if end := self._end.search(line):
+                self.exit_code = int(end[1])
+                if end.start():
+                    yield line[: end.start()]
+                return
+            yield line
+
+
+def command_line(argv: Sequence[str], *, login_shell: bool) -> str:
     """Return the argument list as one line for a remote shell, whichever shell that is.
 
-    ``bash -l`` makes it a login shell, and does not interpret the arguments as code. ``framed``: the output is framed;
-    without ``end`` only its beginning is marked, for a command that takes over the stream of bytes.
+    ``bash -l`` makes it a login shell, and does not interpret the arguments as code.
     """
-    if any("\n" in word for word in argv):
-        argv = ["bash", "-c", _UNFOLD, "unfold", *(word.replace("\\", r"\\").replace("\n", r"\n") for word in argv)]
-    if framed:
-        frame = ("" if login_shell else _OURS_ONLY) + (_BOTH if end else _BEGINNING)
-        argv = ["bash", "--norc", "--posix", "-c", frame, "launch-notebook", *argv]
-    if login_shell:
-        argv = ["bash", "-l", "-c", 'exec "$@"', "launch-notebook", *argv]
-    return " ".join(map(_quoted, argv))
+    words = _unfoldable(argv)
+    return _as_line(["bash", "-l", "-c", 'builtin exec "$@"', "launch-notebook", *words] if login_shell else words)
 
 
 # csh, as a login shell, cannot quote a newline
@@ -64,48 +134,16 @@ _UNFOLD = 'for word do printf -v word %b "$word"; words+=("$word"); done; exec "
 _PLAIN = re.compile(r"[\w@%+:,./-][\w@%+:,./=-]*", re.ASCII)  # zsh and tcsh expand a word that begins with =
 
 
+def _unfoldable(argv: Sequence[str]) -> Sequence[str]:
+    if not any("\n" in word for word in argv):
+        return argv
+    return ["bash", "-c", _UNFOLD, "unfold", *(word.replace("\\", r"\\").replace("\n", r"\n") for word in argv)]
+
+
+def _as_line(words: Sequence[str]) -> str:
+    return " ".join(map(_quoted, words))
+
+
 def _quoted(word: str) -> str:
     r"""Quote a word for sh, csh and fish: csh expands ``!`` within quotes as well, and fish reads ``\\`` there."""
     return word if _PLAIN.fullmatch(word) else "'" + re.sub(r"['!\\]", r"'\\\g<0>'", word) + "'"
-
-
-def read_frame(text: str) -> tuple[str, int | None] | None:
-    """Return the output within the frame, and the exit code: ``None`` if the frame does not end.
-
-    ``None`` instead of both: there is no frame.
-    """
-    _, begun, rest = text.partition(f"{OUTPUT_BEGINS}\n")
-    if not begun:
-        return None
-    ends = list(_END.finditer(rest))
-    return (rest[: ends[-1].start()], int(ends[-1][1])) if ends else (rest, None)
-
-
-def skip_to_frame(channel: Readable) -> None:
-    """Receive all that comes before a command's own output. Raises ``NoFrame``, or what receiving raises."""
-    line = b""
-    while not line.endswith(f"{OUTPUT_BEGINS}\n".encode()):
-        line = b"" if line.endswith(b"\n") else line
-        byte = channel.recv(1)
-        if not byte:
-            raise NoFrame("it ended at once")
-        line = (line + byte)[-_MOST_LINE:]
-
-
-class FramedLines:
-    """The lines within a frame. ``exit_code``: once they have ended. Raises ``NoFrame`` if they end before it."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = iter(lines)
-        self.exit_code: int | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        if not any(line.endswith(OUTPUT_BEGINS) for line in self._lines):
-            raise NoFrame("the login shell there runs no commands")
-        for line in self._lines:
-            if end := _END_OF_LINE.search(line):
-                self.exit_code = int(end[1])
-                if end.start():
-                    yield line[: end.start()]
-                return
-            yield line

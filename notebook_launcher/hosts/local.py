@@ -26,8 +26,8 @@ from notebook_launcher.hosts.base import (
     OnLine,
     Prompts,
     Route,
-    bound_to_stdin,
 )
+from notebook_launcher.hosts.commands import bound_to_stdin
 from notebook_launcher.hosts.output import Output, TooMuchOutput, lines_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from notebook_launcher.core.errors import LoginShellSilent
 from notebook_launcher.core.text import printable
-from notebook_launcher.hosts.framing import OUTPUT_BEGINS, OUTPUT_ENDS, command_line, read_frame
+from notebook_launcher.hosts.framing import Frame, command_line
 
 PROBE_WITHIN = 30.0  # seconds
 
@@ -30,7 +30,7 @@ _TRACE = (
 _PROBE = (
     f"{_TRACE}export PS4='+%$BASH_SOURCE%$LINENO% '; "
     'text=$(SHLVL=0 trace every bash -x -c ": launch-notebook"; trace login bash -l -x -c ": launch-notebook"); '
-    f'for to in 1 2; do printf "%s\\n" {OUTPUT_BEGINS} "$text" "{OUTPUT_ENDS} 0" >&"$to"; done'
+    'for to in 1 2; do printf "%s\\n" "$1" "$text" "$2 0" >&"$to"; done'
 )
 _TOLD = re.compile(r"(every|login)%(ends|redirects)%([~/][^%]+)%(\d{1,6})%(.*)", re.ASCII)
 _HARMLESS_TO_SHOW = re.compile(r"(exec|exit|logout|return)\b")
@@ -47,17 +47,18 @@ class Silence:
     printed: str
 
 
-def probe() -> str:
-    """Return the line for the remote shell that looks for the cause."""
-    return command_line(["bash", "--norc", "-c", _PROBE, "launch-notebook"], login_shell=False, framed=False)
+def probe(frame: Frame) -> str:
+    """Return the line for the remote shell that looks for the cause; the answer stands within a frame."""
+    argv = ["bash", "--norc", "-c", _PROBE, "launch-notebook", frame.begins, frame.ends]
+    return command_line(argv, login_shell=False)
 
 
-def explain(silence: Silence, stdout: str, stderr: str) -> LoginShellSilent:
+def explain(silence: Silence, frame: Frame, stdout: str, stderr: str) -> LoginShellSilent:
     """Return the error, given what the probe printed; nothing may have come back from it either."""
-    frame = read_frame(stdout)
+    answer = frame.read(stdout)
     # where the probe's standard output arrives, the shell for every command works, and the login shell does not
-    kind = "login" if frame is not None and silence.login_shell else "every"
-    text, _ = frame or read_frame(stderr) or ("", None)
+    kind = "login" if answer is not None and silence.login_shell else "every"
+    text, _ = answer or frame.read(stderr) or ("", None)
     told = [found for line in text.splitlines() if (found := _TOLD.fullmatch(line)) and found[1] == kind]
     if told:
         return _error(silence.label, *_as_told(told[0]))

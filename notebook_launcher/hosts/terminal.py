@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.hosts import framing
-from notebook_launcher.hosts.framing import OUTPUT_BEGINS, NoFrame
+from notebook_launcher.hosts.framing import Frame, NoFrame
 
 POLL_EVERY = 0.5  # seconds between two calls of ``until``
 AT_ONCE = 65536  # bytes read at once, or buffered for a command that does not read, at most
@@ -169,21 +169,21 @@ def write_all(descriptor: int, data: bytes) -> bool:
     return True
 
 
-def copy_output(receive: Callable[[int], bytes], until: Until) -> int | None:
-    """Copy the output after the line ``OUTPUT_BEGINS`` to ours until it ends.
+def copy_output(frame: Frame, receive: Callable[[int], bytes], until: Until) -> int | None:
+    """Copy the output after the beginning of a frame to ours until it ends.
 
     If it has not ended, return an exit code: -1 if ``until`` is true, and a shell's for a broken pipe if nobody reads
     our output any more. ``receive`` raises ``TimeoutError`` now and then, and another ``OSError`` if the connection
-    broke. Raises ``NoFrame`` without that line.
+    broke. Raises ``NoFrame`` without that beginning.
     """
-    mark, before, begun = f"{OUTPUT_BEGINS}\n".encode(), b"", False
+    mark, before, begun = f"{frame.begins}\n".encode(), b"", False
     begins_by = time.monotonic() + framing.BEGINS_WITHIN  # another shell may wait for input instead
     while not until():
+        if not begun and time.monotonic() > begins_by:
+            raise NoFrame
         try:
             data = receive(AT_ONCE)
         except TimeoutError:
-            if not begun and time.monotonic() > begins_by:
-                raise NoFrame from None
             continue
         except OSError:
             return None
@@ -193,7 +193,7 @@ def copy_output(receive: Callable[[int], bytes], until: Until) -> int | None:
             return None
         if not begun:
             before, found, data = (before + data).partition(mark)
-            begun = bool(found)
+            before, begun = before[-len(mark) :], bool(found)
         if begun and not write_all(_SCREEN, data):
             return _BROKEN_PIPE
     return -1

@@ -34,7 +34,7 @@ from notebook_launcher.schedulers.base import Scheduler, State
 from notebook_launcher.session.context import Context, job_of
 from notebook_launcher.session.record import Session
 
-_LONGEST = 3  # times the time for a job's end, if the cluster answers slowly
+_LONGEST = 3  # times the time for a job's end, if the cluster answers slowly; not beyond ``Timing.cancel_at_most``
 # if the job ended much later than it was cancelled, it ended for another reason
 BELIEVED_WITHIN = timedelta(minutes=10)
 
@@ -114,12 +114,12 @@ class JobCancellation:
     """
 
     def __init__(self, context: Context, session: Session) -> None:
-        self._context, self._session, self._timing = context, session, context.timing
+        self._context, self._session, self._timing = context, session, context.host_timing
         self._cancelled_at = -self._timing.cancel_again_after
         self._interrupts = 0
         self._began = time.monotonic()
         self._deadline = self._began + self._timing.cancel_within
-        self._latest = self._began + _LONGEST * self._timing.cancel_within
+        self._latest = self._began + min(_LONGEST * self._timing.cancel_within, self._timing.cancel_at_most)
         self._answer_within = self._timing.answer_within
         self._silence_noted = False
         self.problem: LauncherError | None = None

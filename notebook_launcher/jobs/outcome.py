@@ -47,7 +47,7 @@ def final_status(context: Context, session: Session, record: Mapping[str, object
     ``None``: it knows no more than the job's record. Raises ``SchedulerSilent`` if there is no report: the job may have
     been requeued, so it must not be called ended.
     """
-    timing, began, answered, silence, noted = context.timing, time.monotonic(), False, "", False
+    timing, began, answered, silence, noted = context.host_timing, time.monotonic(), False, "", False
     pause = timing.final_status_pause
     interrupts_before = context.interrupts.exit_requests
     while (

@@ -202,7 +202,7 @@ def _find_queued_job(context: Context, session: Session, error: LauncherError, p
             if noted is not None:
                 return noted
             sure = isinstance(error, LoginShellSilent)  # it would have been recorded, wherever the output went
-            answer = context.host.run(find, login_shell=True, timeout=context.timing.answer_within)
+            answer = context.host.run(find, login_shell=True, timeout=context.host_timing.answer_within)
             found = context.scheduler.read_find(session.id, answer)
             if found:
                 return found[0]

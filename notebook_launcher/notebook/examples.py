@@ -15,7 +15,7 @@ from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.notebook.deploy import Bundle, deploy, in_home, shown_folder
 from notebook_launcher.notebook.prepare import HELPER, bundled, data_of, named, sentence_of
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_host
+from notebook_launcher.session.connect import naming_contact, open_host
 from notebook_launcher.session.record import Site, inspect_host
 
 FOLDER = "~/notebooks"
@@ -35,7 +35,7 @@ def copy_notebooks(target: LaunchTarget, names: Sequence[str], to: str, view: Vi
     """
     files = files_of(names)
     _check(to)
-    with open_host(target, view, CountedPrompts(prompts)) as host:
+    with naming_contact(target), open_host(target, view, CountedPrompts(prompts)) as host:
         site = inspect_host(host)
         folder = _folder(to, host, site)
         mark = hashlib.sha256(folder.encode()).hexdigest()[:16]  # one record for each folder

@@ -121,6 +121,11 @@ class LaunchTarget:
         """The name under which this machine remembers the target."""
         return self.cluster or self.host or "this machine"
 
+    @property
+    def contact(self) -> str | None:
+        """Whom to ask about the cluster: in a course, the teacher."""
+        return (self.course.contact if self.course else None) or self.profile.contact
+
     def arguments(self) -> list[str]:
         """Return the flags that select the same target again; the default cluster needs none."""
         argv = ["--course", self.course.name] if self.course else []

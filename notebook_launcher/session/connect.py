@@ -10,6 +10,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import AddressRefused, HostCommandFailed, LauncherError, SchedulerMissing
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.core.support_contact import with_contact
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
@@ -39,31 +40,22 @@ def open_context(
     no commands, or ``SchedulerMissing``.
     """
     counted = CountedPrompts(prompts)
-    with _naming_contact(target), open_host(target, view, counted) as host:
+    with naming_contact(target), open_host(target, view, counted) as host:
         site = inspect_host(host)
         root = site.expand(target.profile.session_root)
-        began = time.monotonic()
         kind = target.scheduler if target.scheduler != "auto" else _scheduler_of(host, submits)
-        shell_took = time.monotonic() - began
         scheduler = make_scheduler(kind, root)
-        context = Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
-        context.timing = context.timing.with_login_shell(shell_took)
-        yield context
+        yield Context(target, host, site, scheduler, root, view, counted, interrupts, tuple(forwards))
 
 
 @contextlib.contextmanager
-def _naming_contact(target: LaunchTarget) -> Iterator[None]:
-    """In an error whose hint is to ask the cluster's support, name the contact: the teacher's in a course."""
-    contact = (target.course.contact if target.course else None) or target.profile.contact
+def naming_contact(target: LaunchTarget) -> Iterator[None]:
+    """In an error whose hint is to ask the cluster's support, name the target's contact."""
     try:
         yield
     except LauncherError as error:
-        if contact:
-            error.hint = error.hint.replace(_SUPPORT, f"{_SUPPORT} ({contact})", 1)
+        error.hint = with_contact(error.hint, target.contact)
         raise
-
-
-_SUPPORT = "the cluster's support"
 
 
 def open_host(target: LaunchTarget, view: View, prompts: Prompts, timing: Timing = DEFAULT_TIMING) -> Host:

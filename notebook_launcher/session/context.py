@@ -34,6 +34,11 @@ class Context:
     forwards: tuple[int, ...] = ()
     timing: Timing = DEFAULT_TIMING
 
+    @property
+    def host_timing(self) -> Timing:
+        """Return ``timing`` with more time for answers where the host's login shell is slow, as far as is known yet."""
+        return self.timing.with_login_shell(self.host.login_shell_took or 0.0)
+
     def clock(self) -> datetime:
         """Return the time on the cluster's clock, with its zone."""
         return self.site.clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import threading
 
 from notebook_launcher.core.errors import ImageUnusable, LauncherError
@@ -26,15 +27,17 @@ _CHECK = (
 )
 
 
-# Loads modules as the job will, and prints the first one that does not load; prints nothing if all do, or without a
-# `module` command. The old C implementation of Environment Modules reports success for a module that is not there.
+# Loads modules as the job will, and prints the first one that does not load, with whether this is Lmod; prints nothing
+# if all do, or without a `module` command. The old C implementation of Environment Modules reports success for a module
+# that is not there.
 _LOAD_MODULES = r"""
 type module >/dev/null 2>&1 || exit 0
 while [[ ${1-} != -- ]]; do module use "$1" >/dev/null 2>&1 </dev/null; shift; done; shift
 for name; do
   before=${LOADEDMODULES-}
   module load "$name" >/dev/null 2>&1 </dev/null && [[ -n ${LMOD_VERSION-} || ${LOADEDMODULES-} != "$before" ||
-    ":${LOADEDMODULES-}" == *":$name"* ]] || { printf 'lacks %s\n' "$name"; exit; }
+    ":${LOADEDMODULES-}" == *":$name"* ]] || {
+      printf 'lacks%s %s\n' "${LMOD_VERSION:+-lmod}" "$name"; exit; }
 done
 """
 
@@ -44,12 +47,12 @@ class SoftwareCheck:
 
     def __init__(self, host: Host, site: Site, plan: Plan, *, same_machine: bool) -> None:
         self._warning: str | None = None
-        self._error: LauncherError | None = None
+        self._error: Exception | None = None
 
         def check() -> None:
             try:
                 self._warning = check_software(host, site, plan, same_machine=same_machine)
-            except LauncherError as error:
+            except Exception as error:
                 self._error = error
 
         self._thread = threading.Thread(target=check, name="software", daemon=True)
@@ -98,9 +101,10 @@ def _missing_module(host: Host, site: Site, environment: Environment, *, same_ma
     with contextlib.suppress(LauncherError):
         for line in host.run(words, login_shell=True, timeout=TIMEOUT).stdout.splitlines():
             word, _, name = line.partition(" ")
-            if word == "lacks" and name in environment.modules:
+            if word in ("lacks", "lacks-lmod") and name in environment.modules:
                 found = f"Module {name} cannot be loaded {_where(same_machine)}"
-                return f"{found} To see what is available:\n  module spider {name.partition('/')[0]}"
+                lists = "spider" if word == "lacks-lmod" else "avail"  # only Lmod has the one that knows more
+                return f"{found} To see what is available:\n  module {lists} {name.partition('/')[0]}"
     return None
 
 
@@ -128,7 +132,10 @@ def missing_jupyterlab(
         for line in host.run(words, timeout=TIMEOUT).stdout.splitlines():
             word, _, folder = line.partition(" ")
             if word == "missing" and folder:
-                return f"There is no environment in {folder} {_where(same_machine)}"
+                found = f"There is no environment in {folder} {_where(same_machine)}"
+                if environment.venv or not environment.uv:
+                    return found
+                return f"{found} Make it with:\n  uv sync --project {shlex.quote(site.expand(environment.uv))}"
             if word == "lacks" and not environment.modules:
                 hint = how_to_add_jupyterlab(environment, container)
                 return f"There is no JupyterLab in {folder}. Add it with:\n  {hint}"

@@ -424,7 +424,8 @@ class _JupyterSupervisor(Supervisor):
     def _still_runs(self) -> bool:
         """Query the job: a failed connection does not mean the route is closed if the job has ended or was requeued."""
         try:
-            status = query_status(self._context.host, self._context.scheduler, self._job, self._timing.answer_within)
+            answer_within = self._context.host_timing.answer_within
+            status = query_status(self._context.host, self._context.scheduler, self._job, answer_within)
         except NoAnswer:
             return True
         if status is None or status.state.ended or status.state.waits:

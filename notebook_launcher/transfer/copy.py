@@ -19,7 +19,7 @@ from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.prompts import CountedPrompts
 from notebook_launcher.planning.target import LaunchTarget
-from notebook_launcher.session.connect import open_host
+from notebook_launcher.session.connect import naming_contact, open_host
 from notebook_launcher.transfer.data import CorruptData, fetch_batch, fetch_file, send_batch, send_file
 from notebook_launcher.transfer.endpoints import (
     GOES_ON,
@@ -72,7 +72,7 @@ def copy(
     """
     counted = CountedPrompts(prompts)
     try:
-        with open_host(launch_target, view, counted) as host:
+        with naming_contact(launch_target), open_host(launch_target, view, counted) as host:
             Copy(host, arguments, view, counted, force=force).run()
     except KeyboardInterrupt:
         raise Interrupted("The copy was interrupted.", why="What was copied so far is kept.", hint=GOES_ON) from None

@@ -31,10 +31,9 @@ from notebook_launcher.hosts.base import (
     Prompts,
     RemoteHost,
     Route,
-    bound_to_stdin,
-    relay_command,
 )
-from notebook_launcher.hosts.framing import OUTPUT_BEGINS, FramedLines, NoFrame, command_line
+from notebook_launcher.hosts.commands import bound_to_stdin, relay_command
+from notebook_launcher.hosts.framing import Frame, FramedLines, NoFrame, command_line
 from notebook_launcher.hosts.openssh.master import OwnMaster, SocketFolder, as_options, ssh_program, start_master
 from notebook_launcher.hosts.openssh.mux import PROHIBITED, Channel, Master
 from notebook_launcher.hosts.output import TooMuchOutput
@@ -145,7 +144,8 @@ class OpenSshHost(RemoteHost):
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Follow a command in a session of its own."""
-        return _SessionStream(self._execute(command_line(argv, login_shell=False)), on_line, on_end)
+        frame = Frame()
+        return _SessionStream(self._execute(frame.command_line(argv, login_shell=False)), frame, on_line, on_end)
 
     def terminal(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
@@ -154,7 +154,7 @@ class OpenSshHost(RemoteHost):
         master = self._master
         if not master.answers():
             raise self._lost()
-        command = command_line(argv, login_shell=login_shell, framed=False)
+        command = command_line(argv, login_shell=login_shell)
         client = _client(master, "-tt", "-e", "none", "-o", "LogLevel=ERROR")
         code = run_in_terminal([*client, "--", "login", command], until)
         if code == SSH_FAILED and not master.answers():
@@ -165,12 +165,12 @@ class OpenSshHost(RemoteHost):
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
         """Run a command in a session of its own, and copy its output."""
-        master = self._master
-        channel = self._execute(command_line(bound_to_stdin(argv), login_shell=login_shell, end=False), errors=2)
+        master, frame = self._master, Frame()
+        channel = self._execute(frame.command_line(bound_to_stdin(argv), login_shell=login_shell, end=False), errors=2)
         with contextlib.closing(channel):
             channel.settimeout(POLL_EVERY)
             try:
-                cut_off = copy_output(channel.recv, until)
+                cut_off = copy_output(frame, channel.recv, until)
             except NoFrame:
                 raise self._silent("", login_shell=login_shell) from None
             if cut_off is not None:
@@ -183,8 +183,8 @@ class OpenSshHost(RemoteHost):
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
         return self._master.connect(address, timeout)
 
-    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
-        return self._execute(command_line(argv, login_shell=login_shell, end=False))
+    def _started(self, line: str) -> ByteStream:
+        return self._execute(line)
 
     def open_route(self, hop: NextHop | None = None) -> Route:
         """Start a second master through this one, or share this one."""
@@ -233,14 +233,14 @@ class OpenSshHost(RemoteHost):
 
 
 class _SessionStream(LineStream):
-    def __init__(self, channel: Channel, on_line: OnLine, on_end: OnEnd) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, frame: Frame, on_line: OnLine, on_end: OnEnd) -> None:
+        self._channel, self._frame = channel, frame
         self._closed = False
         threading.Thread(target=self._follow, args=(on_line, on_end), name="watch", daemon=True).start()
 
     def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
         reason = "closed"
-        lines = FramedLines(self._channel.lines())
+        lines = FramedLines(self._frame, self._channel.lines())
         try:
             for line in lines:
                 if self._closed:
@@ -275,11 +275,11 @@ _SAME_BEHIND = (
 )
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 # `read` reads a pipe byte by byte, so that nothing after the line is lost
-_FROM_THE_MARK: Final = f"""\
+_FROM_THE_MARK: Final = """\
 {{
 LC_ALL=C
 while IFS= read -r line; do
-  case $line in *{OUTPUT_BEGINS}) exec cat ;; esac
+  case $line in *{mark}) exec cat ;; esac
 done
 exit 1
 }}"""
@@ -304,10 +304,7 @@ def _login_options(
     if not through.answers():
         raise ConnectionFailed(f"{label} makes no connection to {hop.name}.", why="the connection to it is lost")
     folder = SocketFolder()
-    command = shlex.join(_proxy_command(through, hop))
-    # start-up files may print before the command's output, which an ssh client would take for an SSH server's banner
-    text = f"exec {command}" if hop.address is not None else f"{command} | {_FROM_THE_MARK}"
-    proxy = folder.write("proxy", f"#!/bin/sh\n{text}\n", 0o700)
+    proxy = folder.write("proxy", f"#!/bin/sh\n{_proxy_command(through, hop)}\n", 0o700)
     options = [
         *("-F", "none", "-l", settings.user),
         *as_options(
@@ -339,13 +336,17 @@ def _client(master: Master, *flags: str) -> list[str]:
     return [ssh_program(), "-F", "none", *flags, *control]
 
 
-def _proxy_command(through: Master, hop: NextHop) -> list[str]:
-    """Return the command whose input and output lead to a server."""
+def _proxy_command(through: Master, hop: NextHop) -> str:
+    """Return the command for sh whose input and output lead to a server."""
     client = _client(through, "-T")
     if hop.address is None:
-        return [*client, "--", "login", command_line(hop.command, login_shell=True, end=False)]
+        frame = Frame()
+        command = [*client, "--", "login", frame.command_line(hop.command, login_shell=True, end=False)]
+        # start-up files may print before its output, which an ssh client would take for an SSH server's banner
+        return f"{shlex.join(command)} | {_FROM_THE_MARK.format(mark=frame.begins)}"
     host, port = hop.address
-    return [*client, "-W", f"[{host}]:{port}" if ":" in host else f"{host}:{port}", "--", "login"]
+    to = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"exec {shlex.join([*client, '-W', to, '--', 'login'])}"
 
 
 def _trusted(folder: SocketFolder, settings: SshSettings, hop: NextHop) -> list[str]:

@@ -13,7 +13,7 @@ from notebook_launcher.hosts.base import (
     OnEnd,
     OnLine,
 )
-from notebook_launcher.hosts.framing import FramedLines
+from notebook_launcher.hosts.framing import Frame, FramedLines
 from notebook_launcher.hosts.output import Output, lines_of
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.terminal import (
@@ -120,15 +120,15 @@ def drain_quietly(receive: Callable[[int], bytes], into: Output) -> None:
 class ChannelLines(LineStream):
     """The output of a command in a channel, line by line."""
 
-    def __init__(self, channel: paramiko.Channel, on_line: OnLine, on_end: OnEnd) -> None:
-        self._channel = channel
+    def __init__(self, channel: paramiko.Channel, frame: Frame, on_line: OnLine, on_end: OnEnd) -> None:
+        self._channel, self._frame = channel, frame
         self._closed = False
         threading.Thread(target=self._follow, args=(on_line, on_end), name="watch", daemon=True).start()
 
     def _follow(self, on_line: OnLine, on_end: OnEnd) -> None:
         reason = "closed"
         try:
-            lines = FramedLines(lines_of(self._channel.makefile("rb").readline))
+            lines = FramedLines(self._frame, lines_of(self._channel.makefile("rb").readline))
             for line in lines:
                 if self._closed:
                     return

@@ -21,9 +21,9 @@ from notebook_launcher.hosts.base import (
     OnLine,
     RemoteHost,
     Route,
-    bound_to_stdin,
 )
-from notebook_launcher.hosts.framing import NoFrame, command_line
+from notebook_launcher.hosts.commands import bound_to_stdin
+from notebook_launcher.hosts.framing import Frame, NoFrame, command_line
 from notebook_launcher.hosts.output import Output, TooMuchOutput
 from notebook_launcher.hosts.paramiko.channels import (
     ChannelBytes,
@@ -168,14 +168,15 @@ class ParamikoHost(RemoteHost):
 
     def stream(self, argv: Sequence[str], on_line: OnLine, on_end: OnEnd) -> LineStream:
         """Follow a command in a channel of its own."""
-        return ChannelLines(self._execute(command_line(argv, login_shell=False)), on_line, on_end)
+        frame = Frame()
+        return ChannelLines(self._execute(frame.command_line(argv, login_shell=False)), frame, on_line, on_end)
 
     def terminal(
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
         """Attach the user's terminal to a command in a channel of its own."""
         check_terminal()
-        line = command_line(argv, login_shell=login_shell, framed=False)
+        line = command_line(argv, login_shell=login_shell)
         channel = self._execute(line, window=window_size())
         try:
             return self._exit_code(channel) if attach_terminal(ChannelTerminal(channel), until) else -1
@@ -186,12 +187,13 @@ class ParamikoHost(RemoteHost):
         self, argv: Sequence[str], *, login_shell: bool = False, until: Callable[[], bool] = lambda: False
     ) -> int:
         """Run a command in a channel of its own, and copy its output."""
-        channel = self._execute(command_line(bound_to_stdin(argv), login_shell=login_shell, end=False))
+        frame = Frame()
+        channel = self._execute(frame.command_line(bound_to_stdin(argv), login_shell=login_shell, end=False))
         errors = threading.Thread(target=copy_errors, args=(channel,), daemon=True)
         try:
             errors.start()
             channel.settimeout(POLL_EVERY)
-            cut_off = copy_output(channel.recv, until)
+            cut_off = copy_output(frame, channel.recv, until)
             while cut_off is None and (errors.is_alive() or not channel.status_event.is_set()):
                 cut_off = -1 if until() else None  # its standard error may be read slowly
                 channel.status_event.wait(POLL_EVERY)
@@ -212,8 +214,8 @@ class ParamikoHost(RemoteHost):
     def _connected(self, address: tuple[str, int], timeout: float) -> ByteStream:
         return open_channel(self.transport, address, timeout)
 
-    def _started(self, argv: Sequence[str], *, login_shell: bool) -> ByteStream:
-        return ChannelBytes(self._execute(command_line(argv, login_shell=login_shell, end=False)))
+    def _started(self, line: str) -> ByteStream:
+        return ChannelBytes(self._execute(line))
 
     def open_route(self, hop: NextHop | None = None) -> Route:
         """Open a second transport through this one, or share this one."""

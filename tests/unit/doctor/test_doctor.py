@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import (
     ChecksFailed,
+    ConnectionFailed,
 )
 from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.doctor.checks import login
 from notebook_launcher.doctor.checks.node import judge_gpus
 from notebook_launcher.doctor.command import doctor
 from notebook_launcher.hosts.base import Prompts
@@ -69,3 +71,14 @@ def test_how_words_were_understood_is_well_and_what_the_scheduler_decides_is_lef
     found = results(shown)  # nobody listens on that port, and what builds on it is not told as one more fault
     assert [name for name, result in found.items() if result == "fault"] == ["login node"]
     assert [found[name] for name in ("login", "home", "scheduler", "image", "environment")] == ["skipped"] * 5
+
+
+def test_a_fault_names_whom_to_ask(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise ConnectionFailed("Nobody answers.", hint="ask the cluster's support why")
+
+    profile.write_text('host = "127.0.0.1"\ncontact = "help@uni.example"\n')
+    monkeypatch.setattr(login, "open_host", refuse)
+    shown = checked(LaunchOptions({}, cluster="uni"))
+    found = next(event for event in shown.all(events.CheckResult) if event.result == "fault")
+    assert found.hint == "ask the cluster's support (help@uni.example) why"

@@ -200,6 +200,17 @@ def test_the_end_of_a_file(host: Host, tmp_path: Path) -> None:
     assert host.tail(str(tmp_path / "not there")) == []
 
 
+def test_the_reason_comes_in_the_language_that_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LC_ALL counts more than LC_MESSAGES."""
+    (tmp_path / "mkdir").write_text('#!/bin/sh\necho "mkdir: in the language ${LC_ALL-none}" >&2\nexit 1\n')
+    (tmp_path / "mkdir").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LC_ALL", "sv_SE.UTF-8")
+    with pytest.raises(HostCommandFailed) as caught:
+        LocalHost().write_files(str(tmp_path / "new"), {"token": b"x"})
+    assert caught.value.why == "mkdir: in the language C"
+
+
 @pytest.mark.parametrize(
     ("error", "what", "hint"),
     [

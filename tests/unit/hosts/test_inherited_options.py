@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from notebook_launcher.core.errors import FolderUnsafe
 from notebook_launcher.doctor.bounded_command import run_bounded
-from notebook_launcher.hosts.base import bound_to_stdin
+from notebook_launcher.hosts.commands import bound_to_stdin
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs import follow
 from notebook_launcher.notebook import deploy
@@ -53,6 +54,19 @@ def test_files_are_read_and_written(host: LocalHost, tmp_path: Path) -> None:
     move = deploy.FileWrite("a.ipynb", "a.ipynb")
     assert deploy._write(host, str(folder), [move], {"a.ipynb": b"{}"}) == {move}
     assert (folder / "a.ipynb").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_an_unsafe_folder_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: bool) -> None:
+    """Also by a sh that is bash, with errexit, where a command on the way fails: there is no home."""
+    for name, value in {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SHELLOPTS": "errexit", "HOME": "/none"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "sh").symlink_to("/bin/bash")
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(FolderUnsafe):
+        LocalHost().write_files(f"{shared}/new", {}) if writes else LocalHost().refuse_unsafe(str(shared))
 
 
 def test_a_log_is_read(host: LocalHost, tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_a_password_that_is_typed_wrong_first(asking: Destination) -> None:
 def test_without_a_terminal_a_login_that_asks_says_that_it_needs_one(asking: Destination, engine: str) -> None:
     with pytest.raises(AuthenticationFailed) as caught:
         ENGINES[engine](asking, Credentials(NoPrompts()))
-    assert "run it in a terminal" in caught.value.hint
+    assert "run the command in a terminal" in caught.value.hint
 
 
 @pytest.mark.parametrize("engine", list(ENGINES))
@@ -283,7 +283,7 @@ def test_without_a_terminal_a_locked_key_says_that_it_needs_one(server: Server, 
     destination = server.client_with(tmp_path, IdentityFile=str(server.folder / "locked_key"))
     with pytest.raises(AuthenticationFailed) as caught:
         ENGINES[engine](destination, Credentials(NoPrompts()))
-    assert "run it in a terminal" in caught.value.hint
+    assert "run the command in a terminal" in caught.value.hint
 
 
 @pytest.mark.parametrize("asking", ["keyboard-interactive"], indirect=True)

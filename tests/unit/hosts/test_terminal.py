@@ -20,7 +20,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from notebook_launcher.hosts import terminal
-from notebook_launcher.hosts.framing import command_line, read_frame
+from notebook_launcher.hosts.framing import Frame
 from tests.doubles import wait_until
 from tests.ssh_server import Server, end_connections
 
@@ -346,6 +346,7 @@ WORDS = [
 def test_a_word_reaches_a_command_whatever_the_login_shell(shell: str, words: list[str], login_shell: bool) -> None:
     if not shutil.which(shell):
         pytest.skip(f"there is no {shell} here")
-    line = command_line(["printf", "<%s>", *words], login_shell=login_shell)
+    frame = Frame()
+    line = frame.command_line(["printf", "<%s>", *words], login_shell=login_shell)
     done = subprocess.run([shell, "-c", line], capture_output=True, text=True, check=False, timeout=20)
-    assert read_frame(done.stdout) == ("".join(f"<{word}>" for word in words), 0)
+    assert frame.read(done.stdout) == ("".join(f"<{word}>" for word in words), 0)

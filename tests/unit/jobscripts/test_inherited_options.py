@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pexpect
 import pytest
 
-from notebook_launcher.core.package_data import JOB_FILES, job_script
+from notebook_launcher.core.package_data import JOB_FILES, LIBRARY, job_script
 from tests.paths import JOBSCRIPTS
 from tests.unit.jobscripts.job import STAND_IN, Job, image, read_json, token_of
 
@@ -165,19 +165,56 @@ def test_image(tmp_path: Path, hostile: dict[str, str]) -> None:
     assert read_json(dir / "image.json")["digest"]
 
 
-def test_checkup(tmp_path: Path, hostile: dict[str, str]) -> None:
-    dir = tmp_path / "check"
-    dir.mkdir()
-    for name in ("lib.sh", "containers.sh", "checkup.sh"):
-        (dir / name).write_bytes(job_script(name).read_bytes())
-    (dir / "session.env").write_text("setenv=A=b\n")
-    env = {**hostile, "PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+@pytest.fixture
+def checkup(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run checkup.sh with settings, as ``doctor`` does, in a folder that it removes; ``without`` some of its files."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "jupyter-lab").symlink_to("/bin/true")
-    argv = ["bash", str(dir / "checkup.sh"), str(dir)]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20)
+
+    def run(
+        settings: str, env: dict[str, str] | None = None, without: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        folder = tmp_path / "check"
+        folder.mkdir()
+        for name in {"checkup.sh", *LIBRARY} - set(without):
+            (folder / name).write_bytes(job_script(name).read_bytes())
+        (folder / "session.env").write_text(settings)
+        argv = ["bash", str(folder / "checkup.sh"), str(folder)]
+        env = {**(env or {}), "PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20)
+        assert not folder.exists()
+        assert "command not found" not in done.stderr + done.stdout
+        return done
+
+    return run
+
+
+def test_checkup(
+    tmp_path: Path, hostile: dict[str, str], checkup: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    venv = tmp_path / "venv" / "bin"
+    venv.mkdir(parents=True)
+    (venv / "activate").write_text("")
+    (venv / "python").symlink_to("/bin/true")
+    done = checkup(f"setenv=A=b\nvenv={venv.parent}\n", hostile)
     assert done.stdout == "passed modules\npassed environment\npassed jupyterlab\n"
-    assert not dir.exists()
+
+
+def test_checkup_of_an_environment_that_is_not_there(
+    hostile: dict[str, str], checkup: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    said = checkup("venv=/nonexistent\n", hostile).stdout.splitlines()
+    assert said[0] == "passed modules" and said[1].startswith("failed venv-missing ")
+
+
+@pytest.mark.parametrize("name", ["containers.sh", "activate.sh"])
+def test_an_incomplete_library_is_a_failure(
+    name: str, checkup: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = checkup("venv=/nonexistent\n", without=[name])
+    assert "passed environment" not in done.stdout
+    assert name in done.stdout + done.stderr
+    assert done.returncode or "failed" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -215,8 +252,10 @@ def test_every_script_begins_with_the_same_lines() -> None:
     found = {path.name: begin.search(path.read_text()) for path in JOBSCRIPTS.rglob("*.sh")}
     runs = {path.name for path in JOBSCRIPTS.rglob("*.sh") if path.read_text().startswith("#!")}
     assert {name for name, match in found.items() if match} == runs
-    assert len({match[0] for match in found.values() if match}) == 1
+    (lines,) = {match[0] for match in found.values() if match}
+    assert max(map(len, lines.splitlines())) <= 120
     for path in JOBSCRIPTS.rglob("*.sh"):
         if path.name in runs - {"shell.sh"}:  # which reads ~/.bashrc before, where it is a start-up file
             code = [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
-            assert code[0].startswith("[[ -n ${users_options[1]+set} ]] || users_options=("), path
+            assert code[0] == "[[ -n ${users_options[1]+set} ]] ||", path
+            assert code[1].startswith("  users_options=("), path

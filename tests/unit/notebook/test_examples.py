@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from notebook_launcher.core import events
-from notebook_launcher.core.errors import HostCommandFailed, NotebookInvalid, UsageError
+from notebook_launcher.core.errors import FolderUnsafe, HostCommandFailed, NotebookInvalid, UsageError
 from notebook_launcher.hosts.base import NoPrompts
-from notebook_launcher.notebook import prepare
+from notebook_launcher.notebook import examples, prepare
 from notebook_launcher.notebook.examples import FOLDER, copy_notebooks, files_of
 from notebook_launcher.notebook.prepare import bundled
 from notebook_launcher.planning.target import LaunchTarget
@@ -109,6 +110,17 @@ def test_a_file_that_was_there_before_is_the_users(home: Path, ours: Path) -> No
     (home / "notebooks" / "a.ipynb").write_text("from last year")
     told, _ = copy()
     assert told.kept == ("a.ipynb",) and (home / "notebooks" / "a.ipynb").read_text() == "from last year"
+
+
+def test_an_error_names_whom_to_ask(home: Path, ours: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise FolderUnsafe("The home is not safe.", hint="ask the cluster's support why")
+
+    monkeypatch.setattr(examples, "deploy", refuse)
+    target = LaunchTarget(ClusterProfile(contact="help@uni.example"), "uni", None, "slurm")
+    with pytest.raises(FolderUnsafe) as caught:
+        copy_notebooks(target, ["a"], FOLDER, RecordingView(), NoPrompts())
+    assert caught.value.hint == "ask the cluster's support (help@uni.example) why"
 
 
 def test_each_folder_has_a_record_of_its_own(home: Path, ours: Path, tmp_path: Path) -> None:

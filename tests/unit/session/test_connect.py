@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterator
+from typing import NoReturn, cast
 
 import pytest
 
@@ -14,14 +15,15 @@ from notebook_launcher.core.errors import AddressRefused, ConnectionFailed
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.hosts import engine_choice
-from notebook_launcher.hosts.base import NoPrompts, Prompts
+from notebook_launcher.hosts.base import NoPrompts, Prompts, RemoteHost
 from notebook_launcher.hosts.engine_choice import EngineChoice
-from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.hosts.framing import OUTPUT_BEGINS, OUTPUT_ENDS
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
 from notebook_launcher.session import connect
 from notebook_launcher.session.connect import open_context, open_host
+from notebook_launcher.session.context import Context
 from tests.doubles import FakePrompts, RecordingView
 
 
@@ -68,27 +70,75 @@ def test_whom_to_ask_is_named(
     assert caught.value.hint == hint
 
 
-def test_a_slow_login_shell_delays_neither_the_clusters_clock_nor_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock is that of the moment when the date was printed, and answers may take as long as the shell does."""
-    clock = [1_000_000.0]
+class SlowShells(RemoteHost):
+    """A login node whose login shells take so many seconds, one after the other."""
 
-    class SlowShell(LocalHost):
-        def run(
-            self, argv: Sequence[str], *, stdin: bytes = b"", login_shell: bool = False, timeout: float = 90.0
-        ) -> CommandResult:
-            if login_shell:
-                clock[0] += 25
-                return CommandResult(0, "command sbatch\n", "")
-            return CommandResult(0, "/home/me\nme\nlogin\n2026-11-21T12:00:00+0100\n", "")
+    label = "login"
+    alive = True
 
-    monkeypatch.setattr(time, "time", lambda: clock[0])
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(connect, "open_host", lambda *_: SlowShell())
-    target = LaunchTarget(ClusterProfile(), "uni", Destination("uni"), "auto")
+    def __init__(self, clock: list[float], *seconds: float) -> None:
+        super().__init__()
+        self.clock, self.seconds = clock, iter(seconds)
+
+    def _completed(self, line: str, name: str, stdin: bytes, timeout: float) -> CommandResult:
+        text = "/home/me\nme\nlogin\n2026-11-21T12:00:00+0100\n"
+        if line.startswith("bash -l "):
+            self.clock[0] += next(self.seconds)
+            text = "command sbatch\n"
+        return CommandResult(0, f"{OUTPUT_BEGINS}\n{text}{OUTPUT_ENDS} 0\n")
+
+    def _unused(self, *_: object, **__: object) -> NoReturn:
+        raise AssertionError("nothing else is done here")
+
+    _connected = _started = _replaced = stream = open_route = _unused
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1_000_000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+@contextlib.contextmanager
+def with_slow_shells(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], scheduler: str, *seconds: float
+) -> Iterator[Context]:
+    monkeypatch.setattr(connect, "open_host", lambda *_: SlowShells(clock, *seconds))
+    target = LaunchTarget(ClusterProfile(), "uni", Destination("uni"), scheduler)
     with open_context(target, RecordingView(), FakePrompts(), Interrupts()) as context:
-        assert f"{context.clock():%H:%M:%S}" == "12:00:25"
-        assert context.timing.answer_within > 2 * 25
-        assert context.timing.cancel_within > DEFAULT_TIMING.cancel_within + 2 * 25
+        yield context
+
+
+@pytest.mark.parametrize("scheduler", ["auto", "slurm"])
+def test_a_slow_login_shell_delays_neither_the_clusters_clock_nor_a_stop(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float], scheduler: str
+) -> None:
+    """The clock is that of the moment when the date was printed, and answers may take as long as the shell does."""
+    with with_slow_shells(monkeypatch, clock, scheduler, 14, 14) as context:
+        if scheduler == "auto":
+            assert f"{context.clock():%H:%M:%S}" == "12:00:14"
+        else:  # the login shell is first used by what the command asks the scheduler
+            context.host.run(["squeue"], login_shell=True)
+        assert context.host_timing.answer_within == DEFAULT_TIMING.answer_within + 2 * 14
+        assert context.host_timing.cancel_within > DEFAULT_TIMING.cancel_within + 2 * 14
+
+
+def test_one_slow_answer_is_no_slow_login_shell(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    """A command may take long by itself, and a login node may hang for once: the fastest answer counts."""
+    with with_slow_shells(monkeypatch, clock, "auto", 80, 0.5) as context:
+        context.host.run(["squeue"], login_shell=True)
+        assert context.host_timing.answer_within == DEFAULT_TIMING.answer_within + 2 * 0.5
+
+
+def test_what_a_slow_login_shell_adds_is_bounded(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    with with_slow_shells(monkeypatch, clock, "auto", 80) as context:
+        assert context.host_timing.answer_within <= DEFAULT_TIMING.answer_within + 30
+        assert context.host_timing.cancel_within <= DEFAULT_TIMING.cancel_within + 60
 
 
 class LoginNode:

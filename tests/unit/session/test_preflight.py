@@ -107,7 +107,23 @@ def test_a_module_that_does_not_load_is_named_before_the_queue(
         assert warning is None
     else:
         assert warning is not None and warning.startswith(f"Module {missing} cannot be loaded on the login node;")
-        assert warning.endswith(f"\n  module spider {missing.partition('/')[0]}")
+        assert warning.endswith(f"\n  module avail {missing.partition('/')[0]}")
+
+
+def test_with_lmod_the_command_is_the_one_that_also_shows_hidden_modules(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BASH_FUNC_module%%", MODULES.format(status=1))
+    monkeypatch.setenv("LMOD_VERSION", "8.7")
+    warning = modules_warned(home, Environment(modules=("torch/3",)))
+    assert warning is not None and warning.endswith("\n  module spider torch")
+
+
+def test_a_uv_project_without_an_environment_is_told_how_to_make_it(home: Path) -> None:
+    (home / "my course").mkdir()
+    warning = modules_warned(home, Environment(uv="~/my course"))
+    assert warning is not None and warning.startswith(f"There is no environment in {home}/my course/.venv on the login")
+    assert warning.endswith(f" Make it with:\n  uv sync --project '{home}/my course'")
 
 
 def test_without_a_module_command_nothing_is_known(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +144,20 @@ def test_what_the_check_raises_it_raises_where_it_is_waited_for(home: Path) -> N
     )
     with pytest.raises(ImageUnusable):
         check.result()
+
+
+def test_a_bug_in_the_check_is_raised_there_as_well(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """And prints no traceback of a thread."""
+
+    class Broken(LocalHost):
+        def run(self, *_: object, **__: object) -> CommandResult:
+            raise ValueError("not foreseen")
+
+    plan = Plan(TARGET, Request({}), None, Environment(venv="~/lab"), None)
+    site = Site(str(home), "alice", "login", datetime.now(timezone.utc))
+    with pytest.raises(ValueError, match="not foreseen"):
+        SoftwareCheck(Broken(), site, plan, same_machine=False).result()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

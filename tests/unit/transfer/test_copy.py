@@ -7,18 +7,20 @@ import shutil
 import stat
 import struct
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import CopyFailed, CopyRefused, LauncherError
-from notebook_launcher.hosts.base import Host
+from notebook_launcher.core.interrupts import Interrupts
+from notebook_launcher.hosts.base import Host, NoPrompts
 from notebook_launcher.hosts.local import LocalHost
+from notebook_launcher.planning.target import LaunchTarget
+from notebook_launcher.profiles.models import ClusterProfile
 from notebook_launcher.transfer import copy as copying
 from notebook_launcher.transfer import progress
-from notebook_launcher.transfer.paths import (
-    part_name,
-)
+from notebook_launcher.transfer.paths import CopyArguments, part_name
 from tests.ssh_server import ENGINES, Server, User, end_connections, host, no_agent, server  # noqa: F401 (fixtures)
 from tests.unit.transfer.copying import BOTH_WAYS, EVERY_HOST, MIB, View, copy, everything, fill, leftovers
 
@@ -282,3 +284,15 @@ def test_a_part_is_private_whatever_the_folder_gives(tmp_path: Path, up: bool) -
     assert {*modes, stat.S_IMODE(Path(part).stat().st_mode)} == {0o600}
     copy(LocalHost(), up, source, there)
     assert (there / "big").read_bytes() == source.read_bytes()
+
+
+def test_an_error_names_whom_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise CopyFailed("The disk is read-only.", hint="ask the cluster's support why")
+
+    monkeypatch.setattr(copying, "open_host", lambda *_: LocalHost())
+    monkeypatch.setattr(copying.Copy, "run", refuse)
+    target = LaunchTarget(ClusterProfile(contact="help@uni.example"), "uni", None, "slurm")
+    with pytest.raises(CopyFailed) as caught:
+        copying.copy(target, CopyArguments(("a",), "login:", up=True), View(), NoPrompts(), Interrupts())
+    assert caught.value.hint == "ask the cluster's support (help@uni.example) why"
