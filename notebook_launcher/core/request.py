@@ -199,10 +199,10 @@ class Request:
 
     def __post_init__(self) -> None:
         Walltime.parse(self._time)
-        typed = {name: text for name in _WALLTIMES if (text := self.flags.get(name)) is not None}
-        read = {name: Walltime.for_scheduler(text) for name, text in typed.items()}
-        if read != typed:
-            object.__setattr__(self, "flags", {**self.flags, **read})
+        for name in _WALLTIMES:
+            text = self.flags.get(name)
+            if text is not None and Walltime.is_in_units(text):
+                object.__setattr__(self, "flags", {**self.flags, name: Walltime.parse(text).as_typed()})
 
     @property
     def _time(self) -> str:

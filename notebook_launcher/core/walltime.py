@@ -52,14 +52,11 @@ class Walltime(timedelta):
             hint="for example: -t 2:00:00 or -t 2h for two hours, -t 30 for thirty minutes",
         )
 
-    @classmethod
-    def for_scheduler(cls, text: str) -> str:
-        """Return a walltime as a scheduler reads it: what is written in units in sbatch's format, the rest as it is.
-
-        Raises ``UsageError`` like ``parse``.
-        """
-        walltime = cls.parse(text)
-        return walltime.as_typed() if _IN_UNITS.fullmatch(text.strip().lower()) else text
+    @staticmethod
+    def is_in_units(text: str) -> bool:
+        """Whether a walltime is written as no scheduler reads it: ``2h``, ``90m``."""
+        value = text.strip().lower()
+        return value != "" and len(value) <= _LONGEST and _IN_UNITS.fullmatch(value) is not None
 
     @property
     def is_unlimited(self) -> bool:

@@ -225,6 +225,7 @@ def test_a_walltime_in_units_goes_to_the_scheduler_in_its_own_form() -> None:
     request = Request({"time": "90m", "time-min": "1h", "partition": "2h"})
     assert request.flags == {"time": "1:30:00", "time-min": "1:00:00", "partition": "2h"}
     assert request.walltime == timedelta(minutes=90)
+    assert Request({"time": "2-0", "time-min": "odd"}).flags == {"time": "2-0", "time-min": "odd"}, "sbatch says it"
 
 
 def test_a_request_in_neutral_terms() -> None:

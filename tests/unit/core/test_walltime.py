@@ -70,12 +70,14 @@ def test_what_is_no_walltime_is_refused(text: str) -> None:
     assert "-t 2:00:00" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("typed", "sent"),
-    [("2h", "2:00:00"), ("1d12h", "1-12:00:00"), ("2-0", "2-0"), ("30", "30"), ("UNLIMITED", "UNLIMITED")],
-)
-def test_what_is_typed_in_units_is_sent_as_sbatch_reads_it(typed: str, sent: str) -> None:
-    assert Walltime.for_scheduler(typed) == sent
+@pytest.mark.parametrize("text", ["2h", "1d 12h", " 90 MIN "])
+def test_units_are_told_from_what_a_scheduler_reads(text: str) -> None:
+    assert Walltime.is_in_units(text)
+
+
+@pytest.mark.parametrize("text", ["2:00:00", "30", "2-0", "UNLIMITED", "", "soon", "1d" + " " * 5000 + "x"])
+def test_what_has_no_units_goes_as_it_is_typed(text: str) -> None:
+    assert not Walltime.is_in_units(text)
 
 
 @given(st.text(alphabet="0123456789:- \nadintluefhms", max_size=40) | st.text(max_size=20))

@@ -58,7 +58,7 @@ NAMES = st.sampled_from(["", "core", "devcore", "core,devcore", "gpu", "a b", ",
 def is_walltime(text: str | None) -> bool:
     """Whether a request takes this for a walltime."""
     try:
-        return text is None or bool(Walltime.for_scheduler(text))
+        return text is None or bool(Walltime.parse(text))
     except UsageError:
         return False
 
