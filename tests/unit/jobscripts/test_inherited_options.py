@@ -13,6 +13,7 @@ import pytest
 
 from notebook_launcher.core.package_data import JOB_FILES, LIBRARY, job_script
 from tests.paths import JOBSCRIPTS
+from tests.unit.jobscripts import job as jobs
 from tests.unit.jobscripts.job import STAND_IN, Job, image, read_json, token_of
 
 pytestmark = pytest.mark.real_time
@@ -34,6 +35,12 @@ APPTAINER = """#!/bin/sh
 while [ "$1" != /bin/bash ]; do shift; done
 exec env INSIDE=yes "$@"
 """
+
+
+@pytest.fixture(autouse=True)
+def _bash_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bash that notes which lines ran has a BASH_ENV of its own, in place of the hostile one."""
+    monkeypatch.setattr(jobs, "BASH", "bash")
 
 
 @pytest.fixture(params=KINDS)

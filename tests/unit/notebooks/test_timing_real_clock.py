@@ -24,16 +24,22 @@ class Naps:
     def __init__(self, lengths: Iterable[float]) -> None:
         self._lengths = iter(lengths)
         self._late: list[float] = []
+        self._took: list[float] = []
 
     def __call__(self) -> None:
         length, began = next(self._lengths), time.perf_counter()
         time.sleep(length)
-        self._late.append(time.perf_counter() - began - length)
+        self._took.append(time.perf_counter() - began)
+        self._late.append(self._took[-1] - length)
 
     @property
     def late(self) -> float:
         """The median of how late they woke, in seconds."""
         return statistics.median(self._late)
+
+    def longer(self, median: float) -> float:
+        """By how much the median of what was really slept is above the one that was asked for, in seconds."""
+        return max(0.0, statistics.median(self._took) - median)
 
 
 def test_a_sleep_of_known_length() -> None:
@@ -48,9 +54,10 @@ def test_a_jittery_sleep() -> None:
     chance = random.Random(3)
     naps = Naps(chance.uniform(0.002, 0.006) for _ in itertools.count())
     m = timing.measure(naps, name="jittery", precision=0.05, budget=3)
-    assert m.low <= 0.0043 + naps.late  # the true median of what is slept is 4 ms
+    longer = naps.longer(0.004)  # on a busy machine short ones and long ones wake late by different times
+    assert m.low <= 0.0043 + longer  # the true median of what is asked for is 4 ms
     assert m.high >= 0.0039
-    assert 0.0035 < m.median < 0.0048 + naps.late
+    assert 0.0035 < m.median < 0.0048 + longer
 
 
 def test_a_sleep_with_an_outlier() -> None:
