@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from typing import NoReturn, cast
@@ -17,7 +18,6 @@ from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.hosts import engine_choice
 from notebook_launcher.hosts.base import NoPrompts, Prompts, RemoteHost
 from notebook_launcher.hosts.engine_choice import EngineChoice
-from notebook_launcher.hosts.framing import OUTPUT_BEGINS, OUTPUT_ENDS
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.profiles.models import ClusterProfile, CourseProfile
@@ -85,7 +85,9 @@ class SlowShells(RemoteHost):
         if line.startswith("bash -l "):
             self.clock[0] += next(self.seconds)
             text = "command sbatch\n"
-        return CommandResult(0, f"{OUTPUT_BEGINS}\n{text}{OUTPUT_ENDS} 0\n")
+        mark = re.search("--notebook-launcher-[0-9a-f]{16}", line)
+        assert mark is not None
+        return CommandResult(0, f"{mark[0]}--\n{text}{mark[0]}-ended-- 0\n")
 
     def _unused(self, *_: object, **__: object) -> NoReturn:
         raise AssertionError("nothing else is done here")
