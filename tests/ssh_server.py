@@ -244,7 +244,11 @@ def open_host(request: pytest.FixtureRequest) -> Open:
 def end_connections(server: Server, but: set[psutil.Process]) -> None:
     """End the processes of the server that serve connections, as a network that breaks would."""
     # the server's first: a command that ended before would be told of, as a good end
-    for process in sorted(server.connections() - but, key=lambda process: not process.name().startswith("sshd")):
+    servers, commands = [], []
+    for process in server.connections() - but:
+        with contextlib.suppress(psutil.Error):  # it may end while it is looked at
+            (servers if process.name().startswith("sshd") else commands).append(process)
+    for process in (*servers, *commands):
         with contextlib.suppress(psutil.Error):
             process.kill()
 

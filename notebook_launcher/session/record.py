@@ -154,8 +154,12 @@ class Session:
 
 
 def new_id(now: datetime) -> str:
-    """Return a unique name: the time, for people, and twenty random bits."""
-    return now.strftime("%Y%m%d-%H%M%S-") + "".join(secrets.choice(_ALPHABET) for _ in range(4))
+    """Return a unique name: the time, for people, and twenty random bits.
+
+    Its end, by which people name a session, is not of digits alone: these are the number of a job.
+    """
+    end = "".join(secrets.choice(_ALPHABET) for _ in range(4))
+    return new_id(now) if end.isdecimal() else now.strftime(f"%Y%m%d-%H%M%S-{end}")
 
 
 def new_session(

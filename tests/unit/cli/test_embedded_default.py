@@ -63,6 +63,15 @@ def ours(environment: dict[str, str]) -> list[psutil.Process]:
     return with_variable("HOME", environment["HOME"])
 
 
+def launchers(environment: dict[str, str]) -> list[psutil.Process]:
+    found = []
+    for process in ours(environment):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may end while it is looked at
+            if LAUNCH in process.cmdline():
+                found.append(process)
+    return found
+
+
 def nothing_left(environment: dict[str, str]) -> None:
     wait_until(lambda: not ours(environment), 20, "no process is left")
 
@@ -148,7 +157,7 @@ def test_left_running_by_a_closed_terminal_found_again_and_stopped(start: Start,
     session = start()
     session.ready()
     session.child.close(force=False)
-    wait_until(lambda: not [p for p in ours(environment) if LAUNCH in p.cmdline()], 15, "the launcher ends")
+    wait_until(lambda: not launchers(environment), 15, "the launcher ends")
     assert status_of(session, session.token) == 200
     again = start("connect")
     again.ready(started_here=False)

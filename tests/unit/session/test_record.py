@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -335,3 +336,10 @@ def test_any_files_are_a_session_or_a_damaged_one(record: object, job: str, star
 def test_any_file_is_an_object_or_an_empty_one(content: bytes) -> None:
     assert isinstance(json_object(content), dict)
     assert isinstance(json_object(content.decode(errors="replace")), dict)
+
+
+def test_a_session_can_be_named_by_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digits alone are the number of a job."""
+    drawn = iter("22345a67")
+    monkeypatch.setattr(secrets, "choice", lambda _: next(drawn))
+    assert new_id(datetime(2026, 11, 21, 1, 44, 55)) == "20261121-014455-5a67"
