@@ -18,7 +18,7 @@ from notebook_launcher.hosts.base import (
 from notebook_launcher.hosts.paramiko.host_keys import check_host_key, expected_keys, known_keys
 from notebook_launcher.hosts.paramiko.library import paramiko
 from notebook_launcher.hosts.paramiko.login import Credentials, authenticate, refusal
-from notebook_launcher.hosts.paramiko.negotiation import restrict
+from notebook_launcher.hosts.paramiko.negotiation import for_openssh, restrict
 from notebook_launcher.hosts.paramiko.proxy_command import ProxyCommand, expanded
 from notebook_launcher.hosts.paramiko.userauth import ServerHungUp, ServerTimedOut
 from notebook_launcher.hosts.refusals import refused_before_login
@@ -105,13 +105,7 @@ def _first_lines(transport: paramiko.Transport) -> list[str]:
 def _no_ssh(settings: SshSettings, error: Exception) -> ConnectionFailed:
     if not isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
         return ConnectionFailed(f"{settings.destination} does not speak SSH.", why=str(error))
-    incompatible = ConnectionFailed(
-        f"{settings.destination} and paramiko have no algorithm in common.",
-        why=str(error),
-        hint='log in with the system\'s ssh: --engine openssh, or engine = "openssh" in the profile',
-    )
-    incompatible.openssh_may_help = True
-    return incompatible
+    return for_openssh(f"{settings.destination} and paramiko have no algorithm in common.", str(error))
 
 
 class _AsSocket:

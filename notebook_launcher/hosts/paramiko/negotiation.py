@@ -34,7 +34,10 @@ def restrict(options: paramiko.transport.SecurityOptions, settings: SshSettings,
         value = settings.options.get(option, ("",))[0]
         found = _ours(value, ours) if value else tuple(ours)
         if not found:
-            raise _nothing_left(settings, option, value)
+            raise for_openssh(
+                f"The ssh configuration for {settings.destination} allows only algorithms that paramiko does not have.",
+                f"{OPTIONS[option]} {value}",
+            )
         return found
 
     options.ciphers = named("ciphers", options.ciphers)
@@ -53,11 +56,10 @@ def _as_ours(name: str, ours: Iterable[str]) -> str:
     return name if name in ours else next((one for one in ours if one.partition("@")[0] == name), name)
 
 
-def _nothing_left(settings: SshSettings, option: str, value: str) -> ConnectionFailed:
+def for_openssh(what: str, why: str) -> ConnectionFailed:
+    """Return the error of a connection for which paramiko has no algorithm; the system's ``ssh`` may have one."""
     error = ConnectionFailed(
-        f"The ssh configuration for {settings.destination} allows only algorithms that paramiko does not have.",
-        why=f"{OPTIONS[option]} {value}",
-        hint='log in with the system\'s ssh: --engine openssh, or engine = "openssh" in the profile',
+        what, why=why, hint='log in with the system\'s ssh: --engine openssh, or engine = "openssh" in the profile'
     )
     error.openssh_may_help = True
     return error
@@ -72,24 +74,24 @@ def only_in_openssh(options: Mapping[str, Sequence[str]], defaults: Mapping[str,
     """
     for option, written in OPTIONS.items():
         names, default = (found.get(option, ("",))[0].split(",") for found in (options, defaults))
-        if names not in (default, [""]) and (lacking := list(_lacking(option, names, default))):
-            return f"{written} {','.join(lacking)}"
+        if names not in (default, [""]) and (unsupported := list(_unsupported(option, names, default))):
+            return f"{written} {','.join(unsupported)}"
     return ""
 
 
-def _lacking(option: str, names: Sequence[str], default: Sequence[str]) -> Iterator[str]:
+def _unsupported(option: str, names: Sequence[str], default: Sequence[str]) -> Iterator[str]:
     ours = _supported(option)
     if option == "pubkeyacceptedalgorithms":  # our own login sends users' certificates as well
         names, default = ([name.partition(_CERTIFICATE)[0] for name in found] for found in (names, default))
-    lacking = [name for name in names if _as_ours(name, ours) not in ours]
-    added = [name for name in lacking if name not in default]
+    unsupported = [name for name in names if _as_ours(name, ours) not in ours]
+    added = [name for name in unsupported if name not in default]
     # certificates of hosts are another question: whether known_hosts has an authority
     preferred = [name for name in names if _CERTIFICATE not in name][:1]
-    if len(lacking) == len(names):
-        yield from lacking
+    if len(unsupported) == len(names):
+        yield from unsupported
     elif added or option == "pubkeyacceptedalgorithms":
         yield from added
-    elif preferred[0] in lacking:
+    elif preferred[0] in unsupported:
         yield preferred[0]
 
 
