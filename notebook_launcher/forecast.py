@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from notebook_launcher.core import events
@@ -28,6 +28,7 @@ from notebook_launcher.core.errors import (
     SubmitRefused,
     WalltimeRefused,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request, parse_begin
@@ -168,8 +169,7 @@ def _seconds(start: datetime, now: datetime) -> int:
 # --- when --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Start:
+class _Start(Frozen):
     """When a request would start, on the cluster's clock with its zone; or why it cannot.
 
     ``delays``: what may delay it beyond the test's result; empty: nothing known. ``preempts``: other jobs would be

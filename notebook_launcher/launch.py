@@ -8,11 +8,12 @@ import re
 import shlex
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, LauncherError, SubmitUncertain
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.view import View
@@ -82,8 +83,7 @@ def queue_session(
     return queue_payload(plan, context, Payload(program), before_queueing=costing.show_price, purpose=purpose)
 
 
-@dataclass(frozen=True)
-class Payload:
+class Payload(Frozen):
     """A session's program, and its files.
 
     ``lines``: further lines of ``session.env``. ``notebook``, ``sent``: see ``SessionRecord``. ``files``: by their
@@ -96,6 +96,9 @@ class Payload:
     sent: tuple[str, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
     send: Callable[[Context, Session], None] = lambda _context, _session: None
+
+
+_JUPYTERLAB = Payload()
 
 
 def queue_payload(
@@ -117,7 +120,7 @@ def queue_payload(
         return dataclasses.replace(session, job=queue_job(context, session)), access
 
 
-def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lambda _here: Payload()) -> None:
+def dry_run(plan: Plan, view: View, payload_on: Callable[[bool], Payload] = lambda _here: _JUPYTERLAB) -> None:
     """Show the exact submit command and session file, without connecting.
 
     ``payload_on``: returns the session's payload; its argument is whether commands run on this machine.
@@ -170,7 +173,7 @@ def notes_before(plan: Plan, scheduler: Scheduler, site: Site, program: Program 
 
 
 def _new_session(
-    plan: Plan, scheduler: Scheduler, site: Site, root: str, payload: Payload = Payload(), purpose: str = ""
+    plan: Plan, scheduler: Scheduler, site: Site, root: str, payload: Payload = _JUPYTERLAB, purpose: str = ""
 ) -> Session:
     has_jupyterlab = payload.program == "jupyterlab"
     is_open = payload.program != "notebook" and _listens_openly(plan, scheduler)
@@ -227,7 +230,7 @@ def _monitoring_lines(plan: Plan) -> dict[str, str]:
     return {**lines, "idle_stop": str(plan.idle_stop), "gpu_idle": profile.gpu_idle} if plan.idle_stop else lines
 
 
-def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload = Payload()) -> str:
+def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload = _JUPYTERLAB) -> str:
     """Return the content of ``session.env``."""
     configured = plan.environment
     environment = configured.model_copy(

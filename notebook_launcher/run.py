@@ -11,12 +11,12 @@ import queue
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import Interrupted, NotebookInvalid, SessionNotFound, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import finite
@@ -54,8 +54,7 @@ SLOWEST = 100_000  # bytes per second, at least, that sending is given time for
 SLOW_AFTER = 2.0  # seconds after which the progress of sending is shown
 
 
-@dataclass(frozen=True)
-class RunRequest:
+class RunRequest(Frozen):
     """The request for a run. ``output``: the local folder for the results of runs; ``None``: ``runs``.
 
     ``to``: what is executed, the notebook or a script made from it. ``detach``: do not wait for its end.

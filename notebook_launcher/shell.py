@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, Interrupted, LauncherError, SessionNotFound, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts, Kind
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Prompts
@@ -23,8 +23,7 @@ from notebook_launcher.session.record import Session
 from notebook_launcher.supervision.until_started import await_start
 
 
-@dataclass(frozen=True)
-class ShellRequest:
+class ShellRequest(Frozen):
     """The request: a terminal, or without one the output of a ``command``; inside or outside the environment."""
 
     inside: bool = True

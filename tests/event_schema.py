@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 
 from notebook_launcher.cli.views.errors import EVENTS_VERSION
 from notebook_launcher.core import events
+from notebook_launcher.core.frozen import Frozen, complete
 from tests.paths import DOCS
 
 FILE = DOCS / "events.schema.json"
@@ -18,10 +19,12 @@ def schema() -> dict[str, Any]:
     """Return the schema: any of the events, each with the fields that all have."""
     definitions: dict[str, Any] = {}
     kinds = []
+    for part in Frozen.__subclasses__():
+        complete(part)  # pydantic knows them as dataclasses
     for kind in vars(events).values():
         if not (isinstance(kind, type) and issubclass(kind, events.Event) and kind is not events.Event):
             continue
-        kind.fields()  # makes it a dataclass, which pydantic knows
+        complete(kind)
         one = TypeAdapter(kind).json_schema(mode="serialization", ref_template="#/$defs/{model}")
         definitions |= {name: _plain(of) for name, of in one.pop("$defs", {}).items()}
         kinds.append(_with_head(kind, _plain(one)))

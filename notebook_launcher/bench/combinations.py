@@ -6,13 +6,13 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Container
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from notebook_launcher.bench.journal import FILE, RESULTS, RUNS
 from notebook_launcher.bench.matrix import Combination, Matrix
 from notebook_launcher.bench.request import BenchRequest
 from notebook_launcher.core.errors import NotebookInvalid
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import joined, listed
 from notebook_launcher.notebook.prepare import Prepared, prepare
 from notebook_launcher.planning.plan import Plan, make_plan
@@ -20,8 +20,7 @@ from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, Local
 from notebook_launcher.session.record import json_object
 
 
-@dataclass(frozen=True)
-class ReadyCombination:
+class ReadyCombination(Frozen):
     """One combination, ready to submit."""
 
     combination: Combination

@@ -9,9 +9,10 @@ import json
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from statistics import median
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 
 CONFIDENCE = 0.95
@@ -25,8 +26,7 @@ _PER_RUN = frozenset({"job", "job_id", "host", "node"})  # of a fingerprint: dif
 UNSYNCHRONISED = "not synchronised: the clock may have stopped before the device had done its work"
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Frozen):
     """One measurement in a run's record. Times in seconds per call; ``low`` and ``high``: the interval of the median.
 
     ``confidence``: the requested confidence of the interval, ``covered`` the actual one, ``narrow`` whether the
@@ -54,8 +54,7 @@ class Result:
     fingerprint: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Frozen):
     """The results of one run, and how many lines of its file were damaged."""
 
     results: tuple[Result, ...] = ()
@@ -151,8 +150,7 @@ def _flat(data: object, before: str = "", depth: int = 3) -> dict[str, str]:
 # --- compared -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CombinationRun:
+class CombinationRun(Frozen):
     """One combination for a report: its name, its axes, and its results.
 
     ``state``: done, failed, running, waiting. ``why``: how it failed, in a sentence. ``queued``: seconds in the queue.
@@ -171,8 +169,7 @@ class CombinationRun:
     shown: str = ""
 
 
-@dataclass(frozen=True)
-class Speedup:
+class Speedup(Frozen):
     """How many times as fast as ``against``; ``low`` and ``high``: its interval, ``None`` if there is none."""
 
     ratio: float
@@ -181,8 +178,7 @@ class Speedup:
     against: str
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Frozen):
     """One result of one combination. ``label``: identifies the result, and is the same in all combinations.
 
     ``speedup``: ``None`` for the baseline, or if it is not compared; then ``note`` says why.
@@ -364,8 +360,7 @@ def _some(times: Sequence[float]) -> list[float]:
 # --- fingerprints -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Fingerprints:
+class Fingerprints(Frozen):
     """What is the same for all results (``same``), and what differs: a column per name, a row per combination."""
 
     same: tuple[tuple[str, str], ...]

@@ -21,6 +21,7 @@ from notebook_launcher.core.errors import (
     LauncherError,
     SchedulerSilent,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.text import joined, listed
 from notebook_launcher.core.timestamps import parse_iso
@@ -37,8 +38,7 @@ from notebook_launcher.session.record import Session, json_object
 STREAMS = 6  # sessions that are followed by streams of their own: sshd allows ten in one connection
 
 
-@dataclass(frozen=True)
-class JobFileWritten:
+class JobFileWritten(Frozen):
     """A session has written one of its files, as its stream reports: ``started`` or ``exit``."""
 
     session: str

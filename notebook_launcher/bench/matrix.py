@@ -8,10 +8,10 @@ import itertools
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import GPU_FLAGS, MEMORY_FLAGS
 from notebook_launcher.core.sbatch_options import BY_NAME, FULFILLED, REFUSED
 
@@ -43,8 +43,7 @@ _DOUBLE_QUOTED = '"\'"\'"'  # a double quote within double quotes, for a shell
 _LONGEST = 80  # characters of a folder's name
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(Frozen):
     """One varied quantity, with its values as typed."""
 
     name: str
@@ -57,8 +56,7 @@ class Axis:
         return _KINDS.index(self.kind), self.name
 
 
-@dataclass(frozen=True)
-class Combination:
+class Combination(Frozen):
     """One value of each axis: pairs of an axis' name and its value, in the order of ``Axis.order``."""
 
     values: tuple[tuple[str, str], ...]
@@ -101,8 +99,7 @@ class Combination:
         return [pair for axis, pair in zip(self.axes, self.values, strict=True) if axis.kind == "parameter"]
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Frozen):
     """The axes, in the order in which they were typed; no axis at all is one combination."""
 
     axes: tuple[Axis, ...]

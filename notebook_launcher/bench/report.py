@@ -10,7 +10,6 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from notebook_launcher.bench.compare import (
@@ -24,6 +23,7 @@ from notebook_launcher.bench.compare import (
     shared_by_all,
     with_shown_names,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import measured_wait, three_digits
 from notebook_launcher.core.text import printable
 
@@ -32,8 +32,7 @@ _NOTHING = "–"
 _DIGEST = 12  # digits of a digest that are shown; CSV has all
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(Frozen):
     """One plot: what it shows, and its picture as SVG and PNG. ``name``: of its file, without an ending."""
 
     name: str
@@ -42,8 +41,7 @@ class Plot:
     png: bytes
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Frozen):
     """All that a report contains. ``made``: when, ``command``: by what; ``missing``: why there are no plots."""
 
     notebook: str
@@ -169,8 +167,7 @@ def shared(report: Report) -> str:
 HEADINGS = ("combination", "result", "median", "interval", "throughput", "speed-up", "in queue", "image", "state")
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Frozen):
     """One line of the table: a cell for each of ``HEADINGS``; ``note``: what else is to be said of it."""
 
     cells: tuple[str, ...]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from notebook_launcher.core.frozen import Frozen
 
 NOTEBOOK = "beginner-tensorflow"  # where none is named
 AT_ONCE, MOST_AT_ONCE = 4, 50  # jobs in the queue
 
 
-@dataclass(frozen=True)
-class BenchRequest:
+class BenchRequest(Frozen):
     """The request for a bench. ``output``: its folder; ``None``: ``./bench-NAME``. ``command``: as typed.
 
     ``pairs``: parameters that are the same in all combinations. ``sure``: allow more combinations than usual.
@@ -29,8 +29,7 @@ class BenchRequest:
     command: str = ""
 
 
-@dataclass(frozen=True)
-class BenchTiming:
+class BenchTiming(Frozen):
     """Times of a bench, in seconds."""
 
     lookup_within: float = 60.0  # one lookup of all sessions

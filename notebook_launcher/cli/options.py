@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from notebook_launcher.cli.completion import complete_cluster, complete_course, complete_session
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.sbatch_options import FLAGS, Flag
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ TYPED_WORDS = "typed"  # key in click's context: the whole command line
 WITH_VALUE = "-with-value"  # ends the second name of a flag whose value is optional
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(Frozen):
     """The cluster or host of a command, and whether to print JSON: the options of every command."""
 
     cluster: str | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from notebook_launcher.core.frozen import Frozen
 
 
-@dataclass(frozen=True)
-class CommandResult:
+class CommandResult(Frozen):
     """The exit code of a command and its two outputs as text."""
 
     exit_code: int

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.frozen import Frozen
 
 Result = Literal["ok", "fault", "warning", "unknown", "skipped"]
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Frozen):
     """The finding of one check: the result, what was found, and a hint for a fault or a warning.
 
     ``who``: who would be affected by a fault.

@@ -9,12 +9,12 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import urlsplit
 
 from notebook_launcher import __version__
 from notebook_launcher.core.errors import FetchFailed, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import whole_number
 
 TIMEOUT = 30.0  # seconds for one file, however slow the server
@@ -23,8 +23,7 @@ _CHUNK = 64 * 1024  # bytes
 _LONGEST = 300  # characters of what a server says that are shown
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(Frozen):
     """A downloaded file: its content, and its address after redirections."""
 
     content: bytes

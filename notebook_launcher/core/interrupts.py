@@ -8,8 +8,9 @@ of the job and input from the keyboard, and is handled where the code can act on
 from __future__ import annotations
 
 import queue
-from dataclasses import dataclass
 from typing import Literal
+
+from notebook_launcher.core.frozen import Frozen
 
 Kind = Literal["end", "leave"]
 
@@ -18,8 +19,7 @@ class HungUp(BaseException):
     """The terminal was closed (SIGHUP): detach, and leave the job running."""
 
 
-@dataclass(frozen=True)
-class Interrupt:
+class Interrupt(Frozen):
     """``end``: Ctrl-C or SIGTERM, the user cancels. ``leave``: SIGHUP, the user is gone."""
 
     kind: Kind

@@ -8,15 +8,15 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from notebook_launcher.core.frozen import Frozen
 
 TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 CONNECTED, LISTENING = "01", "0A"  # states
 
 
-@dataclass(frozen=True)
-class LocalSocket:
+class LocalSocket(Frozen):
     """A socket of this machine: its address and that of its other end, as the kernel writes them, and its owner."""
 
     local: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.walltime import Walltime
 
@@ -52,8 +53,7 @@ def parse_idle(text: str) -> int:
     return seconds
 
 
-@dataclass(frozen=True)
-class Begin:
+class Begin(Frozen):
     """When the job may start. ``at`` is ``None`` if only the scheduler can resolve it (its text is passed on)."""
 
     text: str
@@ -187,8 +187,7 @@ def _remove_gpus(flags: dict[str, str | None], flag: str) -> None:
         flags.pop(flag)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Frozen):
     """One request: ``flags`` by long name (``None``: a flag without a value), validated on creation.
 
     A walltime in units (``2h``) becomes one that every scheduler's format has. Raises ``UsageError`` for an invalid

@@ -6,16 +6,15 @@ import difflib
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import GPU_FLAGS
 
 Argument = Literal["none", "required", "optional"]
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(Frozen):
     """One flag: its long name without dashes, its letter if it has one, and whether a value follows."""
 
     name: str

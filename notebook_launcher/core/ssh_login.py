@@ -7,14 +7,14 @@ import shlex
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from notebook_launcher.core.frozen import Frozen
 
 STANDARD_PORT = 22
 NAME_WITHIN = 2.0  # seconds for a name server; without its answer the address does
 
 
-@dataclass(frozen=True)
-class SshLogin:
+class SshLogin(Frozen):
     """A login by SSH: ``user``, and this machine's name or address and port as the user's computer reaches them."""
 
     user: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from notebook_launcher.core.frozen import Frozen
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Frozen):
     """Times in seconds, and rates. The defaults apply to every launch."""
 
     # following a session

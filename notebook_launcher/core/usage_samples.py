@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, datetime, timezone
+
+from notebook_launcher.core.frozen import Frozen
 
 #: ``time``: UTC, ``2026-11-21T01:44:55Z``; ``seconds``: since the job's script began; ``cpu_cores``: cores kept busy
 #: since the sample before, 1.00 is one whole core; ``memory_mib``: of all processes of the job; ``gpu``: its index on
@@ -31,8 +32,7 @@ COLUMNS = (
 _LONGEST = 1e9  # seconds since a job's script began: thirty years
 
 
-@dataclass(frozen=True)
-class GpuSample:
+class GpuSample(Frozen):
     """One GPU at one time; ``None``: not measured."""
 
     index: str
@@ -43,8 +43,7 @@ class GpuSample:
     watts: float | None
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(Frozen):
     """One sample of a job; ``None``: not measured."""
 
     time: datetime

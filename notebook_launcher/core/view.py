@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import queue
-from dataclasses import dataclass
 from typing import Protocol
 
 from notebook_launcher.core import events
+from notebook_launcher.core.frozen import Frozen
 
 
 class View(Protocol):
@@ -19,8 +19,7 @@ class View(Protocol):
         """From now on put a ``Typed`` into ``inbox`` for each line that the user types."""
 
 
-@dataclass(frozen=True)
-class Typed:
+class Typed(Frozen):
     """A line from the keyboard, without its newline."""
 
     line: str

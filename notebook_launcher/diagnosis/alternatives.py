@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, zip_longest
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import GPU_FLAGS, Request, merge_flags, parse_gres
 from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.walltime import UNLIMITED, Walltime
@@ -26,8 +26,7 @@ _LONG_ENOUGH = Walltime(days=2)  # an unlimited walltime is shortened to this fi
 _OF_ONE_NODE = GPU_FLAGS - {"gpus"}  # flags whose count, or more, must be available on one node
 
 
-@dataclass(frozen=True)
-class Variation:
+class Variation(Frozen):
     """A request, and the flags that change the original one to it, as typed; for the original, all of its flags."""
 
     request: Request
@@ -66,8 +65,7 @@ def find_alternatives(
 # --- the request and the cluster ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Gpus:
+class _Gpus(Frozen):
     """The requested GPUs, if a single flag describes them: ``type`` is empty if any will do."""
 
     flag: str
@@ -75,8 +73,7 @@ class _Gpus:
     count: int
 
 
-@dataclass(frozen=True)
-class _Cluster:
+class _Cluster(Frozen):
     """The request and the cluster."""
 
     request: Request

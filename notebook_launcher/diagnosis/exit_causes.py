@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal as signals
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from notebook_launcher.core.errors import (
     ActivationFailed,
@@ -29,11 +28,11 @@ from notebook_launcher.core.errors import (
     Preempted,
     Revoked,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.schedulers.base import State
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Frozen):
     """One cause: the error for it, what to do, and what happened (after “Job 7 …”), if that is always the same."""
 
     kind: type[LauncherError]

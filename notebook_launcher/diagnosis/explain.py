@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
 from notebook_launcher.core.errors import JobCancelled, JobFailed, JobLost, JobTimedOut, LauncherError, NotebookFailed
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import memory_as_typed
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import Walltime
@@ -25,8 +25,7 @@ from notebook_launcher.schedulers.slurm.pending_reasons import ReasonMeaning, To
 Worth = Literal["partitions", "limits", "ahead"]
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(Frozen):
     """Why a job is pending: a summary, what helps (may be empty), and whether it can never start."""
 
     summary: str
@@ -314,8 +313,7 @@ def ended(
     )
 
 
-@dataclass(frozen=True)
-class _ExitEvidence:
+class _ExitEvidence(Frozen):
     """Everything known about a job's end; each method returns the error if it can determine the cause."""
 
     job: JobRef

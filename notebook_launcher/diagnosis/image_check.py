@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
 
 from notebook_launcher.core.finding import Finding, fault, ok, unknown
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import disk_size
 from notebook_launcher.core.text import whole_number
 
@@ -66,8 +66,7 @@ fi
 """
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Frozen):
     """One part of the path to an image. ``mode`` as ls writes it; ``enters``: whether this user can access it."""
 
     path: str
@@ -77,8 +76,7 @@ class Step:
     enters: bool = True
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(Frozen):
     """An image as the login node sees it. ``kind``: sif, squashfs, folder, other, missing, or unreadable.
 
     ``beside``: where the path does not exist, the names that exist there; ``shared``: whether the compute nodes surely

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis.requirements import least_nodes, least_walltime, most_nodes
@@ -13,8 +13,7 @@ from notebook_launcher.schedulers.cluster_info import Evidence, Partition
 MOST_OTHERS = 2  # the most partitions to suggest
 
 
-@dataclass(frozen=True)
-class Obstacle:
+class Obstacle(Frozen):
     """Why a partition does not accept a request: what it requests, what is allowed; and what to type instead."""
 
     asks: str

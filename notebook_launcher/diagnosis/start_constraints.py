@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.diagnosis import explain
 from notebook_launcher.diagnosis.partition_fit import may_use
@@ -14,8 +14,7 @@ from notebook_launcher.schedulers.cluster_info import Evidence, Limit, Partition
 _FOR = {"user": "for you", "account": "for your account", "group": "for all who share it"}
 
 
-@dataclass(frozen=True)
-class StartConstraints:
+class StartConstraints(Frozen):
     """The rules as far as they are known.
 
     ``limits``: returns those that a request counts on, ``None`` where they are not known. ``account`` and ``qos``: what

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import date
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.schedulers.slurm.cluster_info import SlurmClusterInfo
@@ -78,8 +79,7 @@ _ADMINISTRATORS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class SurveyPart:
+class SurveyPart(Frozen):
     """The output of one command. ``code``: its exit code; ``None`` if it was not run, or did not end."""
 
     name: str
@@ -147,8 +147,7 @@ def is_name(text: str) -> bool:
 # --- what there is ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SurveyedPartition:
+class SurveyedPartition(Frozen):
     """One partition. ``gpus``: of one node, by type (``""`` if it has no name); ``gpu_nodes``: how many have any.
 
     ``longest`` and ``usual``: the maximum walltime, and the default, as sbatch accepts them; ``None`` without a limit,
@@ -176,8 +175,7 @@ class SurveyedPartition:
         return bool(self.gpus) and self.gpu_nodes == self.nodes
 
 
-@dataclass(frozen=True)
-class Software:
+class Software(Frozen):
     """The software of one machine. ``runtimes``: commands for images, by their profile names, the best first.
 
     ``modules``: those that may contain Jupyter and related software; ``hidden``: those that need others first.
@@ -192,8 +190,7 @@ class Software:
     gpus: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class ClusterSurvey:
+class ClusterSurvey(Frozen):
     """The report of a login node on a day. ``None``: not read; ``parts`` say why.
 
     ``cluster``: Slurm's name for it; ``other``: whether it is another one than the login node's own (``-M``).

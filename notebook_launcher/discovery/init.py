@@ -7,7 +7,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from notebook_launcher.core.errors import (
     SchedulerMissing,
     UsageError,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt, Interrupts
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.core.request import Request
@@ -65,8 +66,7 @@ _ATTEMPTS = 3  # attempts
 Probing = Literal["ask", "no", "cpu", "gpu"]
 
 
-@dataclass(frozen=True)
-class InitRequest:
+class InitRequest(Frozen):
     """The request. ``login``: the login node, ``None``: this machine. ``cluster``: as with ``-M``.
 
     ``probe``: whether a short job may find out what only a job can. ``command``: as typed, for the profile.

@@ -5,13 +5,11 @@ Each choice has the command that it comes from. What is unclear stays open, with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.discovery.cluster_survey import ClusterSurvey, Software, SurveyedPartition
 
 
-@dataclass(frozen=True)
-class Login:
+class Login(Frozen):
     """The login node as it was typed, as the profile names it."""
 
     host: str
@@ -21,8 +19,7 @@ class Login:
     engine: str | None = None
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(Frozen):
     """A value for the profile. ``value``: the one sensible choice, if there is one; ``why``, as text.
 
     ``candidates``: the alternatives, the most sensible first. ``needed``: whether jobs are refused without a value.
@@ -39,8 +36,7 @@ class Choice:
         return Choice(value, "your answer", others)
 
 
-@dataclass(frozen=True)
-class Spelling:
+class Spelling(Frozen):
     """How to request GPUs on this cluster: the flag, and the scheduler's answer. ``confirmed``: it was accepted."""
 
     flag: str = "gpus-per-node"
@@ -53,8 +49,7 @@ class Spelling:
         return ":".join([*parts, "{count}"])
 
 
-@dataclass(frozen=True)
-class ProbeResult:
+class ProbeResult(Frozen):
     """The findings of a job of a few minutes. ``route``: the name of the open one; ``closed``: those that are not.
 
     ``software``: the node's, ``None`` if not reported.
@@ -66,8 +61,7 @@ class ProbeResult:
     software: Software | None = None
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(Frozen):
     """Everything for the profile."""
 
     name: str

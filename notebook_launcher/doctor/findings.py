@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from notebook_launcher.core.finding import Finding, fault, ok, unknown, warning
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import counted, disk_size, duration_text
 from notebook_launcher.core.request import Request, gpu_items
 from notebook_launcher.core.text import whole_number
@@ -62,8 +62,7 @@ def judge_login_shell(shell: str, noise: Sequence[str], seconds: float) -> Findi
 # --- the home there --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Folder:
+class Folder(Frozen):
     """A folder on the cluster: whether a file could be written in it (``problem``: why not), and its disk."""
 
     path: str
@@ -74,8 +73,7 @@ class Folder:
     mode: str = ""  # as ls writes it; empty where it is not there yet
 
 
-@dataclass(frozen=True)
-class Home:
+class Home(Frozen):
     """The files of a user on the cluster, as one command reported them."""
 
     home: Folder

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import EnvironmentFailed, LauncherError, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.package_data import LIBRARY, job_script
 from notebook_launcher.core.text import joined
@@ -36,8 +37,7 @@ from notebook_launcher.session.record import environment_lines, new_id
 _SCRIPTS = ("environment.sh", "build_steps.sh", *LIBRARY)
 
 
-@dataclass(frozen=True)
-class NewEnvironment:
+class NewEnvironment(Frozen):
     """The request: the file, the name in the profile, and a virtual environment's folder or a conda name."""
 
     file: Path

@@ -12,12 +12,12 @@ import difflib
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ImageFailed, LauncherError, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.package_data import LIBRARY, folder, job_script
 from notebook_launcher.core.text import joined
@@ -36,8 +36,7 @@ _SCRIPTS = ("image.sh", "build_steps.sh", *LIBRARY)
 _MAKES_IMAGES = (None, "apptainer", "singularity")
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Frozen):
     """The source of an image: a definition file's content, or (``None``) a source such as ``docker://…``.
 
     ``source``: its name in messages. ``image``: the default path of the image.

@@ -6,9 +6,9 @@ import contextlib
 import queue
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from notebook_launcher.core.errors import ConnectionLost, Interrupted, LauncherError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.hosts.commands import bound_to_stdin
 from notebook_launcher.jobs.cancel import cancel_after_failure, cancel_job
@@ -66,13 +66,11 @@ def run_in_job(
     return reason
 
 
-@dataclass(frozen=True)
-class _OutputLine:
+class _OutputLine(Frozen):
     line: str
 
 
-@dataclass(frozen=True)
-class _Finished:
+class _Finished(Frozen):
     reason: str
 
 

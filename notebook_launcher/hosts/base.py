@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from notebook_launcher.core.command_result import CommandResult
@@ -20,6 +20,7 @@ from notebook_launcher.core.errors import (
     LoginShellSilent,
     UsageError,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 from notebook_launcher.hosts import login_shell as login_shells
 from notebook_launcher.hosts.commands import relay_command
@@ -85,8 +86,7 @@ class ByteStream(Protocol):
         """Set the timeout of each call."""
 
 
-@dataclass(frozen=True)
-class NextHop:
+class NextHop(Frozen):
     """An SSH server behind a host: how to reach it, its host keys, and how to authenticate.
 
     ``address``: where it listens, as seen from the host. Without one, ``command`` is run on the host (by a login shell)

@@ -7,19 +7,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from notebook_launcher.core.errors import AddressRefused, AuthenticationFailed, ConnectionFailed
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import Host, Prompts
 from notebook_launcher.hosts.ssh_config import Destination, SshSettings, builtin_options, resolve
 
 Wanted = Literal["auto", "paramiko", "openssh"]
 
 
-@dataclass(frozen=True)
-class EngineFacts:
+class EngineFacts(Frozen):
     """The facts about this machine that decide. ``None`` and ``False``: not there, or not relevant.
 
     ``has_ssh``: an ``ssh`` that supports connection sharing. ``live_master``: the control socket of the user's master
@@ -36,8 +35,7 @@ class EngineFacts:
     algorithms: str = ""
 
 
-@dataclass(frozen=True)
-class EngineChoice:
+class EngineChoice(Frozen):
     """The chosen engine, and why, for the user."""
 
     engine: str

@@ -6,9 +6,9 @@ Pure: a command to run on the host, and what it prints.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from notebook_launcher.core.errors import LoginShellSilent
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import printable
 from notebook_launcher.hosts.framing import Frame, command_line
 
@@ -38,8 +38,7 @@ _EVERY_SHELL = "~/.bashrc, ~/.zshenv, ~/.cshrc or ~/.tcshrc"
 _LOGIN_SHELL = "~/.bash_profile, ~/.bash_login or ~/.profile"
 
 
-@dataclass(frozen=True)
-class Silence:
+class Silence(Frozen):
     """A command that was not answered: by which shell, and what was printed instead."""
 
     label: str

@@ -16,10 +16,11 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from notebook_launcher.core.errors import ConnectionFailed
+from notebook_launcher.core.frozen import Frozen
 
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _USUAL_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
@@ -33,8 +34,7 @@ _CONFIG_LINE = re.compile(r"(.+?):? line (\d+): ")
 _SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
 
-@dataclass(frozen=True)
-class Destination:
+class Destination(Frozen):
     """A destination as it was typed: ``[user@]host``, perhaps a port and a configuration file."""
 
     host: str
@@ -89,8 +89,7 @@ Account = tuple[str, ...]
 _METHODS = ("publickey", "keyboard-interactive", "password")  # in OpenSSH's order
 
 
-@dataclass(frozen=True)
-class SshSettings:
+class SshSettings(Frozen):
     """The effective settings for one destination. Paths are absolute; in lists, the first has priority.
 
     ``identity_agent``: the agent's socket, ``none`` for no agent, ``None`` for the environment's. ``methods``: the

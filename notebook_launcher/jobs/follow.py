@@ -10,11 +10,11 @@ import queue
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from notebook_launcher.core import events
 from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import HungUp, Interrupt
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host, LineStream
 from notebook_launcher.jobs.messages import FileAppeared, StatusChanged
@@ -31,16 +31,14 @@ LAST_LINES_WITHIN = 1.5  # seconds after the session's end for the last lines to
 FINAL_STATUS_WITHIN = 20.0  # seconds after the job's end for the scheduler to report whether it is requeued
 
 
-@dataclass(frozen=True)
-class FileLine:
+class FileLine(Frozen):
     """One line of a file, without its newline."""
 
     path: str
     text: str
 
 
-@dataclass(frozen=True)
-class ReadEnded:
+class ReadEnded(Frozen):
     """No more lines will come from a file, and why."""
 
     of: GrowingFile

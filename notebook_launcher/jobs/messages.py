@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.usage_samples import Sample
 from notebook_launcher.schedulers.base import JobStatus
 from notebook_launcher.schedulers.cluster_info import Evidence
 
 
-@dataclass(frozen=True)
-class FileAppeared:
+class FileAppeared(Frozen):
     """The job wrote or changed ``started``, ``endpoint`` or ``exit``."""
 
     name: str
     data: Mapping[str, object]
 
 
-@dataclass(frozen=True)
-class StatusChanged:
+class StatusChanged(Frozen):
     """The job's status by the scheduler; ``None``: it has forgotten the job.
 
     ``evidence``: what else was read to explain why it is pending. ``read_at``: the time of the query, in UTC.
@@ -31,34 +30,29 @@ class StatusChanged:
     read_at: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
 
 
-@dataclass(frozen=True)
-class SchedulerUnresponsive:
+class SchedulerUnresponsive(Frozen):
     """The scheduler has stopped answering; the message is its command's. The next ``StatusChanged`` ends that."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class DirectoryRemoved:
+class DirectoryRemoved(Frozen):
     """The session's directory was removed: from now on only the scheduler can be queried."""
 
 
-@dataclass(frozen=True)
-class UsageSampled:
+class UsageSampled(Frozen):
     """The newest sample of what the job uses."""
 
     sample: Sample
 
 
-@dataclass(frozen=True)
-class IdleReported:
+class IdleReported(Frozen):
     """The job reports that nobody uses it, in ``idle.json`` (see ``docs/job-script.md``); ``None``: it is in use."""
 
     data: Mapping[str, object] | None
 
 
-@dataclass(frozen=True)
-class ProgressReported:
+class ProgressReported(Frozen):
     """The job reports the progress of a notebook, in ``progress.json`` (see ``docs/job-script.md``)."""
 
     data: Mapping[str, object]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pydantic import ValidationError
 
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.events import SessionEntry
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import iso, parse_on_clock_of
 from notebook_launcher.diagnosis import explain
@@ -50,8 +50,7 @@ _END_STATES = {
 }
 
 
-@dataclass(frozen=True)
-class JobQueue:
+class JobQueue(Frozen):
     """Where jobs are queried: the kind of scheduler, and the other cluster that they were submitted to with ``-M``."""
 
     scheduler: str
@@ -62,8 +61,7 @@ class JobQueue:
 StatusesByQueue = Mapping[JobQueue, Mapping[str, JobStatus] | None]
 
 
-@dataclass(frozen=True)
-class SessionFiles:
+class SessionFiles(Frozen):
     """One session as stored in its directory. The mappings are its files; empty: damaged, ``None``: missing.
 
     ``cancelled``: when a launcher cancelled its job (ISO with zone), which may have failed; ``None``: none did, or the
@@ -86,8 +84,7 @@ class SessionFiles:
         return JobQueue(self.session.record.scheduler, job.cluster) if job else None
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Frozen):
     """The directories, the oldest first. ``damaged``: the names of invalid ones.
 
     ``whole``: whether the answer is complete; ``unreadable``: the folder itself is not readable. ``foreign``: whether
@@ -119,8 +116,7 @@ class Listing:
         return {record.session.job for record in some if record.session.job}
 
 
-@dataclass(frozen=True)
-class IndexedSession:
+class IndexedSession(Frozen):
     """One session of the index: its record and its state. ``ended``: when it ended, at the latest.
 
     ``over``: whether the scheduler confirms that it has ended. ``reason``: why its job is pending, as the scheduler
@@ -144,8 +140,7 @@ class IndexedSession:
         return self.summary.state in LIVE and self.session.job is not None
 
 
-@dataclass(frozen=True)
-class SessionIndex:
+class SessionIndex(Frozen):
     """All sessions of a cluster, the oldest first. ``now``: the cluster's clock. ``foreign``: as in ``Listing``."""
 
     entries: tuple[IndexedSession, ...]

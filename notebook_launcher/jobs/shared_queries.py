@@ -6,17 +6,16 @@ import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import RUN_TIMEOUT, Host
 
 _FIRST_LINE = re.compile(r"(\d{1,9}(?:\.\d\d)?) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4}) (alone|together)", re.A)
 
 
-@dataclass(frozen=True)
-class SharedAnswer:
+class SharedAnswer(Frozen):
     """An answer that may come from another launcher's query.
 
     ``age``: how many seconds before our call it was queried, at most; 0: it was queried for us. ``clock``: the time

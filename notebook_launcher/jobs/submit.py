@@ -8,7 +8,6 @@ import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
@@ -30,6 +29,7 @@ from notebook_launcher.core.errors import (
     SubmitUncertain,
     WalltimeRefused,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupt
 from notebook_launcher.core.request import GPU_FLAGS, Request
 from notebook_launcher.core.text import joined
@@ -133,8 +133,7 @@ def _edit_hint(cluster: str, flags: Sequence[str]) -> str:
     return f"launch-notebook clusters edit {cluster} {' '.join(options)}"
 
 
-@dataclass(frozen=True)
-class _SubmitDone:
+class _SubmitDone(Frozen):
     answer: CommandResult | Exception
 
 

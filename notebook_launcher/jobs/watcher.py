@@ -13,10 +13,10 @@ import queue
 import random
 import threading
 import time
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed, LauncherError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
@@ -44,8 +44,7 @@ from notebook_launcher.schedulers.cluster_info import Evidence
 ALONE, OWN_QUERY_RPCS, EVIDENCE_PART_RPCS, EVIDENCE = 1, 3, 2, 4
 
 
-@dataclass(frozen=True)
-class WatcherStopped:
+class WatcherStopped(Frozen):
     """The stream of ``watch`` ended or its host went away; why, as far as known."""
 
     watcher: JobWatcher
@@ -242,8 +241,7 @@ class JobWatcher:
         return evidence
 
 
-@dataclass(frozen=True)
-class _QueryReply:
+class _QueryReply(Frozen):
     """One answer, ``None`` if the job is forgotten.
 
     ``queried_at``: the earliest time of the query (monotonic); ``read_at``: the same in UTC. ``start_in``: seconds

@@ -7,11 +7,11 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from notebook_launcher.core import events
 from notebook_launcher.core.bash_options import PLAIN_BASH
 from notebook_launcher.core.errors import HostCommandFailed, LauncherError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.base import Host
@@ -62,8 +62,7 @@ def shown_folder(folder: str, site: Site) -> str:
     return f"~{folder.removeprefix(site.home)}" if folder.startswith(f"{site.home}/") else folder
 
 
-@dataclass(frozen=True)
-class Bundle:
+class Bundle(Frozen):
     """Files that are copied to a folder together.
 
     ``what``: describes them. ``files``: by their paths in ``folder``. ``record``: the manifest's path below the
@@ -101,8 +100,7 @@ def deploy(host: Host, site: Site, bundle: Bundle, view: View) -> events.Noteboo
     return events.NotebooksCopied(shown_folder(bundle.folder, site), copied, tuple(kept))
 
 
-@dataclass(frozen=True)
-class FileWrite:
+class FileWrite(Frozen):
     """A notebook to write. ``target``: its name in the folder.
 
     ``over``: the SHA-256 of the file that it replaces, which was copied there before; "": nothing may be there.

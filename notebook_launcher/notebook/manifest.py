@@ -12,9 +12,9 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.transfer.paths import is_safe
 from notebook_launcher.transfer.protocol import CHUNK
 
@@ -62,8 +62,7 @@ def digest_of(path: Path) -> str:
 # --- recording -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CopiedFile:
+class CopiedFile(Frozen):
     """A copied file: its name here, its SHA-256, and its size and time at its origin.
 
     ``before``: set while it is being moved to its name: the state of the name until then.

@@ -8,11 +8,11 @@ import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from notebook_launcher.core.errors import NotebookInvalid
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import folder as shipped
 from notebook_launcher.notebook.dependencies import LARGEST, Dependencies, absolute, read_file, typed_path
 from notebook_launcher.notebook.parameters import defaults_in, doubts, quoted, read_pairs
@@ -27,8 +27,7 @@ _MINOR = 5  # the newest version of nbformat 4 whose keys are all known here
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Frozen):
     """A notebook that is ready to run.
 
     ``name``: the file's, with its suffix. ``content``: the notebook as UTF-8, with ``parameters`` set and without
@@ -93,8 +92,7 @@ def data_of(path: Path) -> list[Path]:
 # --- finding it --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class FoundNotebook:
+class FoundNotebook(Frozen):
     """A notebook's file, absolute; ``is_bundled``: it is one of the launcher's."""
 
     path: Path

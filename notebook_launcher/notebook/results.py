@@ -16,13 +16,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from notebook_launcher import __version__
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, Interrupted
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.local_state import lock_file
 from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import finite
@@ -78,8 +78,7 @@ def fetch_results(context: Context, session: Session, folder: Path) -> events.Re
             attempt += 1
 
 
-@dataclass(frozen=True)
-class _RemoteFile:
+class _RemoteFile(Frozen):
     """A file on the cluster: its size, and its time as reported."""
 
     size: int

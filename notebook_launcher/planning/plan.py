@@ -6,12 +6,13 @@ import difflib
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from notebook_launcher.core.errors import EnvironmentUnknown, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request, parse_begin, parse_idle
 from notebook_launcher.core.sbatch_options import REFUSED, as_typed
 from notebook_launcher.planning.site_translation import translate_flags
@@ -22,8 +23,7 @@ from notebook_launcher.profiles.models import CourseProfile
 from notebook_launcher.schedulers.local import HONOURED
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Frozen):
     """All that a launch needs before it contacts anything. ``user_flags``: the names of the flags that the user typed.
 
     ``command``: the arguments that repeat the launch, without the program's name. ``idle_stop``: seconds of idleness

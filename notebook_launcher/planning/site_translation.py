@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from notebook_launcher.core.errors import AnswerMissing, ClusterUnavailable, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.glob_match import match_glob
 from notebook_launcher.core.request import DEFAULT_WALLTIME, GPU_FLAGS, MEMORY_FLAGS, gpu_items, gpus_in, merge_flags
 from notebook_launcher.core.sbatch_options import as_typed
@@ -27,8 +27,7 @@ MAY_BE_REFUSED = "the job may be refused"  # in notes on what only the scheduler
 _CORES = frozenset({"cpus-per-gpu", "ntasks", "ntasks-per-node", "ntasks-per-gpu"})
 
 
-@dataclass(frozen=True)
-class Translated:
+class Translated(Frozen):
     """All flags of a request as the cluster expects them, and notes for the user.
 
     ``gpu_type``: the type of the GPUs as the profile calls it, if known.
@@ -39,16 +38,14 @@ class Translated:
     gpu_type: str | None = None
 
 
-@dataclass(frozen=True)
-class _Added:
+class _Added(Frozen):
     """The flags that a table of the profile adds to the defaults, and the default flags that it removes."""
 
     flags: Mapping[str, str | None]
     gone: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class _GpuRequest:
+class _GpuRequest(Frozen):
     """The number of GPUs, and their type by the site's name.
 
     ``is_requested``: whether any are requested, ``plain``: by --gpus alone, ``named``: with the type. ``whole``: all

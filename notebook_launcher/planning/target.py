@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, field, replace
 from datetime import date, datetime
 from fnmatch import fnmatch
 from typing import Literal
 
 from notebook_launcher.core.errors import AnswerMissing, ProfileError, UsageError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import parse_begin
 from notebook_launcher.hosts.ssh_config import Destination
 from notebook_launcher.profiles import ClusterProfile, load_configuration, load_profile
@@ -24,8 +25,7 @@ SchedulerName = Literal["slurm", "lsf", "local", "auto"]
 THIS_MACHINE = "here"  # the profile name that means no cluster: the user's own machine
 
 
-@dataclass(frozen=True)
-class LaunchOptions:
+class LaunchOptions(Frozen):
     """What the user typed: the scheduler's flags by long name, the cluster or host, the arguments after ``--``.
 
     ``course_files``: the course, if it is read for this run only and not saved.
@@ -51,8 +51,7 @@ class LaunchOptions:
     course_files: CourseFiles | None = None
 
 
-@dataclass(frozen=True)
-class LocalMachine:
+class LocalMachine(Frozen):
     """The user's machine and its date. ``has_lsf``: whether ``bsub`` is found on it.
 
     ``full_name``: its name with the domain, if known; looked up only where there is a scheduler. ``others``: commands
@@ -93,8 +92,7 @@ def _full_name(hostname: str) -> str:
         return ""
 
 
-@dataclass(frozen=True)
-class LaunchTarget:
+class LaunchTarget(Frozen):
     """Where to launch: the profile and its name, the login node (``None``: this machine), the kind of scheduler.
 
     Scheduler ``auto``: the user named only a host, so the scheduler is detected there. ``course``: the course whose
@@ -223,8 +221,7 @@ def no_course_here(course: CourseProfile) -> UsageError:
     )
 
 
-@dataclass(frozen=True)
-class _Succession:
+class _Succession(Frozen):
     """The cluster that is in use today, and how flags of its predecessors are translated."""
 
     name: str

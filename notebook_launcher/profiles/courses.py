@@ -10,12 +10,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from notebook_launcher.core.errors import LauncherError, ProfileError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import merge_flags
 from notebook_launcher.profiles.edit import save_setting
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
@@ -31,8 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PLAIN_NAME = re.compile(r"[^./\\\s~?#%:][^/\\?#%:]*")
 
 
-@dataclass(frozen=True)
-class CourseFiles:
+class CourseFiles(Frozen):
     """A course with all its files: the TOML files as layers, the lowest first, and its notebooks by name.
 
     ``names`` and ``contents`` are those of the layers; the last one is the course's own file.
@@ -67,8 +66,7 @@ class CourseFiles:
         return {name: _sha256(content) for name, content in self.notebooks.items()}
 
 
-@dataclass(frozen=True)
-class SavedCourse:
+class SavedCourse(Frozen):
     """A saved course. ``source``: its path or address; ``digest``: its SHA-256; ``saved_on``: the day.
 
     ``source`` and ``digest`` are empty if their record is damaged.

@@ -7,11 +7,12 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from notebook_launcher.core.errors import ProfileError
+from notebook_launcher.core.frozen import Frozen
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -35,8 +36,7 @@ _CONTINUED = 500  # lines that a value may span; keys after longer ones have no 
 _NEW_NAMES = {"stream": "route"}
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(Frozen):
     """One parsed file. ``name``: its name in messages, such as its path; ``text`` is kept to find lines in it."""
 
     name: str

@@ -8,17 +8,16 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.schedulers.cluster_info import ClusterInfo
 
 
-@dataclass(frozen=True)
-class JobRef:
+class JobRef(Frozen):
     """A job as the scheduler names it. ``cluster``: the other cluster it was submitted to (``-M``), else ``None``."""
 
     id: str
@@ -80,8 +79,7 @@ class State(enum.Enum):
         return self not in (State.PENDING, State.RUNNING, State.SUSPENDED, State.COMPLETING, State.UNKNOWN)
 
 
-@dataclass(frozen=True)
-class JobStatus:
+class JobStatus(Frozen):
     """A job's status at one time. ``None``: not reported; nothing is guessed.
 
     ``start``: when it started or, while it is pending, the scheduler's estimate; ``ends``: when it ended, or its
@@ -105,8 +103,7 @@ class JobStatus:
     ends: str | None = None
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(Frozen):
     """What a scheduler needs besides the request: the paths of the job script, its log and its session directory.
 
     ``now``: the time on the cluster's clock, with its zone.
@@ -119,8 +116,7 @@ class Submission:
     now: datetime | None = None
 
 
-@dataclass(frozen=True)
-class AccountingRecord:
+class AccountingRecord(Frozen):
     """The accounting of a job that is over; ``None``: not reported.
 
     Seconds, MiB, joules. ``cpu_used``: CPU seconds used; ``cpu_reserved``: CPU seconds allocated. ``memory_peak``: the

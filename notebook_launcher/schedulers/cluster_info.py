@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.walltime import Walltime
 
 
-@dataclass(frozen=True)
-class Partition:
+class Partition(Frozen):
     """One partition and what it allows. ``accounts`` and the like: those allowed, ``None``: all, or not reported.
 
     ``whole_nodes``: jobs are allocated whole nodes there. ``preemptible``: jobs may be preempted by others.
@@ -39,8 +39,7 @@ class Partition:
     preemptible: bool = False
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Frozen):
     """One limit that applies to the user.
 
     ``of``: what sets it (``account proj1``, ``QOS short``, ``partition gpu (QOS courses)``). ``on``: the limited
@@ -58,8 +57,7 @@ class Limit:
     used: str | None = None
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Frozen):
     """One node in one partition: its resources and those in use. GPUs by type; type ``""`` if it has no name.
 
     ``available``: whether jobs can start there; ``state`` as the scheduler spells it, ``reason`` why it is not
@@ -77,8 +75,7 @@ class Node:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class QueuedJob:
+class QueuedJob(Frozen):
     """Somebody's pending job, or ``tasks`` of them in one array. ``gpus``, ``cores``: how many each requests.
 
     ``None``: not reported.
@@ -94,8 +91,7 @@ class QueuedJob:
     tasks: int = 1
 
 
-@dataclass(frozen=True)
-class ReservationInfo:
+class ReservationInfo(Frozen):
     """A reservation: its start and end (ISO; without a zone on the cluster's clock), its nodes, and who may use it.
 
     ``nodes`` in the scheduler's short form; ``users`` and ``accounts`` separated by commas, empty: no restriction.
@@ -109,8 +105,7 @@ class ReservationInfo:
     accounts: str = ""
 
 
-@dataclass(frozen=True)
-class StartEstimate:
+class StartEstimate(Frozen):
     """The scheduler's answer to a request that is not submitted: ``start`` (the cluster's clock, ISO without zone),
     or ``refusal``; both ``None`` if its ``message`` was not understood. ``preempts``: the jobs that would be
     preempted."""
@@ -203,8 +198,7 @@ class ClusterInfo(ABC):
         """Return the estimate."""
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Frozen):
     """What is known besides a job's own status, to explain it. ``None``: not read; nothing is guessed.
 
     ``partition``: where the job is pending. ``request``: what was requested, but with the account, QOS, partition and

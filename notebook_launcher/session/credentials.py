@@ -9,16 +9,16 @@ from __future__ import annotations
 import functools
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import Host
 
 _ALLOWED = "restrict,port-forwarding"
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Frozen):
     """JupyterLab's token, and keys for the session's SSH server, made when first needed."""
 
     token: str = field(repr=False)
@@ -36,8 +36,7 @@ def read_access(host: Host, directory: str) -> Access:
     return Access(token, functools.cache(lambda: join_keys(host, directory)))
 
 
-@dataclass(frozen=True)
-class SessionKeys:
+class SessionKeys(Frozen):
     """``client``: our private key in OpenSSH's format. ``host``: the server's public key (``type base64``)."""
 
     client: str = field(repr=False)

@@ -15,7 +15,7 @@ import secrets
 import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Literal
@@ -24,6 +24,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from notebook_launcher import __version__
 from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import job_files
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
@@ -39,8 +40,7 @@ Program = Literal["jupyterlab", "shell", "notebook"]  # the last one: run from t
 _SITE = 'printf "%s\\n" "$HOME" "$(id -un)" "$(hostname)" "$(date +%Y-%m-%dT%H:%M:%S%z)"'
 
 
-@dataclass(frozen=True)
-class Site:
+class Site(Frozen):
     """What inspecting a host found: the user's home and name there, the host's name and its clock.
 
     ``read_at``: when the clock's time arrived, by this machine's clock.
@@ -133,8 +133,7 @@ def _last_part(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(Frozen):
     """A session: its record, its directory on the cluster, and its job once submitted."""
 
     record: SessionRecord

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 from notebook_launcher.core import events, local_state, local_users
@@ -19,6 +18,7 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.jobs.cancel import (
     cancel_job,
     cancelled_from,
@@ -66,8 +66,7 @@ KEYS_CONNECTING = "JupyterLab is not ready yet. Ctrl-C, or d and ENTER, detaches
 KEYS_PORTS = "ENTER, or Ctrl-C, closes the ports here; the session goes on. f PORT forwards another one."
 
 
-@dataclass(frozen=True)
-class PortChecked:
+class PortChecked(Frozen):
     """Whose program listens on a port of ``node`` that is to be forwarded, to the local port ``requested``."""
 
     node: str

@@ -7,11 +7,11 @@ import posixpath
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import ConnectionLost, CopyFailed, CopyRefused, Interrupted, LauncherError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.interrupts import Interrupts
 from notebook_launcher.core.quantities import file_size
 from notebook_launcher.core.text import listed
@@ -78,8 +78,7 @@ def copy(
         raise Interrupted("The copy was interrupted.", why="What was copied so far is kept.", hint=GOES_ON) from None
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Frozen):
     """The work below a base folder: all items of the sources, and those of them that are missing there."""
 
     base: str

@@ -11,10 +11,10 @@ import re
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from notebook_launcher.core.errors import CopyFailed, CopyRefused
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import listed
 from notebook_launcher.transfer.paths import Kind, Source, SourceEntry
 from notebook_launcher.transfer.real_folder import Identity
@@ -29,8 +29,7 @@ GOES_ON = "type the same command to continue from there"
 TargetKind = Literal["file", "folder", "other", "missing", "nowhere"]
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Frozen):
     """The destination. ``kind``: ``missing``: it does not exist; ``nowhere``: not even its parent folder exists.
 
     ``path``: absolute and without links. ``free``: bytes that can still be written, as the file system reports.

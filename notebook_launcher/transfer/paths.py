@@ -11,18 +11,18 @@ import posixpath
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.frozen import Frozen
 
 THERE = "login:"  # prefix of paths on the cluster
 LONGEST_NAME = 255  # bytes; the limit of all current file systems
 _USAGE = "for example: launch-notebook copy data.csv login:course/   or: launch-notebook copy login:results ."
 
 
-@dataclass(frozen=True)
-class CopyArguments:
+class CopyArguments(Frozen):
     """The arguments: sources and a destination, without ``login:``; ``up``: the destination is the cluster."""
 
     sources: tuple[str, ...]
@@ -129,8 +129,7 @@ def beside(path: str, mark: str) -> str:
 Kind = Literal["file", "folder", "link", "other"]
 
 
-@dataclass(frozen=True)
-class SourceEntry:
+class SourceEntry(Frozen):
     """A file, folder or link at a source. ``name``: its path below the source, "" for the source. ``time`` in ns.
 
     ``link``: a link's target, ``behind``: the file that it leads to, if it is one. ``readable``: by this user.
@@ -146,8 +145,7 @@ class SourceEntry:
     behind: SourceEntry | None = None
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Frozen):
     """A source: its absolute path and everything in it; ``problems``: what could not be inspected."""
 
     path: str
@@ -160,8 +158,7 @@ class Source:
         return self.seen[0].kind == "folder"
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Frozen):
     """One file, folder or link to create. ``path``: of the source, absolute. ``target``: below the base folder."""
 
     path: str
@@ -174,8 +171,7 @@ class Item:
         return self.seen.size
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(Frozen):
     """Everything that a copy creates. ``left_out``: links that lead outside to no file, and special files."""
 
     files: tuple[Item, ...]

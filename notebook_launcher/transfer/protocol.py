@@ -10,9 +10,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from notebook_launcher.core.errors import ConnectionLost, HostCommandFailed
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import job_script
 from notebook_launcher.hosts.base import ByteStream, Host
 
@@ -27,8 +27,7 @@ SLOWEST_DISK = 20e6  # bytes per second at which it reads them, at least
 _BEGIN = ["bash", "-c", 'LC_ALL=C; export LC_ALL; IFS= read -r -d "" script; eval "$script"']
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(Frozen):
     """The reply of a verb: its data, its exit code (0: success), and its standard error."""
 
     data: bytes

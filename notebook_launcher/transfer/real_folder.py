@@ -12,9 +12,10 @@ import os
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from notebook_launcher.core.frozen import Frozen
 
 _CAN_OPEN = os.open in os.supports_dir_fd
 # to pass through a folder, which need not be readable
@@ -26,8 +27,7 @@ _FOLLOWS = os.link not in os.supports_follow_symlinks  # what follows links in a
 Identity = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class RealFolder:
+class RealFolder(Frozen):
     """An open folder. ``path``: absolute; ``descriptor``: ``None`` where folders cannot be opened."""
 
     path: str

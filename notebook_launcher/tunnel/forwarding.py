@@ -12,12 +12,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from notebook_launcher.core.errors import JupyterSilent, LauncherError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import ByteStream, Route
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ MOST_BYTES = 256 * 1024  # of an answer of Jupyter
 LOOPBACK, LOOPBACK6 = "127.0.0.1", "::1"
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(Frozen):
     """Where Jupyter listens: an address and port as seen from the node, and the path prefix of its URLs."""
 
     port: int

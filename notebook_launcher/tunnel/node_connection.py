@@ -5,29 +5,26 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import Route
 from notebook_launcher.tunnel.forwarding import Endpoint, check_jupyter
 
 
-@dataclass(frozen=True)
-class RouteOpened:
+class RouteOpened(Frozen):
     """The route to the node is open."""
 
     by: NodeConnection
 
 
-@dataclass(frozen=True)
-class JupyterAnswered:
+class JupyterAnswered(Frozen):
     """Jupyter answers through the tunnel."""
 
     by: NodeConnection
     local_port: int
 
 
-@dataclass(frozen=True)
-class NodeUnconnected:
+class NodeUnconnected(Frozen):
     """The node, or Jupyter on it, could not be reached."""
 
     by: NodeConnection

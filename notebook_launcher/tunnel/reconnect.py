@@ -7,9 +7,9 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from notebook_launcher.core.errors import AuthenticationFailed, HostKeyChanged, HostKeyUnknown, LauncherError
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.timing import DEFAULT_TIMING, Timing
 from notebook_launcher.hosts.base import Host
 from notebook_launcher.hosts.prompts import CountedPrompts
@@ -19,15 +19,13 @@ POLL_SECONDS = 0.2
 REFUSED_TIMES = 5  # a login node that is just starting up refuses everybody for a while
 
 
-@dataclass(frozen=True)
-class ReconnectSucceeded:
+class ReconnectSucceeded(Frozen):
     """There is a new connection; everything that ran over the old one must be restarted."""
 
     by: Reconnection
 
 
-@dataclass(frozen=True)
-class ReconnectFailed:
+class ReconnectFailed(Frozen):
     """The deadline has passed, or another attempt would be of no use."""
 
     by: Reconnection

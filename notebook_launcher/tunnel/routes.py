@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from notebook_launcher.core import local_state
 from notebook_launcher.core.errors import (
@@ -21,6 +20,7 @@ from notebook_launcher.core.errors import (
     LauncherError,
     NodeUnreachable,
 )
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.base import Host, NextHop, Route
 from notebook_launcher.schedulers.base import JobRef, Scheduler
 from notebook_launcher.session.credentials import SessionKeys
@@ -39,8 +39,7 @@ _FAILURES = (
 )
 
 
-@dataclass(frozen=True)
-class JobNode:
+class JobNode(Frozen):
     """The compute node, as the job describes it.
 
     ``names``: the best first. ``host_keys``: of its own SSH server. ``ssh_port``: of the job's SSH server.
@@ -72,8 +71,7 @@ def _port(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536 else None
 
 
-@dataclass(frozen=True)
-class NodeTarget:
+class NodeTarget(Frozen):
     """The node to reach: from which host, for which session and job. ``keys`` are made when first needed."""
 
     host: Host

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from notebook_launcher.core import events
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.text import whole_number
@@ -25,8 +25,7 @@ from notebook_launcher.usage.totals import Use, add_up, last_run
 _MIB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Frozen):
     """The evidence. ``wall``: seconds by the job's own clock; ``node``: where it ran."""
 
     accounted: AccountingRecord | None = None

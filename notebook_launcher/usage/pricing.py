@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import duration, plural
 from notebook_launcher.core.request import GPU_FLAGS, Request, parse_gres
 from notebook_launcher.core.safe_regex import RegexTimeout, search
@@ -19,8 +20,7 @@ from notebook_launcher.profiles.models import Budget, Price, Rates
 _MOST_LINES = 2000  # of a budget command's output; what is longer is not a table of accounts
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Frozen):
     """What a job has for its time; ``None``: not known.
 
     ``gpu_type``: the scheduler's word for all its GPUs, ``gpu_name``: the driver's, ``feature``: what its nodes must
@@ -38,16 +38,14 @@ class Share:
     meant: str | None = None
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(Frozen):
     """What a request will cost at most, and how that comes about: ``2 h × 1 A100``."""
 
     cost: float
     reckoning: str
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(Frozen):
     """One thing that has a price: what an hour of all of it costs, and its name."""
 
     hourly: float

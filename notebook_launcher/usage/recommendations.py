@@ -7,9 +7,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from notebook_launcher.core import events
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.quantities import duration, gigabytes
 from notebook_launcher.core.request import MEMORY_FLAGS, Request, parse_gres
 from notebook_launcher.core.sbatch_options import as_typed
@@ -31,8 +31,7 @@ _WHOLE_NODES = frozenset({"exclusive", "ntasks-per-node", "mincpus", "cores-per-
 Flags = Mapping[str, str | None]
 
 
-@dataclass(frozen=True)
-class _Fewer:
+class _Fewer(Frozen):
     """How many cores or GPUs are advised, as that is typed, and why."""
 
     count: int
@@ -40,8 +39,7 @@ class _Fewer:
     why: str
 
 
-@dataclass(frozen=True)
-class _Job:
+class _Job(Frozen):
     """What a session asked for and used. ``accounted``: by the accounting."""
 
     bill: events.Bill

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from notebook_launcher.core.events import Series
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.usage_samples import GpuSample, Sample, read_samples
 from notebook_launcher.diagnosis.requirements import amount_requested
@@ -27,8 +27,7 @@ _YEAR = timedelta(days=366)  # a clock that is wrong by so much says nothing
 _Getter = Callable[[Sample], "float | None"]
 
 
-@dataclass(frozen=True)
-class Used:
+class Used(Frozen):
     """What a session used from ``since`` until ``until``: the first and the newest sample, ``None`` without any.
 
     ``began``: when its job began to run, for the first time that is known. ``notes``: what should be known of it.

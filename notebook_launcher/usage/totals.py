@@ -5,16 +5,15 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.usage_samples import GpuSample, Sample
 
 GAP = 900.0  # seconds, and ten times the usual pause between two samples: in a longer one nobody knows what happened
 OCCUPIED = 500.0  # MiB on a GPU with which something was loaded; a driver takes some by itself
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Frozen):
     """What the samples add up to; ``None``: not known. Seconds, MiB, watt-hours.
 
     ``seconds``: the time that they cover, ``gpu_seconds``: in which they tell of GPUs. ``gpus``: how many were seen,

@@ -53,6 +53,12 @@ def test_no_shell_gets_a_string_of_ours() -> None:
                 assert not [word for word in node.keywords if word.arg == "shell"], f"{path}:{node.lineno}"
 
 
+def test_frozen_dataclasses_are_made_when_they_are_needed() -> None:
+    for path in FILES:
+        if path.name != "frozen.py":
+            assert "dataclass(frozen=True" not in path.read_text(), f"{path}: extend core/frozen.py's Frozen"
+
+
 # addresses of the documentation ranges and of this machine may stand in examples
 _EXAMPLES = re.compile(r"(^|\.)(example(\.(org|com|net))?|localhost)$")
 _HOST_NAME = re.compile(r"\b(?:[a-z0-9-]+\.)+(?:se|edu|fi|de|no|dk|uk|ch|fr|eu|gov|int|org|com|net|io|cloud)\b")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from notebook_launcher.core.events.base import Event
+from notebook_launcher.core.frozen import Frozen
 
 
 class Forecast(Event, name="forecast"):
@@ -52,8 +51,7 @@ class ForecastDone(Event, name="forecast_done"):
     text: str
 
 
-@dataclass(frozen=True)
-class ResourceLoad:
+class ResourceLoad(Frozen):
     """How many GPUs of a type (``""`` if it has no name), or ``cores``, are free, busy and out of service.
 
     ``free`` and ``busy`` are ``None`` if the scheduler does not report them.
@@ -65,8 +63,7 @@ class ResourceLoad:
     unavailable: int
 
 
-@dataclass(frozen=True)
-class PartitionLoad:
+class PartitionLoad(Frozen):
     """One partition: ``walltime`` is its limit as typed, ``None``: not reported; ``pending`` and ``yours`` are jobs.
 
     ``cores``: of its nodes without GPUs. ``pending_gpus``: how many GPUs the pending jobs request. These three are

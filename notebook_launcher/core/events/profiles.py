@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from notebook_launcher.core.events.base import Event
+from notebook_launcher.core.frozen import Frozen
 
 
-@dataclass(frozen=True)
-class ClusterEntry:
+class ClusterEntry(Frozen):
     """A cluster profile. ``origin``: ``bundled``, ``site``, ``yours``, ``yours on bundled`` or ``yours on site``;
     ``default``: without --cluster.
 
@@ -99,8 +97,7 @@ class CourseEntry(Event, name="course_entry"):
     settings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class EnvironmentEntry:
+class EnvironmentEntry(Frozen):
     """An environment of a profile. ``software``: where it comes from; ``default``: used without ``--``."""
 
     environment: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from notebook_launcher.core.events.base import Event
+from notebook_launcher.core.frozen import Frozen
 
 
 class SessionEntry(Event, name="session"):
@@ -58,8 +57,7 @@ class ListDone(Event, name="list_done"):
     arguments: str = ""
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Frozen):
     """One measured quantity over the time of a session, for a graph.
 
     ``label``: its name, ``unit``: ``%``, ``GiB``, ``W``, ``cores``; ``values``: evenly spaced in time, the newest last,

@@ -6,11 +6,11 @@ import contextlib
 import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from notebook_launcher.core.errors import HostKeyChanged, HostKeyUnknown
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.ssh_config import SshSettings
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ _KINDS = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sh
 _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
-@dataclass(frozen=True)
-class KnownKey:
+class KnownKey(Frozen):
     """One line of a known_hosts file for a server. ``encoded``: the key in base64.
 
     ``bare``: it names the server without its port. Then its key is accepted, but another key does not count as changed.

@@ -9,10 +9,10 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts import algorithms
 from notebook_launcher.hosts.ssh_config import SshSettings
 
@@ -30,16 +30,14 @@ _LIST_TIMEOUT = 10.0  # seconds for its list; a forwarded agent may be dead
 _SIGN_TIMEOUT = 120.0  # seconds for a signature: somebody may have to touch a device
 
 
-@dataclass(frozen=True)
-class Signer:
+class Signer(Frozen):
     """A public key (or a certificate) as it is sent, and the function that signs for it."""
 
     blob: bytes
     sign: Sign
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(Frozen):
     """A key that may be offered. ``blob`` is ``None`` if it is known only after unlocking.
 
     ``needs_user``: using it may ask the user for something, so the server is queried first. ``unlock`` returns
@@ -55,8 +53,7 @@ class Offer:
 # --- files ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class KeyFile:
+class KeyFile(Frozen):
     """An identity file as stored: ``content`` is empty if there is only the public key."""
 
     path: Path

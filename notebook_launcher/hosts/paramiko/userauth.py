@@ -10,8 +10,8 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.hosts.paramiko.library import paramiko
 
 _SERVICE_REQUEST, _SERVICE_ACCEPT = 5, 6
@@ -37,8 +37,7 @@ class ServerTimedOut(ServerHungUp):
     """The same, while the user was being asked for something."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Frozen):
     """``success``; or the methods that may be tried next, ``partial`` if the last one succeeded."""
 
     success: bool = False
@@ -46,8 +45,7 @@ class Verdict:
     left: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class InfoRequest:
+class InfoRequest(Frozen):
     """A round of keyboard-interactive; each prompt with whether its answer may be shown while it is typed."""
 
     title: str
@@ -55,13 +53,11 @@ class InfoRequest:
     questions: tuple[tuple[str, bool], ...]
 
 
-@dataclass(frozen=True)
-class Expired:
+class Expired(Frozen):
     """The password was right, but must be changed first."""
 
 
-@dataclass(frozen=True)
-class Acceptable:
+class Acceptable(Frozen):
     """The server would accept a signature of this key."""
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from notebook_launcher.core.command_result import CommandResult
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.text import whole_number
 from notebook_launcher.schedulers.base import AccountingRecord, JobRef, State
 from notebook_launcher.schedulers.slurm.clean_env import on_cluster, with_clean_env
@@ -49,8 +49,7 @@ def parse_accounting(job: JobRef, answer: CommandResult) -> AccountingRecord | N
     return _accounted(job, run, sum(before.wall or 0 for before in earlier), complete=last.is_complete)
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(Frozen):
     """One run of a job: its own row, and those of its steps."""
 
     row: _Row

@@ -7,14 +7,14 @@ minimum, of which resource, of its amount or its minutes, and for whom. See Slur
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+from notebook_launcher.core.frozen import Frozen
 
 Per = Literal["job", "node", "user", "account", "group"]
 
 
-@dataclass(frozen=True)
-class LimitReason:
+class LimitReason(Frozen):
     """A limit that a reason names.
 
     ``by``: who sets it. ``resource``: what is limited, a key of ``RESOURCES``. ``measure``: the amount in use, the
@@ -37,8 +37,7 @@ class LimitReason:
         ]
 
 
-@dataclass(frozen=True)
-class Resource:
+class Resource(Frozen):
     """A limited resource: its name for people, and the prefix of Slurm's name."""
 
     noun: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
+from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.schedulers.slurm import limit_reasons as limits
 
 #: what a reason is about, and so what to read to explain it: the queue, the partition, or a limit of the account or
@@ -18,8 +19,7 @@ from notebook_launcher.schedulers.slurm import limit_reasons as limits
 Topic = Literal["queue", "partition", "limit", "later", ""]
 
 
-@dataclass(frozen=True)
-class ReasonMeaning:
+class ReasonMeaning(Frozen):
     """The explanation of one reason.
 
     ``never``: the job can never start in the partition that the reason is about. ``action``: what helps, if anything.

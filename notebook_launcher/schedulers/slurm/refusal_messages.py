@@ -7,8 +7,6 @@ comes first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from notebook_launcher.core.errors import (
     AccountRefused,
     ClusterRefused,
@@ -26,10 +24,10 @@ from notebook_launcher.core.errors import (
     SubmitRefused,
     WalltimeRefused,
 )
+from notebook_launcher.core.frozen import Frozen
 
 
-@dataclass(frozen=True)
-class RefusalMessage:
+class RefusalMessage(Frozen):
     """One row: the pattern of sbatch's message, the error for it, what it means, and what to type."""
 
     pattern: str
