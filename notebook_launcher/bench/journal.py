@@ -18,13 +18,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from notebook_launcher.bench.compare import CombinationRun, Recording, read_recording
 from notebook_launcher.bench.matrix import Combination
 from notebook_launcher.core import events
 from notebook_launcher.core.bounded_read import read_at_most
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.text import printable
 from notebook_launcher.session.record import SESSION_ID, json_object
 
@@ -37,7 +38,7 @@ State = Literal["planned", "queued", "done", "failed"]
 SessionId = Annotated[str, Field(pattern=rf"^{SESSION_ID.pattern}$")]
 
 
-class JournalEntry(BaseModel):
+class JournalEntry(FileModel):
     """One combination. ``session``: the one that runs it, or ran it; recorded before its job is submitted.
 
     ``queued`` and ``started``: when its job was. ``earlier``: sessions of runs that no longer count. ``why`` and
@@ -46,7 +47,7 @@ class JournalEntry(BaseModel):
     more than there are earlier sessions.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore")
 
     name: str
     values: tuple[tuple[str, str], ...]
@@ -74,7 +75,7 @@ class JournalEntry(BaseModel):
         return self
 
 
-class Journal(BaseModel):
+class Journal(FileModel):
     """All combinations of the folder, in the order in which they were added. ``digest``: of what the notebook does.
 
     ``place``: the target's name. ``asked``: the options besides the matrix (``matrix.beside``), ``None`` if not known.
@@ -82,7 +83,7 @@ class Journal(BaseModel):
     wrote none.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore")
 
     version: Literal[1] = 1
     id: str

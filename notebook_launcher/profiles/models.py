@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -20,6 +19,7 @@ from pydantic import (
 )
 
 from notebook_launcher.core.errors import UsageError
+from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.request import parse_idle
 from notebook_launcher.core.safe_regex import RegexTimeout, search
 from notebook_launcher.core.walltime import Walltime
@@ -75,9 +75,8 @@ ContainerCommand = Literal[
 SchedulerKind = Literal["slurm", "lsf", "local"]
 
 
-class _Strict(BaseModel):
-    # each is built when something is first read into it: a command reads one profile, and mostly no course
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+class _Strict(FileModel):
+    model_config = ConfigDict(extra="forbid")
 
 
 class Environment(_Strict):

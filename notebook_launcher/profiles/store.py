@@ -15,6 +15,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from notebook_launcher.core.errors import ProfileError, UsageError
+from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.sbatch_options import BY_NAME, REFUSED, closest
 from notebook_launcher.core.walltime import Walltime
 from notebook_launcher.profiles.layers import Layer, merge, origin, read_layer
@@ -28,13 +29,13 @@ _BUNDLED = Path(__file__).parent / "bundled"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class Configuration(BaseModel):
+class Configuration(FileModel):
     """The user's ``config.toml``: the defaults without --cluster, --host and --course.
 
     ``cluster``: a cluster profile. ``course``: a saved course, which names its own cluster and has priority.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid")
 
     cluster: str | None = None
     course: str | None = None
@@ -58,7 +59,7 @@ def load_configuration() -> Configuration:
     own = [read_layer(path)] if path.exists() else []
     if not any({"cluster", "course"} & layer.data.keys() for layer in own) and (sites := site_file("config.toml")):
         return validated(Configuration, [read_site_layer(sites), *own])
-    return validated(Configuration, own) if own else Configuration()
+    return validated(Configuration, own) if own else Configuration.model_construct()
 
 
 def profile_names() -> list[str]:

@@ -20,10 +20,11 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, ConfigDict, Field
 
 from notebook_launcher import __version__
 from notebook_launcher.core.errors import HostCommandFailed
+from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.frozen import Frozen
 from notebook_launcher.core.package_data import job_files
 from notebook_launcher.core.request import Request
@@ -79,7 +80,7 @@ def inspect_host(host: Host) -> Site:
     return Site(home, user, hostname, now)
 
 
-class SessionRecord(BaseModel):
+class SessionRecord(FileModel):
     """``session.json``: the request, and the launcher's version. Unknown keys, of a later version, are ignored.
 
     ``command``: the arguments that repeat the launch. ``launched_from``: the name of the user's machine.
@@ -89,7 +90,7 @@ class SessionRecord(BaseModel):
     folder at the start.
     """
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    model_config = ConfigDict(extra="ignore")
 
     version: int = 1
     id: str
