@@ -48,7 +48,9 @@ def open_partitions(
 
     ``requested``: the account of the request. ``yours``: the user's accounts, ``None``: not known.
     """
-    accounts = [requested] if requested and requested in (yours or [requested]) else [*(yours or [None])]
+    accounts: Sequence[str | None] = yours or [None]
+    if requested and requested in (yours or [requested]):
+        accounts = [requested]
     found = [
         partition.name
         for partition in partitions
@@ -61,7 +63,7 @@ def open_partitions(
 
 def own_qos(account: str | None, by_account: Mapping[str, Sequence[str]] | None) -> tuple[str | None, tuple[str, ...]]:
     """Return the account and the QOS that the user has with it; ``None`` and those of all accounts if it has none."""
-    if by_account and account in by_account:
+    if account and by_account and account in by_account:
         return account, tuple(by_account[account])
     return None, tuple(dict.fromkeys(name for names in (by_account or {}).values() for name in names))
 
