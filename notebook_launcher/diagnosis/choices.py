@@ -21,7 +21,7 @@ _CLOSE = 0.6  # difflib's own limit
 
 def names_for(word: str, names: Sequence[str]) -> str:
     """Return names for a sentence, the closest to ``word`` first; only the first few, and only those to be typed."""
-    return listed(closest_first(word, names), MOST_NAMES)
+    return listed(closest_first(word, names), MOST_NAMES) or ("names that cannot be typed" if names else "")
 
 
 def nearest(word: str, names: Sequence[str]) -> str | None:

@@ -110,8 +110,9 @@ def judge_partition(names: Sequence[str], report: SchedulerReport, account: str 
         )
     if refusal := report.refused(PartitionRefused):
         others = names_for("", [name for name in usable if name not in names])
-        choose = "choose another with -p" if names else "name one with -p"
-        return fault(_meaning_of(refusal), f"{choose}: {others}") if others else of_error(refusal)
+        if not others or len(names) > 1:  # of several, one may be enough: the refusal says so
+            return of_error(refusal)
+        return fault(_meaning_of(refusal), f"{'choose another' if names else 'name one'} with -p: {others}")
     if closed:
         return warning(f"Of {', '.join(names)}, {', '.join(closed)} is closed at the moment.", "leave it out of -p")
     if not names:
@@ -286,7 +287,7 @@ def judge_qos(request: Request, report: SchedulerReport, refusal: LauncherError)
     """Judge the QOS of a request, which was refused for it."""
     name, places = request.flags.get("qos"), report.partitions_of(request)
     account, yours = own_qos(request.flags.get("account") or report.account, report.own_qos)
-    if not name or not yours:
+    if not name or not yours or "-p" in refusal.hint:  # one that is for a partition
         return of_error(refusal)
     allowing = [one for one in report.partitions or () if one.name in places]
     usable = [qos for qos in yours if all(may_use(qos, one.qos, one.denied_qos) for one in allowing)] or list(yours)
@@ -308,8 +309,10 @@ def judge_features(request: Request, names: Sequence[str], report: SchedulerRepo
     if report.features is None:
         return None
     there = [feature for name in names or report.features for feature in report.features.get(name, ())]
-    wanted = _FEATURES.findall(re.sub(r"\*\d+", "", request.flags.get("constraint") or ""))
-    missing = next((feature for feature in wanted if feature not in there), None)
+    constraint = re.sub(r"\*\d+", "", request.flags.get("constraint") or "")
+    # where some will do, those of other partitions are no fault, and those that no node has are
+    known = {*there, *(one for features in report.features.values() for one in features if _SOME.search(constraint))}
+    missing = next((feature for feature in _FEATURES.findall(constraint) if feature not in known), None)
     if missing is None or report.missing(names):
         return None
     if not there:
@@ -322,7 +325,8 @@ def judge_features(request: Request, names: Sequence[str], report: SchedulerRepo
     return fault(found, hint)
 
 
-_FEATURES = re.compile(r"[^\s&|,!*()\[\]]+")  # the signs between features: sbatch's manual, --constraint
+# the signs between features, and those with which not all are needed: sbatch's manual, --constraint
+_FEATURES, _SOME = re.compile(r"[^\s&|,!*()\[\]]+"), re.compile(r"[|!\[]")
 
 
 def judge_nodelist(nodelist: str | None, nodes: Sequence[Node] | None) -> Finding | None:

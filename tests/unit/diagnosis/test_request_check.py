@@ -195,6 +195,7 @@ def test_choices_are_few_and_short_and_the_closest_comes_first() -> None:
     assert names_for("devcor", names) == "devcore, part0, part1, part2, part3, part4, part5, part6 and 23 more"
     assert nearest("devcor", names) == "devcore"
     assert nearest("evil", names) is None  # it would have to be typed
+    assert names_for("x", ["-x", "a b"]) == "names that cannot be typed" and names_for("x", []) == ""
 
 
 def test_partitions_that_the_user_may_not_use_are_left_out() -> None:
@@ -226,6 +227,8 @@ def test_partitions_that_the_user_may_not_use_are_left_out() -> None:
     assert why(denied, bob, partition="urgent") == ("You may not use this partition.", "choose another with -p: core")
     nameless = PartitionRefused("Slurm refused the job. No partition was named.", hint="name one")
     assert why(nameless, bob) == ("No partition was named.", "name one with -p: core")
+    several = PartitionRefused("Refused. One at a time.", hint="name one partition with -p")
+    assert why(several, bob, partition="core,urgent") == ("", "")  # its own hint is the better one
 
 
 def test_qos_that_the_account_has(report: SchedulerReport) -> None:
@@ -240,6 +243,8 @@ def test_qos_that_the_account_has(report: SchedulerReport) -> None:
     assert why(refusal, report, qos="vip")[1] == "name one of these with -q, or none"
     report.account = None
     assert why(refusal, report, qos="vip")[0].endswith("Yours: normal, short, gold.")
+    relative = QosRefused("Refused. The QOS is for one partition alone.", hint="name one with -p")
+    assert why(relative, report, qos="gold") == ("", "")
     # one that is theirs is not for this partition
     assert why(refusal, report, qos="gold")[0] == "The QOS does not exist or is not yours."
     report.partitions = (Partition("core", is_default=True, qos=frozenset({"short"})),)
@@ -281,6 +286,7 @@ FEATURES = {"core": ("skylake", "thin"), "gpu": ("skylake", "gpu")}
             "leave out -C",
         ),
         ({"constraint": "skylake&thin"}, "", ""),
+        ({"constraint": "thin|gpu"}, "", ""),  # one of them is enough
         (
             {"nodelist": "node9"},
             "There is no node node9. There are: node1, node2, gpu1.",
