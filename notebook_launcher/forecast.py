@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,10 +38,10 @@ from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.core.view import View
 from notebook_launcher.diagnosis import alternatives, cluster_load
 from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
-from notebook_launcher.diagnosis.request_check import SchedulerReport, reword_refusal
+from notebook_launcher.diagnosis.request_check import NAMED, SchedulerReport, reword_refusal
 from notebook_launcher.diagnosis.start_constraints import StartConstraints
 from notebook_launcher.hosts.base import Prompts
-from notebook_launcher.jobs.evidence import run_queries, run_query
+from notebook_launcher.jobs.evidence import read_report, run_queries, run_query
 from notebook_launcher.planning.plan import Plan, begin_note, useless_flags_note
 from notebook_launcher.planning.target import LaunchTarget
 from notebook_launcher.schedulers.cluster_info import ClusterInfo, Node, Partition
@@ -345,8 +346,16 @@ class _Forecaster:
         if refusal is None:
             return event
         if isinstance(refusal, SubmitRefused):
-            reword_refusal(refusal, start.request, SchedulerReport(self._partitions, self._nodes), self._now)
+            self._explain(refusal, start.request)
         return replace(event, what=refusal.what, why=refusal.why, hint=refusal.hint, exit_code=refusal.exit_code)
+
+    def _explain(self, refusal: SubmitRefused, request: Request) -> None:
+        """Replace what a refusal means in general by what this cluster reports, as a launch does."""
+        report, site = SchedulerReport(self._partitions, self._nodes), self._context.site
+        if isinstance(refusal, NAMED):
+            with contextlib.suppress(LauncherError):  # what is known already may explain it
+                read_report(self._context.host, self._outlook, request, site.user, report)
+        reword_refusal(refusal, request, report, self._now)
 
     def _variation(self, other: _Start, start: _Start) -> events.Alternative:
         sooner = other.at is not None and start.is_after(other.at)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
-import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 
 from notebook_launcher.core.errors import (
     AccountRefused,
+    ConstraintRefused,
     GresRefused,
     LauncherError,
     PartitionRefused,
+    QosRefused,
     ReservationRefused,
     SizeRefused,
     SubmitRefused,
@@ -22,17 +24,33 @@ from notebook_launcher.core.finding import Finding, fault, of_error, ok, unknown
 from notebook_launcher.core.quantities import counted
 from notebook_launcher.core.request import Request, gpu_items
 from notebook_launcher.core.sbatch_options import as_typed
+from notebook_launcher.core.text import listed
 from notebook_launcher.core.timestamps import parse_iso
-from notebook_launcher.diagnosis.partition_fit import Obstacle, too_long, wrong_size
+from notebook_launcher.diagnosis.choices import (
+    MOST_NAMES,
+    closest_first,
+    names_for,
+    nearest,
+    open_partitions,
+    own_qos,
+    usable_reservations,
+)
+from notebook_launcher.diagnosis.partition_fit import Obstacle, may_use, too_long, wrong_size
 from notebook_launcher.schedulers.cluster_info import Limit, Node, Partition, ReservationInfo, StartEstimate
 
-#: the refusals that a cluster's partitions, nodes, accounts and reservations may explain
-EXPLAINED = (AccountRefused, PartitionRefused, ReservationRefused, WalltimeRefused, GresRefused, SizeRefused)
+#: the refusals of a name, instead of which the cluster has others
+NAMED = (AccountRefused, PartitionRefused, QosRefused, ReservationRefused, ConstraintRefused)
+#: all refusals that a cluster's partitions, nodes, features, accounts, QOS and reservations may explain
+EXPLAINED = (*NAMED, WalltimeRefused, GresRefused, SizeRefused)
 
 
 @dataclass
 class SchedulerReport:
-    """What the scheduler reported. ``None``: no answer."""
+    """What the scheduler reported. ``None``: no answer.
+
+    ``user``: the user's name there. ``own_qos``: the QOS that the user has with each account. ``features``: those of
+    each partition's nodes.
+    """
 
     partitions: tuple[Partition, ...] | None = None
     nodes: tuple[Node, ...] | None = None
@@ -42,6 +60,9 @@ class SchedulerReport:
     account: str | None = None
     qos: str | None = None
     tests: list[tuple[Request, StartEstimate]] = field(default_factory=list)
+    user: str = ""
+    own_qos: Mapping[str, tuple[str, ...]] | None = None
+    features: Mapping[str, tuple[str, ...]] | None = None
 
     @property
     def refusal(self) -> LauncherError | None:
@@ -67,26 +88,31 @@ class SchedulerReport:
 # --- the parts of a request ---------------------------------------------------------------------------------------
 
 
-def judge_partition(names: Sequence[str], report: SchedulerReport) -> Finding:
-    """Judge whether the partitions exist, are open, and accept the request."""
+def judge_partition(names: Sequence[str], report: SchedulerReport, account: str | None = None) -> Finding:
+    """Judge whether the partitions exist, are open, and accept the request. ``account``: that of the request."""
     known = {partition.name: partition for partition in report.partitions or ()}
+    usable, is_shortened = open_partitions(report.partitions or (), account, report.accounts)
     if missing := report.missing(names):
-        near = difflib.get_close_matches(missing[0], list(known), n=1)
+        near = nearest(missing[0], usable)
         return fault(
-            f"There is no partition {missing[0]}. There are: {', '.join(known)}.",
-            f"did you mean -p {near[0]}?" if near else "name one of these with -p, or none",
+            f"There is no partition {missing[0]}. {'Open to you' if is_shortened else 'There are'}: "
+            f"{names_for(missing[0], usable)}.",
+            f"did you mean -p {near}?" if near else "name one of these with -p, or none",
         )
     closed = [name for name in names if name in known and known[name].is_up is False]
-    opened = [name for name in known if known[name].is_up]
+    opened = [name for name in usable if known[name].is_up]
     if closed and len(closed) == len(names):
         return fault(
             f"Partition {', '.join(closed)} is closed at the moment: it takes no jobs, or starts none.",
-            f"choose another with -p: {', '.join(opened)}; the cluster's support knows why"
+            f"choose another with -p: {names_for(closed[0], opened)}; the cluster's support knows why"
             if opened
             else "no partition is open at the moment: ask the cluster's support",
         )
     if refusal := report.refused(PartitionRefused):
-        return of_error(refusal)
+        others = names_for("", [name for name in usable if name not in names])
+        if not others or len(names) > 1:  # of several, one may be enough: the refusal says so
+            return of_error(refusal)
+        return fault(_meaning_of(refusal), f"{'choose another' if names else 'name one'} with -p: {others}")
     if closed:
         return warning(f"Of {', '.join(names)}, {', '.join(closed)} is closed at the moment.", "leave it out of -p")
     if not names:
@@ -139,19 +165,21 @@ def _lacking(
     request: Request, names: Sequence[str], nodes: Sequence[Node], everywhere: Sequence[Node]
 ) -> Finding | None:
     """Return the fault if these nodes have no such GPU, or too few of them."""
-    there, where = gpus_of(nodes), f"partition {', '.join(names)}" if names else "the cluster"
+    there, where = gpus_of(nodes), _where(names)
     unknown_types = gpu_types(request) - there.keys() if "" not in there else set()
     if request.gpus and (unknown_types or not there):
         others = sorted({node.partition for node in everywhere if unknown_types <= node.gpus.keys() and node.gpus})
-        hint = "see which GPUs there are: launch-notebook queue"
+        kinds = sorted(unknown_types)
+        near = closest_first(kinds[0], list(there)) if kinds else []
+        hint = "leave out --gpus"
         if others:
             hint = f"another partition has it: -p {others[0]}"
-        elif named := next(filter(None, there), ""):
-            hint = f"name one that is there, for example --gpus {named}:1"
+        elif near:
+            hint = f"name one that is there, for example --gpus {near[0]}:1"
         if not there:
             return fault(f"There are no GPUs in {where}.", hint)
-        kinds = ", ".join(sorted(unknown_types))
-        return fault(f"There is no GPU {kinds} in {where}; there are {kinds_of(there)}.", hint)
+        there_are = kinds_of({kind: there[kind] for kind in near})
+        return fault(f"There is no GPU {', '.join(kinds)} in {where}; there are {there_are}.", hint)
     for flag, value in request.flags.items():
         is_total = flag == "gpus"
         for kind, count in gpu_items(flag, value or "") or ():
@@ -166,7 +194,7 @@ def _lacking(
 
 def kinds_of(gpus: Mapping[str, int]) -> str:
     """Return how many GPUs of each type there are, as text."""
-    return ", ".join(f"{count} × {kind or 'GPU'}" for kind, count in gpus.items()) or "none"
+    return listed([f"{count} × {kind or 'GPU'}" for kind, count in gpus.items()], MOST_NAMES) or "none"
 
 
 def _not_checked(missing: Sequence[str]) -> Finding:
@@ -199,13 +227,19 @@ def account_refusal(request: Request, report: SchedulerReport) -> LauncherError 
 
 def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: LauncherError | None) -> Finding:
     """Judge the account. ``yours``: those that the user may use, ``None``: not known. ``refusal``: of the account."""
-    there = f"Yours are: {', '.join(yours)}." if yours else ""
+    there = f"Yours are: {names_for(requested or '', yours)}." if yours else ""
     if refusal is None:
         if requested is None:
-            return ok("none is asked for" + (f"; yours are {', '.join(yours)}" if yours else ""))
+            return ok("none is asked for" + (f"; yours are {names_for('', yours)}" if yours else ""))
         return ok(f"{requested} is yours" if yours and requested in yours else f"{requested} is accepted")
-    near = difflib.get_close_matches(requested or "", yours or (), n=1)
-    hint = f"did you mean -A {near[0]}?" if near else "name one of these with -A" if yours else refusal.hint
+    near = nearest(requested or "", yours or ())
+    hint = (
+        f"did you mean -A {near}?"
+        if near and near != requested
+        else "name one of these with -A"
+        if yours
+        else refusal.hint
+    )
     if requested is None:
         return fault(f"{refusal.what} {there}".strip(), hint)
     if yours and requested not in yours:
@@ -214,17 +248,26 @@ def judge_account(requested: str | None, yours: Sequence[str] | None, refusal: L
 
 
 def judge_reservation(
-    name: str, reservations: Sequence[ReservationInfo] | None, now: datetime, refusal: LauncherError | None
+    name: str,
+    reservations: Sequence[ReservationInfo] | None,
+    now: datetime,
+    refusal: LauncherError | None,
+    usable: Sequence[str] | None = None,
 ) -> Finding:
-    """Judge a reservation. ``refusal``: of this reservation, if the scheduler was queried with it."""
+    """Judge a reservation. ``refusal``: of this reservation, if the scheduler was queried with it.
+
+    ``usable``: the names of those that the user may use, ``None``: not known.
+    """
     if reservations is None:
         return unknown(f"The scheduler did not report its reservations; {name} could not be checked.")
     reservation = next((one for one in reservations if one.name == name), None)
     if reservation is None:
-        names = [one.name for one in reservations]
-        near = difflib.get_close_matches(name, names, n=1)
-        there = f"There are: {', '.join(names)}." if names else "There is none."
-        hint = f"did you mean {near[0]}?" if near else "ask whoever made it, or go without it"
+        names = [one.name for one in reservations] if usable is None else usable
+        near, for_you = nearest(name, names), len(names) < len(reservations)
+        there = f"There is none{' for you' if for_you else ''}."
+        if names:
+            there = f"{'For you there' if for_you else 'There'} are: {names_for(name, names)}."
+        hint = f"did you mean {near}?" if near else "ask whoever made it, or go without it"
         return fault(f"There is no reservation {name}, or it is over. {there}", hint)
     when = f"{name}: {span_of(reservation, now.tzinfo)}"
     end = parse_iso(reservation.end, now)
@@ -238,6 +281,78 @@ def judge_reservation(
     start = parse_iso(reservation.start, now)
     future = "; a job with it waits until then" if start is not None and start > now else ""
     return ok(f"{when}, for {whom(reservation)}{future}")
+
+
+def judge_qos(request: Request, report: SchedulerReport, refusal: LauncherError) -> Finding:
+    """Judge the QOS of a request, which was refused for it."""
+    name, places = request.flags.get("qos"), report.partitions_of(request)
+    account, yours = own_qos(request.flags.get("account") or report.account, report.own_qos)
+    if not name or not yours or "-p" in refusal.hint:  # one that is for a partition
+        return of_error(refusal)
+    allowing = [one for one in report.partitions or () if one.name in places]
+    usable = [qos for qos in yours if all(may_use(qos, one.qos, one.denied_qos) for one in allowing)] or list(yours)
+    if name not in yours:
+        near, whose = nearest(name, usable), f" with account {account}" if account else ""
+        return fault(
+            f"There is no QOS {name}, or it is not yours. Yours{whose}: {names_for(name, usable)}.",
+            f"did you mean -q {near}?" if near else "name one of these with -q, or none",
+        )
+    others = [qos for qos in usable if qos != name]
+    hint = f"name another with -q: {names_for(name, others)}" if others else refusal.hint
+    if name not in usable:
+        return fault(f"QOS {name} may not be used in {_where(places)}.", hint)
+    return fault(_meaning_of(refusal), hint)
+
+
+def judge_features(request: Request, names: Sequence[str], report: SchedulerReport) -> Finding | None:
+    """Return the fault if the request names a feature that no node there has; ``None`` if nothing shows that."""
+    if report.features is None:
+        return None
+    there = [feature for name in names or report.features for feature in report.features.get(name, ())]
+    constraint = re.sub(r"\*\d+", "", request.flags.get("constraint") or "")
+    # where some will do, those of other partitions are no fault, and those that no node has are
+    known = {*there, *(one for features in report.features.values() for one in features if _SOME.search(constraint))}
+    missing = next((feature for feature in _FEATURES.findall(constraint) if feature not in known), None)
+    if missing is None or report.missing(names):
+        return None
+    if not there:
+        return fault(f"No node of {_where(names)} has any feature.", "leave out -C")
+    near = nearest(missing, there)
+    hint = f"did you mean -C {near}?" if near else "name one of these with -C, or none"
+    if others := [name for name, features in report.features.items() if missing in features]:
+        hint = f"partition {others[0]} has it: -p {others[0]}"
+    found = f"No node of {_where(names)} has the feature {missing}. There are: {names_for(missing, there)}."
+    return fault(found, hint)
+
+
+# the signs between features, and those with which not all are needed: sbatch's manual, --constraint
+_FEATURES, _SOME = re.compile(r"[^\s&|,!*()\[\]]+"), re.compile(r"[|!\[]")
+
+
+def judge_nodelist(nodelist: str | None, nodes: Sequence[Node] | None) -> Finding | None:
+    """Return the fault if one of the nodes does not exist; ``None`` if nothing shows that."""
+    there = [node.name for node in nodes or ()]
+    wanted = [name.strip() for name in (nodelist or "").split(",")]
+    if not there or not nodelist or not all(map(_NODE.fullmatch, wanted)):
+        return None  # a file, or a range of nodes
+    missing = next((name for name in wanted if name not in there), None)
+    if missing is None:
+        return None
+    near = nearest(missing, there)
+    found = f"There is no node {missing}. There are: {names_for(missing, there)}."
+    return fault(found, f"did you mean -w {near}?" if near else "name one of these with -w, or none")
+
+
+_NODE = re.compile(r"[\w.-]+")
+
+
+def _where(partitions: Sequence[str]) -> str:
+    return f"partition {', '.join(partitions)}" if partitions else "the cluster"
+
+
+def _meaning_of(refusal: LauncherError) -> str:
+    """Return what a refusal means, without its first sentence: “Slurm refused the job”."""
+    return refusal.what.partition(". ")[2] or refusal.what
 
 
 def span_of(reservation: ReservationInfo, zone: tzinfo | None) -> str:
@@ -298,13 +413,23 @@ def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerR
     if account := account_refusal(request, report):
         findings.append(judge_account(flags.get("account") or report.account, report.accounts, account))
     if isinstance(refusal, PartitionRefused):
-        findings.append(judge_partition(names, report))
+        findings.append(judge_partition(names, report, flags.get("account")))
+    if isinstance(refusal, QosRefused):
+        findings.append(judge_qos(request, report, named))
     if isinstance(refusal, ReservationRefused) and (reserved := flags.get("reservation")):
-        findings.append(judge_reservation(reserved, report.reservations, now, named))
+        usable = usable_reservations(report.reservations or (), report.user, report.accounts, now)
+        findings.append(judge_reservation(reserved, report.reservations, now, named, usable))
+    if isinstance(refusal, ConstraintRefused):
+        findings.append(judge_nodelist(flags.get("nodelist"), report.nodes))
+    if isinstance(refusal, ConstraintRefused | SizeRefused):
+        findings.append(judge_features(request, names, report))
     if isinstance(refusal, WalltimeRefused):
         findings.append(judge_walltime(request, names, report))
     if isinstance(refusal, SizeRefused):
         findings.append(judge_size(request, names, report))
     if isinstance(refusal, SizeRefused | GresRefused) and request.gpus:
         findings.append(judge_gpus(request, names, report))
+    if isinstance(refusal, GresRefused) and "gres" in flags and not request.gpus and report.nodes:
+        there = gpus_of(node for node in report.nodes if node.partition in names or not names)
+        findings.append(fault(_meaning_of(refusal), f"the GPUs in {_where(names)} are {kinds_of(there)}"))
     return next((one for one in findings if one and one.result == "fault" and one.found != refusal.what), None)

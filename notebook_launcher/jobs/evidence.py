@@ -75,24 +75,29 @@ def read_report(
 ) -> list[CommandResult]:
     """Read what explains a refusal into ``report``, and run ``others``, with one login; return the others' results.
 
-    The partitions are read unless they are known. Raises what ``run_queries`` raises.
+    The partitions are read unless they are known, features only if the request names some. Raises what ``run_queries``
+    raises.
     """
     cluster = request.clusters
     partitions = [] if report.partitions is not None else [cluster_info.partitions(cluster)]
+    features = [cluster_info.features(cluster) or ["false"]] if "constraint" in request.flags else []
     commands = [
         cluster_info.nodes(cluster),
         cluster_info.limits(user, cluster),
         cluster_info.accounts(user, cluster) or ["false"],
         cluster_info.reservations(cluster) or ["false"],
     ]
-    answers = run_queries(host, [*commands, *partitions, *others], timeout=timeout)
+    answers = run_queries(host, [*commands, *partitions, *features, *others], timeout=timeout)
     nodes, limits, accounts, reservations, *rest = answers
     report.nodes, report.limits = cluster_info.read_nodes(nodes), cluster_info.read_limits(request, limits)
     report.account, report.qos = cluster_info.read_defaults(request, limits)
-    report.accounts = cluster_info.read_accounts(accounts)
+    report.accounts, report.own_qos = cluster_info.read_accounts(accounts), cluster_info.read_qos(accounts)
+    report.user = user
     report.reservations = cluster_info.read_reservations(reservations)
     if partitions:
         report.partitions = cluster_info.read_partitions(rest.pop(0))
+    if features:
+        report.features = cluster_info.read_features(rest.pop(0))
     return rest
 
 

@@ -12,7 +12,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.errors import AnswerMissing, LauncherError
 from notebook_launcher.core.view import View
 from notebook_launcher.hosts.ssh_config import Destination, local_user, resolve
-from notebook_launcher.planning.profile_commands import list_clusters
+from notebook_launcher.planning.profile_commands import list_usable_clusters
 from notebook_launcher.planning.site_translation import refuse_if_closed
 from notebook_launcher.planning.target import (
     THIS_MACHINE,
@@ -71,7 +71,7 @@ def complete_options(
     dry_run: bool = False,
     no_cluster: str = NO_CLUSTER,
 ) -> LaunchOptions:
-    """Return the options with what they lack: the cluster, and the values that its profile asks for.
+    """Return the options with what they lack: the cluster or login node, and the values that its profile asks for.
 
     ``dry_run``: ask and save nothing. ``no_cluster``: the note if none is configured and nobody can be asked. Raises
     ``AnswerMissing`` if there is no terminal, or no valid answer, and ``SchedulerMissing`` if no cluster is configured
@@ -85,7 +85,11 @@ def complete_options(
         if not asks:
             view.show(events.Note(no_cluster))
             return options
-        chosen = _which_cluster(view, questions)
+        answer = _which_cluster(view, questions)
+        if answer not in (*profile_names(), THIS_MACHINE):
+            view.show(events.Note(f"To save a profile for it afterwards: launch-notebook init {answer}"))
+            return replace(options, host=answer)
+        chosen = answer
         options = replace(options, cluster=chosen)
     target = resolve_target(options, here)
     if target.cluster is not None:
@@ -119,20 +123,22 @@ def _readable_name(name: str) -> str:
 
 
 def _which_cluster(view: View, questions: LinePrompts) -> str:
-    view.show(events.Note("Nothing is configured yet. These are the clusters that are known by name:"))
-    view.show(list_clusters())
-    text = "Which one? (the first letters will do; ENTER: this machine) "
+    """Return the name of a cluster, or a login node as it was typed."""
+    view.show(events.Note("Nothing is configured yet. These clusters are known; the first letters will do:"))
+    clusters = list_usable_clusters()
+    view.show(clusters)
+    text = "Which one, or you@login for another? (ENTER: this machine) "
     otherwise = AnswerMissing(
         "No cluster was named.", hint="name it: --cluster NAME, --host you@login, or --cluster here for this machine"
     )
-    return _answer(text, _cluster_named, view, questions, otherwise)
+    return _answer(text, lambda word: _cluster_named(word, clusters.clusters), view, questions, otherwise)
 
 
-def _cluster_named(word: str) -> str:
-    names = [*profile_names(), THIS_MACHINE]
+def _cluster_named(word: str, clusters: Sequence[events.ClusterEntry]) -> str:
+    names = [*(one.cluster for one in clusters), THIS_MACHINE]
     if not word:
         return THIS_MACHINE
-    if word in names:
+    if word in names or word in profile_names():  # those not in the list say themselves why they are not
         return word
     begin = [name for name in names if name.startswith(word.lower())]
     if len(begin) == 1:
@@ -140,9 +146,29 @@ def _cluster_named(word: str) -> str:
     if begin:
         raise _InvalidAnswer(f"That may be {' or '.join(begin)}.")
     if re.search(r"[@.]", word):
-        raise _InvalidAnswer("For a cluster that has no name here: Ctrl-C, then launch-notebook init you@login")
+        return _login_node(word, clusters)
     near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    raise _InvalidAnswer(f"There is no “{word}”." + (f" Did you mean {near[0]}?" if near else ""))
+    raise _InvalidAnswer(f"There is no cluster “{word}” here." + (f" Did you mean {near[0]}?" if near else ""))
+
+
+def _login_node(word: str, clusters: Sequence[events.ClusterEntry]) -> str:
+    try:
+        host = Destination.parse(word).host.lower()
+    except LauncherError as error:
+        raise _InvalidAnswer(error.what) from None
+    known = next((one.cluster for one in clusters if one.host and _host_of(one.host) == host), None)
+    if known:
+        raise _UnlikelyAnswer(
+            f"{host} is the login node of “{known}”. Type {known} to use that profile, or the same again to go without."
+        )
+    return word
+
+
+def _host_of(text: str) -> str:
+    try:
+        return Destination.parse(text).host.lower()
+    except LauncherError:
+        return ""
 
 
 # --- what a profile asks for ---------------------------------------------------------------------------------

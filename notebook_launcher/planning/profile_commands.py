@@ -63,6 +63,14 @@ def list_clusters() -> events.ClustersListed:
     return events.ClustersListed(tuple(seen), tuple(saved_courses()))
 
 
+def list_usable_clusters() -> events.ClustersListed:
+    """Return the profiles to choose from, the user's own first: none that is retired, or that takes no sessions."""
+    listed = list_clusters()
+    usable = [one for one in listed.clusters if one.status != "retired" and not one.unavailable]
+    usable.sort(key=lambda one: (not one.origin.startswith("yours"), one.origin != "site"))
+    return events.ClustersListed(tuple(usable), listed.courses)
+
+
 def _cluster_entry(name: str, chosen: str | None) -> events.ClusterEntry:
     try:
         layers = profile_layers(name)

@@ -157,6 +157,18 @@ class ClusterInfo(ABC):
         """Return the user's accounts."""
         return None
 
+    def read_qos(self, answer: CommandResult) -> Mapping[str, tuple[str, ...]] | None:
+        """Return the QOS that the user has with each account, from the output of ``accounts``."""
+        return None
+
+    def features(self, cluster: str | None) -> list[str] | None:
+        """Return the command that lists the features of nodes; ``None``: there is none."""
+        return None
+
+    def read_features(self, answer: CommandResult) -> Mapping[str, tuple[str, ...]] | None:
+        """Return the features of each partition's nodes."""
+        return None
+
     def reservations(self, cluster: str | None) -> list[str] | None:
         """Return the command that describes all reservations; ``None``: there is none."""
         return None

@@ -287,8 +287,10 @@ def test_what_would_start_instead_is_shown_below_a_refusal(slurm: Doubles, told:
 
 def test_what_no_variation_mends_is_not_varied(slurm: Doubles, told: Told) -> None:
     slurm.start(_=refused("Invalid account or account/partition combination specified"))
+    slurm.put("sacctmgr", 'echo "practice|proj1|normal"\n')
     code, text = told("when", "-t", "2:00:00", "-A", "nope", "--gpus", "t4:1")
     assert (code, len(slurm.tests())) == (50, 1)
+    assert "The account nope is not yours. Yours are: proj1." in text
     assert "estimate" not in text
 
 

@@ -17,8 +17,9 @@ from notebook_launcher.core.errors import UsageError
 _KIND = "launches"  # by the machine's name: the folder may be shared by several
 
 
-def remember_launch(words: Sequence[str]) -> None:
-    """Remember what was typed for a launch, on this machine."""
+def remember_launch(words: Sequence[str], host: str | None = None) -> None:
+    """Remember what was typed for a launch, on this machine. ``host``: the answer to which cluster, if it was one."""
+    words = _repeated(words, ["--host", host], ()) if host else words
     local_state.remember(_KIND, socket.gethostname(), json.dumps(list(words)))
 
 

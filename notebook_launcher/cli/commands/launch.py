@@ -87,10 +87,11 @@ def _launch(launch_options: LaunchOptions, where: Where, typed: Sequence[str], *
 
     here = LocalMachine.detect()
     with user_interface(where, **shown) as (view, prompts, interrupts):
-        plan = make_plan(complete_options(launch_options, here, view, prompts, dry_run=dry_run), here)
+        options = complete_options(launch_options, here, view, prompts, dry_run=dry_run)
+        plan = make_plan(options, here)
         if dry_run:
             launch_module.dry_run(plan, view)
         else:
-            remember_launch(typed)
+            remember_launch(typed, None if launch_options.host else options.host)
             launch_module.launch(plan, view, prompts, interrupts)
     return view.exit_code

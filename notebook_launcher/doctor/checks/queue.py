@@ -20,14 +20,18 @@ from notebook_launcher.core.quantities import counted, duration_text
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.sbatch_options import as_typed
 from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.diagnosis.choices import usable_reservations
 from notebook_launcher.diagnosis.out_of_service import HINT, waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,
     account_refusal,
     gpus_of,
     judge_account,
+    judge_features,
     judge_gpus,
+    judge_nodelist,
     judge_partition,
+    judge_qos,
     judge_reservation,
     judge_size,
     judge_walltime,
@@ -113,14 +117,15 @@ def check_request(
     names = report.partitions_of(request)
     _query_all(host, cluster_info, request, names, user, report)
     flags = request.flags
-    checks.check(PARTITION, lambda: judge_partition(names, report))
+    checks.check(PARTITION, lambda: judge_partition(names, report, flags.get("account")))
     account = account_refusal(request, report)
     checks.check(ACCOUNT, lambda: judge_account(flags.get("account") or report.account, report.accounts, account))
     if flags.get("qos") or report.refused(QosRefused):
-        checks.check("QOS", lambda: _plain(report.refused(QosRefused), flags.get("qos") or "none"))
+        checks.check("QOS", lambda: _qos(request, report))
     if reserved := flags.get("reservation"):
         refusal = report.refused(ReservationRefused)
-        checks.check(RESERVATION, lambda: judge_reservation(reserved, report.reservations, now, refusal))
+        usable = usable_reservations(report.reservations or (), user, report.accounts, now)
+        checks.check(RESERVATION, lambda: judge_reservation(reserved, report.reservations, now, refusal, usable))
     checks.check(WALLTIME, lambda: judge_walltime(request, names, report))
     if request.gpus or report.refused(GresRefused):
         checks.check(GPUS, lambda: judge_gpus(request, names, report))
@@ -153,8 +158,9 @@ def _query_all(
 # --- the parts of the request ----------------------------------------------------------------------------------
 
 
-def _plain(refusal: LauncherError | None, name: str) -> Finding:
-    return of_error(refusal) if refusal else ok(f"{name} is accepted")
+def _qos(request: Request, report: SchedulerReport) -> Finding:
+    refusal = report.refused(QosRefused)
+    return judge_qos(request, report, refusal) if refusal else ok(f"{request.flags.get('qos') or 'none'} is accepted")
 
 
 def _start(request: Request, names: Sequence[str], report: SchedulerReport, now: datetime) -> Finding:
@@ -162,7 +168,8 @@ def _start(request: Request, names: Sequence[str], report: SchedulerReport, now:
     if text := waits_for_nodes(report.refusal, request, report, now):
         return warning(text, HINT)
     if report.refusal is not None:
-        return judge_size(request, names, report) or of_error(report.refusal)
+        missing = judge_nodelist(request.flags.get("nodelist"), report.nodes) or judge_features(request, names, report)
+        return missing or judge_size(request, names, report) or of_error(report.refusal)
     rules = StartConstraints(report.partitions, lambda _: report.limits, report.account, report.qos)
     open_ones = [(one, would) for one, would in report.tests if would.refusal is None]
     nevers = [rules.never(one, would.partition) for one, would in open_ones]

@@ -69,7 +69,7 @@ _OUT_OF_SERVICE_SUFFIXES = frozenset("*$^")  # not responding; maintenance; rebo
 # On one line, as above. $1: the user, $2: another cluster, or nothing: then the controller prints this one's name.
 _ACCOUNTS = (
     'name=$2; test -n "$name" || name=$(scontrol show config | sed -n "s/^ClusterName *= *//p"); echo "$name"; '
-    'sacctmgr --noheader --parsable2 show assoc where user="$1" format=cluster,account'
+    'sacctmgr --noheader --parsable2 show assoc where user="$1" format=cluster,account,qos'
 )
 
 _WILL_RUN = re.compile(
@@ -136,11 +136,29 @@ class SlurmClusterInfo(ClusterInfo):
         return ["sh", "-c", _ACCOUNTS, "accounts", user, cluster or ""]
 
     def read_accounts(self, answer: CommandResult) -> tuple[str, ...] | None:
-        """Parse ``cluster|account``, after a first line with the name of the cluster, if known."""
+        """Parse ``cluster|account|QOS``, after a first line with the name of the cluster, if known."""
+        return tuple(self.read_qos(answer) or ()) or None
+
+    def read_qos(self, answer: CommandResult) -> dict[str, tuple[str, ...]] | None:
+        """Return the QOS of each account in the output of ``accounts``; an account may have several associations."""
         first, _, rest = answer.stdout.partition("\n")
-        rows = _fields(rest, "|", 2)
-        names = dict.fromkeys(account for cluster, account in rows if account and first.strip() in ("", cluster))
-        return tuple(names) or None
+        found: dict[str, list[str]] = {}
+        for cluster, account, *names in (line.strip().split("|") for line in rest.splitlines() if "|" in line):
+            if account and first.strip() in ("", cluster):
+                found.setdefault(account, []).extend(filter(None, ",".join(names).split(",")))
+        return {account: tuple(dict.fromkeys(names)) for account, names in found.items()} or None
+
+    def features(self, cluster: str | None) -> list[str]:
+        """Return ``sinfo``, with a line for each partition and set of features."""
+        return ["sinfo", *on_cluster(cluster), "--noheader", "--format=%R|%f"]
+
+    def read_features(self, answer: CommandResult) -> dict[str, tuple[str, ...]] | None:
+        """Parse ``partition|feature,feature``; ``(null)``: none."""
+        found: dict[str, list[str]] = {}
+        for partition, features in _fields(answer.stdout, "|", 2):
+            names = [] if features == "(null)" else features.split(",")
+            found.setdefault(partition, []).extend(names)
+        return {partition: tuple(dict.fromkeys(names)) for partition, names in found.items()} or None
 
     def reservations(self, cluster: str | None) -> list[str]:
         """Return ``scontrol show reservation``."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from notebook_launcher.cli.app import run
+from notebook_launcher.cli.commands.again import remember_launch
 from notebook_launcher.core import local_state
 
 PROFILE = """
@@ -48,6 +49,12 @@ def test_what_is_added_is_appended_and_the_last_value_of_a_flag_counts(
     said = capsys.readouterr()
     assert said.err == f"launch-notebook --cluster uni -t 2h --gpus 1 {command}\n"
     assert [part for part in submitted if part not in said.out] == []
+
+
+def test_a_login_node_that_was_typed_when_asked_is_not_asked_for_again() -> None:
+    remember_launch(["-t", "2h", "--", "tf-gpu"], "alice@login")
+    words = json.loads(local_state.remembered("launches", socket.gethostname()) or "")
+    assert words == ["-t", "2h", "--host", "alice@login", "--", "tf-gpu"]
 
 
 def test_a_dry_run_is_not_what_is_repeated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,14 +9,17 @@ import pytest
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     AccountRefused,
+    ConstraintRefused,
     GresRefused,
     PartitionRefused,
+    QosRefused,
     ReservationRefused,
     SizeRefused,
     SubmitRefused,
     WalltimeRefused,
 )
 from notebook_launcher.core.request import Request
+from notebook_launcher.diagnosis.choices import names_for, nearest
 from notebook_launcher.diagnosis.out_of_service import waits_for_nodes
 from notebook_launcher.diagnosis.request_check import (
     SchedulerReport,
@@ -82,7 +85,7 @@ def test_too_many_nodes_are_named(report: SchedulerReport) -> None:
 @pytest.mark.parametrize(
     ("flags", "found", "hint"),
     [
-        ({"gpus": "h100:1"}, "There is no GPU h100 in partition gpu; there are 2 × t4, 4 × a100.", "--gpus t4:1"),
+        ({"gpus": "h100:1"}, "There is no GPU h100 in partition gpu; there are 4 × a100, 2 × t4.", "--gpus a100:1"),
         (
             {"gres": "gpu:a100:5"},
             "It asks for 5 GPUs of type a100, and a node of partition gpu has 4 at most.",
@@ -101,8 +104,9 @@ def test_gpus_that_are_not_there(report: SchedulerReport, flags: dict[str, str],
 
 def test_names_that_do_not_exist_are_answered_with_those_that_do(report: SchedulerReport) -> None:
     text, hint = why(PartitionRefused("Refused."), report, partition="devcor")
-    assert (
-        text.startswith("There is no partition devcor. There are: core, node,") and hint == "did you mean -p devcore?"
+    assert (text, hint) == (  # core is closed
+        "There is no partition devcor. Open to you: devcore, node, gpu.",
+        "did you mean -p devcore?",
     )
     text, hint = why(AccountRefused("Refused."), report, account="nix")
     assert (text, hint) == ("The account nix is not yours. Yours are: proj1, proj2.", "name one of these with -A")
@@ -181,3 +185,154 @@ def test_a_job_waits_for_nodes_that_are_out_of_service(
     text = waits_for_nodes(NO_NODE, Request(flags), report, NOW)
     assert bool(text) == bool(expected) and text.startswith(expected)
     assert waits_for_nodes(WalltimeRefused("Refused."), Request(flags), report, NOW) == ""
+
+
+# --- what there is, instead of a command that no laptop has --------------------------------------------------------
+
+
+def test_choices_are_few_and_short_and_the_closest_comes_first() -> None:
+    names = [*(f"part{number}" for number in range(30)), "devcore", "evil\x1b[31m", "-x", "x" * 90, "a b"]
+    assert names_for("devcor", names) == "devcore, part0, part1, part2, part3, part4, part5, part6 and 23 more"
+    assert nearest("devcor", names) == "devcore"
+    assert nearest("evil", names) is None  # it would have to be typed
+    assert names_for("x", ["-x", "a b"]) == "names that cannot be typed" and names_for("x", []) == ""
+
+
+def test_partitions_that_the_user_may_not_use_are_left_out() -> None:
+    partitions = (
+        Partition("urgent", is_up=True, accounts=frozenset({"proj2"})),
+        Partition("old", is_up=False),
+        Partition("core", is_up=True, denied_accounts=frozenset({"proj9"})),
+    )
+    bob, alice = (
+        SchedulerReport(partitions, accounts=("proj1",)),
+        SchedulerReport(partitions, accounts=("proj1", "proj2")),
+    )
+    missing = PartitionRefused("Refused. No.")
+    assert why(missing, bob, partition="urgnt") == (
+        "There is no partition urgnt. Open to you: core.",
+        "name one of these with -p, or none",
+    )
+    assert why(missing, alice, partition="urgnt") == (
+        "There is no partition urgnt. Open to you: urgent, core.",
+        "did you mean -p urgent?",
+    )
+    assert why(missing, alice, partition="urgnt", account="proj1")[0].endswith("Open to you: core.")
+    closed = (Partition("old", is_up=False), Partition("gpu", is_up=False))  # none is open: all are named
+    assert (
+        why(missing, SchedulerReport(closed), partition="core")[0] == "There is no partition core. There are: old, gpu."
+    )
+    # one that is there and refuses, and none where one has to be named
+    denied = PartitionRefused("Slurm refused the job. You may not use this partition.", hint="choose another")
+    assert why(denied, bob, partition="urgent") == ("You may not use this partition.", "choose another with -p: core")
+    nameless = PartitionRefused("Slurm refused the job. No partition was named.", hint="name one")
+    assert why(nameless, bob) == ("No partition was named.", "name one with -p: core")
+    several = PartitionRefused("Refused. One at a time.", hint="name one partition with -p")
+    assert why(several, bob, partition="core,urgent") == ("", "")  # its own hint is the better one
+
+
+def test_qos_that_the_account_has(report: SchedulerReport) -> None:
+    report.own_qos = {"proj1": ("normal", "short"), "proj2": ("normal", "gold")}
+    refusal = QosRefused("Slurm refused the job. The QOS does not exist or is not yours.", hint="list them")
+    assert why(refusal, report, qos="shrt", account="proj1") == (
+        "There is no QOS shrt, or it is not yours. Yours with account proj1: short, normal.",
+        "did you mean -q short?",
+    )
+    report.account = "proj2"
+    assert why(refusal, report, qos="vip")[0].endswith("Yours with account proj2: normal, gold.")
+    assert why(refusal, report, qos="vip")[1] == "name one of these with -q, or none"
+    report.account = None
+    assert why(refusal, report, qos="vip")[0].endswith("Yours: normal, short, gold.")
+    relative = QosRefused("Refused. The QOS is for one partition alone.", hint="name one with -p")
+    assert why(relative, report, qos="gold") == ("", "")
+    # one that is theirs is not for this partition
+    assert why(refusal, report, qos="gold")[0] == "The QOS does not exist or is not yours."
+    report.partitions = (Partition("core", is_default=True, qos=frozenset({"short"})),)
+    assert why(refusal, report, qos="gold") == (
+        "QOS gold may not be used in partition core.",
+        "name another with -q: short",
+    )
+
+
+FEATURES = {"core": ("skylake", "thin"), "gpu": ("skylake", "gpu")}
+
+
+@pytest.mark.parametrize(
+    ("flags", "found", "hint"),
+    [
+        (
+            {"constraint": "thn"},
+            "No node of partition core has the feature thn. There are: thin, skylake.",
+            "did you mean -C thin?",
+        ),
+        (
+            {"constraint": "[rack1*2&thin|!skylake]"},
+            "No node of partition core has the feature rack1. There are: skylake, thin.",
+            "name one of these with -C, or none",
+        ),
+        (
+            {"constraint": "gpu"},
+            "No node of partition core has the feature gpu. There are: skylake, thin.",
+            "partition gpu has it: -p gpu",
+        ),
+        (
+            {"constraint": "fast", "partition": "core,gpu"},
+            "No node of partition core, gpu has the feature fast. ",
+            "-C",
+        ),
+        (
+            {"constraint": "fast", "partition": "devcore"},
+            "No node of partition devcore has any feature.",
+            "leave out -C",
+        ),
+        ({"constraint": "skylake&thin"}, "", ""),
+        ({"constraint": "thin|gpu"}, "", ""),  # one of them is enough
+        (
+            {"nodelist": "node9"},
+            "There is no node node9. There are: node1, node2, gpu1.",
+            "did you mean -w node1?",
+        ),
+        ({"nodelist": "node[1-9]"}, "", ""),  # nothing here shows which
+    ],
+)
+def test_features_and_nodes_that_are_there(
+    report: SchedulerReport, flags: dict[str, str], found: str, hint: str
+) -> None:
+    report.features = {**FEATURES, "devcore": ()}
+    text, command = why(ConstraintRefused("Refused. No node.", hint="list them"), report, **flags)
+    assert text.startswith(found) and bool(text) is bool(found) and hint in command
+    if "constraint" in flags:  # Slurm says that as well if a feature is only in another partition
+        assert why(SizeRefused("Refused. Not available."), report, **flags) == (text, command)
+
+
+def test_the_closest_type_of_gpu_comes_first(report: SchedulerReport) -> None:
+    refusal = GresRefused("Refused. No such GPU.")
+    assert why(refusal, report, partition="gpu", gpus="a1000:1") == (
+        "There is no GPU a1000 in partition gpu; there are 4 × a100, 2 × t4.",
+        "name one that is there, for example --gpus a100:1",
+    )
+    assert why(refusal, report, gres="tape:1") == ("No such GPU.", "the GPUs in partition core are 2 × t4, 4 × a100")
+    none = SchedulerReport((Partition("cpu"),), (Node("n1", "cpu", "idle", True, 16, 0),))
+    assert why(refusal, none, partition="cpu", gpus="1") == ("There are no GPUs in partition cpu.", "leave out --gpus")
+
+
+def test_reservations_of_others_and_those_that_are_over_are_left_out(report: SchedulerReport) -> None:
+    report.user = "bob"
+    report.reservations = (
+        ReservationInfo("lab1", users="alice"),
+        ReservationInfo("over", end="2026-11-01T00:00:00+0000"),
+        ReservationInfo("later", accounts="proj1,proj7"),
+        ReservationInfo("without", users="-bob"),
+        ReservationInfo("both", users="bob", accounts="proj7"),
+    )
+    refusal = ReservationRefused("Refused. No.")
+    assert why(refusal, report, reservation="lab2") == (
+        "There is no reservation lab2, or it is over. For you there are: later.",
+        "ask whoever made it, or go without it",
+    )
+    assert why(refusal, report, reservation="latr")[1] == "did you mean later?"
+    report.reservations = report.reservations[:1]
+    assert why(refusal, report, reservation="lab2") == (
+        "There is no reservation lab2, or it is over. There is none for you.",
+        "ask whoever made it, or go without it",
+    )

@@ -168,6 +168,13 @@ def test_accounts_and_reservations_are_read_as_slurm_writes_them() -> None:
     told = "practice\npractice|proj1\npractice|proj2\nsnowy|proj7\npractice|proj1\n"
     assert cluster_info.read_accounts(CommandResult(0, told)) == ("proj1", "proj2")
     assert cluster_info.read_accounts(CommandResult(1, "practice\n", "Slurm accounting storage is disabled")) is None
+    told = "practice\npractice|proj1|normal,short\npractice|proj2|\nsnowy|proj7|gold\npractice|proj1|short,vip\n"
+    assert cluster_info.read_accounts(CommandResult(0, told)) == ("proj1", "proj2")
+    assert cluster_info.read_qos(CommandResult(0, told)) == {"proj1": ("normal", "short", "vip"), "proj2": ()}
+    assert cluster_info.read_qos(CommandResult(1, "practice\n")) is None
+    told = "core|gpu,skylake\ncore|thin,skylake\nbare|(null)\nnonsense\n"
+    assert cluster_info.read_features(CommandResult(0, told)) == {"core": ("gpu", "skylake", "thin"), "bare": ()}
+    assert cluster_info.read_features(CommandResult(1, "", "slurm_load_partitions: no")) is None
     line = (
         "ReservationName=lab1 StartTime=2026-11-21T23:14:20 EndTime=2027-11-21T23:14:20 Duration=365-00:00:00 "
         "Nodes=(null) NodeCnt=0 CoreCnt=0 Features=(null) PartitionName=core Flags=ANY_NODES TRES=(null) "

@@ -149,15 +149,48 @@ def test_this_machine_is_what_it_was_before(config: Path) -> None:
 
 def test_a_wrong_name_is_asked_for_again_three_times_at_most(config: Path) -> None:
     (config / "clusters" / "unit.toml").write_text("")
-    told = FirstUser("unu", "un", "you@login.example")
+    told = FirstUser("unu", "un", "you@")
     before = files(config)
     with pytest.raises(AnswerMissing) as caught:
         run(told)
-    assert "Did you mean uni?" in told.said
+    assert "There is no cluster “unu” here. Did you mean uni?" in told.said
     assert "may be uni or unit" in told.said
-    assert "launch-notebook init you@login" in told.said
+    assert "“you@” does not name a login node" in told.said
     assert "--cluster NAME" in caught.value.hint
     assert files(config) == before
+
+
+def test_own_profiles_are_offered_first_and_those_without_a_way_in_not_at_all(config: Path) -> None:
+    (config / "clusters" / "old.toml").write_text('status = "retired"\nsuccessor = "uni"\n')
+    (config / "clusters" / "broken.toml").write_text("nonsense = 1\n")
+    run(told := FirstUser("sn", "alice", "", ""))
+    (listed,) = [event for event in told.shown if isinstance(event, events.ClustersListed)]
+    offered = [one.cluster for one in listed.clusters]
+    assert offered[:2] == ["broken", "uni"] and listed.clusters[0].problem
+    assert {"pelle", "snellius", "generic"} < set(offered)
+    assert {"old", "snowy", "alvis", "bianca"}.isdisjoint(offered)
+    assert load_configuration().cluster == "snellius"  # snowy begins like it, and is not in the list
+
+
+@pytest.mark.parametrize(
+    "word", ["alice@login.example", "login.example", "alice@uni-alias", "alice@login.example:2222"]
+)
+def test_a_login_node_without_a_profile_just_goes_on(config: Path, word: str) -> None:
+    before = files(config)
+    options = run(told := FirstUser(word), LaunchOptions({"gpus": "1"}))
+    assert options == LaunchOptions({"gpus": "1"}, host=word)
+    assert make_plan(options, LAPTOP).target.scheduler == "auto"
+    assert told.questions == [told.questions[0]]
+    assert f"launch-notebook init {word}" in told.said
+    assert files(config) == before
+
+
+def test_a_login_node_that_has_a_profile_is_said_to_have_one(config: Path) -> None:
+    run(told := FirstUser("bob@login.uni.example", "uni", "bob", "uni7", ""))
+    assert "login.uni.example is the login node of “uni”" in told.said
+    assert load_configuration().cluster == "uni"
+    (config / "config.toml").unlink()
+    assert run(FirstUser("bob@login.uni.example", "bob@login.uni.example")).host == "bob@login.uni.example"
 
 
 def test_a_retired_one_leads_to_its_successor(config: Path) -> None:

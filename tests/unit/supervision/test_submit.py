@@ -11,6 +11,7 @@ from notebook_launcher.core import events
 from notebook_launcher.core.command_result import CommandResult
 from notebook_launcher.core.errors import (
     ConnectionLost,
+    ConstraintRefused,
     HostCommandFailed,
     Interrupted,
     LauncherError,
@@ -121,6 +122,16 @@ def test_a_refusal_is_explained_by_what_the_cluster_reports(launcher: Launcher) 
     assert error.what == "Slurm refused the job. It asks for 9 nodes, and partition core has 3."
     assert error.hint == "try -N 3, or another partition with -p"
     assert "Requested node configuration is not available" in error.why
+    assert launcher.host.count("ask") == 1
+
+
+def test_features_are_asked_for_with_the_rest_if_one_is_refused(launcher: Launcher) -> None:
+    refused = "sbatch: error: Batch job submission failed: Invalid feature specification\n"
+    launcher.host.answers["sbatch"] = lambda: CommandResult(1, "", refused)
+    answers = ["", "", "", "", "PartitionName=core Default=YES State=UP", "core|thin,skylake"]
+    launcher.host.answers["ask"] = lambda: CommandResult(0, "".join(f"{one}\n--answered-- 0\n" for one in answers))
+    launcher.launch(dataclasses.replace(PLAN, request=Request({"constraint": "thn", "time": "1:00:00"})))
+    assert launcher.fails(ConstraintRefused).hint == "did you mean -C thin?"
     assert launcher.host.count("ask") == 1
 
 

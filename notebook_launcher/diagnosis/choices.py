@@ -1,0 +1,94 @@
+"""What a user may choose from instead of what was refused: few names, and the closest first. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from notebook_launcher.core.text import listed
+from notebook_launcher.core.timestamps import parse_iso
+from notebook_launcher.diagnosis.partition_fit import may_use
+from notebook_launcher.schedulers.cluster_info import Partition, ReservationInfo
+
+MOST_NAMES = 8  # a sentence with more is not read
+# Others make these names, and the user is to type them: nothing that a terminal, a shell or an option parser would take
+# for something else, and nothing endless.
+_NAME = re.compile(r"\w[\w.:+@=/-]{0,63}")
+_CLOSE = 0.6  # difflib's own limit
+
+
+def names_for(word: str, names: Sequence[str]) -> str:
+    """Return names for a sentence, the closest to ``word`` first; only the first few, and only those to be typed."""
+    return listed(closest_first(word, names), MOST_NAMES) or ("names that cannot be typed" if names else "")
+
+
+def nearest(word: str, names: Sequence[str]) -> str | None:
+    """Return the name that was probably meant, if one is close to ``word``."""
+    first = next(iter(closest_first(word, names)), None)
+    return first if first and _closeness(word, first) >= _CLOSE else None
+
+
+def closest_first(word: str, names: Sequence[str]) -> list[str]:
+    """Return those names that can be typed, each once: those close to ``word`` first, the others as they come."""
+    usable = [name for name in dict.fromkeys(names) if _NAME.fullmatch(name)]
+    scores = {name: _closeness(word, name) for name in usable}
+    return sorted(usable, key=lambda name: -scores[name] if scores[name] >= _CLOSE else 0.0)
+
+
+def _closeness(word: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, name.lower(), word[:64].lower()).ratio()
+
+
+def open_partitions(
+    partitions: Sequence[Partition], requested: str | None, yours: Sequence[str] | None
+) -> tuple[list[str], bool]:
+    """Return the partitions that take jobs of the user, and whether others were left out; all of them if none does.
+
+    ``requested``: the account of the request. ``yours``: the user's accounts, ``None``: not known.
+    """
+    accounts: Sequence[str | None] = yours or [None]
+    if requested and requested in (yours or [requested]):
+        accounts = [requested]
+    found = [
+        partition.name
+        for partition in partitions
+        if partition.is_up is not False
+        and any(may_use(account, partition.accounts, partition.denied_accounts) for account in accounts)
+    ]
+    everything = [partition.name for partition in partitions]
+    return (found, len(found) < len(everything)) if found else (everything, False)
+
+
+def own_qos(account: str | None, by_account: Mapping[str, Sequence[str]] | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return the account and the QOS that the user has with it; ``None`` and those of all accounts if it has none."""
+    if account and by_account and account in by_account:
+        return account, tuple(by_account[account])
+    return None, tuple(dict.fromkeys(name for names in (by_account or {}).values() for name in names))
+
+
+def usable_reservations(
+    reservations: Sequence[ReservationInfo], user: str, accounts: Sequence[str] | None, now: datetime
+) -> list[str]:
+    """Return the reservations that are not over, and that this user may use as far as is known.
+
+    A job must match both the users and the accounts, if both are named (scontrol's manual).
+    """
+    return [
+        one.name
+        for one in reservations
+        if not ((end := parse_iso(one.end, now)) and end <= now)
+        and _is_for([user] if user else None, one.users)
+        and _is_for(accounts, one.accounts)
+    ]
+
+
+def _is_for(own: Sequence[str] | None, named: str) -> bool:
+    """Whether one of these is named; names with a ``-`` are those that may not."""
+    names = [name for name in named.split(",") if name]
+    if not own or not names:
+        return True
+    if names[0].startswith("-"):
+        return not {f"-{one}" for one in own}.issubset(names)
+    return not set(own).isdisjoint(names)
