@@ -16,11 +16,12 @@
 #   ID damaged          it has a session's name, and cannot be read as one
 #   ID foreign          the same: all there are somebody else's, says the file server, and yet this one may be read
 #   unreadable          ROOT is there, and may not be read
+#   removed 3           so many old records were removed just now
 #
 # With UNTIL (UTC, as 2026-10-22T01:44:55Z), records of sessions that ended before it and were tidied already are
 # removed, a few at each call, and not listed; folders and logs of images and environments that are as old likewise.
-# `tidy` removes the token and the keys of sessions that are over, and, after --remove, the whole record. Whether a
-# session is over is for the scheduler to say: a job that waits to run again has an exit.json as well.
+# `tidy` removes the token, the keys and the job scripts of sessions that are over, and, after --remove, the whole
+# record. Whether a session is over is for the scheduler to say: a job that waits to run again has an exit.json as well.
 #
 # Whatever lies in ROOT, nothing is waited for, at most MOST_BYTES of a file are read, and no process is started but to
 # remove something. Only files that are ours are ever removed; a directory that holds others stays, with these: so does
@@ -75,6 +76,7 @@ list() {
   # Unless it is all that there is: some file servers (AFS, NFS with other users) show no file's owner as it is.
   [[ $own || ${#foreign[@]} -eq 0 ]] || printf '%s\n' "${foreign[@]}"
   remove_records ${old[@]+"${old[@]}"}
+  ((${#old[@]} == 0)) || printf 'removed %s\n' "${#old[@]}"
   [[ -z $until ]] || remove_job_commands
   printf 'end\n'
 }
@@ -161,7 +163,7 @@ is_old() {
 # ---------------------------------------------------------------------------------------------------------- tidy
 
 tidy() {
-  local id dir action=secrets secrets=()
+  local id dir file action=over leaving=()
   shopt -s dotglob
   for id; do
     dir=$root/$id
@@ -172,12 +174,25 @@ tidy() {
     elif [[ $action == remove ]]; then
       old+=("$dir")
     else
-      secrets+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
-      is_own "$dir/runtime" && secrets+=("$dir"/runtime/jpserver-*)
+      leaving+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
+      find_scripts "$dir"
+      leaving+=(${scripts[@]+"${scripts[@]}"})
+      is_own "$dir/runtime" && leaving+=("$dir"/runtime/jpserver-*)
     fi
   done
-  ((${#secrets[@]} == 0)) || rm -f -- "${secrets[@]}" 2>/dev/null
+  ((${#leaving[@]} == 0)) || rm -f -- "${leaving[@]}" 2>/dev/null
   remove_records ${old[@]+"${old[@]}"}
+}
+
+# find_scripts DIR: set scripts to the job scripts there that nobody will run again: most of what a session takes up.
+# Without a scheduler, it is a session's own local.sh that says how its job ended, or that there was none.
+find_scripts() {
+  local file keep=''
+  scripts=()
+  read_json "$1/session.json" && [[ $REPLY == *'"scheduler":"local"'* ]] && keep='local.sh lib.sh'
+  for file in "$1"/*.{sh,py}; do
+    [[ " $keep " == *" ${file##*/} "* ]] || ! is_ours "${file##*/}" || scripts+=("$file")
+  done
 }
 
 # remove_records DIR...: remove what is ours in these directories, and those that are empty then. The record goes last:
