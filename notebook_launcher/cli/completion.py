@@ -73,6 +73,18 @@ def complete_kept_course(_ctx: click.Context, _parameter: click.Parameter, incom
     return _offered([(name, "") for name in saved_courses()], incomplete)
 
 
+def complete_preset(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the saved launches, each with its flags."""
+    from notebook_launcher.core.errors import LauncherError
+    from notebook_launcher.planning.presets import known_presets
+    from notebook_launcher.planning.target import LocalMachine
+
+    try:
+        return _offered(known_presets(None, LocalMachine.detect()), incomplete)
+    except LauncherError:  # a launch reports the mistake
+        return []
+
+
 class TakesEnvironment(click.Command):
     """A command that takes an environment after two dashes."""
 

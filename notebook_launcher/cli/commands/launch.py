@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     "--idle-stop", metavar="TIME", help="End the session when nobody has used it for this long: 30m, 2h; 0 for never."
 )
 @click.option("--open-at", metavar="PATH", help="Open this folder or notebook in JupyterLab; a notebook here is sent.")
+@click.option("--save", metavar="NAME", help="Save these flags in the cluster's profile, for: again NAME.")
 @click.option("--dry-run", is_flag=True, help="Show the submit command and the session file; submit nothing.")
 @click.option(
     "--module", "modules", multiple=True, metavar="NAME", help="Load a module on the node first (repeatable)."
@@ -56,6 +57,7 @@ def launch(
     notify: bool,
     idle_stop: str | None,
     open_at: str | None,
+    save: str | None,
     dry_run: bool,
     modules: tuple[str, ...],
     conda: str | None,
@@ -75,12 +77,33 @@ def launch(
         always_new=always_new,
     )
     shown = {"open_browser": open_browser, "verbose": verbose, "notify": notify}
-    return _launch(launch_options, where, ctx.obj[TYPED_WORDS], dry_run=dry_run, **shown)
+    return _launch(launch_options, where, without_save(ctx.obj[TYPED_WORDS]), save, dry_run=dry_run, **shown)
 
 
-def _launch(launch_options: LaunchOptions, where: Where, typed: Sequence[str], *, dry_run: bool, **shown: bool) -> int:
+def without_save(words: Sequence[str]) -> list[str]:
+    """Return what was typed for a launch without ``--save NAME``, and without the command's own name in front."""
+    end = words.index("--") if "--" in words else len(words)
+    kept: list[str] = []
+    is_name = False
+    for word in words[:end]:
+        if not is_name and word != "--save" and not word.startswith("--save="):
+            kept.append(word)
+        is_name = word == "--save" and not is_name
+    return [*kept[kept[:1] == ["launch"] :], *words[end:]]
+
+
+def _launch(
+    launch_options: LaunchOptions,
+    where: Where,
+    typed: Sequence[str],
+    preset: str | None,
+    *,
+    dry_run: bool,
+    **shown: bool,
+) -> int:
     from notebook_launcher import launch as launch_module
     from notebook_launcher.cli.commands.again import remember_launch
+    from notebook_launcher.core import events
     from notebook_launcher.planning.first_run import complete_options
     from notebook_launcher.planning.plan import make_plan
     from notebook_launcher.planning.target import LocalMachine
@@ -90,7 +113,13 @@ def _launch(launch_options: LaunchOptions, where: Where, typed: Sequence[str], *
         plan = make_plan(complete_options(launch_options, here, view, prompts, dry_run=dry_run), here)
         if dry_run:
             launch_module.dry_run(plan, view)
+            if preset is not None:
+                view.show(events.Note(f"A dry run saves nothing: there is no preset “{preset}” of it."))
         else:
+            if preset is not None:
+                from notebook_launcher.planning.presets import save_preset
+
+                save_preset(preset, typed, plan.target, view, prompts)
             remember_launch(typed)
             launch_module.launch(plan, view, prompts, interrupts)
     return view.exit_code

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.core.package_data import job_script
-from notebook_launcher.core.package_data import JOB_FILES
+from notebook_launcher.core.package_data import JOB_FILES, job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.session_choice import describe_state
