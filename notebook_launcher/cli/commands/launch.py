@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from notebook_launcher.cli.completion import TakesEnvironment
+from notebook_launcher.cli.open_setting import open_option, wants_browser
 from notebook_launcher.cli.options import (
     TYPED_WORDS,
     Where,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     cls=TakesEnvironment, hidden=True, short_help="Start a session (what launch-notebook does without a command)."
 )
 @target_options
-@click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
+@open_option
 @click.option("--new", "always_new", is_flag=True, help="Start another session without asking, even if one runs.")
 @click.option(
     "--notify", is_flag=True, help="Notify the desktop when JupyterLab is ready, and before the walltime ends."
@@ -52,7 +53,7 @@ def launch(
     ctx: click.Context,
     *,
     where: Where,
-    open_browser: bool,
+    open_browser: bool | None,
     always_new: bool,
     notify: bool,
     idle_stop: str | None,
@@ -76,8 +77,9 @@ def launch(
         open_at=open_at,
         always_new=always_new,
     )
-    shown = {"open_browser": open_browser, "verbose": verbose, "notify": notify}
-    return _launch(launch_options, where, without_save(ctx.obj[TYPED_WORDS]), save, dry_run=dry_run, **shown)
+    typed = without_save(ctx.obj[TYPED_WORDS])
+    shown = {"verbose": verbose, "notify": notify}
+    return _launch(launch_options, where, typed, save, dry_run=dry_run, open_browser=open_browser, **shown)
 
 
 def without_save(words: Sequence[str]) -> list[str]:
@@ -99,6 +101,7 @@ def _launch(
     preset: str | None,
     *,
     dry_run: bool,
+    open_browser: bool | None,
     **shown: bool,
 ) -> int:
     from notebook_launcher import launch as launch_module
@@ -121,5 +124,6 @@ def _launch(
 
                 save_preset(preset, typed, plan.target, view, prompts)
             remember_launch(typed)
+            view.open_browser = wants_browser(open_browser, view, prompts) if not where.as_json else bool(open_browser)
             launch_module.launch(plan, view, prompts, interrupts)
     return view.exit_code
