@@ -16,7 +16,8 @@ _LIB = (
 _LOGIN = ("submit.sh", "watch.sh", "shared_query.sh", "local.sh")
 _PYTHON = (
     *("jupyter_server_config.py", "idle_guard.py", "idle_rules.py"),
-    *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py", "execute_script.py"),
+    *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py"),
+    *("execute_script.py", "execute_html.py"),
 )
 
 # copied into each session directory, side by side, so that the cluster needs nothing installed
