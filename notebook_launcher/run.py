@@ -58,12 +58,20 @@ SLOW_AFTER = 2.0  # seconds after which the progress of sending is shown
 class RunRequest:
     """The request for a run. ``output``: the local folder for the results of runs; ``None``: ``runs``.
 
-    ``to``: what is executed, the notebook or a script made from it. ``detach``: do not wait for its end.
+    ``to``: what is executed, the notebook or a script made from it. ``detach``: do not wait for its end. ``follow``:
+    show what it prints while it runs.
     """
 
     output: Path | None = None
     to: To = "notebook"
     detach: bool = False
+    follow: bool = False
+
+    def printed(self, notebook: str) -> str | None:
+        """Return the file in the session's directory to follow, if any. ``notebook``: the notebook's file name."""
+        if not self.follow:
+            return None
+        return f"work/{notebook.removesuffix('.ipynb')}.out" if self.to == "script" else "runtime/printed"
 
 
 def run_notebook(
@@ -90,7 +98,8 @@ def run_notebook(
         if request.detach:
             _detach(context, session, first)
         else:
-            supervise_run(context, session, ours=True, first=first, output=request.output)
+            printed = request.printed(prepared.name)
+            supervise_run(context, session, ours=True, first=first, output=request.output, printed=printed)
     return 0
 
 

@@ -55,7 +55,7 @@ from execute_common import (
 )
 from execute_html import make_html
 from execute_kernel import KernelStderr, choose_kernel, oom_kills
-from execute_outputs import Client
+from execute_outputs import Client, LineFile
 from execute_script import Script
 
 del sys.path[0]
@@ -240,6 +240,7 @@ class Cells:
             iopub_timeout=LATE_OUTPUT,
             log=quiet_logger(),
         )
+        self.client.followed = self.printed = LineFile(run.session / "runtime" / "printed")
         self.stderr = KernelStderr()
         self.oom_kills = oom_kills()
 
@@ -252,6 +253,7 @@ class Cells:
                 await self._run_cell(step, count)
         finally:
             keeper.cancel()
+            self.printed.end_lines()
         self.run.cell = None
         self.run.tell()
         self.write("finished")

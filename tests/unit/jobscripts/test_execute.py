@@ -141,6 +141,16 @@ def test_whose_files_they_are(whole: Job) -> None:
     assert not (whole.dir / "__pycache__").exists(), "nothing that would keep the record from being removed"
 
 
+def test_what_is_printed_is_there_to_be_followed(whole: Job) -> None:
+    whole.exit()
+    printed = whole.dir / "runtime" / "printed"
+    assert permissions(printed) == 0o600
+    lines = printed.read_text().splitlines()
+    assert lines[0] == str(whole.dir / "work")
+    begin = lines.index("199 %")
+    assert lines[begin + 1 : begin + 3] == ["late", "0 " + "x" * 99] and len(lines) > 60_000
+
+
 def test_beside_it_lies_an_html_copy(whole: Job) -> None:
     assert whole.exit()["cause"] == "finished"
     page = whole.dir / "work" / f"{STEM}.html"

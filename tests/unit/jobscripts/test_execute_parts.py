@@ -95,6 +95,23 @@ def test_old_pythons_can_read_it() -> None:
         ast.parse(job_script(name).read_text(), feature_version=(3, 8))
 
 
+def test_lines_to_follow_are_whole_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute_outputs.LineFile, "MOST", 60)
+    monkeypatch.setattr(execute_outputs.LineFile, "LONGEST", 20)
+    path = tmp_path / "printed"
+    lines = execute_outputs.LineFile(path)
+    for stream, text in (("stdout", "a\nb"), ("stderr", "an error\n"), ("stdout", "c\n1 %\r2"), ("stdout", " %\r")):
+        lines.add(stream, text)
+    assert path.read_text() == "a\nan error\nbc\n"
+    lines.end_lines()
+    lines.add("stdout", "x" * 30)  # a line that does not end
+    assert path.read_text().splitlines()[3:] == ["2 %", "x" * 30]
+    for _ in range(3):
+        lines.add("stdout", "y" * 15 + "\n")
+    assert path.read_text().endswith("x\n" + execute_outputs.LineFile.FULL.decode())
+    execute_outputs.LineFile(tmp_path / "not there" / "printed").add("stdout", "nobody reads it\n")
+
+
 WRITES = "import pathlib, sys; pathlib.Path(sys.argv[3].partition('=')[2], 'copy.html').write_text('<html>')"
 
 
