@@ -38,6 +38,7 @@ set -u
 
 readonly MOST_BYTES=16384
 readonly MOST_REMOVED=20
+readonly UNUSED_DAYS=${NBL_UNUSED_DAYS:-7}
 readonly JOB_COMMAND='^(image|look|make)-([0-9]{8})-([0-9]{6})-[a-z2-7]{4}(\.log)?$'
 readonly NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
 
@@ -76,7 +77,10 @@ list() {
   # Unless it is all that there is: some file servers (AFS, NFS with other users) show no file's owner as it is.
   [[ $own || ${#foreign[@]} -eq 0 ]] || printf '%s\n' "${foreign[@]}"
   remove_records ${old[@]+"${old[@]}"}
-  ((${#old[@]} == 0)) || printf 'removed %s\n' "${#old[@]}"
+  if ((${#old[@]})); then
+    remove_unused_scripts
+    printf 'removed %s\n' "${#old[@]}"
+  fi
   [[ -z $until ]] || remove_job_commands
   printf 'end\n'
 }
@@ -219,6 +223,19 @@ remove_records() {
   rmdir -- "$@" || :
 } 2>/dev/null
 
+# Versions of the job scripts that no session has links to any more (see share_scripts in submit.sh), nor had for days.
+remove_unused_scripts() {
+  local version unused=()
+  is_own "$root/.scripts" || return 0
+  shopt -s dotglob
+  for version in "$root"/.scripts/*; do
+    is_own "$version" || continue
+    [[ -n $(find "$version" -type f '(' -links +1 -o -newerct "$UNUSED_DAYS days ago" ')' 2>&1) ]] || unused+=("$version")
+  done
+  shopt -u dotglob
+  ((${#unused[@]} == 0)) || rm -rf -- "${unused[@]}" 2>/dev/null
+}
+
 # What making images and environments and looking into them has left where the launcher was killed. As old as records
 # that are removed, a few at each call.
 remove_job_commands() {
@@ -237,7 +254,7 @@ is_ours() {
     session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
-    progress.json | input.ipynb | results.sent | sent.json) ;;
+    progress.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
     execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py) ;;

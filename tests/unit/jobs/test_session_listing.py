@@ -319,6 +319,22 @@ def test_not_too_many_at_once(tmp_path: Path) -> None:
     assert parse_listing(run(tmp_path, "list", UNTIL), str(tmp_path), NOW).removed == 0
 
 
+@pytest.mark.parametrize(("days", "left"), [("7", ["new", "used"]), ("0", ["used"])])
+def test_scripts_that_no_session_shares_any_more_go_with_an_old_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: str, left: list[str]
+) -> None:
+    monkeypatch.setenv("NBL_UNUSED_DAYS", days)
+    used, new = (tmp_path / ".scripts" / version for version in ("used", "new"))
+    for version in (used, new):
+        version.mkdir(parents=True)
+        (version / "lib.sh").touch()
+    kept = plant(tmp_path, B)
+    (kept / "lib.sh").hardlink_to(used / "lib.sh")
+    plant(tmp_path, A, LONG_AGO, ended=LONG_AGO)
+    run(tmp_path, "list", UNTIL)
+    assert sorted(path.name for path in (tmp_path / ".scripts").iterdir()) == left
+
+
 def test_secrets_and_scripts_go_and_the_record_stays(tmp_path: Path) -> None:
     directory = plant(tmp_path, A, secrets=True, ended=NOW)
     for name in (*JOB_FILES, "mine.py"):
