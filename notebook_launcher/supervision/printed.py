@@ -46,6 +46,7 @@ class PrintedLines:
         """Continue if the reading broke; call it while there is a connection. Raises ``ConnectionLost``."""
         if self._restart_at is not None and time.monotonic() >= self._restart_at:
             self.close()
+            self._forget_unread()
             self._begin()
 
     def show_rest(self) -> None:

@@ -27,6 +27,11 @@ def shown(context: Any) -> list[str]:
     return [event.text for event in context.view.events if isinstance(event, events.LogLine)]
 
 
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
 def handle_until(context: Any, lines: PrintedLines, count: int) -> None:
     """Handle what arrives, as the supervisor does, until so many lines are shown."""
 
@@ -50,9 +55,9 @@ def test_each_line_is_shown_once(tmp_path: Path, context: Any, monkeypatch: pyte
     handle_until(context, lines, 2)
     assert lines._file is not None
     lines._file._ended("killed by the login node")
-    path.write_text("1\n2\n3\n")
+    append(path, "3\n")
     handle_until(context, lines, 3)
-    path.write_text("1\n2\n3\n4\n5")
+    append(path, "4\n5")
     context.interrupts.inbox.put("something else")
     lines.show_rest()
     assert shown(context) == ["1", "2", "3", "4", "5"]
