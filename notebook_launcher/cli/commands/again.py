@@ -24,7 +24,7 @@ def remember_launch(words: Sequence[str]) -> None:
 
 @click.command(
     cls=TakesEnvironment,
-    short_help="Repeat the last launch from this machine, or a saved one.",
+    short_help="Repeat the last launch here, or a saved one.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PRESET] [FLAGS]", shell_complete=complete_preset)

@@ -79,7 +79,7 @@ def launch(
     )
     typed = without_save(ctx.obj[TYPED_WORDS])
     shown = {"verbose": verbose, "notify": notify}
-    return _launch(launch_options, where, typed, save, dry_run=dry_run, open_browser=open_browser, **shown)
+    return _launch(launch_options, where, typed, preset=save, dry_run=dry_run, open_browser=open_browser, **shown)
 
 
 def without_save(words: Sequence[str]) -> list[str]:
@@ -98,8 +98,8 @@ def _launch(
     launch_options: LaunchOptions,
     where: Where,
     typed: Sequence[str],
-    preset: str | None,
     *,
+    preset: str | None,
     dry_run: bool,
     open_browser: bool | None,
     **shown: bool,
