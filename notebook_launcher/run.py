@@ -57,12 +57,20 @@ SLOW_AFTER = 2.0  # seconds after which the progress of sending is shown
 class RunRequest(Frozen):
     """The request for a run. ``output``: the local folder for the results of runs; ``None``: ``runs``.
 
-    ``to``: what is executed, the notebook or a script made from it. ``detach``: do not wait for its end.
+    ``to``: what is executed, the notebook or a script made from it. ``detach``: do not wait for its end. ``follow``:
+    show what it prints while it runs.
     """
 
     output: Path | None = None
     to: To = "notebook"
     detach: bool = False
+    follow: bool = False
+
+    def printed(self, notebook: str) -> str | None:
+        """Return the file in the session's directory to follow, if any. ``notebook``: the notebook's file name."""
+        if not self.follow:
+            return None
+        return f"work/{notebook.removesuffix('.ipynb')}.out" if self.to == "script" else "runtime/printed"
 
 
 def run_notebook(
@@ -83,13 +91,14 @@ def run_notebook(
             view.show(events.Note(note))
         view.show(_queued(prepared, here=not context.host.remote))
         session, _ = queue_run(
-            plan, context, prepared, request.to, costing, written=functools.partial(_remember, request)
+            plan, context, prepared, request.to, costing, html=True, written=functools.partial(_remember, request)
         )
         first = submitted(plan, context, session)
         if request.detach:
             _detach(context, session, first)
         else:
-            supervise_run(context, session, ours=True, first=first, output=request.output)
+            printed = request.printed(prepared.name)
+            supervise_run(context, session, ours=True, first=first, output=request.output, printed=printed)
     return 0
 
 
@@ -120,7 +129,7 @@ def dry_run_notebook(plan: Plan, prepared: Prepared, request: RunRequest, view: 
     for note in prepared.notes:
         view.show(events.Note(note))
     view.show(_queued(prepared, here=plan.target.destination is None))
-    dry_run(plan, view, lambda here: _payload(prepared, request.to, here=here))
+    dry_run(plan, view, lambda here: _payload(prepared, request.to, here=here, html=True))
 
 
 def queue_run(
@@ -130,15 +139,17 @@ def queue_run(
     to: To = "notebook",
     costing: Costing | None = None,
     *,
+    html: bool = False,
     written: Callable[[Session], None] = lambda _session: None,
 ) -> tuple[Session, Access]:
     """Create the session of one run, with all its files, and submit its job; from then on interrupts are deferred.
 
-    ``costing``: shows the price before; without it nothing is shown except when it is slow. ``written``: called with
-    the session once its files are written, before its job is submitted. Raises what ``queue_job`` raises, and
-    ``NotebookInvalid`` for dependencies that cannot be sent.
+    ``costing``: shows the price before; without it nothing is shown except when it is slow. ``html``: whether the job
+    makes an HTML copy of the notebook, which takes seconds. ``written``: called with the session once its files are
+    written, before its job is submitted. Raises what ``queue_job`` raises, and ``NotebookInvalid`` for dependencies
+    that cannot be sent.
     """
-    payload = _payload(prepared, to, here=not context.host.remote)
+    payload = _payload(prepared, to, here=not context.host.remote, html=html)
 
     def send(context: Context, session: Session) -> None:
         payload.send(context, session)
@@ -213,8 +224,8 @@ def _sent(prepared: Prepared, folder: Path | None) -> Mapping[str, bytes]:
     return {name: prepared.dependencies[name] for name in prepared.helpers} if folder else prepared.dependencies
 
 
-def _payload(prepared: Prepared, to: To, *, here: bool) -> Payload:
-    """Return a session's payload. ``here``: whether the job sees this machine's files."""
+def _payload(prepared: Prepared, to: To, *, here: bool, html: bool = False) -> Payload:
+    """Return a session's payload. ``here``: whether the job sees this machine's files. ``html``: see ``queue_run``."""
     folder = _kernel_folder(prepared, here=here)
     dependencies = _sent(prepared, folder)
     record = {
@@ -227,7 +238,12 @@ def _payload(prepared: Prepared, to: To, *, here: bool) -> Payload:
     }
     return Payload(
         "notebook",
-        {"notebook": prepared.name, "to": to, **({"folder": str(folder)} if folder else {})},
+        {
+            "notebook": prepared.name,
+            "to": to,
+            **({"folder": str(folder)} if folder else {}),
+            **({"html": "yes"} if html and to == "notebook" else {}),
+        },
         prepared.name,
         tuple(dependencies),
         {"input.ipynb": prepared.content, SENT: _as_json(record)},

@@ -39,6 +39,7 @@ from notebook_launcher.session.credentials import read_access
 from notebook_launcher.session.record import Program, Session, json_object
 
 LISTED_FOR = timedelta(hours=24)  # how long an ended session is listed without --all
+_REMOVAL = "removal"  # key in this machine's state: where the removal of old records was reported
 WORTH_OFFERING = 120  # seconds left, at least, of a session that is offered before a launch
 LOOKUP_TIMEOUT = 10.0  # seconds to look up sessions before a launch; without an answer it continues
 
@@ -61,6 +62,7 @@ def list_sessions(
         if index.foreign:
             whose = f"{context.host.label} reports that all sessions in {context.root} are somebody else's."
             view.show(events.Note(f"{whose} Its file server may not report owners; the sessions are left alone."))
+        _report_removed(context, index)
         view.show(
             events.ListDone(
                 context.host.label, len(live), len(ended), hidden, index.damaged, now, shlex.join(target.arguments())
@@ -76,6 +78,21 @@ def list_sessions(
             *({entry.session.id: describe_state(entry, index.now) for entry in some} for some in (live, recent))
         )
         tidy_up(context, index)
+
+
+def _report_removed(context: Context, index: SessionIndex) -> None:
+    """Tell, once on this machine, that old records are removed, and what decides which."""
+    if not index.removed or local_state.remembered(_REMOVAL, context.target.name):
+        return
+    local_state.remember(_REMOVAL, context.target.name, index.now.isoformat())
+    whose = "record of 1 session" if index.removed == 1 else f"records of {index.removed} sessions"
+    days = context.target.profile.keep_days
+    context.view.show(
+        events.Note(
+            f"Removed the {whose} that ended more than {days} days ago, as every list does. The profile's keep_days "
+            "sets for how long they are kept."
+        )
+    )
 
 
 def _clusters(names: Sequence[str]) -> str:

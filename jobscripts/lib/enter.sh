@@ -119,7 +119,7 @@ exec_notebook() {
   find_job_id
   export NBL_RESULTS=$NBL_SESSION_DIR/work/results.jsonl
   # What execute.py takes out of the environment again.
-  export NBL_NOTEBOOK=$want_notebook NBL_NOTEBOOK_TO=$want_to NBL_NOTEBOOK_FOLDER=$want_folder
+  export NBL_NOTEBOOK=$want_notebook NBL_NOTEBOOK_TO=$want_to NBL_NOTEBOOK_FOLDER=$want_folder NBL_NOTEBOOK_HTML=$want_html
   export NBL_NOTEBOOK_JOB=$job_id NBL_NOTEBOOK_START_TIMEOUT=$want_start_timeout NBL_NOTEBOOK_PLACE
   NBL_NOTEBOOK_PLACE=$(where_it_should_be ipykernel)
   # -B: bytecode of its parts would lie in the session directory, which is removed with files that are known alone.

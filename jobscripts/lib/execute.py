@@ -53,8 +53,9 @@ from execute_common import (
     sentence,
     utc,
 )
+from execute_html import make_html
 from execute_kernel import KernelStderr, choose_kernel, oom_kills
-from execute_outputs import Client
+from execute_outputs import Client, LineFile
 from execute_script import Script
 
 del sys.path[0]
@@ -125,6 +126,7 @@ class Run:
         self.stem = name[: -len(".ipynb")] if name.endswith(".ipynb") else name
         self.to_script = environ.pop("NBL_NOTEBOOK_TO", "") == "script"
         self.folder = self._choose_folder(environ.pop("NBL_NOTEBOOK_FOLDER", ""))
+        self.wants_html = environ.pop("NBL_NOTEBOOK_HTML", "") == "yes" and not self.to_script
         self.job = environ.pop("NBL_NOTEBOOK_JOB", "")
         self.place = environ.pop("NBL_NOTEBOOK_PLACE", "this environment")  # where ipykernel should be, and the hint
         self.kernel_folder = environ.pop("NBL_KERNEL_FOLDER", "")  # for its sockets
@@ -238,6 +240,7 @@ class Cells:
             iopub_timeout=LATE_OUTPUT,
             log=quiet_logger(),
         )
+        self.client.followed = self.printed = LineFile(run.session / "runtime" / "printed")
         self.stderr = KernelStderr()
         self.oom_kills = oom_kills()
 
@@ -250,6 +253,7 @@ class Cells:
                 await self._run_cell(step, count)
         finally:
             keeper.cancel()
+            self.printed.end_lines()
         self.run.cell = None
         self.run.tell()
         self.write("finished")
@@ -458,6 +462,8 @@ async def run_until_stopped(run: Run) -> int:
         text = f"The notebook ran, but {run.result} could not be written: {run.unwritten}."
         run.conclude("session-unusable", one_line(text, 1000))
         code = 1
+    if run.wants_html and job is not None:
+        await make_html(run, stop)
     return code
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import os
+from pathlib import Path
 from typing import Any
 
 import nbformat
@@ -78,10 +81,54 @@ def written_over(line: str) -> str:
     return line
 
 
+class LineFile:
+    """What the cells of a notebook print, line by line as it comes, for whoever follows the run."""
+
+    MOST = 8 * 2**20  # bytes; the notebook has more
+    FULL = b"[notebook-launcher: the rest of what is printed is in the notebook]\n"
+    LONGEST = 2**16  # characters of a line that has not ended
+
+    def __init__(self, path: Path) -> None:
+        self._begun: dict[str, str] = {}  # by stream: the line that may be written over yet
+        self._room = self.MOST
+        self._descriptor = -1
+        with contextlib.suppress(OSError):
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+
+    def add(self, stream: str, text: str) -> None:
+        """Go on printing on a stream."""
+        *lines, begun = (self._begun.pop(stream, "") + text).split("\n")
+        begun = written_over(begun)
+        if len(begun) > self.LONGEST:
+            lines, begun = [*lines, begun], ""
+        self._begun[stream] = begun
+        self._write(lines)
+
+    def end_lines(self) -> None:
+        """End the lines that have not ended, with the cell."""
+        lines, self._begun = [line for line in self._begun.values() if line], {}
+        self._write(lines)
+
+    def _write(self, lines: list[str]) -> None:
+        if self._descriptor < 0 or not lines:
+            return
+        data = "".join(f"{written_over(line)}\n" for line in lines).encode("utf-8", "replace")
+        self._room -= len(data)
+        is_full = self._room < 0
+        try:
+            os.write(self._descriptor, self.FULL if is_full else data)
+        except OSError:
+            is_full = True
+        if is_full:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
 class Client(NotebookClient):  # type: ignore[misc]
     """Jupyter's executor, with bounds on what a cell may leave in memory and in the notebook."""
 
     news = False  # whether there are outputs that have not been written
+    followed: LineFile | None = None  # what is printed goes there as well
 
     def __init__(self, notebook: Any, **settings: Any) -> None:
         super().__init__(notebook, **settings)
@@ -127,6 +174,8 @@ class Client(NotebookClient):  # type: ignore[misc]
 
     def _print(self, outs: Any, msg: Any, display_id: Any, cell_index: int) -> Any:
         text, msg["content"]["text"] = msg["content"]["text"], ""
+        if self.followed:
+            self.followed.add(msg["content"]["name"], text)
         known = len(outs)
         output = super().output(outs, msg, display_id, cell_index)
         # only what is at the end goes on, unless there are very many pieces: a cell that writes on both streams in turn
@@ -162,6 +211,8 @@ class Client(NotebookClient):  # type: ignore[misc]
     def begin_cell(self) -> None:
         """Begin with another cell."""
         self._forget()
+        if self.followed:
+            self.followed.end_lines()
 
 
 def size_of(content: Any) -> int:

@@ -19,7 +19,7 @@ read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
   want_uv=''
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
-  want_notebook=notebook.ipynb want_to=notebook want_folder=''
+  want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -51,6 +51,7 @@ read_settings() {
       notebook)          want_notebook=$value ;;
       to)                want_to=$value ;;
       folder)            want_folder=$value ;;
+      html)              want_html=$value ;;
       '')                log "ignoring a line of session.env that is not key=value" ;;
       *)                 log "ignoring the unknown key '$key' of session.env" ;;
     esac
@@ -86,6 +87,10 @@ read_settings() {
   if [[ $want_to != notebook && $want_to != script ]]; then
     log "to='$want_to' is neither notebook nor script; the notebook is run as one"
     want_to=notebook
+  fi
+  if [[ $want_html != yes && $want_html != no ]]; then
+    log "html='$want_html' is neither yes nor no; no HTML copy is made"
+    want_html=no
   fi
   # A name and no path: it is that of files in the session's directory.
   want_notebook=${want_notebook##*/}

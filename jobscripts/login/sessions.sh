@@ -16,11 +16,12 @@
 #   ID damaged          it has a session's name, and cannot be read as one
 #   ID foreign          the same: all there are somebody else's, says the file server, and yet this one may be read
 #   unreadable          ROOT is there, and may not be read
+#   removed 3           so many old records were removed just now
 #
 # With UNTIL (UTC, as 2026-10-22T01:44:55Z), records of sessions that ended before it and were tidied already are
 # removed, a few at each call, and not listed; folders and logs of images and environments that are as old likewise.
-# `tidy` removes the token and the keys of sessions that are over, and, after --remove, the whole record. Whether a
-# session is over is for the scheduler to say: a job that waits to run again has an exit.json as well.
+# `tidy` removes the token, the keys and the job scripts of sessions that are over, and, after --remove, the whole
+# record. Whether a session is over is for the scheduler to say: a job that waits to run again has an exit.json as well.
 #
 # Whatever lies in ROOT, nothing is waited for, at most MOST_BYTES of a file are read, and no process is started but to
 # remove something. Only files that are ours are ever removed; a directory that holds others stays, with these: so does
@@ -37,6 +38,7 @@ set -u
 
 readonly MOST_BYTES=16384
 readonly MOST_REMOVED=20
+readonly UNUSED_DAYS=${NBL_UNUSED_DAYS:-7}
 readonly JOB_COMMAND='^(image|look|make)-([0-9]{8})-([0-9]{6})-[a-z2-7]{4}(\.log)?$'
 readonly NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
 
@@ -75,6 +77,10 @@ list() {
   # Unless it is all that there is: some file servers (AFS, NFS with other users) show no file's owner as it is.
   [[ $own || ${#foreign[@]} -eq 0 ]] || printf '%s\n' "${foreign[@]}"
   remove_records ${old[@]+"${old[@]}"}
+  if ((${#old[@]})); then
+    remove_unused_scripts
+    printf 'removed %s\n' "${#old[@]}"
+  fi
   [[ -z $until ]] || remove_job_commands
   printf 'end\n'
 }
@@ -161,7 +167,7 @@ is_old() {
 # ---------------------------------------------------------------------------------------------------------- tidy
 
 tidy() {
-  local id dir action=secrets secrets=()
+  local id dir file action=over leaving=()
   shopt -s dotglob
   for id; do
     dir=$root/$id
@@ -172,12 +178,25 @@ tidy() {
     elif [[ $action == remove ]]; then
       old+=("$dir")
     else
-      secrets+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
-      is_own "$dir/runtime" && secrets+=("$dir"/runtime/jpserver-*)
+      leaving+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
+      find_scripts "$dir"
+      leaving+=(${scripts[@]+"${scripts[@]}"})
+      is_own "$dir/runtime" && leaving+=("$dir"/runtime/jpserver-*)
     fi
   done
-  ((${#secrets[@]} == 0)) || rm -f -- "${secrets[@]}" 2>/dev/null
+  ((${#leaving[@]} == 0)) || rm -f -- "${leaving[@]}" 2>/dev/null
   remove_records ${old[@]+"${old[@]}"}
+}
+
+# find_scripts DIR: set scripts to the job scripts there that nobody will run again: most of what a session takes up.
+# Without a scheduler, it is a session's own local.sh that says how its job ended, or that there was none.
+find_scripts() {
+  local file keep=''
+  scripts=()
+  read_json "$1/session.json" && [[ $REPLY == *'"scheduler":"local"'* ]] && keep='local.sh lib.sh'
+  for file in "$1"/*.{sh,py}; do
+    [[ " $keep " == *" ${file##*/} "* ]] || ! is_ours "${file##*/}" || scripts+=("$file")
+  done
 }
 
 # remove_records DIR...: remove what is ours in these directories, and those that are empty then. The record goes last:
@@ -204,6 +223,19 @@ remove_records() {
   rmdir -- "$@" || :
 } 2>/dev/null
 
+# Versions of the job scripts that no session has links to any more (see share_scripts in submit.sh), nor had for days.
+remove_unused_scripts() {
+  local version unused=()
+  is_own "$root/.scripts" || return 0
+  shopt -s dotglob
+  for version in "$root"/.scripts/*; do
+    is_own "$version" || continue
+    [[ -n $(find "$version" -type f '(' -links +1 -o -newerct "$UNUSED_DAYS days ago" ')' 2>&1) ]] || unused+=("$version")
+  done
+  shopt -u dotglob
+  ((${#unused[@]} == 0)) || rm -rf -- "${unused[@]}" 2>/dev/null
+}
+
 # What making images and environments and looking into them has left where the launcher was killed. As old as records
 # that are removed, a few at each call.
 remove_job_commands() {
@@ -222,10 +254,10 @@ is_ours() {
     session.json | session.env | token | job | job.log | submit.out | submit.err | submit.code) ;;
     ssh_host_key | ssh_host_key.pub | authorized_keys | sshd_config | new_key.[0-9]*) ;;
     started.json | endpoint.json | exit.json | idle.json | image.json | usage.csv | local.state | ended-from) ;;
-    progress.json | input.ipynb | results.sent | sent.json) ;;
+    progress.json | input.ipynb | results.sent | sent.json | scripts.sha256) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
-    execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py) ;;
+    execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | execute_html.py) ;;
     shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;
   esac

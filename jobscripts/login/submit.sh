@@ -26,6 +26,7 @@ main() {
   trap : HUP INT PIPE
   # Before anything is submitted: a job could not use a full or read-only directory either.
   { : >"$dir/submit.out" && : >"$dir/submit.err"; } || exit 73
+  share_scripts >/dev/null 2>&1
   submit "$@"
   code=$?
   answer=$dir/submit.out
@@ -35,6 +36,43 @@ main() {
   rm -f -- "$dir/submit.out" "$dir/submit.err" "$dir/submit.code"
   exit "$code"
 }
+
+# Have the job scripts of one version once, in .scripts/DIGEST beside the session directories, and here as hard links to
+# these: copies would be most of what a session takes up, and many files of a quota. Only what scripts.sha256 (from the
+# launcher) says to the last byte is shared; where anything else is found, or the file server has no hard links, the
+# copies stay. Nothing ever writes into these files: whoever changes one puts another in its place.
+share_scripts() {
+  local sums=$dir/scripts.sha256 all=${dir%/*}/.scripts digest='' name names=()
+  [[ $dir == /* && -f $sums ]] || return 0
+  {
+    read -r _ digest
+    while read -r _ name; do
+      [[ $name =~ ^[a-z_]+\.(sh|py)$ ]] || return 0
+      names+=("$name")
+    done
+  } <"$sums"
+  [[ $digest =~ ^[0-9a-f]{64}$ ]] && ((${#names[@]})) && are_whole "$dir" || return 0
+  mkdir -p -- "$all"
+  is_private "$all" || return 0
+  if [[ ! -e $all/$digest ]]; then
+    begin_sharing "$all/.new.$$" || rm -rf -- "$all/.new.$$"
+  elif is_private "$all/$digest" && are_whole "$all/$digest"; then
+    cd -- "$all/$digest" || return 0
+    ln -f -- "${names[@]}" "$dir/" || cp -- "${names[@]}" "$dir/"
+    cd -- "$OLDPWD" || return 0
+  fi
+}
+
+# begin_sharing NEW: there is no such version yet; it is there as a whole or not at all.
+begin_sharing() {
+  mkdir -- "$1" && (cd -- "$dir" && chmod 400 -- "${names[@]}" && ln -- "${names[@]}" "$1/") &&
+    mv -T -- "$1" "$all/$digest"
+}
+
+are_whole() { (cd -- "$1" && exec sha256sum --check --status "$sums"); }
+
+# Nobody else can put something there, or has been let in by an access control list.
+is_private() { [[ -d $1 && ! -L $1 && -O $1 && $(ls -ld -- "$1") == drwx------[\ .]* ]]; }
 
 # Run COMMAND in a process group of its own, where the terminal's signals do not reach it.
 submit() {

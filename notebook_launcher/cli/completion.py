@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,24 @@ def complete_session(ctx: click.Context, _parameter: click.Parameter, incomplete
 
     if isinstance(ctx.command, TakesEnvironment) and "--" in ctx.meta.get(TYPED, ()):
         return _environments(ctx.params, incomplete)
-    return _offered(known_sessions(), incomplete)
+    return _sessions(known_sessions(), incomplete)
 
 
 def complete_active_session(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the sessions that had not ended when they were listed last, the newest first."""
     from notebook_launcher.core.local_state import known_sessions
 
-    return _offered(known_sessions(active=True), incomplete)
+    return _sessions(known_sessions(active=True), incomplete)
+
+
+def _sessions(known: Sequence[tuple[str, str]], incomplete: str) -> list[CompletionItem]:
+    """Offer each session by its last four letters, or by its whole name if that was begun, or they do not tell it."""
+    ends = [name[-4:] for name, _ in known]
+    by_end = [
+        (end if ends.count(end) == 1 and not end.isdecimal() else name, about)
+        for end, (name, about) in zip(ends, known, strict=True)
+    ]
+    return _offered(by_end, incomplete) or _offered(known, incomplete)
 
 
 def complete_copied(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -71,6 +81,18 @@ def complete_kept_course(_ctx: click.Context, _parameter: click.Parameter, incom
     from notebook_launcher.profiles.courses import saved_courses
 
     return _offered([(name, "") for name in saved_courses()], incomplete)
+
+
+def complete_preset(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the saved launches, each with its flags."""
+    from notebook_launcher.core.errors import LauncherError
+    from notebook_launcher.planning.presets import known_presets
+    from notebook_launcher.planning.target import LocalMachine
+
+    try:
+        return _offered(known_presets(None, LocalMachine.detect()), incomplete)
+    except LauncherError:  # a launch reports the mistake
+        return []
 
 
 class TakesEnvironment(click.Command):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -16,7 +18,8 @@ _LIB = (
 _LOGIN = ("submit.sh", "watch.sh", "shared_query.sh", "local.sh")
 _PYTHON = (
     *("jupyter_server_config.py", "idle_guard.py", "idle_rules.py"),
-    *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py", "execute_script.py"),
+    *("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py"),
+    *("execute_script.py", "execute_html.py"),
 )
 
 # copied into each session directory, side by side, so that the cluster needs nothing installed
@@ -38,3 +41,9 @@ def job_script(name: str) -> Path:
 def job_files() -> dict[str, bytes]:
     """Return the job scripts by name, for a session directory."""
     return {name: job_script(name).read_bytes() for name in JOB_FILES}
+
+
+def checksums(files: Mapping[str, bytes]) -> bytes:
+    """Return what ``sha256sum --check`` reads for these files; the first line is ``# `` and a digest of all of them."""
+    lines = "".join(f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files.items()))
+    return f"# {hashlib.sha256(lines.encode()).hexdigest()}\n{lines}".encode()

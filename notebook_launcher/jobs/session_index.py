@@ -6,6 +6,7 @@ Pure: text in, data out. No file in a directory is trusted; one damaged record n
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -88,7 +89,8 @@ class Listing(Frozen):
     """The directories, the oldest first. ``damaged``: the names of invalid ones.
 
     ``whole``: whether the answer is complete; ``unreadable``: the folder itself is not readable. ``foreign``: whether
-    the invalid ones are so because everything belongs to somebody else, according to the file server.
+    the invalid ones are so because everything belongs to somebody else, according to the file server. ``removed``: how
+    many old records were removed.
     """
 
     records: tuple[SessionFiles, ...] = ()
@@ -96,6 +98,7 @@ class Listing(Frozen):
     whole: bool = False
     unreadable: bool = False
     foreign: bool = False
+    removed: int = 0
 
     def jobs_to_query(self, now: datetime, *, sure: bool) -> dict[JobQueue, list[JobRef]]:
         """Return the jobs to query, by queue, the newest first.
@@ -141,12 +144,16 @@ class IndexedSession(Frozen):
 
 
 class SessionIndex(Frozen):
-    """All sessions of a cluster, the oldest first. ``now``: the cluster's clock. ``foreign``: as in ``Listing``."""
+    """All sessions of a cluster, the oldest first.
+
+    ``now``: the cluster's clock. ``foreign``, ``removed``: as in ``Listing``.
+    """
 
     entries: tuple[IndexedSession, ...]
     damaged: tuple[str, ...]
     now: datetime
     foreign: bool = False
+    removed: int = 0
 
     @property
     def live(self) -> list[IndexedSession]:
@@ -169,6 +176,7 @@ def parse_listing(text: str, root: str, now: datetime) -> Listing:
         return Listing()
     fields: dict[str, dict[str, str]] = {}
     whole = unreadable = foreign = False
+    removed = 0
     for line in lines[lines.index(_FIRST_LINE) + 1 :]:
         session_id, _, rest = line.partition(" ")
         key, _, value = rest.partition(" ")
@@ -176,6 +184,8 @@ def parse_listing(text: str, root: str, now: datetime) -> Listing:
             fields.setdefault(session_id, {})[key] = value
         unreadable |= line == "unreadable"
         whole |= line == "end"
+        if re.fullmatch(r"removed [0-9]{1,9}", line):
+            removed = int(rest)
     records, damaged = [], []
     for session_id, files in sorted(fields.items()):
         foreign |= "foreign" in files
@@ -188,7 +198,7 @@ def parse_listing(text: str, root: str, now: datetime) -> Listing:
             damaged.append(session_id)
         else:
             records.append(record)
-    return Listing(tuple(records), tuple(damaged), whole, unreadable, foreign)
+    return Listing(tuple(records), tuple(damaged), whole, unreadable, foreign, removed)
 
 
 def _record(session_id: str, directory: str, fields: Mapping[str, str], now: datetime) -> SessionFiles | None:
@@ -219,7 +229,7 @@ def _record(session_id: str, directory: str, fields: Mapping[str, str], now: dat
 def build_index(listing: Listing, statuses: StatusesByQueue, now: datetime) -> SessionIndex:
     """Return the state of each session. A queue that is missing in ``statuses`` was not queried."""
     entries = tuple(_index_session(record, statuses, now) for record in listing.records)
-    return SessionIndex(entries, listing.damaged, now, listing.foreign)
+    return SessionIndex(entries, listing.damaged, now, listing.foreign, listing.removed)
 
 
 def _index_session(record: SessionFiles, statuses: StatusesByQueue, now: datetime) -> IndexedSession:

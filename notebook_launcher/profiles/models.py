@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 import warnings
 from datetime import date
@@ -324,6 +325,7 @@ class ClusterProfile(_Strict):
     quota_command: tuple[Line, ...] = ()
     defaults: dict[str, FlagValue] = Field(default_factory=dict)
     environments: dict[Argument, Environment] = Field(default_factory=dict)
+    presets: dict[str, Line] = Field(default_factory=dict, description="launches by name: the flags as they are typed")
     _chosen: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
@@ -339,6 +341,20 @@ class ClusterProfile(_Strict):
     @classmethod
     def _is_a_time(cls, text: str | None) -> str | None:
         return _checked_idle(text)
+
+    @field_validator("presets")
+    @classmethod
+    def _are_launches(cls, presets: dict[str, str]) -> dict[str, str]:
+        for name, typed in presets.items():
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+                raise ValueError(f"“{name}” cannot be the name of a preset; it has letters, digits and . _ - in it")
+            try:
+                words = shlex.split(typed)
+            except ValueError as error:
+                raise ValueError(f"the flags of {name} cannot be read: {error}") from None
+            if not words or not (words[0].startswith("-") or words[0].endswith(".ipynb")):
+                raise ValueError(f"{name} = “{typed}” are not the flags of a launch, such as: -t 2:00:00 --gpus 1")
+        return presets
 
     @field_validator("max_time")
     @classmethod

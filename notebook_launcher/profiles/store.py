@@ -10,7 +10,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import time
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -32,13 +32,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 class Configuration(FileModel):
     """The user's ``config.toml``: the defaults without --cluster, --host and --course.
 
-    ``cluster``: a cluster profile. ``course``: a saved course, which names its own cluster and has priority.
+    ``cluster``: a cluster profile. ``course``: a saved course, which names its own cluster and has priority. ``open``:
+    whether JupyterLab is opened in the browser where there is a display; ``ask``: the next launch asks.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     cluster: str | None = None
     course: str | None = None
+    open: Literal["ask", "always", "never"] = "ask"
 
 
 def config_folder() -> Path:

@@ -26,7 +26,7 @@ from notebook_launcher import __version__
 from notebook_launcher.core.errors import HostCommandFailed
 from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.frozen import Frozen
-from notebook_launcher.core.package_data import job_files
+from notebook_launcher.core.package_data import checksums, job_files
 from notebook_launcher.core.request import Request
 from notebook_launcher.core.timestamps import parse_iso
 from notebook_launcher.hosts.base import Host
@@ -208,13 +208,15 @@ def new_session(
 
 def write_session(host: Host, session: Session, session_env: str, token: str, more: Mapping[str, bytes]) -> None:
     """Create the session's directory with all files of the job, and ``more``: keys, a notebook."""
+    scripts = job_files()
     files = {
         "session.json": (session.record.model_dump_json() + "\n").encode(),
         "session.env": session_env.encode(),
         "token": token.encode(),
         "job.log": b"",
         **more,
-        **job_files(),
+        **scripts,
+        "scripts.sha256": checksums(scripts),
     }
     host.write_files(session.directory, files)
 

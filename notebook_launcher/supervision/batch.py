@@ -28,6 +28,7 @@ from notebook_launcher.notebook.results import fetch_results, results_folder
 from notebook_launcher.schedulers.base import JobStatus, State
 from notebook_launcher.session.context import Context
 from notebook_launcher.session.record import Session
+from notebook_launcher.supervision.printed import PrintedLines
 from notebook_launcher.supervision.supervisor import Finished, Supervisor
 from notebook_launcher.usage.bill_command import show_bill
 
@@ -49,17 +50,24 @@ def usual_output(session: Session) -> Path:
 
 
 def supervise_run(
-    context: Context, session: Session, *, ours: bool, first: events.Event, output: Path | None = None
+    context: Context,
+    session: Session,
+    *,
+    ours: bool,
+    first: events.Event,
+    output: Path | None = None,
+    printed: str | None = None,
 ) -> None:
     """Show the ``first`` event, follow a run to its end, and fetch its results into a folder below ``output``.
 
-    ``output``: ``None`` for the one that the run was started with on this machine, else ``runs``. ``ours``: this launch
-    submitted it, so Ctrl-C cancels its job, as do failures before it runs; otherwise the job is left alone. Raises a
-    ``LauncherError`` if it failed, after fetching the results so far; ``Interrupted`` after Ctrl-C by the user;
-    ``HungUp`` if the terminal was closed, which leaves it running.
+    ``output``: ``None`` for the one that the run was started with on this machine, else ``runs``. ``printed``: a file
+    in the session's directory, whose lines are shown as they are written. ``ours``: this launch submitted it, so Ctrl-C
+    cancels its job, as do failures before it runs; otherwise the job is left alone. Raises a ``LauncherError`` if it
+    failed, after fetching the results so far; ``Interrupted`` after Ctrl-C by the user; ``HungUp`` if the terminal was
+    closed, which leaves it running.
     """
     with cancelled_on_failure(context, session, ours=ours):
-        supervisor = _RunSupervisor(context, session, output or usual_output(session), ours=ours)
+        supervisor = _RunSupervisor(context, session, output or usual_output(session), ours=ours, printed=printed)
     supervisor.supervise(first)
 
 
@@ -68,13 +76,22 @@ class _RunSupervisor(Supervisor):
 
     program = "notebook"
 
-    def __init__(self, context: Context, session: Session, output: Path, *, ours: bool) -> None:
+    def __init__(
+        self, context: Context, session: Session, output: Path, *, ours: bool, printed: str | None = None
+    ) -> None:
         super().__init__(context, session, ours=ours)
         self._output = output
+        self._printed = PrintedLines(context, f"{session.directory}/{printed}") if printed else None
         self._progress: events.NotebookProgress | None = None
         self._finished: events.NotebookFinished | None = None
         self._keys_shown = False
         self._is_cell_to_blame = False  # whether it failed by an error in a cell, which the notebook itself shows
+
+    def close(self) -> None:
+        """Close everything here."""
+        if self._printed:
+            self._printed.close()
+        super().close()
 
     # --- ways to exit
 
@@ -114,12 +131,20 @@ class _RunSupervisor(Supervisor):
 
     def _job_started(self, data: Mapping[str, object]) -> None:
         self.attached = True
+        if self._printed:
+            self._printed.job_started()
+
+    def _check_connections(self) -> None:
+        if self._printed:
+            self._printed.check()
 
     def _forget_run(self, sentence: str) -> None:
         self._progress = None
         super()._forget_run(sentence)
 
     def _handle_other(self, item: object) -> None:
+        if self._printed:
+            self._printed.handle(item)
         if not isinstance(item, ProgressReported):
             return
         event = self._how_far(item.data)
@@ -180,6 +205,8 @@ class _RunSupervisor(Supervisor):
     def _show_results(self, ran: events.NotebookFinished | None = None) -> events.ResultsFetched | None:
         """Fetch the results, and show where they are; after a successful run, a failure to do so is an error."""
         context, session = self._context, self._session
+        if self._printed:
+            self._printed.show_rest()
         context.view.show(events.Querying("fetching the results"))
         try:
             made = fetch_results(context, session, results_folder(session, self._output))

@@ -64,15 +64,18 @@ def test_a_run_with_parameters_from_the_laptop_to_its_results(
     cluster: PracticeCluster, start: Start, lab: Callable[..., str]
 ) -> None:
     with cluster.start_up_file("alice", ".bashrc", "echo Welcome; printf 'to the site'\n"):
-        run = start("run", "lab/train.ipynb", "-p", "SECONDS", "3", "--with", "lab/data.txt", *ENV)
+        run = start("run", "lab/train.ipynb", "-p", "SECONDS", "3", "--with", "lab/data.txt", "--follow", *ENV)
         run.expect(r"Notebook train.ipynb: 4 code cells, with SECONDS=3; data.txt, helper.py go")
+        run.expect("6 the data")
         run.expect(r"Cell 3 of 4 · Train · 0:\d\d · ")
         run.expect(r"\d:\d\d left")
+        run.expect("saved 3")
         run.expect("finished: 4 code cells")
         run.expect(r"runs/train-[\w-]+/train.ipynb")
-        run.expect("beside it: out/table.csv, usage.csv")
+        run.expect("beside it: out/table.csv, train.html, usage.csv")
         assert run.end() == 0
     text = result(lab, "train.ipynb")
+    assert "6 the data" in result(lab, "train.html")
     assert "6 the data" in text and "saved 3" in text and "injected-parameters" in text
     record = json.loads(result(lab, "run.json"))
     assert record["parameters"] == {"SECONDS": 3} and record["cause"] == "finished" and record["job"] == run.job_id

@@ -1,4 +1,4 @@
-"""The command ``again``: the last launch from this machine once more, perhaps with other flags."""
+"""The command ``again``: the last launch from this machine once more, or a saved one, perhaps with other flags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import click
 
-from notebook_launcher.cli.completion import TakesEnvironment
+from notebook_launcher.cli.completion import TakesEnvironment, complete_preset
 from notebook_launcher.cli.options import ARGUMENTS
 from notebook_launcher.core import local_state
 from notebook_launcher.core.errors import UsageError
@@ -25,21 +25,46 @@ def remember_launch(words: Sequence[str], host: str | None = None) -> None:
 
 @click.command(
     cls=TakesEnvironment,
-    short_help="Repeat the last launch from this machine.",
+    short_help="Repeat the last launch here, or a saved one.",
     context_settings={"ignore_unknown_options": True},
 )
-@click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS]")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PRESET] [FLAGS]", shell_complete=complete_preset)
 @click.pass_context
-def again(ctx: click.Context, flags: tuple[str, ...]) -> int:
-    """Repeat the last launch from this machine.
+def again(ctx: click.Context, words: tuple[str, ...]) -> int:
+    """Repeat the last launch from this machine, or one that was saved with --save.
+
+    \b
+      launch-notebook again -t 4h            the last launch, with another walltime
+      launch-notebook -t 2h --gpus 1 --save big
+      launch-notebook again big              what was saved
 
     Flags that you add are appended: a flag that was there already gets the new value, the others stay.
-    """
+    """  # \b is click's mark for lines to be left alone
     from notebook_launcher.cli.app import run
 
-    words = _repeated(_last_launch(), flags, ctx.obj[ARGUMENTS])
-    click.echo(f"launch-notebook {shlex.join(words)}", err=True)
-    return run(words)
+    name, flags, cluster = _preset_named(words)
+    launch = _repeated(_saved_launch(name, cluster) if name else _last_launch(), flags, ctx.obj[ARGUMENTS])
+    click.echo(f"launch-notebook {shlex.join(launch)}", err=True)
+    return run(launch)
+
+
+def _preset_named(words: Sequence[str]) -> tuple[str | None, list[str], str | None]:
+    """Return the name of a preset, if there is one, the other words, and the cluster that they name."""
+    flags, place, cluster = list(words), 0, None
+    for number, word in enumerate(flags):
+        name, equals, value = word.partition("=")
+        if name == "--cluster":
+            cluster = value if equals else next(iter(flags[number + 1 :]), None)
+            place += (1 if equals else 2) if number == place else 0  # it may stand before the preset
+    named = flags.pop(place) if flags[place : place + 1] and not flags[place].startswith("-") else None
+    return named, flags, cluster
+
+
+def _saved_launch(name: str, cluster: str | None) -> list[str]:
+    from notebook_launcher.planning.presets import find_preset
+    from notebook_launcher.planning.target import LocalMachine
+
+    return find_preset(name, cluster, LocalMachine.detect())
 
 
 def _last_launch() -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from notebook_launcher.cli.open_setting import open_option, wants_browser
 from notebook_launcher.cli.options import Where, route_options, session_argument, target_options, user_interface
 
 
 @click.command(short_help="Reconnect to a session that is running.")
 @target_options
-@click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
+@open_option
 @click.option(
     "--notify", is_flag=True, help="Notify the desktop when JupyterLab is ready, and before the walltime ends."
 )
@@ -20,7 +21,7 @@ def connect(
     session: str,
     *,
     where: Where,
-    open_browser: bool,
+    open_browser: bool | None,
     notify: bool,
     verbose: bool,
     route: str | None,
@@ -30,7 +31,7 @@ def connect(
     from notebook_launcher import sessions
 
     target = where.target(route)
-    interface = user_interface(where, open_browser=open_browser, verbose=verbose, notify=notify)
-    with interface as (view, prompts, interrupts):
+    with user_interface(where, verbose=verbose, notify=notify) as (view, prompts, interrupts):
+        view.open_browser = bool(open_browser) if where.as_json else wants_browser(open_browser, view)
         sessions.connect(target, session, view, prompts, interrupts, forwards)
     return view.exit_code

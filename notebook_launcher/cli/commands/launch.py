@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from notebook_launcher.cli.completion import TakesEnvironment
+from notebook_launcher.cli.open_setting import open_option, wants_browser
 from notebook_launcher.cli.options import (
     TYPED_WORDS,
     Where,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     cls=TakesEnvironment, hidden=True, short_help="Start a session (what launch-notebook does without a command)."
 )
 @target_options
-@click.option("--open", "open_browser", is_flag=True, help="Open the browser when JupyterLab is ready.")
+@open_option
 @click.option("--new", "always_new", is_flag=True, help="Start another session without asking, even if one runs.")
 @click.option(
     "--notify", is_flag=True, help="Notify the desktop when JupyterLab is ready, and before the walltime ends."
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     "--idle-stop", metavar="TIME", help="End the session when nobody has used it for this long: 30m, 2h; 0 for never."
 )
 @click.option("--open-at", metavar="PATH", help="Open this folder or notebook in JupyterLab; a notebook here is sent.")
+@click.option("--save", metavar="NAME", help="Save these flags in the cluster's profile, for: again NAME.")
 @click.option("--dry-run", is_flag=True, help="Show the submit command and the session file; submit nothing.")
 @click.option(
     "--module", "modules", multiple=True, metavar="NAME", help="Load a module on the node first (repeatable)."
@@ -51,11 +53,12 @@ def launch(
     ctx: click.Context,
     *,
     where: Where,
-    open_browser: bool,
+    open_browser: bool | None,
     always_new: bool,
     notify: bool,
     idle_stop: str | None,
     open_at: str | None,
+    save: str | None,
     dry_run: bool,
     modules: tuple[str, ...],
     conda: str | None,
@@ -74,13 +77,36 @@ def launch(
         open_at=open_at,
         always_new=always_new,
     )
-    shown = {"open_browser": open_browser, "verbose": verbose, "notify": notify}
-    return _launch(launch_options, where, ctx.obj[TYPED_WORDS], dry_run=dry_run, **shown)
+    typed = without_save(ctx.obj[TYPED_WORDS])
+    shown = {"verbose": verbose, "notify": notify}
+    return _launch(launch_options, where, typed, preset=save, dry_run=dry_run, open_browser=open_browser, **shown)
 
 
-def _launch(launch_options: LaunchOptions, where: Where, typed: Sequence[str], *, dry_run: bool, **shown: bool) -> int:
+def without_save(words: Sequence[str]) -> list[str]:
+    """Return what was typed for a launch without ``--save NAME``, and without the command's own name in front."""
+    end = words.index("--") if "--" in words else len(words)
+    kept: list[str] = []
+    is_name = False
+    for word in words[:end]:
+        if not is_name and word != "--save" and not word.startswith("--save="):
+            kept.append(word)
+        is_name = word == "--save" and not is_name
+    return [*kept[kept[:1] == ["launch"] :], *words[end:]]
+
+
+def _launch(
+    launch_options: LaunchOptions,
+    where: Where,
+    typed: Sequence[str],
+    *,
+    preset: str | None,
+    dry_run: bool,
+    open_browser: bool | None,
+    **shown: bool,
+) -> int:
     from notebook_launcher import launch as launch_module
     from notebook_launcher.cli.commands.again import remember_launch
+    from notebook_launcher.core import events
     from notebook_launcher.planning.first_run import complete_options
     from notebook_launcher.planning.plan import make_plan
     from notebook_launcher.planning.target import LocalMachine
@@ -91,7 +117,14 @@ def _launch(launch_options: LaunchOptions, where: Where, typed: Sequence[str], *
         plan = make_plan(options, here)
         if dry_run:
             launch_module.dry_run(plan, view)
+            if preset is not None:
+                view.show(events.Note(f"A dry run saves nothing: there is no preset “{preset}” of it."))
         else:
+            if preset is not None:
+                from notebook_launcher.planning.presets import save_preset
+
+                save_preset(preset, typed, plan.target, view, prompts)
             remember_launch(typed, None if launch_options.host else options.host)
+            view.open_browser = wants_browser(open_browser, view, prompts) if not where.as_json else bool(open_browser)
             launch_module.launch(plan, view, prompts, interrupts)
     return view.exit_code

@@ -19,6 +19,7 @@ from notebook_launcher.cli.run_options import (
     run_launch_options,
     the_notebook,
 )
+from notebook_launcher.core.errors import UsageError
 
 
 @click.command(cls=TakesEnvironment, short_help="Run a notebook as a batch job, and fetch the results.")
@@ -33,6 +34,7 @@ from notebook_launcher.cli.run_options import (
     help="Run the notebook itself, or its code as a script.",
 )
 @click.option("--detach", is_flag=True, help="Queue it and return; come back to it with `connect` or `results`.")
+@click.option("--follow", is_flag=True, help="Show what it prints while it runs.")
 @click.option("--dry-run", is_flag=True, help="Show the submit command and the files to be copied; submit nothing.")
 @environment_options
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")
@@ -50,6 +52,7 @@ def run(
     output: str | None,
     to: str,
     detach: bool,
+    follow: bool,
     dry_run: bool,
     verbose: bool,
     **software: Any,
@@ -70,9 +73,11 @@ def run(
     from notebook_launcher.planning.plan import make_plan
     from notebook_launcher.planning.target import LocalMachine
 
+    if detach and follow:
+        raise UsageError("--detach and --follow exclude each other.", hint="leave out one of them")
     notebook = the_notebook(words, pairs, "run")
     prepared = prepare(notebook, pairs, tuple(map(Path, dependencies)))
-    request = run_module.RunRequest(output_folder(output), "script" if to == "script" else "notebook", detach)
+    request = run_module.RunRequest(output_folder(output), "script" if to == "script" else "notebook", detach, follow)
     launch_options = run_launch_options(ctx, where, **software)
     here = LocalMachine.detect()
     with user_interface(where, verbose=verbose) as (view, prompts, interrupts):

@@ -22,14 +22,17 @@ if TYPE_CHECKING:
 
 
 class BaseView:
-    """Shows events; a context manager that always restores the terminal."""
+    """Shows events; a context manager that always restores the terminal.
+
+    ``open_browser``: whether to open the browser as soon as JupyterLab is ready.
+    """
 
     exit_code = 0
 
     def __init__(self, *, open_browser: bool = False, notify: bool = False) -> None:
         self.interrupts = Interrupts()
         self.listening = False
-        self._open_browser = open_browser
+        self.open_browser = open_browser
         self._notifier = notifications.Notifier(self._say_of_notifying, self._terminal_writer()) if notify else None
         self._has_session = self._opened = False
         self._browser: Browser | None = None
@@ -60,7 +63,7 @@ class BaseView:
                 self.interrupts.arrive("end")
             except OSError:  # the terminal is gone; a signal reports that as well
                 self.silence()
-        if isinstance(event, events.Ready | events.BrowserOpened) and self._open_browser and self._browser is None:
+        if isinstance(event, events.Ready | events.BrowserOpened) and self.open_browser and self._browser is None:
             self._open(event.url)
         self._opened = self._opened or isinstance(event, events.BrowserOpened)
         self._has_session = self._has_session or isinstance(event, events.Submitted | events.Ready)

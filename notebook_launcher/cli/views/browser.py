@@ -50,7 +50,7 @@ class Browser:
 
     def _open(self) -> None:
         # without a display there are browsers in the terminal alone, which would read the keys meant for the launcher
-        self._failed = not (_has_windows() and webbrowser.open(self._page.as_uri()))
+        self._failed = not (has_display() and webbrowser.open(self._page.as_uri()))
         if self._failed:
             self._on_failure()
 
@@ -83,7 +83,8 @@ class Browser:
             return 0
 
 
-def _has_windows() -> bool:
+def has_display() -> bool:
+    """Whether a browser can have a window here."""
     shows = any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")))
     return shows or sys.platform in ("darwin", "win32", "cygwin")
 

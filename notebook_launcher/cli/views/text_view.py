@@ -317,6 +317,7 @@ class TextView(BaseView):
     def _(self, event: events.Status | events.LogLine | events.FileWritten) -> None:
         self._stop_waiting()
         self._usage.show(event)
+        self._show_status_line()
 
     @_display.register(events.Forecast)
     @_display.register(events.Alternative)

@@ -1,4 +1,4 @@
-"""The last launch once more: what is repeated, what is added, and what there is to repeat."""
+"""The last launch once more, or a saved one: what is repeated, what is added, and what there is to repeat."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from notebook_launcher import launch as launch_module
 from notebook_launcher.cli.app import run
 from notebook_launcher.cli.commands.again import remember_launch
+from notebook_launcher.cli.prompts import TerminalPrompts
 from notebook_launcher.core import local_state
+from notebook_launcher.profiles import load_profile
 
 PROFILE = """
 [environments.tf-gpu]
@@ -69,3 +72,75 @@ def test_a_damaged_memory_is_none(damaged: str, capsys: pytest.CaptureFixture[st
     local_state.remember("launches", socket.gethostname(), damaged)
     assert run(["again"]) == 2
     assert "No launch" in capsys.readouterr().err
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that would be launched; nothing is contacted."""
+    done: list[str] = []
+    monkeypatch.setattr(launch_module, "launch", lambda plan, *_: done.append(plan.command))
+    return done
+
+
+def test_a_launch_is_saved_in_its_profile_and_found_by_its_name(
+    launched: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--cluster", "uni", "-t", "2h", "--save", "big", "--gpus", "1", "--", "tf-gpu"]) == 0
+    assert load_profile("uni").presets == {"big": "--cluster uni -t 2h --gpus 1 -- tf-gpu"}
+    said = "".join(capsys.readouterr())
+    assert "uni.toml" in said and "\n  launch-notebook again big --cluster uni\n" in said
+    for typed in (["again", "big"], ["again", "big", "--cluster", "uni"], ["--cluster", "uni", "again", "big"]):
+        assert run(typed) == 0
+    assert run(["again", "big", "-t", "30", "--", "mkl"]) == 0
+    assert len(launched) == 5 and len(set(launched[:4])) == 1
+    assert launched[4] == "--cluster uni -t 30 --gpus 1 -- mkl"
+
+
+def test_a_preset_without_its_cluster_gets_it(tmp_path: Path, launched: list[str]) -> None:
+    (tmp_path / "config.toml").write_text('cluster = "uni"\n')
+    assert run(["--gpus", "1", "--save=big"]) == 0
+    assert load_profile("uni").presets == {"big": "--gpus 1"}
+    (tmp_path / "config.toml").write_text('cluster = "here"\n')
+    assert run(["again", "big"]) == 0
+    assert "--cluster uni" in launched[1]
+
+
+@pytest.mark.parametrize("answer", [True, False, None])
+def test_another_preset_of_that_name_is_replaced_only_if_the_user_says_so(
+    answer: bool | None, launched: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["--cluster", "uni", "--save", "big", "-t", "1h"]) == 0
+    assert run(["--cluster", "uni", "-t", "1h", "--save", "big"]) == 0, "the same once more is no question"
+    asked: list[str] = []
+    monkeypatch.setattr(TerminalPrompts, "asks", answer is not None)
+    monkeypatch.setattr(TerminalPrompts, "confirm", lambda _self, text: asked.append(text) or answer)
+    code = run(["--cluster", "uni", "-t", "5h", "--save", "big"])
+    kept = load_profile("uni").presets["big"]
+    assert (code, kept, len(launched)) == ((0, "--cluster uni -t 5h", 3) if answer else (2, "--cluster uni -t 1h", 2))
+    assert asked == ([] if answer is None else ["The preset “big” is: --cluster uni -t 1h\nReplace it?"])
+    if not answer:
+        assert "clusters edit uni --set presets.big=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["again", "bg", "--cluster", "uni"], "did you mean big?"),
+        (["again", "other"], "There are: big."),
+        (["--cluster", "uni", "--save", "no name", "-t", "1h"], "“no name” cannot be the name of a preset"),
+        (["--cluster", "here", "--save", "big"], "“big” cannot be saved: this machine has no profile."),
+    ],
+)
+def test_what_cannot_be_found_or_saved(
+    tmp_path: Path, launched: list[str], typed: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clusters" / "uni.toml").write_text('presets.big = "--gpus 1"\n' + PROFILE)
+    assert run(typed) != 0
+    assert message in capsys.readouterr().err.replace("\n", " ")
+    assert launched == [] and load_profile("uni").presets == {"big": "--gpus 1"}
+
+
+def test_a_dry_run_saves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--cluster", "uni", "--save", "big", "--dry-run"]) == 0
+    assert "A dry run saves nothing" in "".join(capsys.readouterr())
+    assert load_profile("uni").presets == {}

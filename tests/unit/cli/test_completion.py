@@ -18,6 +18,7 @@ pytestmark = pytest.mark.real_time
 
 BIN = Path(sys.executable).parent
 PROFILE = """
+presets.big = "--gpus 4"
 environment = "tf-gpu"
 [environments.tf-gpu]
 description = "TensorFlow on the GPU"
@@ -61,8 +62,10 @@ def bash(folders: Path) -> Iterator[pexpect.spawn]:
         ("-p gpu --reserv", ["--reservation"]),
         ("connect --cluster u", ["uni"]),
         ("stop 20261121", ["20261121-014455-k3f9"]),
-        ("stop ", ["20261121-014455-k3f9"]),
-        ("logs ", ["20261121-014455-k3f9", "20261120-090000-zz22"]),
+        ("stop ", ["k3f9"]),
+        ("logs ", ["k3f9", "zz22"]),
+        ("logs z", ["zz22"]),
+        ("again b", ["big"]),
         ("run comp", ["compare", "compute.ipynb"]),
         ("copy login:res", []),
         ("copy login : res", []),  # as bash takes it apart
@@ -79,10 +82,18 @@ def test_what_completes_a_word(folders: Path, typed: str, completed: list[str]) 
     assert [item.value for item in offered] == completed
 
 
+def test_the_same_four_letters_twice_are_no_name(folders: Path) -> None:
+    twice = ["20261122-014455-k3f9", "20261121-014455-k3f9"]
+    local_state.replace_known_sessions(dict.fromkeys(twice, "running"), {})
+    offered = ShellComplete(cli, {}, "launch-notebook", "_LAUNCH_NOTEBOOK_COMPLETE").get_completions(["stop"], "")
+    assert [item.value for item in offered] == twice
+
+
 def test_tab_completes_in_bash(bash: pexpect.spawn) -> None:
     for typed, completed in (
         ("launch-notebook conn", "ect "),
         ("launch-notebook stop 20261121", "-014455-k3f9 "),
+        ("launch-notebook stop k", "3f9 "),
         ("launch-notebook --cluster uni -- tf-m", "kl "),
         ("launch-notebook --cluster broken -- tf", ""),  # and nothing is said
         ("launch-notebook run game", "-of-life "),
@@ -114,4 +125,4 @@ def test_what_a_cluster_or_a_course_says_reaches_the_shell_as_plain_text(folders
         f"{BIN}/launch-notebook", env={**os.environ, **shown}, withexitstatus=True, encoding="utf-8"
     )
     assert code == 0
-    assert printed.splitlines() == ["plain,20261121-014455-k3f9\trunning on gpu1"]
+    assert printed.splitlines() == ["plain,k3f9\trunning on gpu1"]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from notebook_launcher.core.package_data import job_script
+from notebook_launcher.core.package_data import JOB_FILES, job_script
 from notebook_launcher.core.request import Request
 from notebook_launcher.hosts.local import LocalHost
 from notebook_launcher.jobs.session_choice import describe_state
@@ -312,21 +312,40 @@ def test_what_may_live_or_is_not_ours_is_never_removed(tmp_path: Path, why: str)
 def test_not_too_many_at_once(tmp_path: Path) -> None:
     for number in range(30):
         plant(tmp_path, name_of(LONG_AGO, number), LONG_AGO, ended=LONG_AGO)
-    run(tmp_path, "list", UNTIL)
+    assert parse_listing(run(tmp_path, "list", UNTIL), str(tmp_path), NOW).removed == 20
     assert len(list(tmp_path.iterdir())) == 10
-    run(tmp_path, "list", UNTIL)
+    assert parse_listing(run(tmp_path, "list", UNTIL), str(tmp_path), NOW).removed == 10
     assert list(tmp_path.iterdir()) == []
+    assert parse_listing(run(tmp_path, "list", UNTIL), str(tmp_path), NOW).removed == 0
 
 
-def test_secrets_go_and_the_record_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("days", "left"), [("7", ["new", "used"]), ("0", ["used"])])
+def test_scripts_that_no_session_shares_any_more_go_with_an_old_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: str, left: list[str]
+) -> None:
+    monkeypatch.setenv("NBL_UNUSED_DAYS", days)
+    used, new = (tmp_path / ".scripts" / version for version in ("used", "new"))
+    for version in (used, new):
+        version.mkdir(parents=True)
+        (version / "lib.sh").touch()
+    kept = plant(tmp_path, B)
+    (kept / "lib.sh").hardlink_to(used / "lib.sh")
+    plant(tmp_path, A, LONG_AGO, ended=LONG_AGO)
+    run(tmp_path, "list", UNTIL)
+    assert sorted(path.name for path in (tmp_path / ".scripts").iterdir()) == left
+
+
+def test_secrets_and_scripts_go_and_the_record_stays(tmp_path: Path) -> None:
     directory = plant(tmp_path, A, secrets=True, ended=NOW)
+    for name in (*JOB_FILES, "mine.py"):
+        (directory / name).write_text("# a script")
     (directory / "runtime").mkdir()
     (directory / "runtime" / "jpserver-12.json").write_text("a token")
     (directory / "runtime" / "sshd.log").touch()
     other = plant(tmp_path, B, secrets=True)
     run(tmp_path, "tidy", A, "../elsewhere", "--remove")
     names = {path.name for path in directory.iterdir()}
-    assert names == {"session.json", "session.env", "job", "job.log", "exit.json", "runtime"}
+    assert names == {"session.json", "session.env", "job", "job.log", "exit.json", "runtime", "mine.py"}
     assert [path.name for path in (directory / "runtime").iterdir()] == ["sshd.log"]
     assert (other / "token").exists()
 

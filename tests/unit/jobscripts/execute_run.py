@@ -36,8 +36,8 @@ def load_execute() -> ModuleType:
 execute = load_execute()
 
 
-execute_common, execute_outputs, execute_script = (
-    sys.modules[f"execute_{part}"] for part in ("common", "outputs", "script")
+execute_common, execute_html, execute_outputs, execute_script = (
+    sys.modules[f"execute_{part}"] for part in ("common", "html", "outputs", "script")
 )
 
 

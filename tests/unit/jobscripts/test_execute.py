@@ -11,6 +11,7 @@ import pytest
 
 from tests.unit.jobscripts.execute_run import (
     NAME,
+    STEM,
     code_cells,
     execute_outputs,
     new_run,
@@ -47,7 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     content = notebook(*CELLS, kernel="course 2019")
     for cell in code_cells(content)[5:7]:
         cell.metadata["tags"] = ["raises-exception"]
-    job = new_run(tmp_path_factory.mktemp("whole"), content)
+    job = new_run(tmp_path_factory.mktemp("whole"), content, "html=yes")
     (job.dir / "work").mkdir(mode=0o700)
     (job.dir / "work" / "beside.py").write_text("ANSWER = 42\n")
     job.env["SLURM_JOB_ID"] = "7"
@@ -135,8 +136,27 @@ def test_whose_files_they_are(whole: Job) -> None:
     assert not [name for name in left if name.startswith(("new-", "kernel-"))], (
         "nothing half-written, no keys of kernels"
     )
-    assert {path.name for path in (whole.dir / "work").iterdir()} - {"__pycache__"} == {NAME, "beside.py"}
+    made = {NAME, f"{STEM}.html", "beside.py"}
+    assert {path.name for path in (whole.dir / "work").iterdir()} - {"__pycache__"} == made
     assert not (whole.dir / "__pycache__").exists(), "nothing that would keep the record from being removed"
+
+
+def test_what_is_printed_is_there_to_be_followed(whole: Job) -> None:
+    whole.exit()
+    printed = whole.dir / "runtime" / "printed"
+    assert permissions(printed) == 0o600
+    lines = printed.read_text().splitlines()
+    assert lines[0] == str(whole.dir / "work")
+    begin = lines.index("199 %")
+    assert lines[begin + 1 : begin + 3] == ["late", "0 " + "x" * 99] and len(lines) > 60_000
+
+
+def test_beside_it_lies_an_html_copy(whole: Job) -> None:
+    assert whole.exit()["cause"] == "finished"
+    page = whole.dir / "work" / f"{STEM}.html"
+    assert permissions(page) == 0o640
+    text = page.read_text()
+    assert "<html" in text and "Where am I?" in text and "KeyError" in text
 
 
 def test_a_notebook_has_no_server(whole: Job) -> None:

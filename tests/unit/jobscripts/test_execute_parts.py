@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from notebook_launcher.core.package_data import job_script
-from tests.unit.jobscripts.execute_run import execute, execute_common, execute_outputs, execute_script
+from tests.unit.jobscripts.execute_run import execute, execute_common, execute_html, execute_outputs, execute_script
 
 
 @pytest.mark.parametrize(
@@ -91,3 +93,70 @@ def test_old_pythons_can_read_it() -> None:
 
     for name in ("execute.py", "execute_common.py", "execute_kernel.py", "execute_outputs.py", "execute_script.py"):
         ast.parse(job_script(name).read_text(), feature_version=(3, 8))
+
+
+def test_lines_to_follow_are_whole_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute_outputs.LineFile, "MOST", 60)
+    monkeypatch.setattr(execute_outputs.LineFile, "LONGEST", 20)
+    path = tmp_path / "printed"
+    lines = execute_outputs.LineFile(path)
+    for stream, text in (("stdout", "a\nb"), ("stderr", "an error\n"), ("stdout", "c\n1 %\r2"), ("stdout", " %\r")):
+        lines.add(stream, text)
+    assert path.read_text() == "a\nan error\nbc\n"
+    lines.end_lines()
+    lines.add("stdout", "x" * 30)  # a line that does not end
+    assert path.read_text().splitlines()[3:] == ["2 %", "x" * 30]
+    for _ in range(3):
+        lines.add("stdout", "y" * 15 + "\n")
+    assert path.read_text().endswith("x\n" + execute_outputs.LineFile.FULL.decode())
+    execute_outputs.LineFile(tmp_path / "not there" / "printed").add("stdout", "nobody reads it\n")
+
+
+WRITES = "import pathlib, sys; pathlib.Path(sys.argv[3].partition('=')[2], 'copy.html').write_text('<html>')"
+
+
+@pytest.mark.parametrize(
+    ("there", "code", "stopped", "copy", "said"),
+    [
+        (None, WRITES, False, b"<html>" + execute_html.MARK, ""),
+        (b"old" + execute_html.MARK, WRITES, False, b"<html>" + execute_html.MARK, ""),
+        (b"the user's", WRITES, False, b"the user's", ""),
+        (None, "raise OSError('no template')", False, None, "no HTML copy was made: OSError: no template"),
+        (None, f"{WRITES}; raise SystemExit(3)", False, None, "no HTML copy was made: exit code 3"),
+        (None, WRITES, True, None, ""),
+        (None, "import time; time.sleep(60)", None, None, "no HTML copy was made: the job was ended"),
+    ],
+)
+def test_an_html_copy_is_made_or_not_and_nothing_fails(
+    there: bytes | None,
+    code: str,
+    stopped: bool | None,
+    copy: bytes | None,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """``stopped``: before it, not at all, or (``None``) while it is made."""
+    for folder in ("work", "runtime"):
+        (tmp_path / folder).mkdir()
+    page, notebook = tmp_path / "work" / "a [1].html", tmp_path / "work" / "a [1].ipynb"
+    notebook.touch()
+    if there:
+        page.write_bytes(there)
+    monkeypatch.setattr(execute_html, "CODE", code)
+
+    async def make() -> None:
+        stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if stopped:
+            stop.set_result(15)
+        elif stopped is None:
+            asyncio.get_running_loop().call_later(0.1, stop.set_result, 15)
+        run = SimpleNamespace(work=tmp_path / "work", session=tmp_path, stem="a [1]", result=notebook)
+        await execute_html.make_html(run, stop)
+
+    asyncio.run(make())
+    assert (page.read_bytes() if page.exists() else None) == copy
+    log = capsys.readouterr().err
+    assert said in log if said else log == ""
+    assert list((tmp_path / "runtime").iterdir()) == []

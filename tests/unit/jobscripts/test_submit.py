@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from notebook_launcher.core.package_data import job_script
+from notebook_launcher.core.package_data import checksums, job_script
 from tests.conftest import ignored
 from tests.doubles import wait_until
 from tests.unit.jobscripts.job import BASH, permissions
@@ -94,3 +94,52 @@ def test_submit_survives_its_client(submission: Submission, blow: signal.Signals
     _, mask, job = (submission.dir / "job").read_text().split()
     assert job == "7"
     assert ignored(mask) == set(), "a job of a local scheduler would ignore these signals, too"
+
+
+# --- the job scripts, which all sessions of one version share
+
+
+def session_with_scripts(root: Path, number: int, lib: str = "lib") -> Submission:
+    """A session's directory as a launcher writes it, with the sums of what a launcher sends."""
+    directory = root / f"20261121-01445{number}-k3f9"
+    directory.mkdir(mode=0o700)
+    sums = checksums({"lib.sh": b"lib", "execute.py": b"execute"})
+    for name, content in (("lib.sh", lib.encode()), ("execute.py", b"execute"), ("scripts.sha256", sums)):
+        (directory / name).write_bytes(content)
+        (directory / name).chmod(0o600)
+    return Submission(directory)
+
+
+def test_sessions_share_the_scripts_of_a_version(tmp_path: Path) -> None:
+    sessions = [session_with_scripts(tmp_path, number) for number in range(3)]
+    for session in sessions:
+        assert session.run("true").returncode == 0
+    for name in ("lib.sh", "execute.py"):
+        inodes = {(session.dir / name).stat().st_ino for session in sessions}
+        assert len(inodes) == 1 and permissions(sessions[2].dir / name) == 0o400
+        assert (sessions[2].dir / name).read_text() == name.partition(".")[0]
+    (store,) = (tmp_path / ".scripts").iterdir()
+    assert permissions(store) == permissions(store.parent) == 0o700
+    assert sorted(path.name for path in store.iterdir()) == ["execute.py", "lib.sh"]
+
+
+@pytest.mark.parametrize("what", ["changed here", "changed there", "open to others", "a link", "a name elsewhere"])
+def test_what_is_not_the_same_or_not_private_is_not_shared(tmp_path: Path, what: str) -> None:
+    assert session_with_scripts(tmp_path, 1).run("true").returncode == 0
+    (store,) = (tmp_path / ".scripts").iterdir()
+    session = session_with_scripts(tmp_path, 2, "mine" if what == "changed here" else "lib")
+    if what == "changed there":
+        (store / "lib.sh").unlink()
+        (store / "lib.sh").write_text("evil")
+    elif what == "open to others":
+        store.chmod(0o720)
+    elif what == "a link":
+        store.rename(tmp_path / "elsewhere")
+        store.symlink_to(tmp_path / "elsewhere")
+    elif what == "a name elsewhere":
+        sums = session.dir / "scripts.sha256"
+        sums.write_bytes(sums.read_bytes().replace(b"lib.sh", b"../lib.sh"))
+    before = {path.name: path.stat().st_ino for path in session.dir.iterdir()}
+    assert session.run("true").returncode == 0
+    assert {path.name: path.stat().st_ino for path in session.dir.iterdir() if path.name != "job"} == before
+    assert (session.dir / "lib.sh").read_text() == ("mine" if what == "changed here" else "lib")

@@ -215,7 +215,7 @@ def test_a_written_session(tmp_path: Path) -> None:
     write_session(HOST, session, "gpu=none\n", "a token", {})
     directory = Path(session.directory)
     names = {path.name for path in directory.iterdir()}
-    assert names == {"session.json", "session.env", "token", "job.log", *JOB_FILES}
+    assert names == {"session.json", "session.env", "token", "job.log", "scripts.sha256", *JOB_FILES}
     assert directory.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
     assert (directory / "token").read_text() == "a token"

@@ -88,13 +88,17 @@ def test_a_list_tidies_up(tmp_path: Path, submit: Callable[..., Session]) -> Non
         {},
     )
     live = submit()
-    listed(tmp_path)
+    assert "Removed the record of 1 session that ended more than 30 days ago" in listed(tmp_path).notes
     assert not (tmp_path / name_of(long_ago, 1)).exists()
     assert (tmp_path / live.id / "token").exists()
     assert (tmp_path / name_of(long_ago, 4) / "token").exists()
     stop(tmp_path, live.id)
-    listed(tmp_path)
+    plant(tmp_path, name_of(long_ago, 5), long_ago, ended=long_ago)
+    assert "Removed" not in listed(tmp_path).notes, "which was told before"
+    assert not (tmp_path / name_of(long_ago, 5)).exists()
     assert not (tmp_path / live.id / "token").exists() and (tmp_path / live.id / "session.json").exists()
+    left = {path.name for path in (tmp_path / live.id).iterdir() if path.suffix in (".sh", ".py")}
+    assert left == {"local.sh", "lib.sh"}, "which say how the job ended"
     assert (tmp_path / name_of(long_ago, 2)).exists(), "whose local.sh is gone: nobody says that its job is forgotten"
 
 

@@ -1,0 +1,50 @@
+"""Whether to open the browser: what was typed, else the setting ``open`` of the user's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import click
+
+from notebook_launcher.core import events
+from notebook_launcher.core.view import View
+
+
+class ConfirmPrompts(Protocol):
+    """Asks the user for confirmation."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a terminal."""
+
+    def confirm(self, text: str) -> bool | None:
+        """Ask yes or no; ``None`` if there is no answer."""
+
+
+def open_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--open`` and ``--no-open``, as ``open_browser``; ``None``: neither was typed."""
+    return click.option(
+        "--open/--no-open", "open_browser", default=None, help="Open the browser, or not, when JupyterLab is ready."
+    )(command)
+
+
+def wants_browser(typed: bool | None, view: View, questions: ConfirmPrompts | None = None) -> bool:
+    """Whether to open the browser; a setting counts only if there is a display.
+
+    ``questions``: ask if the setting is ``ask``, and save the answer. Raises ``ProfileError``.
+    """
+    from notebook_launcher.cli.views.browser import has_display
+    from notebook_launcher.profiles import load_configuration
+    from notebook_launcher.profiles.edit import save_setting
+
+    if typed is not None or not has_display():
+        return bool(typed)
+    setting = load_configuration().open
+    if setting != "ask" or questions is None or not questions.asks:
+        return setting == "always"
+    answer = questions.confirm("Open JupyterLab in the browser as soon as it is ready, from now on?")
+    if answer is not None:
+        value = "always" if answer else "never"
+        view.show(events.Saved(f"open = {value}", str(save_setting("open", value))))
+    return bool(answer)

@@ -1,0 +1,97 @@
+"""Presets: launches that the user has saved in a cluster's profile, as they were typed."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import shlex
+from collections.abc import Iterator, Sequence
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import ProfileError, UsageError
+from notebook_launcher.core.view import View
+from notebook_launcher.planning.profile_commands import ConfirmPrompts, change_profile
+from notebook_launcher.planning.target import LaunchOptions, LaunchTarget, LocalMachine, resolve_target
+from notebook_launcher.profiles import load_profile
+from notebook_launcher.profiles.store import user_profiles
+
+
+def save_preset(name: str, words: Sequence[str], target: LaunchTarget, view: View, questions: ConfirmPrompts) -> None:
+    """Save a launch, as it was typed, in the user's own file of the target's profile.
+
+    Another preset of that name is replaced only if the user agrees. Raises ``UsageError`` if they do not, or nobody can
+    be asked, or the target has no profile, and ``ProfileError`` for an invalid name.
+    """
+    if target.cluster is None:
+        raise UsageError(
+            f"“{name}” cannot be saved: {target.name} has no profile.",
+            why="A preset is saved in the profile of its cluster.",
+            hint=f"make one: launch-notebook init {target.host or 'you@login.example.org'}",
+        )
+    text, before = shlex.join(words), target.profile.presets.get(name)
+    if before is not None and before != text and not _may_replace(name, before, questions):
+        raise UsageError(
+            f"There is a preset “{name}” already.",
+            why=f"It is: {before}",
+            hint=f"choose another name, or remove it first: "
+            f"launch-notebook clusters edit {target.cluster} --set presets.{name}=",
+        )
+    if before != text:
+        change_profile(target.cluster, {("presets", name): text}, view)
+    elsewhere = "" if target.is_default else f" --cluster {target.cluster}"
+    view.show(events.Note(f"To launch it again:\n  launch-notebook again {name}{elsewhere}"))
+
+
+def _may_replace(name: str, before: str, questions: ConfirmPrompts) -> bool:
+    return questions.asks and bool(questions.confirm(f"The preset “{name}” is: {before}\nReplace it?"))
+
+
+def find_preset(name: str, cluster: str | None, here: LocalMachine) -> list[str]:
+    """Return the words of a saved launch, which name the cluster if it is not the default one.
+
+    ``cluster``: the one that the user named; without it, the default one goes first, and then those of the user's own
+    profiles. Raises ``UsageError`` if there is no such preset, or several.
+    """
+    target = resolve_target(LaunchOptions(cluster=cluster), here)
+    if text := target.profile.presets.get(name):
+        return _with_cluster(text, cluster)
+    others = {} if cluster else dict(_in_user_profiles(name))
+    if len(others) == 1:
+        (place, text), *_ = others.items()
+        return _with_cluster(text, place)
+    if others:
+        raise UsageError(
+            f"{len(others)} profiles have a preset “{name}”.",
+            why=f"They are: {', '.join(others)}.",
+            hint=f"name the cluster: launch-notebook again {name} --cluster {next(iter(others))}",
+        )
+    known = [preset for preset, _ in known_presets(cluster, here)]
+    near = difflib.get_close_matches(name, known, n=1)
+    raise UsageError(
+        f"There is no preset “{name}”.",
+        why=f"There are: {', '.join(known)}." if known else "",
+        hint=f"did you mean {near[0]}?" if near else f"save one: launch-notebook -t 2h --gpus 1 --save {name}",
+    )
+
+
+def known_presets(cluster: str | None, here: LocalMachine) -> list[tuple[str, str]]:
+    """Return the presets that ``find_preset`` finds, each with its launch."""
+    known = dict(resolve_target(LaunchOptions(cluster=cluster), here).profile.presets)
+    for place in [] if cluster else user_profiles():
+        with contextlib.suppress(ProfileError):
+            known = {**load_profile(place).presets, **known}
+    return sorted(known.items())
+
+
+def _in_user_profiles(name: str) -> Iterator[tuple[str, str]]:
+    for place in user_profiles():
+        with contextlib.suppress(ProfileError):  # a launch there reports the mistake
+            if text := load_profile(place).presets.get(name):
+                yield place, text
+
+
+def _with_cluster(text: str, cluster: str | None) -> list[str]:
+    words = shlex.split(text)
+    flags = words[: words.index("--")] if "--" in words else words
+    is_named = any(word.partition("=")[0] in ("--cluster", "--host") for word in flags)
+    return words if is_named or not cluster else ["--cluster", cluster, *words]

@@ -1,0 +1,80 @@
+"""What a run prints, shown line by line while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import time
+
+from notebook_launcher.core import events
+from notebook_launcher.core.errors import LauncherError
+from notebook_launcher.jobs.follow import RESTART_AFTER, FileLine, GrowingFile, ReadEnded, read_lines
+from notebook_launcher.session.context import Context
+
+
+class PrintedLines:
+    """Shows the lines of one file of a run as they are written, each once; a requeued job begins anew.
+
+    ``path``: of the file on the cluster, which need not exist yet.
+    """
+
+    def __init__(self, context: Context, path: str) -> None:
+        self._context, self._path = context, path
+        self._file: GrowingFile | None = None
+        self._shown = 0  # lines
+        self._restart_at: float | None = None
+
+    def job_started(self) -> None:
+        """Begin with the first line. Raises ``ConnectionLost``."""
+        self.close()
+        self._shown = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._restart_at = None
+        self._file = GrowingFile(self._path, self._shown + 1, self._context.interrupts.inbox, follow=True)
+        self._file.start(self._context.host)
+
+    def handle(self, item: object) -> None:
+        """Show a line that has arrived; note that no more will come."""
+        if isinstance(item, FileLine):
+            self._show(item)
+        elif isinstance(item, ReadEnded) and item.of is self._file:
+            self._restart_at = time.monotonic() + RESTART_AFTER  # some login nodes kill long-running processes
+
+    def check(self) -> None:
+        """Continue if the reading broke; call it while there is a connection. Raises ``ConnectionLost``."""
+        if self._restart_at is not None and time.monotonic() >= self._restart_at:
+            self.close()
+            self._forget_unread()
+            self._begin()
+
+    def show_rest(self) -> None:
+        """Show the lines that had not arrived when the run ended, as far as they can be read."""
+        if self._file is None:
+            return
+        self.close()
+        self._forget_unread()
+        with contextlib.suppress(LauncherError):
+            for line in read_lines(self._context, [self._path], self._shown + 1):
+                self._show(line)
+        self._file = None
+
+    def _forget_unread(self) -> None:
+        """Take out of the inbox what is read again."""
+        inbox, kept = self._context.interrupts.inbox, []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                kept.append(inbox.get_nowait())
+        for item in kept:
+            if not isinstance(item, FileLine | ReadEnded):
+                inbox.put(item)
+
+    def _show(self, line: FileLine) -> None:
+        self._shown += 1
+        self._context.view.show(events.LogLine(line.text))
+
+    def close(self) -> None:
+        """Read no more; may be called twice."""
+        if self._file is not None:
+            self._file.close()
