@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Any
 
 from notebook_launcher.core.text import printable
-from tests.conftest import Session, launch
+from tests.cluster_tests import prepared_launcher
+from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
 
 NODE = "node1"
@@ -73,14 +74,14 @@ class Scene:
         finally:
             self.must(box, "root", f"rm -f {path}")
 
-    def launcher(self, *words: str, box: str = "laptop", user: str = "alice") -> tuple[int, str]:
+    def launcher(self, *words: str, **env: str) -> tuple[int, str]:
         """Run launch-notebook without a terminal, and return its exit code and what it prints, as it prints it."""
-        done = self.cluster.run(box, user, ["launch-notebook", *words])
+        done = prepared_launcher.run(self.cluster, "laptop", "alice", *words, **env)
         return done.returncode, f"{done.stdout}{done.stderr}"
 
     def terminal(self, *words: str, user: str = "alice") -> Session:
         """Start launch-notebook in a terminal of the laptop."""
-        self.others.append(launch(self.cluster, "laptop", *words, user=user, columns=200))
+        self.others.append(prepared_launcher.launch(self.cluster, "laptop", *words, user=user, columns=200))
         return self.others[-1]
 
     @property
