@@ -249,7 +249,7 @@ def kernels_overheard(scene: Scene) -> str:
         heard = spy.stdout.read()
     assert heard == "", heard
     folder = str(json.loads(scene.must(NODE, "alice", f"cat {record}"))["ip"]).rpartition("/")[0]
-    return f"nothing is heard; the sockets: {looked_for(NODE, {f'ls {folder}': '-1'})(scene)}"
+    return f"nothing is heard; the sockets: {looked_for(NODE, {f'ls {folder}': '(?m)-1$'})(scene)}"
 
 
 # --- what launch-notebook leaves on the laptop ---------------------------------------------------------------------

@@ -28,6 +28,7 @@ from tests.cluster_tests.attack import (
 )
 from tests.cluster_tests.situation import venv
 from tests.conftest import PROFILE
+from tests.doubles import wait_until
 
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x1b]8;;http://evil.example\u200b\u202e\U000e0041"
 KNOWN_HOSTS = "/home/alice/.ssh/known_hosts"
@@ -245,7 +246,8 @@ def by_a_page(scene: Scene) -> str:
         starts = f"curl -s -X POST -H 'Authorization: token {scene.token}' {url}/api/kernels"
         kernel = json.loads(scene.must("laptop", "alice", starts))["id"]
         channels = f"{url}/api/kernels/{kernel}/channels"
-        assert status(scene, "laptop", "alice", channels, *jar, *WEBSOCKET) == "101", "the websocket works"
+        opens = functools.partial(status, scene, "laptop", "alice", channels, *jar, *WEBSOCKET)
+        wait_until(lambda: opens() == "101", 20, "the websocket works")
         seen = {
             "post": status(scene, "laptop", "alice", f"{url}/api/terminals", *jar, *evil, "-X", "POST"),
             "post without origin": status(scene, "laptop", "alice", f"{url}/api/terminals", *jar, "-X", "POST"),

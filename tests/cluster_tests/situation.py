@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from notebook_launcher.core.errors import LauncherError
-from tests.cluster_tests import prepared_launcher
+from tests.cluster_tests import in_box
 from tests.conftest import Session, fetch
 from tests.practice_cluster import PracticeCluster
 
@@ -88,10 +88,10 @@ def root_does(box: str, script: str, undo: str) -> Arrangement:
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[None]:
         try:
-            cluster.root(box, ["sh", "-euc", script], check=True)
+            in_box.run(cluster, box, "root", ["sh", "-euc", script]).check_returncode()
             yield
         finally:
-            cluster.root(box, ["sh", "-euc", undo], check=True)
+            in_box.run(cluster, box, "root", ["sh", "-euc", undo]).check_returncode()
 
     return arranged
 
@@ -131,7 +131,9 @@ def job_of(user: str, *words: str, comes_to: str = "RUNNING", runs: str = "exec 
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[str]:
         submit = ["sbatch", "--parsable", "--output=/dev/null", "--time=30", *words, "--wrap", runs]
-        job = cluster.run("login", user, submit, check=True).stdout.strip()
+        submitted = in_box.run(cluster, "login", user, submit)
+        submitted.check_returncode()
+        job = submitted.stdout.strip()
         try:
             wait_in(cluster, "ctl", f'[ "$(squeue -h --states=all -j {job} -o %T)" = {comes_to} ]', 30)
             yield job
@@ -151,9 +153,9 @@ def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int) -> None:
-    """Wait in a box until a shell's condition is true: to go in for each look would cost ten times as much."""
+    """Wait in a box until a shell's condition is true: to go there for each look costs more."""
     waits = f"until {condition}; do sleep 0.2; done >/dev/null 2>&1"
-    cluster.root(box, ["timeout", str(seconds), "sh", "-c", waits], check=True)
+    in_box.run(cluster, box, "root", ["timeout", str(seconds), "sh", "-c", waits]).check_returncode()
 
 
 def venv(name: str, jupyterlab: str) -> Arrangement:
@@ -221,7 +223,7 @@ def do(box: str, command: str, user: str = "root") -> Act:
 
     def act(cluster: PracticeCluster, session: Session) -> None:
         words = ["sh", "-euc", re.sub(r"\bJOB\b", lambda _: session.job_id, command)]
-        cluster.run(box, user, words, login=user != "root", check=True)
+        in_box.run(cluster, box, user, words).check_returncode()
 
     return act
 
@@ -241,7 +243,7 @@ def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 
 def killed_and_stopped(cluster: PracticeCluster, session: Session) -> str:
     """Kill ivan's launcher, and let him stop the session with another command."""
     session.child.kill(signal.SIGKILL)
-    stopped = prepared_launcher.run(cluster, "laptop", "ivan", "stop")
+    stopped = in_box.launcher(cluster, "laptop", "ivan", "stop")
     return f"{stopped.stdout}\n{stopped.stderr}"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.cluster_tests import prepared_launcher
+from tests.cluster_tests import in_box
 from tests.conftest import Session, assert_nothing_left, people_processes, write_profile
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
@@ -22,7 +22,7 @@ each_slurm = pytest.mark.each_slurm
 NODE = ("--node", "-n", "1")
 Arranged = Callable[[PracticeCluster], AbstractContextManager[object]]
 Start = Callable[..., Session]
-LAUNCH = prepared_launcher.launch
+LAUNCH = in_box.launch
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Checkup:
 
 
 def doctor(cluster: PracticeCluster, *words: str, user: str = "alice", box: str = "laptop") -> Checkup:
-    done = prepared_launcher.run(cluster, box, user, "doctor", "--json", *words)
+    done = in_box.launcher(cluster, box, user, "doctor", "--json", *words)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     checks = {event["check"]: event for event in told if event["event"] == "check"}
     errors = [event["what"] for event in told if event["event"] == "error"]

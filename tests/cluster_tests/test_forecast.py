@@ -19,8 +19,8 @@ from notebook_launcher.jobs.evidence import gather_evidence
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.cluster_info import Limit
 from notebook_launcher.schedulers.slurm.commands import Slurm
-from tests.cluster_tests import prepared_launcher
-from tests.cluster_tests.prepared_launcher import launch
+from tests.cluster_tests import in_box
+from tests.cluster_tests.in_box import launch
 from tests.conftest import clear, people_processes
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
@@ -62,7 +62,7 @@ def reason(cluster: PracticeCluster, job: str) -> str:
 
 def told(cluster: PracticeCluster, box: str, *words: str, code: int = 0) -> list[dict[str, Any]]:
     """The events of a command of alice's."""
-    done = prepared_launcher.run(cluster, box, "alice", *words, "--json")
+    done = in_box.launcher(cluster, box, "alice", *words, "--json")
     assert done.returncode == code, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -99,7 +99,7 @@ def test_when_is_what_slurm_says_with_other_ways_to_ask_and_costs_the_controller
 
 @each_slurm
 def test_a_refused_request_has_the_refusals_exit_code(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
-    done = prepared_launcher.run(cluster, "laptop", "alice", "when", "-p", "gpu", "--gpus", "h100:1", "--json")
+    done = in_box.launcher(cluster, "laptop", "alice", "when", "-p", "gpu", "--gpus", "h100:1", "--json")
     [forecast] = named([json.loads(line) for line in done.stdout.splitlines()], "forecast")
     assert done.returncode == forecast["exit_code"] != 0
     assert "Requested node configuration is not available" in forecast["why"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster_tests import prepared_launcher, recorded_tables
+from tests.cluster_tests import in_box, recorded_tables
 from tests.cluster_tests.situation import STAND_IN, Situation, matching, shown, venv, wait_in
 from tests.cluster_tests.situations import SITUATIONS, WHOLE_PROFILE
 from tests.cluster_tests.situations_table import RECORD
@@ -21,7 +21,7 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import USERS
 
 Start = Callable[..., Session]
-LAUNCH = prepared_launcher.launch
+LAUNCH = in_box.launch
 Record = Callable[[Situation, list[str]], None]
 each_slurm = pytest.mark.each_slurm
 QUIET = [one for one in SITUATIONS if not one.alone]
@@ -124,7 +124,7 @@ class SideBySide:
         return self._pools[situation.turn].submit(play, self._cluster, start, self._record, situation)
 
     def _start(self, sessions: list[Session], *arguments: str, **options: Any) -> Session:
-        sessions.append(prepared_launcher.launch(self._cluster, options.pop("box"), *arguments, **options))
+        sessions.append(in_box.launch(self._cluster, options.pop("box"), *arguments, **options))
         return sessions[-1]
 
     def _clear_away(self, situation: Situation) -> None:

@@ -1,6 +1,6 @@
-"""Run by root in a box: import the launcher once, and fork for each launch. Its standard input is a Unix socket.
+"""Run by root in a box: fork for each command, with the launcher imported already. Standard input is a Unix socket.
 
-Each message asks for one launch: its arguments, user and environment, and with it come the launch's standard input,
+Each message asks for one command: its words, user and environment, and with it come the command's standard input,
 output and errors, and a socket: each byte that comes there is a signal for it, the end is SIGKILL, and there its status
 is written when it has ended.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import gc
 import importlib
 import json
@@ -26,37 +27,41 @@ from typing import Any
 PR_SET_DUMPABLE = 4
 
 
+@functools.cache
 def import_launcher() -> None:
-    """Import what a command may need, which it would otherwise import by and by."""
+    """Import what ``launch-notebook`` may need, which it would otherwise import by and by."""
     import notebook_launcher
 
     names = [module.name for module in pkgutil.walk_packages(notebook_launcher.__path__, "notebook_launcher.")]
     for name in ("paramiko", *names):
         if not name.startswith("notebook_launcher.bench"):  # takes as long as all the others
             importlib.import_module(name)
+    gc.freeze()
 
 
 def serve(requests: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    requests.send(b"ready")
     while True:
         text, files, _, _ = socket.recv_fds(requests, 1 << 20, 4)
         if not text:
             return
+        request = json.loads(text)
+        if request["launcher"]:
+            import_launcher()
         if not os.fork():
-            watch(json.loads(text), *files)
+            watch(request, *files)
         for one in files:
             os.close(one)
 
 
 def watch(request: dict[str, Any], *files: int) -> None:
-    """Begin a launch, and report how it ends."""
+    """Begin a command, and report how it ends."""
     *streams, report = files
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     program = os.fork()
     if not program:
         become(request, streams)
-        run(request["words"])
+        run_launcher(request["words"]) if request["launcher"] else execute(request["words"])
     for one in streams:
         os.close(one)
     handle = os.pidfd_open(program)
@@ -72,37 +77,45 @@ def watch(request: dict[str, Any], *files: int) -> None:
 
 
 def become(request: dict[str, Any], streams: list[int]) -> None:
-    """Be what a login shell of the user would have started, in a terminal of its own."""
+    """Be the user, in a session and, where there is one, a terminal of its own."""
     os.setsid()
     for number, one in enumerate(streams):
         os.dup2(one, number)
     os.closerange(3, 64)
     if os.isatty(0):
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    os.setgroups([request["uid"]])
-    os.setgid(request["uid"])
-    os.setuid(request["uid"])
-    ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # its files in /proc are the user's own, as after an exec
+    if request["uid"]:
+        os.setgroups([request["uid"]])
+        os.setgid(request["uid"])
+        os.setuid(request["uid"])
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # its files in /proc are the user's own, as after an exec
     os.umask(0o022)
     os.environ.clear()
     os.environ.update(request["environment"])
     os.chdir(os.environ["HOME"])
-    sys.stdin = os.fdopen(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors)
-    sys.stdout = os.fdopen(1, "w", 1 if os.isatty(1) else -1, sys.stdout.encoding, sys.stdout.errors)
-    sys.stderr = os.fdopen(2, "w", 1, sys.stderr.encoding, sys.stderr.errors)
 
 
-def run(words: list[str]) -> None:
+def execute(words: list[str]) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it
+    try:
+        os.execvp(words[0], words)
+    except OSError as error:
+        os.write(2, f"{words[0]}: {error.strerror}\n".encode())
+        os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def run_launcher(words: list[str]) -> None:
     """Do what the program ``launch-notebook`` does."""
     from notebook_launcher.cli import main
     from notebook_launcher.cli.views import errors
 
+    sys.stdin = os.fdopen(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors)
+    sys.stdout = os.fdopen(1, "w", 1 if os.isatty(1) else -1, sys.stdout.encoding, sys.stdout.errors)
+    sys.stderr = os.fdopen(2, "w", 1, sys.stderr.encoding, sys.stderr.errors)
     errors._BEGAN = time.monotonic()
     sys.argv = ["/usr/local/bin/launch-notebook", *words]
     main()
 
 
 if __name__ == "__main__":
-    import_launcher()
-    gc.freeze()
     serve(socket.socket(fileno=0))
