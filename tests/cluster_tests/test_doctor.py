@@ -131,7 +131,7 @@ FAULTS = [
     pytest.param(undisturbed, ["-p", "cores", "--reservation", "lab2", "--", "no-jupyter"],
                  {"partition": "no partition cores", "reservation": "no reservation lab2",
                   "JupyterLab": "no JupyterLab in the image"},
-                 id="no such partition, no reservation, no JupyterLab in the image", marks=each_slurm),
+                 id="no such partition, no reservation, no JupyterLab in the image"),
     pytest.param(lambda c: c.reservation("others", "now", users="bob"), ["--reservation", "others", "--", "broken"],
                  {"reservation": "may not use", "environment": "broken/1"},
                  id="reservation of others, module does not load", marks=each_slurm),

@@ -97,7 +97,6 @@ def test_when_is_what_slurm_says_with_other_ways_to_ask_and_costs_the_controller
     assert starts == sorted(starts)
 
 
-@each_slurm
 def test_a_refused_request_has_the_refusals_exit_code(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
     done = in_box.launcher(cluster, "laptop", "alice", "when", "-p", "gpu", "--gpus", "h100:1", "--json")
     [forecast] = named([json.loads(line) for line in done.stdout.splitlines()], "forecast")
@@ -158,7 +157,6 @@ def test_evidence_of_a_job_that_waits(
 # --- in a terminal -----------------------------------------------------------------------------------------------
 
 
-@each_slurm
 def test_in_a_terminal_of_eighty_columns_no_row_is_folded(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
     session = launch(cluster, "laptop", "queue", columns=80)
     assert session.end() == 0
