@@ -21,6 +21,7 @@ from typing import Any
 
 import pexpect
 import pytest
+from pexpect.spawnbase import SpawnBase
 from playwright.sync_api import Browser
 
 import notebook_launcher.notebook  # noqa: F401 - before anybody loads nbformat: it sees to it that this takes no seconds
@@ -200,10 +201,14 @@ def environment() -> dict[str, str]:
 class Session:
     """``launch-notebook`` at work in a terminal: what it printed, and keys to press."""
 
-    def __init__(self, argv: list[str], *, columns: int = 80, env: dict[str, str] | None = None) -> None:
-        self.child = pexpect.spawn(
-            argv[0], argv[1:], encoding="utf-8", dimensions=(24, columns), timeout=90, env=env or environment()
-        )
+    def __init__(self, argv: list[str] | SpawnBase, *, columns: int = 80, env: dict[str, str] | None = None) -> None:
+        if isinstance(argv, SpawnBase):  # which has begun already
+            self.child = argv
+        else:
+            size = (24, columns)
+            self.child = pexpect.spawn(
+                argv[0], argv[1:], encoding="utf-8", dimensions=size, timeout=90, env=env or environment()
+            )
         self.url = ""
         self._seen = ""
         self._looked = 0
@@ -301,16 +306,17 @@ def launch(
     columns: int = 80,
     logged_in_from: str | None = None,
 ) -> Session:
-    """Start ``launch-notebook`` as a user in a terminal of a box, if wanted that of an ssh from another one.
-
-    A launch without its command's name does not ask about a session that is there already: tests share users.
-    """
-    words = arguments if arguments and not arguments[0].startswith("-") else ("--new", *arguments)
-    command = ["launch-notebook", *words]
+    """Start ``launch-notebook`` as a user in a terminal of a box, if wanted that of an ssh from another one."""
+    command = ["launch-notebook", *words_of_launch(arguments)]
     if logged_in_from:
         command = ["ssh", "-tt", box, shlex.join(command)]
     argv = cluster.argv(logged_in_from or box, user, command, env={"TERM": "xterm-256color"})
     return Session(argv, columns=columns)
+
+
+def words_of_launch(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """A launch without its command's name does not ask about a session that is there already: tests share users."""
+    return arguments if arguments and not arguments[0].startswith("-") else ("--new", *arguments)
 
 
 def plain(text: str) -> str:
@@ -320,12 +326,16 @@ def plain(text: str) -> str:
 
 
 @pytest.fixture
-def start(cluster: PracticeCluster) -> Iterator[Callable[..., Session]]:
-    """Start launches; whatever a test leaves behind is cleared away for the next one."""
+def start(cluster: PracticeCluster, request: pytest.FixtureRequest) -> Iterator[Callable[..., Session]]:
+    """Start launches; whatever a test leaves behind is cleared away for the next one.
+
+    How they are started, a module may say by its ``LAUNCH``.
+    """
+    begin = getattr(request.module, "LAUNCH", launch)
     started: list[Session] = []
 
     def start(*arguments: str, box: str = "laptop", **options: Any) -> Session:
-        started.append(launch(cluster, box, *arguments, **options))
+        started.append(begin(cluster, box, *arguments, **options))
         return started[-1]
 
     yield start

@@ -249,7 +249,7 @@ def kernels_overheard(scene: Scene) -> str:
         heard = spy.stdout.read()
     assert heard == "", heard
     folder = str(json.loads(scene.must(NODE, "alice", f"cat {record}"))["ip"]).rpartition("/")[0]
-    return f"nothing is heard; the sockets: {looked_for(NODE, {f'ls {folder}': '-1'})(scene)}"
+    return f"nothing is heard; the sockets: {looked_for(NODE, {f'ls {folder}': '(?m)-1$'})(scene)}"
 
 
 # --- what launch-notebook leaves on the laptop ---------------------------------------------------------------------
@@ -273,7 +273,7 @@ def page_of_a_killed_launcher(scene: Scene) -> str:
     done = scene.run("laptop", "bob", f"{found} || ls {CACHE}")
     assert done.returncode != 0 and scene.token not in done.stdout
     scene.must("laptop", "alice", f"touch -d '-5 minutes' {CACHE}/launch-notebook-*.html")
-    scene.cluster.run("laptop", "alice", opens, env={"BROWSER": "/bin/false"})
+    scene.launcher(*opens[1:], BROWSER="/bin/false")
     scene.must("laptop", "alice", f"! ls {CACHE}/launch-notebook-*.html")
     return f"“{complaint(done)}”; the next `--open` removes it"
 

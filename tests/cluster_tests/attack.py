@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Any
 
 from notebook_launcher.core.text import printable
-from tests.conftest import Session, launch
+from tests.cluster_tests import in_box
+from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
 
 NODE = "node1"
@@ -40,9 +41,14 @@ class Scene:
     session: Session
     others: list[Session] = field(default_factory=list)
 
-    def run(self, box: str, user: str, script: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, box: str, user: str, script: str, *words: str, login: bool = False, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         """Run a shell script in a box, with ``words`` as its arguments."""
-        return self.cluster.run(box, user, ["bash", "-c", script, "bash", *words], **{"login": False, **options})
+        argv = ["bash", "-c", script, "bash", *words]
+        if login:
+            return self.cluster.run(box, user, argv, **options)
+        return in_box.run(self.cluster, box, user, argv, **options)
 
     def must(self, box: str, user: str, script: str, *words: str, **options: Any) -> str:
         """Run what has to succeed, and return what it prints."""
@@ -73,14 +79,14 @@ class Scene:
         finally:
             self.must(box, "root", f"rm -f {path}")
 
-    def launcher(self, *words: str, box: str = "laptop", user: str = "alice") -> tuple[int, str]:
+    def launcher(self, *words: str, **env: str) -> tuple[int, str]:
         """Run launch-notebook without a terminal, and return its exit code and what it prints, as it prints it."""
-        done = self.cluster.run(box, user, ["launch-notebook", *words])
+        done = in_box.launcher(self.cluster, "laptop", "alice", *words, **env)
         return done.returncode, f"{done.stdout}{done.stderr}"
 
     def terminal(self, *words: str, user: str = "alice") -> Session:
         """Start launch-notebook in a terminal of the laptop."""
-        self.others.append(launch(self.cluster, "laptop", *words, user=user, columns=200))
+        self.others.append(in_box.launch(self.cluster, "laptop", *words, user=user, columns=200))
         return self.others[-1]
 
     @property

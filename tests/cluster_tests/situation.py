@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from notebook_launcher.core.errors import LauncherError
+from tests.cluster_tests import in_box
 from tests.conftest import Session, fetch
-from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Arrangement = Callable[[PracticeCluster], contextlib.AbstractContextManager[object]]
@@ -87,10 +88,10 @@ def root_does(box: str, script: str, undo: str) -> Arrangement:
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[None]:
         try:
-            cluster.root(box, ["sh", "-euc", script], check=True)
+            in_box.run(cluster, box, "root", ["sh", "-euc", script]).check_returncode()
             yield
         finally:
-            cluster.root(box, ["sh", "-euc", undo], check=True)
+            in_box.run(cluster, box, "root", ["sh", "-euc", undo]).check_returncode()
 
     return arranged
 
@@ -130,10 +131,11 @@ def job_of(user: str, *words: str, comes_to: str = "RUNNING", runs: str = "exec 
     @contextlib.contextmanager
     def arranged(cluster: PracticeCluster) -> Iterator[str]:
         submit = ["sbatch", "--parsable", "--output=/dev/null", "--time=30", *words, "--wrap", runs]
-        job = cluster.run("login", user, submit, check=True).stdout.strip()
+        submitted = in_box.run(cluster, "login", user, submit)
+        submitted.check_returncode()
+        job = submitted.stdout.strip()
         try:
-            look = ["squeue", "-h", "--states=all", "-j", job, "-o", "%T"]
-            wait_until(lambda: cluster.root("ctl", look).stdout.strip() == comes_to, 30, f"job {job} is {comes_to}")
+            wait_in(cluster, "ctl", f'[ "$(squeue -h --states=all -j {job} -o %T)" = {comes_to} ]', 30)
             yield job
         finally:
             cluster.root("ctl", ["scancel", job], check=True)
@@ -146,8 +148,14 @@ def past_reservation(cluster: PracticeCluster) -> Iterator[None]:
     """Make a reservation ``past`` for a minute, and wait until it is over."""
     words = ["ReservationName=past", "StartTime=now", "Duration=1", "Users=bob", "Nodes=node1", "CoreCnt=1"]
     cluster.root("ctl", ["scontrol", "create", "reservation", *words], check=True)
-    wait_until(lambda: cluster.root("ctl", ["scontrol", "show", "reservation", "past"]).returncode != 0, 120, "its end")
+    wait_in(cluster, "ctl", "! scontrol show reservation past", 120)
     yield
+
+
+def wait_in(cluster: PracticeCluster, box: str, condition: str, seconds: int) -> None:
+    """Wait in a box until a shell's condition is true: to go there for each look costs more."""
+    waits = f"until {condition}; do sleep 0.2; done >/dev/null 2>&1"
+    in_box.run(cluster, box, "root", ["timeout", str(seconds), "sh", "-c", waits]).check_returncode()
 
 
 def venv(name: str, jupyterlab: str) -> Arrangement:
@@ -215,7 +223,7 @@ def do(box: str, command: str, user: str = "root") -> Act:
 
     def act(cluster: PracticeCluster, session: Session) -> None:
         words = ["sh", "-euc", re.sub(r"\bJOB\b", lambda _: session.job_id, command)]
-        cluster.run(box, user, words, login=user != "root", check=True)
+        in_box.run(cluster, box, user, words).check_returncode()
 
     return act
 
@@ -232,10 +240,10 @@ def during(arrangement: Arrangement, printed: str, *acts: Act, seconds: float = 
     return act
 
 
-def killed_and_stopped(cluster: PracticeCluster, _session: Session) -> str:
+def killed_and_stopped(cluster: PracticeCluster, session: Session) -> str:
     """Kill ivan's launcher, and let him stop the session with another command."""
-    cluster.root("laptop", ["pkill", "-KILL", "-u", "ivan", "-f", "/launch-notebook"], check=True)
-    stopped = cluster.run("laptop", "ivan", ["launch-notebook", "stop"])
+    session.child.kill(signal.SIGKILL)
+    stopped = in_box.launcher(cluster, "laptop", "ivan", "stop")
     return f"{stopped.stdout}\n{stopped.stderr}"
 
 
@@ -243,8 +251,7 @@ def killed_and_forgotten(cluster: PracticeCluster, session: Session) -> None:
     """Kill all that runs of the job, and let nobody ask for it until the controller has forgotten it."""
     with cluster.failing_squeue():
         cluster.root("node1", ["pkill", "-KILL", "-u", "alice"], check=True)
-        look = ["scontrol", "show", "job", session.job_id]
-        wait_until(lambda: cluster.root("ctl", look).returncode != 0, 90, f"job {session.job_id} is forgotten")
+        wait_in(cluster, "ctl", f"! scontrol show job {session.job_id}", 90)
 
 
 def still_answers(arrangement: Arrangement) -> Act:

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.conftest import PROFILE, Session, assert_nothing_left, write_profile
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
+LAUNCH = in_box.launch
 each_slurm = pytest.mark.each_slurm
 
 # a kernel that works for some seconds as soon as it starts
@@ -55,7 +57,7 @@ def burn(cluster: PracticeCluster, session: Session) -> None:
 
 
 def bill(cluster: PracticeCluster, box: str, *words: str) -> subprocess.CompletedProcess[str]:
-    return cluster.run(box, "alice", ["launch-notebook", "bill", *words])
+    return in_box.launcher(cluster, box, "alice", "bill", *words)
 
 
 @each_slurm

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.conftest import Session, assert_nothing_left, people_processes, write_profile
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
@@ -20,6 +21,8 @@ from tests.practice_cluster.layout import COMPUTE_NODES
 each_slurm = pytest.mark.each_slurm
 NODE = ("--node", "-n", "1")
 Arranged = Callable[[PracticeCluster], AbstractContextManager[object]]
+Start = Callable[..., Session]
+LAUNCH = in_box.launch
 
 
 @dataclass
@@ -39,7 +42,7 @@ class Checkup:
 
 
 def doctor(cluster: PracticeCluster, *words: str, user: str = "alice", box: str = "laptop") -> Checkup:
-    done = cluster.run(box, user, ["launch-notebook", "doctor", "--json", *words], timeout=120)
+    done = in_box.launcher(cluster, box, user, "doctor", "--json", *words)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     checks = {event["check"]: event for event in told if event["event"] == "check"}
     errors = [event["what"] for event in told if event["event"] == "error"]
@@ -128,7 +131,7 @@ FAULTS = [
     pytest.param(undisturbed, ["-p", "cores", "--reservation", "lab2", "--", "no-jupyter"],
                  {"partition": "no partition cores", "reservation": "no reservation lab2",
                   "JupyterLab": "no JupyterLab in the image"},
-                 id="no such partition, no reservation, no JupyterLab in the image", marks=each_slurm),
+                 id="no such partition, no reservation, no JupyterLab in the image"),
     pytest.param(lambda c: c.reservation("others", "now", users="bob"), ["--reservation", "others", "--", "broken"],
                  {"reservation": "may not use", "environment": "broken/1"},
                  id="reservation of others, module does not load", marks=each_slurm),
@@ -236,7 +239,7 @@ def test_the_week_before_a_course(cluster: PracticeCluster) -> None:
 
 
 def test_on_the_login_node_a_node_is_asked_about_and_ctrl_c_while_it_looks_at_one_leaves_nothing(
-    cluster: PracticeCluster, start: Callable[..., Session]
+    cluster: PracticeCluster, start: Start
 ) -> None:
     session = start("doctor", box="login")
     for check in ("scheduler", "account", "start", "image", "environment", "JupyterLab"):
@@ -249,7 +252,7 @@ def test_on_the_login_node_a_node_is_asked_about_and_ctrl_c_while_it_looks_at_on
     assert_nothing_left(cluster)
 
 
-def test_an_environment_that_hangs_goes_on_nowhere(cluster: PracticeCluster, start: Callable[..., Session]) -> None:
+def test_an_environment_that_hangs_goes_on_nowhere(cluster: PracticeCluster, start: Start) -> None:
     def hanging() -> int:
         return " ".join(people_processes(cluster, ("login",))).count("sleep 987")
 

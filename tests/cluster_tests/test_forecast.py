@@ -19,7 +19,9 @@ from notebook_launcher.jobs.evidence import gather_evidence
 from notebook_launcher.schedulers.base import JobRef, JobStatus, State
 from notebook_launcher.schedulers.cluster_info import Limit
 from notebook_launcher.schedulers.slurm.commands import Slurm
-from tests.conftest import clear, launch, people_processes
+from tests.cluster_tests import in_box
+from tests.cluster_tests.in_box import launch
+from tests.conftest import clear, people_processes
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
@@ -60,7 +62,7 @@ def reason(cluster: PracticeCluster, job: str) -> str:
 
 def told(cluster: PracticeCluster, box: str, *words: str, code: int = 0) -> list[dict[str, Any]]:
     """The events of a command of alice's."""
-    done = cluster.run(box, "alice", ["launch-notebook", *words, "--json"])
+    done = in_box.launcher(cluster, box, "alice", *words, "--json")
     assert done.returncode == code, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -95,9 +97,8 @@ def test_when_is_what_slurm_says_with_other_ways_to_ask_and_costs_the_controller
     assert starts == sorted(starts)
 
 
-@each_slurm
 def test_a_refused_request_has_the_refusals_exit_code(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
-    done = cluster.run("laptop", "alice", ["launch-notebook", "when", "-p", "gpu", "--gpus", "h100:1", "--json"])
+    done = in_box.launcher(cluster, "laptop", "alice", "when", "-p", "gpu", "--gpus", "h100:1", "--json")
     [forecast] = named([json.loads(line) for line in done.stdout.splitlines()], "forecast")
     assert done.returncode == forecast["exit_code"] != 0
     assert "Requested node configuration is not available" in forecast["why"]
@@ -156,7 +157,6 @@ def test_evidence_of_a_job_that_waits(
 # --- in a terminal -----------------------------------------------------------------------------------------------
 
 
-@each_slurm
 def test_in_a_terminal_of_eighty_columns_no_row_is_folded(cluster: PracticeCluster, crowd: dict[str, str]) -> None:
     session = launch(cluster, "laptop", "queue", columns=80)
     assert session.end() == 0

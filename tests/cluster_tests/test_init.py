@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.conftest import Session, assert_nothing_left, fetch
 from tests.practice_cluster import USERS, PracticeCluster, one_time_code
 
 Start = Callable[..., Session]
+LAUNCH = in_box.launch
 each_slurm = pytest.mark.each_slurm
 
 CLUSTERS = ".config/notebook-launcher/clusters"
@@ -26,7 +28,7 @@ def _only_the_courses_profile_stays(cluster: PracticeCluster) -> Iterator[None]:
 
 
 def init(cluster: PracticeCluster, *words: str, user: str = "alice") -> subprocess.CompletedProcess[str]:
-    return cluster.run("laptop", user, ["launch-notebook", "init", f"{user}@login", *words], timeout=90)
+    return in_box.launcher(cluster, "laptop", user, "init", f"{user}@login", *words)
 
 
 def written(cluster: PracticeCluster, name: str, user: str = "alice") -> str:
@@ -51,7 +53,7 @@ def test_a_cluster_is_read_looked_at_with_a_job_and_launched_on(cluster: Practic
     assert 'route = "node-ssh" # open to node' in text
     assert 'command = "apptainer" # command -v on node' in text
 
-    dry = cluster.run("laptop", "alice", ["launch-notebook", "--cluster", "found", "--gpus", "t4:1", "--dry-run"])
+    dry = in_box.launcher(cluster, "laptop", "alice", "--cluster", "found", "--gpus", "t4:1", "--dry-run")
     assert cluster.squeue() == []
     assert "--account=proj1" in dry.stdout
     assert "--gpus-per-node=t4:1" in dry.stdout
@@ -121,6 +123,6 @@ def test_another_cluster_of_the_same_slurm_has_a_profile_of_its_own(cluster: Pra
     done = init(cluster, "--name", "other", "-M", "snowy", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (checks(done)["a job without GPUs"], checks(done)["a job with a GPU"]) == ("ok", "ok")
-    dry = cluster.run("laptop", "alice", ["launch-notebook", "--cluster", "other", "--gpus", "1", "--dry-run"])
+    dry = in_box.launcher(cluster, "laptop", "alice", "--cluster", "other", "--gpus", "1", "--dry-run")
     assert "--clusters=snowy" in dry.stdout
     assert "--gpus-per-node=1" in dry.stdout

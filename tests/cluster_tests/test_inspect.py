@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.conftest import Session, clear, launch, people_processes
+from tests.cluster_tests import in_box
+from tests.cluster_tests.in_box import launch
+from tests.conftest import Session, clear, people_processes
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
+LAUNCH = in_box.launch
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +50,7 @@ def on_login(cluster: PracticeCluster, session: Session, script: str) -> str:
 
 def type_(cluster: PracticeCluster, *words: str, box: str = "laptop") -> str:
     """Return what a command prints that ends by itself and well."""
-    done = cluster.run(box, "alice", ["launch-notebook", *words])
+    done = in_box.launcher(cluster, box, "alice", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.conftest import PROFILE, Session, people_processes, write_profile
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 
 Start = Callable[..., Session]
+LAUNCH = in_box.launch
+
 
 PRICE = """\
 [price]
@@ -47,7 +50,7 @@ def launched(session: Session) -> str:
     """Wait until the job is queued, end it, and return what was printed before."""
     session.expect(r"Job \d+ is queued")
     printed = session.printed
-    session.child.sendintr()
+    session.send("\x03")
     assert session.end() == 130
     return printed
 
@@ -75,7 +78,7 @@ def test_a_command_that_hangs_delays_the_launch_by_its_limit(cluster: PracticeCl
 @pytest.mark.usefixtures("_priced")
 def test_a_failure_is_told_only_to_who_asks(cluster: PracticeCluster) -> None:
     write_accinfo(cluster, "#!/bin/sh\nexec yes no such account >&2\n")  # without end
-    done = cluster.run("laptop", "alice", ["launch-notebook", "when", "-t", "2:00:00", "-A", "proj1"])
+    done = in_box.launcher(cluster, "laptop", "alice", "when", "-t", "2:00:00", "-A", "proj1")
     assert "= 128 SBU" in done.stdout + done.stderr
     assert "accinfo" not in done.stdout + done.stderr
     assert done.returncode == 0

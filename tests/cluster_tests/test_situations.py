@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from tests.cluster_tests import recorded_tables
-from tests.cluster_tests.situation import STAND_IN, Situation, matching, shown, venv
+from tests.cluster_tests import in_box, recorded_tables
+from tests.cluster_tests.situation import STAND_IN, Situation, matching, shown, venv, wait_in
 from tests.cluster_tests.situations import SITUATIONS, WHOLE_PROFILE
 from tests.cluster_tests.situations_table import RECORD
-from tests.conftest import PROFILE, Session, assert_nothing_left, clear, launch, write_profile
-from tests.doubles import wait_until
+from tests.conftest import PROFILE, Session, assert_nothing_left, clear, write_profile
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import USERS
 
 Start = Callable[..., Session]
+LAUNCH = in_box.launch
 Record = Callable[[Situation, list[str]], None]
 each_slurm = pytest.mark.each_slurm
 QUIET = [one for one in SITUATIONS if not one.alone]
@@ -89,13 +89,9 @@ def play(cluster: PracticeCluster, start: Start, record: Record, situation: Situ
     assert None not in seen.values(), f"{seen}\n\n{told}"
     assert (code if code >= 0 else 128 - code) == situation.exit_code, told
     assert "Traceback" not in told
-    jobs = set(re.findall(r"Job (\d+) is queued", told))
-    wait_until(lambda: not jobs & queued(cluster), 15, f"no job of {jobs} is left")
+    if jobs := re.findall(r"Job (\d+) is queued", told):
+        wait_in(cluster, "ctl", f'[ -z "$(squeue -h -j {",".join(jobs)})" ]', 15)
     record(situation, [paragraph for paragraph in paragraphs if paragraph in seen.values()])
-
-
-def queued(cluster: PracticeCluster) -> set[str]:
-    return set(cluster.root("ctl", ["squeue", "-h", "-o", "%i"], check=True).stdout.split())
 
 
 def assert_only_folders_left(cluster: PracticeCluster, before: set[str], folders: int, perhaps: int = 0) -> None:
@@ -128,7 +124,7 @@ class SideBySide:
         return self._pools[situation.turn].submit(play, self._cluster, start, self._record, situation)
 
     def _start(self, sessions: list[Session], *arguments: str, **options: Any) -> Session:
-        sessions.append(launch(self._cluster, options.pop("box"), *arguments, **options))
+        sessions.append(in_box.launch(self._cluster, options.pop("box"), *arguments, **options))
         return sessions[-1]
 
     def _clear_away(self, situation: Situation) -> None:
