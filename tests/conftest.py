@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import itertools
 import os
@@ -104,6 +105,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if uses_the_cluster(item):
             item.add_marker(pytest.mark.cluster)
+        if any(map(item.get_closest_marker, ("cluster", "real_time"))) and not is_found_by_make(item.path):
+            raise pytest.UsageError(f"{item.nodeid}: `make test` looks for real_time in the file, and would not run it")
         if marker := item.get_closest_marker("browser_time"):
             cause = marker.kwargs.get("cause", "").strip()
             if not cause:
@@ -114,6 +117,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.user_properties.append((RERUN_CAUSE, ON_TWO_CORES))
             item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
+
+
+@functools.cache
+def is_found_by_make(file: Path) -> bool:
+    """Whether the Makefile gives a file to those who run what is marked; they need not read the others."""
+    return "cluster_tests" in file.parts or "real_time" in file.read_text()
 
 
 def file_of(item: pytest.Item) -> str:
