@@ -46,8 +46,9 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import BOXES, COMPUTE_NODES, USERS
 from tests.practice_cluster.slurm import CONFIGURATION
 
-# Thousands of tests, once collected, would be gone through again and again for garbage.
+# Thousands of tests would be gone through again and again for garbage: not while they are collected, and never afterwards.
 gc.set_threshold(100_000, 50, 100)
+gc.disable()
 
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
 # program that is started here; these tests are about programs that get them.
@@ -117,6 +118,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.user_properties.append((RERUN_CAUSE, ON_TWO_CORES))
             item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @functools.cache
