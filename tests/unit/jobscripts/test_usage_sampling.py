@@ -82,7 +82,8 @@ def test_no_name_makes_a_stranger_part_of_the_job(sampler: Sampler) -> None:
     sampler.start()
     before = sampler.samples(2)
     name = f"import ctypes; ctypes.CDLL(None).prctl(15, b'a) S 1 1 {job.pid} ', 0, 0, 0)"
-    stranger = subprocess.Popen([sys.executable, "-Sc", f"{name}\n{BUSY}"], start_new_session=True)
+    busy = "import time\nwhile time.process_time() < 0.8: pass\ntime.sleep(600)"
+    stranger = subprocess.Popen([sys.executable, "-Sc", f"{name}\n{busy}"], start_new_session=True)
     try:
         samples = sampler.samples(len(before) + 3)
         assert processor_time(psutil.Process(stranger.pid)) > 0.5
