@@ -46,7 +46,7 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import BOXES, COMPUTE_NODES, USERS
 from tests.practice_cluster.slurm import CONFIGURATION
 
-# Thousands of tests would be gone through again and again for garbage: not while they are collected, and never afterwards.
+# Thousands of tests would be gone through for garbage: not while they are collected, and never afterwards.
 gc.set_threshold(100_000, 50, 100)
 gc.disable()
 
@@ -106,7 +106,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if uses_the_cluster(item):
             item.add_marker(pytest.mark.cluster)
-        if any(map(item.get_closest_marker, ("cluster", "real_time"))) and not is_found_by_make(item.path):
+        waits = not {"cluster", "real_time"}.isdisjoint(marker.name for marker in item.iter_markers())
+        if waits and not is_found_by_make(item.path):
             raise pytest.UsageError(f"{item.nodeid}: `make test` looks for real_time in the file, and would not run it")
         if marker := item.get_closest_marker("browser_time"):
             cause = marker.kwargs.get("cause", "").strip()
@@ -114,7 +115,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 raise pytest.UsageError(f'{item.nodeid}: browser_time needs cause="why it may have to run again"')
             item.user_properties.append((RERUN_CAUSE, cause))
             item.add_marker(pytest.mark.flaky(reruns=2))
-        elif any(map(item.get_closest_marker, ("cluster", "real_time"))):
+        elif waits:
             item.user_properties.append((RERUN_CAUSE, ON_TWO_CORES))
             item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
