@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,7 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import BOXES, COMPUTE_NODES, USERS
 from tests.practice_cluster.slurm import CONFIGURATION
 
-# Thousands of tests would be gone through for garbage: not while they are collected, and never afterwards.
 gc.set_threshold(100_000, 50, 100)
-gc.disable()
 
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
 # program that is started here; these tests are about programs that get them.
@@ -121,9 +119,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests would be gone through for garbage: not while they are collected, and never afterwards."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @functools.cache
