@@ -15,6 +15,8 @@ RECONNECTION := tests/cluster_tests/test_reconnection.py
 PYTEST := $(VENV)/bin/python -m pytest -rxXfER --durations 15
 TOGETHER := --dist loadfile --no-loadscope-reorder
 COMPUTING := -m 'not cluster and not real_time' tests/unit
+# Four workers read these files instead of all. tests/conftest.py refuses a marked test in any other.
+WAITING = -m 'cluster or real_time' tests/cluster_tests $(sort $(shell grep -rl --include='test_*.py' real_time tests/unit))
 # Their thousands of little files lie in memory, where there is room, and programs can be run from there.
 IN_MEMORY = $(shell tests/in_memory.sh)
 BEHIND := nice -n 10
@@ -52,8 +54,7 @@ test-computing:
 
 test-cluster:
 	rm -rf .bash-trace && mkdir -m 1777 .bash-trace
-	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) $(PYTEST) -m 'cluster or real_time' -n 4 $(TOGETHER) \
-	    --ignore=$(RECONNECTION)
+	NBL_TEST_BASH=$(CURDIR)/tests/traced_bash.sh $(BEHIND) $(PYTEST) $(WAITING) -n 4 $(TOGETHER) --ignore=$(RECONNECTION)
 	$(VENV)/bin/python tests/script_coverage.py
 
 test-beside:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import itertools
 import os
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,6 @@ from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.layout import BOXES, COMPUTE_NODES, USERS
 from tests.practice_cluster.slurm import CONFIGURATION
 
-# Thousands of tests, once collected, would be gone through again and again for garbage.
 gc.set_threshold(100_000, 50, 100)
 
 # Whoever started us (nohup, a script's background job, a CI) may ignore signals, and what is ignored stays so in every
@@ -105,16 +105,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if uses_the_cluster(item):
             item.add_marker(pytest.mark.cluster)
+        waits = not {"cluster", "real_time"}.isdisjoint(marker.name for marker in item.iter_markers())
+        if waits and not is_found_by_make(item.path):
+            raise pytest.UsageError(f"{item.nodeid}: `make test` looks for real_time in the file, and would not run it")
         if marker := item.get_closest_marker("browser_time"):
             cause = marker.kwargs.get("cause", "").strip()
             if not cause:
                 raise pytest.UsageError(f'{item.nodeid}: browser_time needs cause="why it may have to run again"')
             item.user_properties.append((RERUN_CAUSE, cause))
             item.add_marker(pytest.mark.flaky(reruns=2))
-        elif any(map(item.get_closest_marker, ("cluster", "real_time"))):
+        elif waits:
             item.user_properties.append((RERUN_CAUSE, ON_TWO_CORES))
             item.add_marker(pytest.mark.flaky(reruns=1))
     items.sort(key=lambda item: FIRST.index(file_of(item)) if file_of(item) in FIRST else len(FIRST))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests would be gone through for garbage: not while they are collected, and never afterwards."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@functools.cache
+def is_found_by_make(file: Path) -> bool:
+    """Whether the Makefile gives a file to those who run what is marked; they need not read the others."""
+    return "cluster_tests" in file.parts or "real_time" in file.read_text()
 
 
 def file_of(item: pytest.Item) -> str:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from pathlib import Path
 
 import psutil
 
 from tests.doubles import wait_until
 
 
+def words_of(pid: int, file: str) -> list[bytes]:
+    """What ``environ`` or ``cmdline`` of a process holds; nothing of one that is dead, gone, or somebody else's."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def with_variable(name: str, value: str) -> list[psutil.Process]:
     """Every process but this one whose environment began with ``NAME=VALUE``."""
     found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(name) == value and process.pid != os.getpid():
-                found.append(process)
-        except psutil.Error:
-            continue
+    for pid in psutil.pids():
+        if f"{name}={value}".encode() in words_of(pid, "environ") and pid != os.getpid():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid))
     return found
 
 

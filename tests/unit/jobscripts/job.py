@@ -20,6 +20,7 @@ import psutil
 
 from notebook_launcher.core.package_data import job_script
 from tests.doubles import wait_until
+from tests.processes import words_of
 
 BASH = os.environ.get("NBL_TEST_BASH", "bash")
 
@@ -143,7 +144,11 @@ class Job:
 
     def processes(self) -> list[psutil.Process]:
         """All processes that have to do with this session."""
-        return [process for process in psutil.process_iter() if self._is_ours(process)]
+        found = []
+        for pid in filter(self._is_ours, psutil.pids()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid))
+        return found
 
     def commands(self) -> list[str]:
         """What is run by these; one that ends while it is looked at is left out."""
@@ -153,16 +158,13 @@ class Job:
                 found.append(" ".join(process.cmdline()))
         return found
 
-    def _is_ours(self, process: psutil.Process) -> bool:
-        try:
-            if process.status() == psutil.STATUS_ZOMBIE:
-                return False
-            if process.environ().get("HOME") == str(self.home) or str(self.dir) in process.cmdline():
-                return True
-            # what else sshd has started cannot be told from any other sshd
-            return Path(f"/proc/{process.pid}/fd/2").readlink().is_relative_to(self.dir)
-        except (psutil.Error, OSError):
-            return False
+    def _is_ours(self, pid: int) -> bool:
+        if f"HOME={self.home}".encode() in words_of(pid, "environ") or bytes(self.dir) in words_of(pid, "cmdline"):
+            return True
+        # what else sshd has started cannot be told from any other sshd
+        with contextlib.suppress(OSError):
+            return os.readlink(f"/proc/{pid}/fd/2").startswith(f"{self.dir}/")  # noqa: PTH115 - of hundreds of processes
+        return False
 
     def _look_for(self, name: str) -> dict[str, Any] | None:
         assert self.process is not None

@@ -87,6 +87,7 @@ def test_a_job_that_is_stopped_keeps_what_there_is_and_begins_anew(run: Callable
     assert (progress(job)["done"], progress(job)["cell"], progress(job)["failed"]) == (1, 2, None)
     assert job.processes() == [], "nor what the kernel had started"
     # the scheduler puts it back into the queue
+    job.in_a_scheduler()
     nbformat.write(notebook("print(open('state').read(), open('results.jsonl').read())"), job.dir / "input.ipynb")
     job.start()
     wait_until(lambda: not (job.dir / "exit.json").exists())

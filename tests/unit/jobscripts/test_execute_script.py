@@ -53,7 +53,7 @@ def test_a_script_that_fails(run: Callable[..., Job]) -> None:
 
 
 def test_a_script_that_is_stopped(run: Callable[..., Job]) -> None:
-    job = run("import time\nprint('so far')\ntime.sleep(300)", settings=("to=script",), alone=True)
+    job = run("import time\nprint('so far')\ntime.sleep(300)", settings=("to=script",))
     job.start()
     out = job.dir / "work" / f"{STEM}.out"
     wait_until(lambda: out.exists() and out.read_text() == "so far\n", 120)  # line by line

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.real_time
 def new_job(root: Path, idle_stop: int, *lines: str) -> Job:
     job = Job(root)
     job.env |= {"SHELL": "/bin/bash"}
+    job.in_a_scheduler()
     job.ask(f"path={VENV_BIN}", f"idle_stop={idle_stop}", "usage=0", *lines)
     job.start()
     job.endpoint()

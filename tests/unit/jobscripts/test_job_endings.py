@@ -29,7 +29,6 @@ def test_jupyterlab_that_dies_later(quick: Job) -> None:
 
 
 def test_jupyterlab_that_never_listens(quick: Job) -> None:
-    del quick.env["PBS_JOBID"]
     quick.ask("start_timeout=1")
     quick.env["STAND_IN"] = "silent"
     report = quick.run()
@@ -123,13 +122,17 @@ def test_what_does_not_end_is_killed_and_reported_before(quick: Job) -> None:
     del quick.env["PBS_JOBID"]  # no scheduler would end what is left
     quick.env |= {"STAND_IN": "stubborn", "NBL_GRACE_SECONDS": "3"}
     quick.start()
-    quick.endpoint()
+    port = quick.endpoint()["port"]
     quick.send(signal.SIGTERM)
     wait_until(lambda: (quick.dir / "exit.json").exists(), 2)
     assert quick.process is not None and quick.process.poll() is None, "it still waits"
-    assert quick.exit()["cause"] == "stopped"
-    assert "killing it" in quick.log.read_text()
-    assert "waiting for JupyterLab to end" in quick.log.read_text()
+    report, log = quick.exit(), quick.log.read_text()
+    assert report["cause"] == "stopped"
+    assert report["message"].startswith("The job was ended by signal SIGTERM: it was cancelled")
+    assert "put back into the queue" not in report["message"], "it was in none"
+    assert f"by hand: open http://127.0.0.1:{port}/lab on " in log and "ssh -J LOGIN_NODE" not in log
+    assert "killing it" in log
+    assert "waiting for JupyterLab to end" in log
     assert quick.processes() == [], "nor is the process in a session of its own left"
 
 
@@ -137,7 +140,9 @@ def test_a_requeued_job_forgets_its_first_run(quick: Job) -> None:
     quick.start()
     first = quick.endpoint()
     quick.send(signal.SIGTERM)
-    quick.exit()
+    message, log = quick.exit()["message"], quick.log.read_text()
+    assert message.startswith("The job was ended by signal SIGTERM: it was cancelled or put back into the queue")
+    assert f"by hand: ssh -J LOGIN_NODE -L {first['port']}:" in log and "by hand: open" not in log
     token = token_of(quick)
     quick.env["STAND_IN"] = "silent"
     (quick.dir / "ended-from").write_text("laptop2\n")
@@ -197,18 +202,3 @@ def test_the_folder_of_a_job_that_was_killed_as_a_whole_is_removed_by_the_next(
             assert all(path.exists() for path in kept)
         finally:
             server.kill()
-
-
-@pytest.mark.parametrize("queued", [True, False], ids=["by a scheduler", "on this machine"])
-def test_words_of_a_queue_are_for_a_job_that_was_in_one(quick: Job, queued: bool) -> None:
-    if not queued:
-        del quick.env["PBS_JOBID"]
-    quick.start()
-    port = quick.endpoint()["port"]
-    quick.send(signal.SIGTERM)
-    message = quick.exit()["message"]
-    log = quick.log.read_text()
-    assert message.startswith("The job was ended by signal SIGTERM: it was cancelled")
-    assert ("put back into the queue" in message) is queued
-    assert (f"by hand: ssh -J LOGIN_NODE -L {port}:" in log) is queued
-    assert (f"by hand: open http://127.0.0.1:{port}/lab on " in log) is not queued

@@ -62,6 +62,7 @@ def test_the_launcher_hears_of_it(sampler: Sampler) -> None:
 def job(tmp_path: Path) -> Iterator[Job]:
     job = Job(tmp_path)
     job.tool("jupyter-lab", STAND_IN)
+    job.in_a_scheduler()
     job.tool("nvidia-smi", "#!/bin/bash\nwhile :; do echo '0, NVIDIA T4, 1, 2, 3, 4'; sleep 0.5; done\n")
     yield job
     job.end()

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.unit.notebooks.timing_doubles import (
@@ -24,6 +23,8 @@ pytestmark = pytest.mark.usefixtures("nothing_set")
 
 
 def test_a_record_is_one_line_with_all_that_was_promised(tmp_path: Path) -> None:
+    import numpy as np
+
     m = some(parameters={"size": np.int64(3), "rate": np.float32(0.5), "odd": float("nan"), "path": Path("x")})
     timing.record(m, tmp_path / "r.jsonl")
     some().record(tmp_path / "r.jsonl")
@@ -260,6 +261,9 @@ def test_a_table_is_read_by_people() -> None:
 @pytest.mark.real_time
 @pytest.mark.parametrize("fast", [0.01, 0.0001])
 def test_a_plot_has_units_and_error_bars(fast: float, tmp_path: Path) -> None:
+    import matplotlib  # not for every test here, nor while tests are collected: it takes half a second
+
+    matplotlib.use("Agg")
     ax = timing.compare(jittered("cpu", 0.030, 1), jittered("gpu", fast, 2)).plot()
     assert ax.get_xlabel() == "time per call (ms): median, 95 % interval; shorter is faster"
     assert [label.get_text() for label in ax.get_yticklabels()] == ["cpu", "gpu"]

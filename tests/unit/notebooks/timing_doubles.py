@@ -9,7 +9,6 @@ import time
 import types
 from collections.abc import Callable
 
-import matplotlib
 import pytest
 
 from tests.paths import ROOT
@@ -17,8 +16,6 @@ from tests.paths import ROOT
 NOTEBOOKS = ROOT / "notebooks"
 sys.path.insert(0, str(NOTEBOOKS))
 import timing  # noqa: E402
-
-matplotlib.use("Agg")
 
 
 def fake_torch(*, gpus: int = 0, pending: Callable[[], None] = lambda: None) -> types.ModuleType:

@@ -184,12 +184,13 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("place", places(ClusterProfile), ids=lambda place: ".".join(map(str, place)))
 def test_a_cluster_profile(place: KeyPath, canary: Path, tmp_path: Path) -> None:
+    path = write_private(user_profile_path("uni"), "")
     refused, commands = 0, []
     for value in hostile(canary):
         data = {"host": "login.example"} | filled(ClusterProfile, place, value)
         if place[0] == "environments" and len(place) > 1:
             data["environment"] = value if place[1] == KEY else "comment"
-        path = write_private(user_profile_path("uni"), tomlkit.dumps(data))
+        path.write_text(tomlkit.dumps(data), encoding="utf-8")
         try:
             shown = planned(LaunchOptions(_flags_of(place), cluster="uni"))
         except LauncherError as error:
@@ -214,13 +215,13 @@ def test_a_cluster_profile(place: KeyPath, canary: Path, tmp_path: Path) -> None
 )
 def test_a_course(place: KeyPath, canary: Path, tmp_path: Path) -> None:
     write_private(user_profile_path("uni"), 'host = "login.example"\n')
-    path = courses_folder() / "lab" / "course.toml"
+    path = write_private(courses_folder() / "lab" / "course.toml", "")
     refused, commands = 0, []
     for value in hostile(canary):
         data = filled(CourseProfile, place, value)
         if place[0] == "environments" and len(place) > 1:
             data["environment"] = value if place[1] == KEY else "comment"
-        write_private(path, tomlkit.dumps(data))
+        path.write_text(tomlkit.dumps(data), encoding="utf-8")
         try:
             shown = planned(LaunchOptions(cluster="uni", course="lab"))
         except LauncherError as error:

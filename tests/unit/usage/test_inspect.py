@@ -264,14 +264,14 @@ def test_the_samples_come_whole(home: Home, tmp_path: Path) -> None:
     assert out == "5000 samples are in mine.csv\n"
 
 
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+@pytest.mark.parametrize("kind", ["png", "pdf"])
 @pytest.mark.real_time
 def test_a_plot(home: Home, tmp_path: Path, kind: str) -> None:
     home.session("20261121-120000-k3fa", rows=300)
     code, out, err = home.type("usage", "k3fa", "--plot", f"usage.{kind}")
     assert (code, err) == (0, "")
     assert f"The plot is in usage.{kind}\n" in out
-    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
+    begins = {"png": b"\x89PNG", "pdf": b"%PDF"}[kind]
     assert (tmp_path / f"usage.{kind}").read_bytes().startswith(begins)
     assert [path.name for path in tmp_path.glob(".usage*")] == []
 
@@ -284,6 +284,7 @@ def test_the_plot_names_its_axes_with_units(home: Home, tmp_path: Path, monkeypa
     home.session("20261121-120000-k3fa", rows=300)
     assert home.type("usage", "k3fa", "--plot", "usage.svg")[0] == 0
     text = (tmp_path / "usage.svg").read_text()
+    assert text.startswith("<?xml")
     for word in (
         "time since the job's start (minutes)",
         "GPU use",
