@@ -40,6 +40,9 @@ readonly GRACE_SECONDS=${NBL_GRACE_SECONDS:-8}
 # How long a notebook that is stopped may take to write what there is, before exit.json says that it is over.
 readonly LAST_WRITE_SECONDS=3
 
+# How long the end of a run may wait for the image's digest.
+readonly DIGEST_SECONDS=${NBL_DIGEST_SECONDS:-60}
+
 # Seconds for which the job of a shell waits for one: at first, and when all have gone.
 readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SHELL=5
 

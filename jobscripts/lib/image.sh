@@ -2,6 +2,7 @@
 # Container images: which one a session runs in, and how one is made.
 #
 #   image.sh note SESSION_DIR                      write SESSION_DIR/image.json: the image, with its digest
+#   image.sh note-now SESSION_DIR                  the same, and not at low priority: somebody waits for it
 #   image.sh check SESSION_DIR                     fail unless the image has the digest that session.env demands
 #   image.sh build WORK_DIR IMAGE [force]          make IMAGE of WORK_DIR/definition.def
 #   image.sh pull WORK_DIR IMAGE SOURCE [force]    make IMAGE of SOURCE, docker://… and the like
@@ -29,11 +30,12 @@ main() {
     source "$here/build_steps.sh" ;;
   esac
   case ${1-} in
-    note)   note "${2%/}" ;;
-    check)  check "${2%/}" ;;
-    build)  make_image "$2" "$3" '' "${4-}" ;;
-    pull)   make_image "$2" "$3" "$4" "${5-}" ;;
-    *)      printf 'usage: image.sh note|check SESSION_DIR, or build|pull WORK_DIR IMAGE …\n' >&2; exit 2 ;;
+    note)      find_quiet_words; note "${2%/}" ;;
+    note-now)  quietly=(); note "${2%/}" ;;
+    check)     check "${2%/}" ;;
+    build)     make_image "$2" "$3" '' "${4-}" ;;
+    pull)      make_image "$2" "$3" "$4" "${5-}" ;;
+    *)         printf 'usage: image.sh note|note-now|check SESSION_DIR, or build|pull WORK_DIR IMAGE …\n' >&2; exit 2 ;;
   esac
 }
 
@@ -55,9 +57,12 @@ note() {
     return
   fi
   find_noted_digest "$want_container" || write_note
+  take_digest "$want_container" && write_note
+}
+
+find_quiet_words() {
   quietly=(nice -n 19)
   ! type -P ionice >/dev/null || quietly+=(ionice -c 3)
-  take_digest "$want_container" && write_note
 }
 
 # Somebody waits for it.

@@ -85,14 +85,33 @@ end_sampler() {
 start_noting_image() {
   [[ -n $want_container && -r $scripts/image.sh ]] || return 0
   set -m
-  "$BASH" "$scripts/image.sh" note "$NBL_SESSION_DIR" </dev/null >&2 &
+  "$BASH" "$scripts/image.sh" "${1-note}" "$NBL_SESSION_DIR" </dev/null >&2 &
   noter=$!
   set +m
 }
 
+is_noting_image() { [[ -n $noter && $'\n'$(jobs -pr)$'\n' == *$'\n'"$noter"$'\n'* ]]; }
+
+# A run that took less time than the digest: it is fetched with its notes now, and they say which image it was. At low
+# priority the digest might never be known on a busy node, so it begins again; what was read is still in memory.
+await_image_note() {
+  local looks first=$noter
+  waiting=''
+  is_noting_image || return 0
+  log "waiting for the image's digest"
+  end_noting_image
+  wait "$first" 2>/dev/null # bash would tell the log how it was killed
+  start_noting_image note-now
+  for ((looks = 0; looks < 10 * DIGEST_SECONDS; looks++)); do
+    [[ -z $signal ]] && is_noting_image || return 0
+    pause 0.1
+  done
+  log "the image's digest was not known within $DIGEST_SECONDS seconds of the notebook's end"
+}
+
 # Once it has ended, its number may be another's.
 end_noting_image() {
-  [[ -z $noter || $'\n'$(jobs -pr)$'\n' != *$'\n'"$noter"$'\n'* ]] || kill -KILL -- "-$noter" 2>/dev/null
+  ! is_noting_image || kill -KILL -- "-$noter" 2>/dev/null
   noter=''
 }
 

@@ -158,6 +158,7 @@ await_end() {
   local code
   wait_for_program
   code=$?
+  [[ $want_program != notebook ]] || await_image_note
   if read_line "$NBL_CAUSE_FILE"; then
     case ${REPLY%% *} in idle | finished) leave "${REPLY%% *}" 0 "${REPLY#* }" ;; esac
     leave "${REPLY%% *}" "$((code ? code : 1))" "${REPLY#* }"

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import pytest
+
+from tests.cluster_tests.situation import STAND_IN, venv
+from tests.cluster_tests.situations import LIGHT
 from tests.conftest import Session, assert_nothing_left, fetch
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
@@ -18,8 +22,14 @@ chmod +x ~/bin/stand-in-browser; rm -f ~/browser-saw
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _light(cluster: PracticeCluster) -> Iterator[None]:
+    with venv("light", STAND_IN)(cluster):
+        yield
+
+
 def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start: Start) -> None:
-    session = start("-t", "2", columns=80)
+    session = start("-t", "2", *LIGHT, columns=80)
     session.ready()
     session.read_along()
     session.saw(r"1:\d\d left · CPU \d")
@@ -56,7 +66,7 @@ def test_ports_by_themselves_and_the_last_minute(cluster: PracticeCluster, start
 
 def test_open_reconnect_and_two_launchers_on_one_session(cluster: PracticeCluster, start: Start) -> None:
     cluster.run("laptop", "alice", ["sh", "-c", BROWSER])
-    first = start("-t", "10")
+    first = start("-t", "10", *LIGHT)
     url = first.ready()
     first.read_along()
     environment = {"TERM": "xterm-256color", "BROWSER": "/home/alice/bin/stand-in-browser"}

@@ -11,7 +11,6 @@ import pytest
 
 from tests.cluster_tests.kernel_api import run_cell
 from tests.conftest import Session, assert_nothing_left
-from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
 
@@ -80,29 +79,17 @@ import os, subprocess, sys
 print(sys.prefix, os.environ.get("TF_ENABLE_ONEDNN_OPTS"), flush=True)
 look = ". /opt/envs/tf-pip/bin/activate; python3 -c 'import sys; print(sys.prefix)'; echo $TF_ENABLE_ONEDNN_OPTS"
 print(subprocess.run(["bash", "-c", look], capture_output=True, text=True).stdout.split())
-import numpy as np, keras
-x = np.random.rand(64, 4)
-model = keras.Sequential([keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-losses = model.fit(x, x.sum(1), epochs=3, verbose=0).history["loss"]
-print("learns", losses[-1] < losses[0])
 """
 
 
 @pytest.mark.usefixtures("alice")
 def test_a_cell_runs_in_the_environment_that_was_named(cluster: PracticeCluster, start: Start) -> None:
-    image = provide_image(cluster, "tensorflow-cpu")
+    provide_image(cluster, "tensorflow-cpu")
     session = start("--cluster", "tensors", "-n", "2", "--", "tf-mkl")
     session.ready()
     said = run_cell(cluster, session, CELL).splitlines()
     assert said[0] == "/opt/envs/tf-mkl 1"
     assert said[1] == "['/opt/envs/tf-pip', '0']"
-    assert said[-1] == "learns True"  # what TensorFlow says of itself may come before
-    note = f"cat ~/.notebook-launcher/sessions/{session.session_id}/image.json"
-    wait_until(lambda: "sha256:" in shell(cluster, note), 60, "the image's digest is noted")
-    found = json.loads(shell(cluster, note))
-    assert (found["image"], found["kind"]) == (image, "file")
-    assert found["digest"] == "sha256:" + shell(cluster, f"sha256sum <{image}").split()[0]
     session.send("\n")
     assert session.end() == 0
     assert_nothing_left(cluster)
@@ -155,10 +142,9 @@ def test_an_environment_is_made_and_a_session_runs_in_it(
         session.send("\n")
         assert session.end() == 0
         assert alice(*create).returncode == 2
-        write(cluster, "requirements.txt", "not-there-at-all\n")
-        done = alice(*create[:-3], "other", *create[-2:])
+        done = alice(*create[:-3], "other", "--module", "broken/1", *create[-2:])
         assert done.returncode == 25
-        assert "not-there-at-all" in done.stderr
+        assert "Module broken/1 could not be loaded" in done.stderr
         assert shell(cluster, "ls ~/environments; ls ~/.notebook-launcher/sessions | grep make-") == "mine"
     finally:
         shell(cluster, tidy)

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.cluster_tests.situation import STAND_IN, venv
+from tests.cluster_tests.situations import LIGHT
 from tests.conftest import Session, assert_nothing_left, fetch
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
@@ -93,12 +95,13 @@ def test_a_session_whose_launcher_was_killed_is_found_from_elsewhere(
 
 
 def test_a_launch_offers_the_session_that_is_there(cluster: PracticeCluster, start: Start, root: Path) -> None:
-    first = start("-n", "1", "-t", "2:00:00")
-    first.ready()
+    with venv("light", STAND_IN)(cluster):
+        first = start("-n", "1", "-t", "2:00:00", *LIGHT)
+        first.ready()
     first.send("d\n")
     assert first.end() == 0
     again = start("launch", "-n", "2")
-    again.expect(r"runs on node\d since \d\d:\d\d \(tf-gpu\), (1 h 5\d min|2 h) left")
+    again.expect(r"runs on node\d since \d\d:\d\d \(plain\), (1 h 5\d min|2 h) left")
     again.expect(r"Connect to it instead of starting another\? \[yes/no\]")
     again.send("yes\n")
     again.ready(started_here=False)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from notebook_launcher.core.errors import ChecksFailed, SchedulerMissing
+from tests.cluster_tests.situation import STAND_IN
 from tests.conftest import Session, assert_nothing_left, fetch
 from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
@@ -27,6 +28,24 @@ MEMORY = "~/.local/state/notebook-launcher"
 IMAGE = ("--", "/sw/images/jupyterlab.sif")
 QUERY_RPCS = r"(?i)(?:password|code): "
 SSH_CONFIG = "~/sites_ssh_config"
+# What it is about here is the way to JupyterLab. Where that is all, something answers as JupyterLab does, and is there
+# at once.
+VENV = ("--venv", "~/light")
+LIGHT = (*VENV, "--", "plain")
+MAKE_VENV = """\
+mkdir -p light/bin; cd light/bin; ln -sf /usr/bin/python3 python; echo 'PATH=~/light/bin:$PATH' >activate
+(echo '#!/bin/bash'; cat) >jupyter-lab; chmod 755 jupyter-lab
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _light(cluster: PracticeCluster) -> Iterator[None]:
+    users = {"alice", "heidi", *(site.user for site in SITES.values())}
+    for user in users:
+        cluster.run("login", user, ["sh", "-c", MAKE_VENV], input=STAND_IN, check=True)
+    yield
+    for user in users:
+        cluster.run("login", user, ["rm", "-r", "light"], check=True)
 
 
 @pytest.fixture(autouse=True)
@@ -53,13 +72,13 @@ OTHER_PORT = f"Include ~/.ssh/config\nHost login-8822\n  HostName {BOXES['login'
              "  HostKeyAlias login\n"  # fmt: skip
 
 SITES = {
-    "password and code, openssh": Site("dave", (), "step", 2, "openssh"),
-    "no forwarding and no ssh to nodes, paramiko": Site("erin", (), "step"),
-    "no ssh to nodes, a server in the job": Site("grace", ("--route", "job-sshd"), "job-sshd"),
-    "csh and noise, over a step, openssh": Site("frank", ("--route", "step"), "step", engine="openssh"),
+    "password and code, openssh": Site("dave", LIGHT, "step", 2, "openssh"),
+    "no forwarding and no ssh to nodes, paramiko": Site("erin", LIGHT, "step"),
+    "no ssh to nodes, a server in the job": Site("grace", ("--route", "job-sshd", *LIGHT), "job-sshd"),
+    "csh and noise, over a step, openssh": Site("frank", ("--route", "step", *LIGHT), "step", engine="openssh"),
     "two jumps, paramiko": Site("alice", ("--host", "deep", *IMAGE), "node-ssh"),
     "another port of the ssh configuration": Site(
-        "alice", ("--host", "login-8822", *IMAGE), "node-ssh", engine="openssh", ssh_config=OTHER_PORT
+        "alice", ("--host", "login-8822", *VENV), "node-ssh", engine="openssh", ssh_config=OTHER_PORT
     ),
 }  # fmt: skip
 
@@ -124,7 +143,7 @@ def test_after_a_short_cut_the_keys_are_for_the_session_again(
     cluster: PracticeCluster, start: Start, engine: str
 ) -> None:
     """A new connection would need a code, and may ask for it just when the old one is heard again."""
-    session = start("-n", "1", "--verbose", "--engine", engine, user="heidi", columns=200)
+    session = start("-n", "1", "--verbose", "--engine", engine, *LIGHT, user="heidi", columns=200)
     assert answer_questions(session, "heidi") == ["code"]
     assert re.search(r"Connected to \w+ \(node-ssh\)", session.printed), session.printed
     session.read_along()
@@ -199,14 +218,15 @@ def test_a_node_without_sshd_is_reached_by_an_open_port_alone_which_the_token_gu
 
 def test_the_second_launch_goes_straight_to_what_worked(cluster: PracticeCluster, start: Start) -> None:
     """The nodes' own ssh would work as well, and is what a first launch tries first."""
-    for arguments in (["--route", "step"], []):
+    for arguments in (["--route", "step"], LIGHT):
         session = start("-n", "1", "--verbose", *arguments, columns=200)
         session.ready()
         assert "by paramiko: the ssh configuration asks for nothing that only OpenSSH has" in session.printed
         assert re.search(r"Connected to \w+ \(step\)", session.printed), session.printed
         env = f"cat ~/.notebook-launcher/sessions/{session.session_id}/session.env"
         assert "sshd=yes" not in cluster.run("login", "alice", ["sh", "-c", env]).stdout
-        assert knock(cluster, session, "login", session.token) == 0
+        if arguments is not LIGHT:
+            assert knock(cluster, session, "login", session.token) == 0
         leave(session)
     # ours, and nobody else's: it says where somebody works
     found = cluster.run(
@@ -236,7 +256,7 @@ def a_connection_of_the_users_own(cluster: PracticeCluster) -> Iterator[list[str
 def test_a_connection_that_stands_already_is_used_and_left_alone(cluster: PracticeCluster, start: Start) -> None:
     with a_connection_of_the_users_own(cluster) as ssh:
         config = ("--ssh-config", "/home/alice/sites_ssh_config")
-        session = start("-n", "1", "--verbose", *config, columns=200)
+        session = start("-n", "1", "--verbose", *config, *LIGHT, columns=200)
         session.ready()
         assert re.search(r"Connected to login by openssh: a live master connection is there \(~/\.ssh/cm-\w+\)",
                          session.printed), session.printed  # fmt: skip
@@ -279,7 +299,7 @@ def test_other_ports_of_the_node(cluster: PracticeCluster, start: Start) -> None
         a_server_that_says(cluster, "node2", 6007, "seven"),
         a_server_that_says(cluster, "laptop", 6007, "this is the laptop"),
     ):
-        session = start("-n", "1", "-w", "node2", "--engine", "openssh", "--forward", "6006", columns=200)
+        session = start("-n", "1", "-w", "node2", "--engine", "openssh", "--forward", "6006", *LIGHT, columns=200)
         session.ready()
         session.expect(r"Port 6006 of node2: http://port-6006\.localhost:6006 or http://localhost:6006\s")
         assert fetch(cluster, "laptop", "http://127.0.0.1:6006/") == (200, "six\n")
@@ -318,6 +338,7 @@ def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: Practice
             done = cluster.run("laptop", "alice", ["launch-notebook", "doctor", "--host", "login"])
             assert done.returncode == ChecksFailed.exit_code, done.stdout + done.stderr
             assert "Neither Slurm nor LSF was found" in f"{done.stdout}{done.stderr}"
+            assert "paramiko: the ssh configuration asks for nothing that only OpenSSH has" in done.stdout
             # a session that had been started there can still be found
             assert cluster.run("laptop", "alice", ["launch-notebook", "list", "--host", "login"]).returncode == 0
     finally:

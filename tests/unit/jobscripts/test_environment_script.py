@@ -69,6 +69,35 @@ def test_what_conda_left_half_made_is_removed(tmp_path: Path, conda: Callable[..
     assert (tmp_path / "envs" / "new").exists()
 
 
+# makes an environment with itself as its Python, whose pip knows of one package
+PYTHON = """#!/bin/bash
+case "$2" in
+  venv) mkdir -p "$3/bin"; cp "$0" "$3/bin/python" ;;
+  pip)  [[ $* != *--requirement* ]] || grep -qx good "${!#}" || { echo "ERROR: no $(cat "${!#}")"; exit 1; } ;;
+esac
+"""
+
+
+def test_what_pip_cannot_install_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    for name in ("bin", "work"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "work" / "session.env").touch()
+    (tmp_path / "bin" / "python3").write_text(PYTHON)
+    (tmp_path / "bin" / "python3").chmod(0o755)
+
+    def make(package: str) -> list[str]:
+        (tmp_path / "work" / "requirements.txt").write_text(f"{package}\n")
+        argv = ["bash", job_script("environment.sh"), "venv", tmp_path / "work", tmp_path / "new"]
+        env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin"}
+        return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=20).stdout.splitlines()
+
+    told = make("not-there-at-all")
+    assert told[0] == "ERROR: no not-there-at-all"
+    assert told[-1] == "nbl-failed work pip could not install what requirements.txt names."
+    assert not (tmp_path / "new").exists()
+    assert make("good")[-1] == f"nbl-made work {tmp_path}/new"
+
+
 def test_what_a_killed_maker_left_is_removed_later(tmp_path: Path) -> None:
     work, begun = tmp_path / "work", tmp_path / "v"
     work.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import signal
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.jobscripts.job import Job, called, image, set_up
+from tests.doubles import wait_until
+from tests.unit.jobscripts.job import Job, called, image, read_json, set_up
 
 pytestmark = pytest.mark.real_time
 
@@ -89,3 +91,44 @@ def test_an_image_without_jupyterlab(boxed: Job) -> None:
     report = boxed.run()
     assert report["cause"] == "jupyter-missing"
     assert "an image.sif" in report["message"]
+
+
+# What runs notebooks, and here has run one while the image is still being read.
+SHORT_RUN = """#!/bin/bash
+[[ $1 != -c ]] || exit 0 # it is asked for its modules
+printf '{"version":1}\\n' >"$NBL_SESSION_DIR/progress.json"
+until [[ -e $HOME/reading ]]; do sleep 0.02; done
+printf 'finished All of it was run.\\n' >"$NBL_CAUSE_FILE"
+"""
+READS_FOR_EVER = '#!/bin/sh\n: >"$HOME/reading"\nexec sleep 300\n'
+
+
+@pytest.fixture
+def short(boxed: Job) -> Job:
+    """A run in a container that takes less time than its image's digest."""
+    (boxed.home / "inside" / "jupyter-lab").unlink()  # whose Python would come first
+    boxed.tool("../home/inside/python3", SHORT_RUN)
+    boxed.ask(image(boxed), "program=notebook", "notebook=n.ipynb")
+    return boxed
+
+
+def test_the_digest_of_a_short_run_is_known_at_its_end(short: Job) -> None:
+    short.tool("nice", READS_FOR_EVER)  # what it runs has its turn when nothing else runs: never, on a busy node
+    assert short.run()["cause"] == "finished"
+    assert read_json(short.dir / "image.json")["digest"] == f"sha256:{hashlib.sha256().hexdigest()}"
+    assert "Killed" not in short.log.read_text(), "what read it in vain ended without a word"
+    assert short.processes() == []
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_run_does_not_wait_for_ever_for_a_digest(short: Job, stopped: bool) -> None:
+    short.tool("sha256sum", READS_FOR_EVER)
+    short.env["NBL_DIGEST_SECONDS"] = "60" if stopped else "1"
+    short.start()
+    if stopped:
+        wait_until(lambda: "waiting for the image's digest" in short.log.read_text())
+        short.send(signal.SIGTERM)
+    assert short.exit()["cause"] == "finished"
+    assert read_json(short.dir / "image.json")["digest"] is None
+    assert ("not known within 1 second" in short.log.read_text()) is not stopped
+    assert short.processes() == []
