@@ -41,7 +41,7 @@ def run_in_job(cluster: PracticeCluster, folder: str, *argv: str, timeout: float
 @pytest.mark.timeout(900)  # the image may have to be built
 def test_every_workload_takes_about_as_long_by_pytorchs_timer(cluster: PracticeCluster, folder: str) -> None:
     """How close they are is the benchmark's business, on a machine that does nothing else; here it is the unit."""
-    few = ("--rounds", "2", "2", "--limit", "0.5")
+    few = ("--rounds", "4", "4", "--limit", "0.5")
     printed = run_in_job(cluster, folder, "timing_against_torch.py", *few, folder, timeout=700)
     assert "10 workloads, medians within 50 %" in printed
     assert re.search(r"An empty call takes [\d.]+ ns by measure", printed)
