@@ -34,8 +34,14 @@ from traitlets.config import Application
 c = get_config()  # noqa: F821 - Jupyter puts it into this file's names
 
 
-def clean_import_path() -> None:
-    """Take from the path what ``hide_slow_library`` in enter.sh has put there: it is for this server's start alone."""
+def end_quick_start() -> None:
+    """Undo what ``quick_start.py`` leaves out, which is for this server's start alone.
+
+    It has taken its folder from the path, unless Python ran without ``sitecustomize``.
+    """
+    quick_start = sys.modules.pop("notebook_launcher_quick_start", None)
+    if quick_start is not None:
+        quick_start.end()
     ours = str(Path(os.environ["NBL_SESSION_DIR"], "runtime", "python"))
     kept = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != ours]
     if any(kept):
@@ -288,7 +294,7 @@ def guard_against_idleness() -> None:
 
 app = Application.instance()  # the server, which reads this file
 token = session_token()
-clean_import_path()
+end_quick_start()
 address = listening_address()
 
 server: dict = {
