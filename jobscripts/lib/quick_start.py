@@ -146,19 +146,25 @@ def without_pypi(extensions):
 
 @contextlib.contextmanager
 def without_ipython(nbserver):
-    """Do not import IPython for the value of a property, where the names of all properties are listed."""
+    """Do not import IPython for the value of one property, where names are listed and shown by the server as well."""
     yield
-    original = nbserver.public_members
+    list_names, show = nbserver.public_members, nbserver.proxy
 
     def public_members(thing):
         is_hidden = sys.modules.setdefault("IPython.paths", None) is None
         try:
-            return original(thing)
+            return list_names(thing)
         finally:
             if is_hidden:
                 del sys.modules["IPython.paths"]
 
-    nbserver.public_members = public_members
+    def proxy(server, notebook_app, name):
+        if name != "nbextensions_path":
+            show(server, notebook_app, name)
+        else:
+            setattr(type(server), name, property(lambda _server: getattr(notebook_app, name)))
+
+    nbserver.public_members, nbserver.proxy = public_members, proxy
 
 
 ALTERED = {

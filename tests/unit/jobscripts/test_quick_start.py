@@ -149,24 +149,33 @@ print(json.dumps([early, made.args, same, hasattr(extensions, "nothing")]))
     assert run(tmp_path, code, **files) == [version != 4, [1, 2], True, False]
 
 
-def test_ipython_is_not_imported_to_list_names(tmp_path: Path) -> None:
+def test_ipython_is_not_imported_to_list_names_and_show_them(tmp_path: Path) -> None:
     code = """
 import json, sys
 from notebook_shim import nbserver
-listed = nbserver.public_members(None)
-import IPython.paths
-print(json.dumps([listed, nbserver.public_members(None)]))
+class Server: pass
+class App:
+    other = 1
+    @property
+    def nbextensions_path(self):
+        import IPython.paths
+        return IPython.paths.__name__
+listed = nbserver.public_members(App())
+for name in ("other", "nbextensions_path"): nbserver.proxy(Server(), App(), name)
+early = "IPython" in sys.modules
+print(json.dumps([listed, early, Server().other, Server().nbextensions_path, nbserver.public_members(App())]))
 """
     text = """
-import sys
 def public_members(thing):
-    try: import IPython.paths
+    try: thing.nbextensions_path
     except ImportError: return ["without"]
     return ["with"]
+def proxy(server, app, name):
+    setattr(type(server), name, getattr(app, name))
 """
     files = {"notebook_shim__in____init__": "", "notebook_shim__in__nbserver": text}
     found = run(tmp_path, code, **files, IPython__in____init__="", IPython__in__paths="")
-    assert found == [["without"], ["with"]]
+    assert found == [["without"], False, 1, "IPython.paths", ["with"]]
 
 
 @pytest.mark.parametrize(("asked", "has_it"), [("yes", True), ("yes", False), ("no", True)])
@@ -196,15 +205,18 @@ import os; os.environ["PATH"] = {str(tmp_path / "bin")!r} + ":" + os.environ["PA
 import json, sys
 from jupyterlab import commands, extensions, labapp
 from notebook_shim import nbserver
-nbserver.public_members(nbserver.NotebookAppTraits())
+class Server: pass
+for name in nbserver.diff_members(Server(), nbserver.NotebookAppTraits()):
+    nbserver.proxy(Server(), nbserver.NotebookAppTraits(), name)
 heavy = [name for name in ("IPython", "httpx", "urllib3", "jupyterlab.extensions.pypi") if name in sys.modules]
 ran = os.path.exists({str(tmp_path / "node-ran")!r})
 {CONFIGURED}
 commands._yarn_config(labapp.LabApp().log)
 import importlib.util, requests
 from jupyterlab.extensions.pypi import PyPIExtensionManager
-whole = [requests.Session.__name__, importlib.util.find_spec("rfc3987_syntax") is not None]
+whole = [requests.Session.__name__, any("ipython" in path for path in Server().nbextensions_path)]
+whole += [importlib.util.find_spec("rfc3987_syntax") is not None]
 whole += [PyPIExtensionManager is extensions.PyPIExtensionManager]
 print(json.dumps([heavy, ran, whole, os.path.exists({str(tmp_path / "node-ran")!r})]))
 """
-    assert run(tmp_path, code) == [[], False, ["Session", True, True], True]
+    assert run(tmp_path, code) == [[], False, ["Session", True, True, True], True]
