@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -96,6 +97,37 @@ def test_the_port_opens_with_the_token_and_only_with_it(lab: Job) -> None:
     assert call(lab, "api/status")["kernels"] == 1
     assert (endpoint["base_url"], endpoint["secure"], endpoint["job"]) == ("/", False, "7")
     assert endpoint["address"] == "127.0.0.1"
+
+
+def fetch(job: Job, path: str, *, compressed: bool = True) -> tuple[bytes, str | None]:
+    """Return what is sent, and how it is encoded."""
+    request = urllib.request.Request(f"http://127.0.0.1:{job.endpoint()['port']}{path}")
+    request.add_header("Authorization", f"token {token_of(job)}")
+    request.add_header("Accept-Encoding", "gzip, br" if compressed else "identity")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.read(), answer.headers["Content-Encoding"]
+
+
+def test_the_page_s_program_is_sent_compressed_and_nothing_with_a_secret_in_it(lab: Job) -> None:
+    page, how = fetch(lab, "/lab")
+    assert (how, len(page) > 1024) == (None, True)
+    (script,) = re.findall(rb'src="(/static/lab/main[^"]*[.]js[^"]*)"', page)
+    plain, how = fetch(lab, script.decode(), compressed=False)
+    assert how is None
+    sent, how = fetch(lab, script.decode())
+    assert (how, gzip.decompress(sent) == plain, len(sent) < len(plain) / 2) == ("gzip", True, True)
+    (lab.work / "table.csv").write_text("1,2,3\n" * 1000)
+    for path in (
+        "/files/table.csv",
+        "/api/contents/table.csv",
+        "/lab/api/settings",
+        "/lab/tree/static/lab/extensions/",
+    ):
+        assert fetch(lab, path)[1] is None, path
+    with pytest.raises(urllib.error.HTTPError) as missing:
+        fetch(lab, "/static/guess")
+    assert (missing.value.code, missing.value.headers["Content-Encoding"]) == (404, None)
+    assert len(missing.value.read()) > 1024
 
 
 def ask_as(user: int, job: Job, path: str, *, hang_up: bool = False) -> bytes:
