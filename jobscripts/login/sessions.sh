@@ -225,7 +225,7 @@ is_ours() {
     progress.json | input.ipynb | results.sent | sent.json) ;;
     jupyterlab.sh | lib.sh | containers.sh | submit.sh | sshd.sh | shell.sh | watch.sh | usage.sh) ;;
     activate.sh | enter.sh | program.sh | job_services.sh | usage_gpu.sh | idle_rules.py) ;;
-    execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py) ;;
+    execute_common.py | execute_kernel.py | execute_outputs.py | execute_script.py | quick_start.py) ;;
     shared_query.sh | asked.sh | local.sh | image.sh | jupyter_server_config.py | idle_guard.py | execute.py) ;;
     *) return 1 ;;
   esac
