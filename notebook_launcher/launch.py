@@ -245,6 +245,8 @@ def session_env(plan: Plan, scheduler: Scheduler, site: Site, payload: Payload =
     container = site.expand(plan.container) if plan.container else None
     if payload.program == "jupyterlab":
         others = {**_route_lines(plan, scheduler), **_monitoring_lines(plan)}
+        if not plan.target.profile.fast_start:
+            others["fast_start"] = "no"
     else:
         others = {"program": payload.program, **payload.lines, "usage": str(plan.target.profile.usage_seconds)}
     return environment_lines(environment, container=container, path=plan.path, others=others)

@@ -29,13 +29,20 @@ from jupyter_server.utils import url_path_join
 from jupyterlab.labapp import LabApp
 from tornado import web
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from traitlets.config import Application
 
 c = get_config()  # noqa: F821 - Jupyter puts it into this file's names
 
 
-def clean_import_path() -> None:
-    """Take from the path what ``hide_slow_library`` in enter.sh has put there: it is for this server's start alone."""
+def end_quick_start() -> None:
+    """Undo what ``quick_start.py`` leaves out, which is for this server's start alone.
+
+    It has taken its folder from the path, unless Python ran without ``sitecustomize``.
+    """
+    quick_start = sys.modules.pop("notebook_launcher_quick_start", None)
+    if quick_start is not None:
+        quick_start.end()
     ours = str(Path(os.environ["NBL_SESSION_DIR"], "runtime", "python"))
     kept = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder != ours]
     if any(kept):
@@ -92,6 +99,28 @@ def leave_out_announcements(_handler: object, page: dict) -> dict:
     """Leave out the part of JupyterLab's page that asks whether it may fetch news, which `news_url` does not stop."""
     disabled = [*page.get("disabledExtensions", []), "@jupyterlab/apputils-extension:announcements"]
     return {**page, "disabledExtensions": disabled}
+
+
+class StaticFilesCompressed(web.OutputTransform):
+    """Compresses JupyterLab's own files and those of its extensions, which are most of what a page loads.
+
+    Nothing else. The length of a compressed answer with a secret in it, as pages and errors have, can tell whether the
+    secret is like what somebody else has put beside it, such as the address; and to compress a notebook or a large file
+    would keep the server from all else.
+    """
+
+    def __init__(self, request: HTTPServerRequest) -> None:
+        self.request, self.chosen = request, web.OutputTransform(request)
+
+    def transform_first_chunk(self, status: int, headers: HTTPHeaders, chunk: bytes, finishing: bool) -> tuple:
+        """Choose."""
+        if status == 200 and self.request.path.startswith(("/static/", "/lab/extensions/")):
+            self.chosen = web.GZipContentEncoding(self.request)
+        return self.chosen.transform_first_chunk(status, headers, chunk, finishing)
+
+    def transform_chunk(self, chunk: bytes, finishing: bool) -> bytes:
+        """Do as was chosen."""
+        return self.chosen.transform_chunk(chunk, finishing)
 
 
 def close_replaced_connections_at_once() -> None:
@@ -288,7 +317,7 @@ def guard_against_idleness() -> None:
 
 app = Application.instance()  # the server, which reads this file
 token = session_token()
-clean_import_path()
+end_quick_start()
 address = listening_address()
 
 server: dict = {
@@ -324,7 +353,7 @@ else:
     c.PasswordIdentityProvider.allow_password_change = False
 
 c.ServerApp.update(server)
-c.ServerApp.tornado_settings = {"page_config_hook": leave_out_announcements}
+c.ServerApp.tornado_settings = {"page_config_hook": leave_out_announcements, "transforms": [StaticFilesCompressed]}
 outdo_old_sections(server)
 
 # No setting keeps Jupyter from writing a page that holds the token and that others may read: older versions do not know

@@ -19,7 +19,7 @@ read_settings() {
   want_container='' want_container_command='' want_gpu=auto want_start_timeout=600 want_conda='' want_venv=''
   want_uv=''
   want_digest='' want_sshd=no want_listen=local want_usage=5 want_idle_stop=0 want_gpu_idle=warn want_program=jupyterlab
-  want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no
+  want_notebook=notebook.ipynb want_to=notebook want_folder='' want_html=no want_fast_start=yes
   want_binds=() want_modules=() want_module_uses=() want_activate=() want_env=() want_paths=()
   [[ -e $1 ]] || return 0
   local line key value
@@ -47,6 +47,7 @@ read_settings() {
       usage)             want_usage=$value ;;
       idle_stop)         want_idle_stop=$value ;;
       gpu_idle)          want_gpu_idle=$value ;;
+      fast_start)        want_fast_start=$value ;;
       program)           want_program=$value ;;
       notebook)          want_notebook=$value ;;
       to)                want_to=$value ;;
@@ -63,6 +64,10 @@ read_settings() {
   if [[ $want_sshd != yes && $want_sshd != no ]]; then
     log "sshd='$want_sshd' is neither yes nor no; starting no SSH server"
     want_sshd=no
+  fi
+  if [[ $want_fast_start != yes && $want_fast_start != no ]]; then
+    log "fast_start='$want_fast_start' is neither yes nor no; leaving out what JupyterLab's start does not need"
+    want_fast_start=yes
   fi
   if [[ $want_listen != local && $want_listen != node ]]; then
     log "listen='$want_listen' is neither local nor node; JupyterLab will listen on 127.0.0.1 only"

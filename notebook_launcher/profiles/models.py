@@ -307,6 +307,7 @@ class ClusterProfile(_Strict):
     container: Container = Field(default_factory=Container)
     idle_stop: Line | None = Field(default=None, description="a time without use that ends a session: 30m")
     gpu_idle: Literal["warn", "end"] = "warn"
+    fast_start: YesNo = Field(default=True, description="whether JupyterLab's start leaves out what it does not need")
     usage_seconds: StrictInteger = Field(
         default=5, ge=0, le=3600, description="seconds between two samples of use; 0: none"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -44,6 +45,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         "SLURMD_NODENAME": "s1",
     }
     write_evil_settings(job.home)
+    job.tool("node", f'#!/bin/sh\necho "$*" >>"{job.root}/node-ran"\n')
+    site = f"import os; print(os.getpid(), file=open({str(job.root / 'sites')!r}, 'a'))\n"
+    (job.home / "sitecustomize.py").write_text(site)
     nasty = NASTY.format(job.root)
     job.ask("# a comment", "", f"setenv=NASTY={nasty}", f"unknown={nasty}", f"path={nasty}", nasty, f"path={VENV_BIN}")
     job.start(umask=0o027)
@@ -53,16 +57,22 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     job.end()
 
 
-def test_a_slow_library_is_hidden_from_the_server_and_not_from_its_kernels(lab: Job) -> None:
+def test_the_start_is_quickened_and_the_kernels_path_is_the_user_s(lab: Job) -> None:
     endpoint = read_json(lab.dir / "endpoint.json")
-    hidden, given = lab.dir / "runtime" / "python", lab.env["PYTHONPATH"]
-    assert [file.name for file in hidden.glob("*.py")] == ["rfc3987_syntax.py"]
+    laid, given = lab.dir / "runtime" / "python", lab.env["PYTHONPATH"]
+    assert [file.name for file in laid.glob("*.py")] == ["sitecustomize.py"]
     server = psutil.Process(endpoint["pid"])
-    assert server.environ()["PYTHONPATH"] == f"{hidden}:{given}"
+    assert server.environ()["PYTHONPATH"] == f"{laid}:{given}"
+    # yarn is not asked where packages come from; jupyter_lsp may look for language servers, when JupyterLab listens
+    ran = lab.root / "node-ran"
+    assert "yarn" not in (ran.read_text() if ran.exists() else "")
     (kernel,) = wait_until(
         lambda: [one for one in server.children(recursive=True) if "ipykernel_launcher" in " ".join(one.cmdline())]
     )
     assert kernel.environ()["PYTHONPATH"] == given
+    # in the server and in the kernel the user's own has run
+    sites = wait_until(lambda: [line for line in (lab.root / "sites").read_text().split() if line == str(kernel.pid)])
+    assert sites and str(server.pid) in (lab.root / "sites").read_text().split()
 
 
 def test_started_tells_where_the_job_runs(lab: Job) -> None:
@@ -87,6 +97,37 @@ def test_the_port_opens_with_the_token_and_only_with_it(lab: Job) -> None:
     assert call(lab, "api/status")["kernels"] == 1
     assert (endpoint["base_url"], endpoint["secure"], endpoint["job"]) == ("/", False, "7")
     assert endpoint["address"] == "127.0.0.1"
+
+
+def fetch(job: Job, path: str, *, compressed: bool = True) -> tuple[bytes, str | None]:
+    """Return what is sent, and how it is encoded."""
+    request = urllib.request.Request(f"http://127.0.0.1:{job.endpoint()['port']}{path}")
+    request.add_header("Authorization", f"token {token_of(job)}")
+    request.add_header("Accept-Encoding", "gzip, br" if compressed else "identity")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return answer.read(), answer.headers["Content-Encoding"]
+
+
+def test_the_page_s_program_is_sent_compressed_and_nothing_with_a_secret_in_it(lab: Job) -> None:
+    page, how = fetch(lab, "/lab")
+    assert (how, len(page) > 1024) == (None, True)
+    (script,) = re.findall(rb'src="(/static/lab/main[^"]*[.]js[^"]*)"', page)
+    plain, how = fetch(lab, script.decode(), compressed=False)
+    assert how is None
+    sent, how = fetch(lab, script.decode())
+    assert (how, gzip.decompress(sent) == plain, len(sent) < len(plain) / 2) == ("gzip", True, True)
+    (lab.work / "table.csv").write_text("1,2,3\n" * 1000)
+    for path in (
+        "/files/table.csv",
+        "/api/contents/table.csv",
+        "/lab/api/settings",
+        "/lab/tree/static/lab/extensions/",
+    ):
+        assert fetch(lab, path)[1] is None, path
+    with pytest.raises(urllib.error.HTTPError) as missing:
+        fetch(lab, "/static/guess")
+    assert (missing.value.code, missing.value.headers["Content-Encoding"]) == (404, None)
+    assert len(missing.value.read()) > 1024
 
 
 def ask_as(user: int, job: Job, path: str, *, hang_up: bool = False) -> bytes:
