@@ -12,10 +12,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.cluster_tests.kernel_api import run_cell
 from tests.conftest import PROFILE, Session, assert_nothing_left, people_processes, write_profile
 from tests.doubles import wait_until
 from tests.practice_cluster import PracticeCluster
+
+LAUNCH = in_box.launch
 
 pytestmark = pytest.mark.cluster
 Start = Callable[..., Session]

@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.conftest import Session
 from tests.practice_cluster import PracticeCluster
+
+LAUNCH = in_box.launch
 
 # large enough that a busy machine does not come too late to cut it
 SIZE, STOPPED_AT = 250, 20  # MiB

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.conftest import Session, assert_nothing_left, write_profile
 from tests.practice_cluster import PracticeCluster
+
+LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
 COURSE = f"""\
@@ -72,7 +75,7 @@ def test_a_student_types_one_line_and_keeps_their_work(cluster: PracticeCluster,
     assert json.loads(record.read_text())["course"] == "gpulab"
     assert {name: (home / "gpulab" / name).read_text() for name in notebooks} == notebooks
     # with the course alone every command goes to its cluster
-    listed = cluster.run("laptop", "alice", ["launch-notebook", "list", "--json"], check=True).stdout
+    listed = in_box.launcher(cluster, "laptop", "alice", "list", "--json").stdout
     assert session.session_id in listed
     session.send("\n")
     assert session.end() == 0

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.cluster_tests.kernel_api import run_cell
 from tests.conftest import Session, assert_nothing_left
 from tests.practice_cluster import PracticeCluster
 from tests.practice_cluster.bundled_images import provide_image
+
+LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from tests.cluster_tests import in_box
 from tests.conftest import Session, assert_nothing_left
 from tests.practice_cluster import PracticeCluster
+
+LAUNCH = in_box.launch
 
 
 def test_a_held_session_ends_well_when_nobody_uses_it(cluster: PracticeCluster, start: Callable[..., Session]) -> None:

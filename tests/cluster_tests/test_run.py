@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.conftest import Session, assert_nothing_left
 from tests.practice_cluster import PracticeCluster
+
+LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
 ENV = ("-t", "10", "--gpus", "1", "-n", "2", "--", "tf-gpu")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.cluster_tests import in_box
 from tests.cluster_tests.situation import STAND_IN, venv
 from tests.cluster_tests.situations import LIGHT
 from tests.conftest import Session, assert_nothing_left, fetch
@@ -27,7 +28,7 @@ Start = Callable[..., Session]
 
 def told(cluster: PracticeCluster, box: str, *arguments: str) -> list[dict[str, Any]]:
     """What a command tells with ``--json``."""
-    done = cluster.run(box, "alice", ["launch-notebook", *arguments, "--json"])
+    done = in_box.launcher(cluster, box, "alice", *arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

@@ -17,10 +17,13 @@ from typing import NamedTuple
 import pytest
 
 from notebook_launcher.core.errors import ChecksFailed, SchedulerMissing
+from tests.cluster_tests import in_box
 from tests.cluster_tests.situation import STAND_IN
 from tests.conftest import Session, assert_nothing_left, fetch
 from tests.doubles import wait_until
 from tests.practice_cluster import BOXES, USERS, PracticeCluster, one_time_code
+
+LAUNCH = in_box.launch
 
 Start = Callable[..., Session]
 
@@ -330,17 +333,17 @@ def test_nothing_starts_on_a_login_node_with_another_scheduler(cluster: Practice
         with cluster.without("sbatch"), cluster.without("sinfo"):
             for user, *words in (("alice", "--host", "login"), ("alice", "run", "hello", "--host", "login"),
                                  ("frank", "when", "--host", "login"), ("alice", "init", "login")):  # fmt: skip
-                done = cluster.run("laptop", user, ["launch-notebook", *words])
+                done = in_box.launcher(cluster, "laptop", user, *words)
                 said = " ".join(f"{done.stdout}{done.stderr}".split())
                 assert done.returncode == SchedulerMissing.exit_code, said
                 assert "Neither Slurm nor LSF was found on login" in said, said
                 assert "Its scheduler is not supported: Grid Engine (found: qconf)" in said, said
-            done = cluster.run("laptop", "alice", ["launch-notebook", "doctor", "--host", "login"])
+            done = in_box.launcher(cluster, "laptop", "alice", "doctor", "--host", "login")
             assert done.returncode == ChecksFailed.exit_code, done.stdout + done.stderr
             assert "Neither Slurm nor LSF was found" in f"{done.stdout}{done.stderr}"
             assert "paramiko: the ssh configuration asks for nothing that only OpenSSH has" in done.stdout
             # a session that had been started there can still be found
-            assert cluster.run("laptop", "alice", ["launch-notebook", "list", "--host", "login"]).returncode == 0
+            assert in_box.launcher(cluster, "laptop", "alice", "list", "--host", "login").returncode == 0
     finally:
         cluster.root("login", ["rm", "-f", qconf])
     assert_nothing_left(cluster)
