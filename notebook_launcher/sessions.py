@@ -89,8 +89,8 @@ def _report_removed(context: Context, index: SessionIndex) -> None:
     days = context.target.profile.keep_days
     context.view.show(
         events.Note(
-            f"Removed the {whose} that ended more than {days} days ago, as every list does. The profile's keep_days "
-            "sets for how long they are kept."
+            f"Removed the {whose} that ended more than {days} days ago; list always does. To keep records "
+            "longer, set keep_days in the profile."
         )
     )
 

@@ -34,7 +34,7 @@ async def make_html(run: Any, stop: asyncio.Future[int]) -> None:
         if importlib.util.find_spec("nbconvert") is None:
             say("no HTML copy is made: nbconvert is not installed")
         elif run.result.stat().st_size > MOST_BYTES:
-            say(f"no HTML copy is made: the notebook has more than {MOST_BYTES // 2**20} MiB")
+            say(f"no HTML copy is made: the notebook is larger than {MOST_BYTES // 2**20} MiB")
         elif why := await _convert(run.result, page, stop):
             say(f"no HTML copy was made: {why}")
         else:

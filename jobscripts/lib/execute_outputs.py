@@ -85,7 +85,7 @@ class LineFile:
     """What the cells of a notebook print, line by line as it comes, for whoever follows the run."""
 
     MOST = 8 * 2**20  # bytes; the notebook has more
-    FULL = b"[notebook-launcher: the rest of what is printed is in the notebook]\n"
+    FULL = b"[notebook-launcher: further output is only in the notebook]\n"
     LONGEST = 2**16  # characters of a line that has not ended
 
     def __init__(self, path: Path) -> None:

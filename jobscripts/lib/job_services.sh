@@ -106,7 +106,7 @@ await_image_note() {
     [[ -z $signal ]] && is_noting_image || return 0
     pause 0.1
   done
-  log "the image's digest was not known within $DIGEST_SECONDS seconds of the notebook's end"
+  log "the image's digest was not calculated within $DIGEST_SECONDS seconds after the notebook ended"
 }
 
 # Once it has ended, its number may be another's.

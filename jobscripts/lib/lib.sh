@@ -66,7 +66,7 @@ read_settings() {
     want_sshd=no
   fi
   if [[ $want_fast_start != yes && $want_fast_start != no ]]; then
-    log "fast_start='$want_fast_start' is neither yes nor no; leaving out what JupyterLab's start does not need"
+    log "fast_start='$want_fast_start' is neither yes nor no; using yes"
     want_fast_start=yes
   fi
   if [[ $want_listen != local && $want_listen != node ]]; then

@@ -43,7 +43,7 @@ def wants_browser(typed: bool | None, view: View, questions: ConfirmPrompts | No
     setting = load_configuration().open
     if setting != "ask" or questions is None or not questions.asks:
         return setting == "always"
-    answer = questions.confirm("Open JupyterLab in the browser as soon as it is ready, from now on?")
+    answer = questions.confirm("From now on, open JupyterLab in the browser as soon as it is ready?")
     if answer is not None:
         value = "always" if answer else "never"
         view.show(events.Saved(f"open = {value}", str(save_setting("open", value))))

@@ -34,7 +34,11 @@ class Frozen:
 
 
 def complete(kind: type[Frozen]) -> None:
-    """Make a class a dataclass if it is none yet, after those that it extends."""
+    """Make a class a dataclass if it is none yet, after those that it extends.
+
+    A signal's handler may end this at any moment: then the class is as it was. A class whose objects are made by such a
+    handler is to be completed before.
+    """
     if kind in _completed:
         return
     with _completing:
@@ -42,5 +46,18 @@ def complete(kind: type[Frozen]) -> None:
             if base is not Frozen and issubclass(base, Frozen):
                 complete(base)
         if kind not in _completed:
-            dataclasses.dataclass(frozen=True)(kind)
+            _make_dataclass(kind)
             _completed.add(kind)
+
+
+def _make_dataclass(kind: type[Frozen]) -> None:
+    before = dict(vars(kind))
+    try:
+        dataclasses.dataclass(frozen=True)(kind)
+    except BaseException:
+        for name in [name for name in vars(kind) if name not in before]:
+            delattr(kind, name)
+        for name, value in before.items():
+            if vars(kind).get(name) is not value:
+                setattr(kind, name, value)
+        raise

@@ -10,7 +10,7 @@ from __future__ import annotations
 import queue
 from typing import Literal
 
-from notebook_launcher.core.frozen import Frozen
+from notebook_launcher.core.frozen import Frozen, complete
 
 Kind = Literal["end", "leave"]
 
@@ -23,6 +23,9 @@ class Interrupt(Frozen):
     """``end``: Ctrl-C or SIGTERM, the user cancels. ``leave``: SIGHUP, the user is gone."""
 
     kind: Kind
+
+
+complete(Interrupt)  # a signal's handler makes them
 
 
 class Interrupts:

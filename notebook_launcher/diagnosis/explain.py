@@ -199,7 +199,7 @@ def _limit(meaning: ReasonMeaning, reason: LimitReason, known: Evidence) -> Expl
             unread += f": which {unknown} the job has was not reported"
         depends = reason.per not in ("job", "node") and meaning.action.startswith("it starts")
         unless = ", unless it is over that limit by itself" if depends else ""
-        shown = f"see the limit on the login node with: {limit_reasons.command(reason, account)}"
+        shown = f"on the login node, see the limit with: {limit_reasons.command(reason, account)}"
         summary = f"{meaning.summary} (how large the limit is {unread})"
         return Explanation(summary, f"{meaning.action}{unless}; {shown}", never)
     request = known.request

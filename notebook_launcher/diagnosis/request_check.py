@@ -95,7 +95,7 @@ def judge_partition(names: Sequence[str], report: SchedulerReport, account: str 
     if missing := report.missing(names):
         near = nearest(missing[0], usable)
         return fault(
-            f"There is no partition {missing[0]}. {'Open to you' if is_shortened else 'There are'}: "
+            f"There is no partition {missing[0]}. {'Open to you' if is_shortened else 'The partitions are'}: "
             f"{names_for(missing[0], usable)}.",
             f"did you mean -p {near}?" if near else "name one of these with -p, or none",
         )
@@ -264,9 +264,9 @@ def judge_reservation(
     if reservation is None:
         names = [one.name for one in reservations] if usable is None else usable
         near, for_you = nearest(name, names), len(names) < len(reservations)
-        there = f"There is none{' for you' if for_you else ''}."
+        there = "None is open to you." if for_you else "There are none."
         if names:
-            there = f"{'For you there' if for_you else 'There'} are: {names_for(name, names)}."
+            there = f"{'Open to you' if for_you else 'The reservations are'}: {names_for(name, names)}."
         hint = f"did you mean {near}?" if near else "ask whoever made it, or go without it"
         return fault(f"There is no reservation {name}, or it is over. {there}", hint)
     when = f"{name}: {span_of(reservation, now.tzinfo)}"
@@ -321,7 +321,7 @@ def judge_features(request: Request, names: Sequence[str], report: SchedulerRepo
     hint = f"did you mean -C {near}?" if near else "name one of these with -C, or none"
     if others := [name for name, features in report.features.items() if missing in features]:
         hint = f"partition {others[0]} has it: -p {others[0]}"
-    found = f"No node of {_where(names)} has the feature {missing}. There are: {names_for(missing, there)}."
+    found = f"No node of {_where(names)} has the feature {missing}. Its nodes have: {names_for(missing, there)}."
     return fault(found, hint)
 
 
@@ -339,7 +339,7 @@ def judge_nodelist(nodelist: str | None, nodes: Sequence[Node] | None) -> Findin
     if missing is None:
         return None
     near = nearest(missing, there)
-    found = f"There is no node {missing}. There are: {names_for(missing, there)}."
+    found = f"There is no node {missing}. The nodes are: {names_for(missing, there)}."
     return fault(found, f"did you mean -w {near}?" if near else "name one of these with -w, or none")
 
 
@@ -431,5 +431,5 @@ def explain_refusal(refusal: SubmitRefused, request: Request, report: SchedulerR
         findings.append(judge_gpus(request, names, report))
     if isinstance(refusal, GresRefused) and "gres" in flags and not request.gpus and report.nodes:
         there = gpus_of(node for node in report.nodes if node.partition in names or not names)
-        findings.append(fault(_meaning_of(refusal), f"the GPUs in {_where(names)} are {kinds_of(there)}"))
+        findings.append(fault(_meaning_of(refusal), f"{_where(names)} has these GPUs: {kinds_of(there)}"))
     return next((one for one in findings if one and one.result == "fault" and one.found != refusal.what), None)

@@ -159,7 +159,7 @@ def _login_node(word: str, clusters: Sequence[events.ClusterEntry]) -> str:
     known = next((one.cluster for one in clusters if one.host and _host_of(one.host) == host), None)
     if known:
         raise _UnlikelyAnswer(
-            f"{host} is the login node of “{known}”. Type {known} to use that profile, or the same again to go without."
+            f"{host} is the login node of “{known}”. To use that profile, type {known}; to use none, type {word} again."
         )
     return word
 

@@ -24,7 +24,7 @@ def save_preset(name: str, words: Sequence[str], target: LaunchTarget, view: Vie
     """
     if target.cluster is None:
         raise UsageError(
-            f"“{name}” cannot be saved: {target.name} has no profile.",
+            f"The preset “{name}” cannot be saved: {target.name} has no profile.",
             why="A preset is saved in the profile of its cluster.",
             hint=f"make one: launch-notebook init {target.host or 'you@login.example.org'}",
         )
@@ -69,7 +69,7 @@ def find_preset(name: str, cluster: str | None, here: LocalMachine) -> list[str]
     near = difflib.get_close_matches(name, known, n=1)
     raise UsageError(
         f"There is no preset “{name}”.",
-        why=f"There are: {', '.join(known)}." if known else "",
+        why=f"The presets are: {', '.join(known)}." if known else "",
         hint=f"did you mean {near[0]}?" if near else f"save one: launch-notebook -t 2h --gpus 1 --save {name}",
     )
 

@@ -348,13 +348,13 @@ class ClusterProfile(_Strict):
     def _are_launches(cls, presets: dict[str, str]) -> dict[str, str]:
         for name, typed in presets.items():
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
-                raise ValueError(f"“{name}” cannot be the name of a preset; it has letters, digits and . _ - in it")
+                raise ValueError(f"“{name}” cannot be the name of a preset; only letters, digits and . _ - are allowed")
             try:
                 words = shlex.split(typed)
             except ValueError as error:
                 raise ValueError(f"the flags of {name} cannot be read: {error}") from None
             if not words or not (words[0].startswith("-") or words[0].endswith(".ipynb")):
-                raise ValueError(f"{name} = “{typed}” are not the flags of a launch, such as: -t 2:00:00 --gpus 1")
+                raise ValueError(f"{name} = “{typed}” is not a launch; write its flags, such as: -t 2:00:00 --gpus 1")
         return presets
 
     @field_validator("max_time")

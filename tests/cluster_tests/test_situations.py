@@ -32,7 +32,7 @@ PLACES = {"login": f"/home {OWN}", "laptop": f"/home {OWN}", "login2": OWN, "nod
 # What is in a session's folder, and what the launcher, JupyterLab and Apptainer keep for another time.
 KEPT = (
     *("*/.notebook-launcher/sessions/*/*", "*/.notebook-launcher/sessions/.asked*"),
-    "*/.notebook-launcher/sessions/image-digests",
+    *("*/.notebook-launcher/sessions/image-digests", "*/.notebook-launcher/sessions/.scripts"),
     *("*/.local", "*/.local/*", "*/.jupyter", "*/.ipython", "*/.apptainer"),
 )
 

@@ -25,20 +25,20 @@ def remember_launch(words: Sequence[str], host: str | None = None) -> None:
 
 @click.command(
     cls=TakesEnvironment,
-    short_help="Repeat the last launch here, or a saved one.",
+    short_help="Repeat the last launch here, or a preset.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[PRESET] [FLAGS]", shell_complete=complete_preset)
 @click.pass_context
 def again(ctx: click.Context, words: tuple[str, ...]) -> int:
-    """Repeat the last launch from this machine, or one that was saved with --save.
+    """Repeat the last launch from this machine, or a preset: a launch that you saved with --save.
 
     \b
       launch-notebook again -t 4h            the last launch, with another walltime
       launch-notebook -t 2h --gpus 1 --save big
-      launch-notebook again big              what was saved
+      launch-notebook again big              the preset
 
-    Flags that you add are appended: a flag that was there already gets the new value, the others stay.
+    Flags that you add are appended: a flag that is there already gets the new value, and the others stay.
     """  # \b is click's mark for lines to be left alone
     from notebook_launcher.cli.app import run
 

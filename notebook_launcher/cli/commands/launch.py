@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--idle-stop", metavar="TIME", help="End the session when nobody has used it for this long: 30m, 2h; 0 for never."
 )
 @click.option("--open-at", metavar="PATH", help="Open this folder or notebook in JupyterLab; a notebook here is sent.")
-@click.option("--save", metavar="NAME", help="Save these flags in the cluster's profile, for: again NAME.")
+@click.option("--save", metavar="NAME", help="Save this launch as a preset, for: again NAME.")
 @click.option("--dry-run", is_flag=True, help="Show the submit command and the session file; submit nothing.")
 @click.option(
     "--module", "modules", multiple=True, metavar="NAME", help="Load a module on the node first (repeatable)."
@@ -118,7 +118,7 @@ def _launch(
         if dry_run:
             launch_module.dry_run(plan, view)
             if preset is not None:
-                view.show(events.Note(f"A dry run saves nothing: there is no preset “{preset}” of it."))
+                view.show(events.Note(f"A dry run saves nothing: the preset “{preset}” was not saved."))
         else:
             if preset is not None:
                 from notebook_launcher.planning.presets import save_preset

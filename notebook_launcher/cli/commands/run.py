@@ -34,7 +34,7 @@ from notebook_launcher.core.errors import UsageError
     help="Run the notebook itself, or its code as a script.",
 )
 @click.option("--detach", is_flag=True, help="Queue it and return; come back to it with `connect` or `results`.")
-@click.option("--follow", is_flag=True, help="Show what it prints while it runs.")
+@click.option("--follow", is_flag=True, help="Show what the notebook or script prints while it runs.")
 @click.option("--dry-run", is_flag=True, help="Show the submit command and the files to be copied; submit nothing.")
 @environment_options
 @click.option("--verbose", "-v", is_flag=True, help="Show more detail, with timestamps.")

@@ -21,7 +21,7 @@ from notebook_launcher.core.errors import (
     WalltimeRefused,
 )
 
-_QUEUES = "choose another with -p; list the queues on the login node with: bqueues"
+_QUEUES = "choose another with -p; on the login node, list the queues with: bqueues"
 _AGAIN = "try again in a minute"
 
 _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
@@ -33,7 +33,7 @@ _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
         r"RUNLIMIT: Cannot exceed",
         WalltimeRefused,
         "The walltime is longer than the queue allows.",
-        "a shorter one with -t; see what a queue allows on the login node with: bqueues -l QUEUE",
+        "a shorter one with -t; on the login node, see what a queue allows with: bqueues -l QUEUE",
     ),
     (
         r"Bad RUNLIMIT|Bad time specification",
@@ -45,31 +45,31 @@ _REFUSALS: tuple[tuple[str, type[SubmitRefused], str, str], ...] = (
         r"Too many processors",
         SizeRefused,
         "There are never as many cores for one job.",
-        "ask for fewer, or another queue: -p; see what a queue allows on the login node with: bqueues -l QUEUE",
+        "ask for fewer, or another queue: -p; on the login node, see what a queue allows with: bqueues -l QUEUE",
     ),
     (
         r"illegal option -- gpu|Bad GPU|GPU requirement",
         GresRefused,
         "GPUs cannot be asked for like this there.",
-        "list the GPUs on the login node with: bhosts -gpu",
+        "on the login node, list the GPUs with: bhosts -gpu",
     ),
     (
         r"resource requirement|Error (in|near)|section",
         ConstraintRefused,
         "The resources are not ones that LSF knows.",
-        "a --constraint stands in select[…]; list the resources on the login node with: lsinfo",
+        "a --constraint stands in select[…]; on the login node, list the resources with: lsinfo",
     ),
     (
         r"Bad host name|host group",
         ConstraintRefused,
         "There is no such host.",
-        "list the hosts on the login node with: bhosts",
+        "on the login node, list the hosts with: bhosts",
     ),
     (
         r"reservation",
         ReservationRefused,
         "The reservation may not be used.",
-        "list reservations on the login node with: brsvs",
+        "on the login node, list reservations with: brsvs",
     ),
     (r"No matching job found", DependencyRefused, "The job that is to be waited for is not known.", "see: bjobs -a"),
     (r"project|user ?group", AccountRefused, "The account may not be used.", "name another with -A"),

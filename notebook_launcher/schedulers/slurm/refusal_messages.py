@@ -36,14 +36,14 @@ class RefusalMessage(Frozen):
     hint: str
 
 
-_ACCOUNTS = "list yours on the login node with: sacctmgr show assoc user=$USER format=account,partition,qos"
-_PARTITIONS = "list the partitions on the login node with: sinfo -s"
+_ACCOUNTS = "on the login node, list yours with: sacctmgr show assoc user=$USER format=account,partition,qos"
+_PARTITIONS = "on the login node, list the partitions with: sinfo -s"
 _OTHER_PARTITION = f"choose another with -p; {_PARTITIONS}"
-_QOS = "list yours on the login node with: sacctmgr show assoc user=$USER format=account,qos"
-_GRES = "list the kinds there on the login node with: sinfo -o '%P %G'"
-_LESS = "ask for less, or another partition; list the nodes on the login node with: sinfo -o '%P %D %c %m %G'"
-_LICENCES = "list the licences on the login node with: scontrol show lic"
-_RESERVATIONS = "list reservations on the login node with: scontrol show reservation"
+_QOS = "on the login node, list yours with: sacctmgr show assoc user=$USER format=account,qos"
+_GRES = "on the login node, list the GPUs and other GRES with: sinfo -o '%P %G'"
+_LESS = "ask for less, or another partition; on the login node, list the nodes with: sinfo -o '%P %D %c %m %G'"
+_LICENCES = "on the login node, list the licences with: scontrol show lic"
+_RESERVATIONS = "on the login node, list reservations with: scontrol show reservation"
 _FLAG = "how it is written: sbatch --help"
 _AGAIN = "try again in a minute"
 _SUPPORT = "ask the cluster's support"
@@ -159,7 +159,7 @@ REFUSAL_MESSAGES = (
         r"reservation (is |requested )?(is )?invalid|Requested reservation is invalid",
         ReservationRefused,
         "There is no reservation of that name (or it is over).",
-        "look on the login node with: scontrol show reservation",
+        "on the login node, list reservations with: scontrol show reservation",
     ),
     # --- times
     RefusalMessage(
@@ -188,7 +188,7 @@ REFUSAL_MESSAGES = (
         r"Requested time limit is invalid|time limit.*(invalid|exceeds)|Invalid time specified",
         WalltimeRefused,
         "The walltime is longer than is allowed there, or ends after its deadline.",
-        "ask for less with -t, or a later --deadline; list the limits on the login node with: sinfo -o '%P %l'",
+        "ask for less with -t, or a later --deadline; on the login node, list the limits with: sinfo -o '%P %l'",
     ),
     # --- GPUs and other GRES
     RefusalMessage(
@@ -222,26 +222,26 @@ REFUSAL_MESSAGES = (
         r"Invalid Trackable RESource|Invalid TRES for",
         GresRefused,
         "The cluster has no such resource.",
-        f"look on the login node with: sinfo -o '%P %G'; {_FLAG}",
+        f"on the login node, list the GPUs and other GRES with: sinfo -o '%P %G'; {_FLAG}",
     ),
     # --- features and names of nodes
     RefusalMessage(
         r"Invalid (preferred )?feature|Multiple KNL|Invalid KNL",
         ConstraintRefused,
         "No node has the feature asked for with --constraint.",
-        "list the features on the login node with: sinfo -o '%P %f'",
+        "on the login node, list the features with: sinfo -o '%P %f'",
     ),
     RefusalMessage(
         r"Job --batch option is invalid",
         ConstraintRefused,
         "No node has the feature asked for with --batch.",
-        "leave out --batch; list the features on the login node with: sinfo -o '%P %f'",
+        "leave out --batch; on the login node, list the features with: sinfo -o '%P %f'",
     ),
     RefusalMessage(
         r"Node feature requirements can not be satisfied",
         ConstraintRefused,
         "No node of the partition has all features asked for with --constraint.",
-        "list the features on the login node with: sinfo -o '%P %f'",
+        "on the login node, list the features with: sinfo -o '%P %f'",
     ),
     RefusalMessage(
         r"Invalid extra constraints", ConstraintRefused, "What --extra asks for is not understood.", "leave out --extra"
@@ -250,19 +250,19 @@ REFUSAL_MESSAGES = (
         r"Invalid node name|Invalid node list|Failure getting NodeNames|Invalid --nodefile",
         ConstraintRefused,
         "There is no node of that name.",
-        "list the nodes on the login node with: sinfo -N -o '%N %P'",
+        "on the login node, list the nodes with: sinfo -N -o '%N %P'",
     ),
     RefusalMessage(
         r"Required node not available",
         ConstraintRefused,
         "A node that is asked for with -w is down, drained or reserved.",
-        "list the states of nodes on the login node with: sinfo -N -o '%N %P %T'",
+        "on the login node, list the states of nodes with: sinfo -N -o '%N %P %T'",
     ),
     RefusalMessage(
         r"Requested nodes not in this partition",
         ConstraintRefused,
         "The nodes asked for with -w are not in this partition.",
-        "list the nodes on the login node with: sinfo -N -o '%N %P'",
+        "on the login node, list the nodes with: sinfo -N -o '%N %P'",
     ),
     # --- licences
     RefusalMessage(
@@ -352,7 +352,7 @@ REFUSAL_MESSAGES = (
         r"No cluster '|can't be reached now, or it is an invalid entry|Invalid cluster name",
         ClusterRefused,
         "There is no such cluster to send jobs to with -M.",
-        "list them on the login node with: sacctmgr show clusters format=cluster",
+        "on the login node, list them with: sacctmgr show clusters format=cluster",
     ),
     RefusalMessage(
         r"problem talking to (the )?database|No clusters can be reached now",

@@ -60,7 +60,7 @@ def _limit(stderr: str) -> tuple[str, str] | None:
         limit = limit_reasons.parse_limit_reason(word)
         if limit is not None:
             meaning = limit_reasons.summary(limit)
-            shown = f"see the limit on the login node with: {limit_reasons.command(limit)}"
+            shown = f"on the login node, see the limit with: {limit_reasons.command(limit)}"
             return f"{meaning[0].upper()}{meaning[1:]}.", f"{_what_helps(limit)}; {shown}"
     return None
 

@@ -126,7 +126,7 @@ def test_another_preset_of_that_name_is_replaced_only_if_the_user_says_so(
     ("typed", "message"),
     [
         (["again", "bg", "--cluster", "uni"], "did you mean big?"),
-        (["again", "other"], "There are: big."),
+        (["again", "other"], "The presets are: big."),
         (["--cluster", "uni", "--save", "no name", "-t", "1h"], "“no name” cannot be the name of a preset"),
         (["--cluster", "here", "--save", "big"], "“big” cannot be saved: this machine has no profile."),
     ],

@@ -6,9 +6,11 @@ import copy
 import dataclasses
 import pickle
 import threading
+from collections.abc import Callable
 
 import pytest
 
+from notebook_launcher.core import interrupts
 from notebook_launcher.core.frozen import Frozen
 
 
@@ -66,3 +68,28 @@ def test_threads_may_make_the_first_one_together() -> None:
     for thread in threads:
         thread.join(10)
     assert sorted(one.number for one in made) == list(range(8))
+
+
+def test_ctrl_c_while_a_class_is_made_leaves_it_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Node(Frozen):
+        name: str
+        jobs: list[str] = dataclasses.field(default_factory=list)
+
+    make = dataclasses.dataclass
+
+    def interrupted(**options: bool) -> Callable[[type], None]:
+        def half_done(kind: type) -> None:
+            make(**options)(kind)  # type: ignore[call-overload]
+            raise KeyboardInterrupt
+
+        return half_done
+
+    monkeypatch.setattr(dataclasses, "dataclass", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Node("node1")
+    monkeypatch.undo()
+    assert Node("node1") == Node("node1", []) != Node("node2")
+
+
+def test_what_a_signals_handler_makes_is_made_before() -> None:
+    assert "__setattr__" in vars(interrupts.Interrupt)

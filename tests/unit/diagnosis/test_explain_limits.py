@@ -222,5 +222,5 @@ def test_a_limit_in_numbers(reason: str, asked: Request, limits: tuple[Limit, ..
 def test_a_limit_whose_size_is_not_known(reason: str, known: Evidence | None, told: str, command: str) -> None:
     explanation = pending(reason, known)
     assert explanation.summary.endswith(f" (how large the limit is {told})")
-    assert explanation.action.endswith(f"; see the limit on the login node with: {command}")
+    assert explanation.action.endswith(f"; on the login node, see the limit with: {command}")
     assert ("unless it is over that limit by itself" in explanation.action) is (not explanation.never)

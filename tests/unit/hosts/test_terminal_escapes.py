@@ -32,6 +32,7 @@ from notebook_launcher.cli.views.json_view import JsonView
 from notebook_launcher.cli.views.text_view import TextView
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import JobFailed, LauncherError, SubmitRefused
+from notebook_launcher.core.frozen import Frozen, complete
 from notebook_launcher.hosts.paramiko.login import Credentials
 from notebook_launcher.hosts.ssh_config import Destination
 from tests.doubles import wait_until
@@ -216,6 +217,7 @@ type_hints = functools.cache(typing.get_type_hints)  # hundreds of examples ask 
 
 def filled(kind: type[Any], text: str) -> Any:
     """Return an event of a kind, or a part of one, with the same text wherever there is room for one."""
+    complete(kind)
     hints = type_hints(kind)
     return kind(**{field.name: value_of(hints[field.name], text) for field in dataclasses.fields(kind)})
 
@@ -228,14 +230,12 @@ def value_of(hint: Any, text: str) -> Any:
         return {text: text}
     if len(kinds) == 1:  # or None
         return value_of(kinds[0], text)
-    if dataclasses.is_dataclass(hint):
-        return filled(hint, text)  # type: ignore[arg-type]
+    if isinstance(hint, type) and issubclass(hint, Frozen):
+        return filled(hint, text)
     return {int: 8888, float: 1.5, bool: True}.get(hint, text)
 
 
 # dry runs show the user's own words, to be copied as they are
-for event_kind in events.Event.__subclasses__():
-    event_kind.fields()  # makes it a dataclass
 KINDS = [kind for kind in events.Event.__subclasses__() if kind not in (events.DryRun, events.Problem)]
 
 

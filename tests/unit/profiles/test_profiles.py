@@ -136,7 +136,7 @@ def test_what_an_empty_profile_means(write: Write) -> None:
         ('status = "dead"', "status", "retired"),
         ('session_root = "sessions"', "session_root", "begins with /"),
         ("keep_days = 0", "keep_days", "keep_days = 1"),
-        ('presets.big = "stop --all"', "presets", "not the flags of a launch"),
+        ('presets.big = "stop --all"', "presets", "is not a launch"),
         ('presets.big = "-J \'open"', "presets", "cannot be read"),
         ("base = 3", "base", "generic"),
         ('base = "nowhere"', "as base", "generic"),

@@ -106,7 +106,7 @@ def test_both_lists_are_read() -> None:
             "sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's "
             "size and/or time limits)",
             "Slurm refused the job. With it, you would use more GPUs (GRES) at once than the QOS allows one user.",
-            "ask for less, or another QOS: -q; see the limit on the login node with: "
+            "ask for less, or another QOS: -q; on the login node, see the limit with: "
             "sacctmgr show qos format=name,MaxTRESPU",
         ),
         (
