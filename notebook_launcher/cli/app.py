@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from notebook_launcher import __version__
 from notebook_launcher.cli.completion import TYPED
 from notebook_launcher.cli.options import ARGUMENTS, SCHEDULER_FLAGS, TYPED_WORDS, WITH_VALUE
+from notebook_launcher.core.common_options import HELP, place_of_command
 from notebook_launcher.core.errors import LauncherError, UsageError
 from notebook_launcher.core.sbatch_options import FLAGS, closest
 
@@ -50,9 +51,6 @@ COMMANDS = (
 )
 
 
-HELP = ("-h", "--help", "--usage")
-
-
 @functools.cache
 def find_command(name: str) -> click.Command | None:
     """Return the command of that name."""
@@ -66,13 +64,14 @@ def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are shown here and nowhere else."""
     from notebook_launcher.cli.views.errors import report
 
-    before, after = _split(_command_first(_with_open_at(_help_last(argv))))
+    words = _command_first(_help_last(argv))
+    before, after = _split(_with_open_at(words))
     try:
         result = cli.main(
             args=_spelled_out(before),
             prog_name="launch-notebook",
             standalone_mode=False,
-            obj={ARGUMENTS: tuple(after), SCHEDULER_FLAGS: {}, TYPED_WORDS: tuple(argv)},
+            obj={ARGUMENTS: tuple(after), SCHEDULER_FLAGS: {}, TYPED_WORDS: tuple(words)},
         )
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as exit_:
@@ -95,8 +94,12 @@ def _help_last(argv: Sequence[str]) -> list[str]:
 
 
 def _with_open_at(argv: Sequence[str]) -> list[str]:
-    """Take a notebook in front of all else as what JupyterLab opens with."""
-    return ["--open-at", *argv] if argv and argv[0].endswith(".ipynb") else list(argv)
+    """Take a notebook in front of all else of a launch as what JupyterLab opens with."""
+    words = list(argv)
+    place = 1 if words[:1] == ["launch"] else 0
+    if words[place : place + 1] and words[place].endswith(".ipynb"):
+        words.insert(place, "--open-at")
+    return words
 
 
 def _command_first(argv: Sequence[str]) -> list[str]:
@@ -105,28 +108,13 @@ def _command_first(argv: Sequence[str]) -> list[str]:
     In a group that is its command with it: ``--json course list`` is ``course list --json``.
     """
     words = list(argv)
-    place = 0
-    while place < len(words) and words[place].partition("=")[0] in _OF_ANY:
-        place += 1 if "=" in words[place] or not _OF_ANY[words[place]] else 2
-    end = place
+    end = place = place_of_command(words)
     command = find_command(words[end]) if end < len(words) else None
     while command:
         end += 1
         following = words[end] if end < len(words) else ""
         command = command.commands.get(following) if isinstance(command, click.Group) else None
     return [*words[place:end], *words[:place], *words[end:]]
-
-
-#: the options of every command, and whether a word comes after them
-_OF_ANY = {
-    **dict.fromkeys(HELP, False),
-    "--json": False,
-    "--cluster": True,
-    "--host": True,
-    "--ssh-config": True,
-    "--engine": True,
-    "--course": True,
-}
 
 
 def _in_two_words(argv: Sequence[str]) -> str:

@@ -34,8 +34,13 @@ FINAL_STATUS_WITHIN = 20.0  # seconds after the job's end for the scheduler to r
 class FileLine(Frozen):
     """One line of a file, without its newline."""
 
-    path: str
+    of: GrowingFile
     text: str
+
+    @property
+    def path(self) -> str:
+        """The file's path."""
+        return self.of.path
 
 
 class ReadEnded(Frozen):
@@ -76,7 +81,7 @@ class GrowingFile:
     def _read(self, line: str) -> None:
         if self._numbered:
             self._first += 1
-            self._inbox.put(FileLine(self.path, line))
+            self._inbox.put(FileLine(self, line))
         elif re.fullmatch(r"[0-9]{1,18}", line):
             self._first, self._numbered = int(line), True
 
@@ -120,6 +125,26 @@ def read_lines(context: Context, paths: Sequence[str], first: int, noise: str = 
                 raise HostCommandFailed(f"{path} cannot be read on {context.host.label}: there is no reply.") from None
         if not context.host.alive:
             raise ConnectionLost(f"The connection to {context.host.label} is lost.", why=item.reason)
+
+
+def read_rest(context: Context, path: str, first: int) -> Iterator[FileLine]:
+    """Yield the lines that a file has now, from line ``first``, until the user interrupts.
+
+    The interrupt, and everything else in the inbox, stays there for others. Raises ``ConnectionLost``.
+    """
+    inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+    exit_requests, silent_since = context.interrupts.exit_requests, time.monotonic()
+    with contextlib.closing(GrowingFile(path, first, inbox, follow=False)) as file:
+        file.start(context.host)
+        while context.interrupts.exit_requests == exit_requests and time.monotonic() < silent_since + RUN_TIMEOUT:
+            try:
+                item = inbox.get(timeout=TICK / 4)
+            except queue.Empty:
+                continue
+            if not isinstance(item, FileLine):
+                return
+            yield item
+            silent_since = time.monotonic()
 
 
 def _handle_interrupt(interrupt: Interrupt) -> None:

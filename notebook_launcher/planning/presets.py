@@ -92,6 +92,7 @@ def _in_user_profiles(name: str) -> Iterator[tuple[str, str]]:
 
 def _with_cluster(text: str, cluster: str | None) -> list[str]:
     words = shlex.split(text)
-    flags = words[: words.index("--")] if "--" in words else words
-    is_named = any(word.partition("=")[0] in ("--cluster", "--host") for word in flags)
-    return words if is_named or not cluster else ["--cluster", cluster, *words]
+    end = words.index("--") if "--" in words else len(words)
+    is_named = any(word.partition("=")[0] in ("--cluster", "--host", "--course") for word in words[:end])
+    # not in front: a notebook stands there
+    return words if is_named or not cluster else [*words[:end], "--cluster", cluster, *words[end:]]

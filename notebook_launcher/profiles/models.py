@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from notebook_launcher.core.common_options import place_of_command
 from notebook_launcher.core.errors import UsageError
 from notebook_launcher.core.file_model import FileModel
 from notebook_launcher.core.request import parse_idle
@@ -347,14 +348,16 @@ class ClusterProfile(_Strict):
     @classmethod
     def _are_launches(cls, presets: dict[str, str]) -> dict[str, str]:
         for name, typed in presets.items():
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
-                raise ValueError(f"“{name}” cannot be the name of a preset; only letters, digits and . _ - are allowed")
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+                raise ValueError(f"“{name}” cannot be the name of a preset; only letters, digits, _ and - are allowed")
             try:
                 words = shlex.split(typed)
             except ValueError as error:
                 raise ValueError(f"the flags of {name} cannot be read: {error}") from None
-            if not words or not (words[0].startswith("-") or words[0].endswith(".ipynb")):
+            if not _is_launch(words):
                 raise ValueError(f"{name} = “{typed}” is not a launch; write its flags, such as: -t 2:00:00 --gpus 1")
+            if any(word.partition("=")[0] == "--save" for word in words):
+                raise ValueError(f"{name} = “{typed}” has --save, which saves a preset; leave it out")
         return presets
 
     @field_validator("max_time")
@@ -366,6 +369,12 @@ class ClusterProfile(_Strict):
             except UsageError as error:
                 raise ValueError(f"{error.what} {error.why}".strip().rstrip(".")) from None
         return times
+
+
+def _is_launch(words: list[str]) -> bool:
+    """Whether words are the flags of a launch, perhaps with a notebook in front, and no command."""
+    first = words[place_of_command(words) :][:1]
+    return bool(words) and (words[0].endswith(".ipynb") or all(word.startswith("-") for word in first))
 
 
 def _is_hidden(path: str) -> bool:

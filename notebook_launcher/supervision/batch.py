@@ -140,6 +140,8 @@ class _RunSupervisor(Supervisor):
 
     def _forget_run(self, sentence: str) -> None:
         self._progress = None
+        if self._printed:
+            self._printed.job_requeued()
         super()._forget_run(sentence)
 
     def _handle_other(self, item: object) -> None:

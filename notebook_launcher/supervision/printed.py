@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import time
 
 from notebook_launcher.core import events
 from notebook_launcher.core.errors import LauncherError
-from notebook_launcher.jobs.follow import RESTART_AFTER, FileLine, GrowingFile, ReadEnded, read_lines
+from notebook_launcher.jobs.follow import RESTART_AFTER, FileLine, GrowingFile, ReadEnded, read_rest
 from notebook_launcher.session.context import Context
 
 
@@ -25,50 +24,48 @@ class PrintedLines:
         self._restart_at: float | None = None
 
     def job_started(self) -> None:
-        """Begin with the first line. Raises ``ConnectionLost``."""
-        self.close()
+        """Begin with the first line. Raises ``ConnectionLost``; ``check`` tries it again."""
         self._shown = 0
         self._begin()
 
+    def job_requeued(self) -> None:
+        """Read no more until the job has started again: its next run writes the same file."""
+        self.close()
+        self._file = self._restart_at = None
+
     def _begin(self) -> None:
-        self._restart_at = None
+        self.close()
+        self._restart_at = time.monotonic()  # until it has begun
         self._file = GrowingFile(self._path, self._shown + 1, self._context.interrupts.inbox, follow=True)
         self._file.start(self._context.host)
+        self._restart_at = None
 
     def handle(self, item: object) -> None:
-        """Show a line that has arrived; note that no more will come."""
+        """Show a line that has arrived; note that no more will come.
+
+        What an earlier reading has left in the inbox is read again, and not shown twice.
+        """
+        if not isinstance(item, FileLine | ReadEnded) or item.of is not self._file:
+            return
         if isinstance(item, FileLine):
             self._show(item)
-        elif isinstance(item, ReadEnded) and item.of is self._file:
+        else:
             self._restart_at = time.monotonic() + RESTART_AFTER  # some login nodes kill long-running processes
 
     def check(self) -> None:
         """Continue if the reading broke; call it while there is a connection. Raises ``ConnectionLost``."""
         if self._restart_at is not None and time.monotonic() >= self._restart_at:
-            self.close()
-            self._forget_unread()
             self._begin()
 
     def show_rest(self) -> None:
-        """Show the lines that had not arrived when the run ended, as far as they can be read."""
+        """Show the lines that had not arrived when the run ended, as far as they can be read, or until Ctrl-C."""
         if self._file is None:
             return
         self.close()
-        self._forget_unread()
-        with contextlib.suppress(LauncherError):
-            for line in read_lines(self._context, [self._path], self._shown + 1):
-                self._show(line)
         self._file = None
-
-    def _forget_unread(self) -> None:
-        """Take out of the inbox what is read again."""
-        inbox, kept = self._context.interrupts.inbox, []
-        with contextlib.suppress(queue.Empty):
-            while True:
-                kept.append(inbox.get_nowait())
-        for item in kept:
-            if not isinstance(item, FileLine | ReadEnded):
-                inbox.put(item)
+        with contextlib.suppress(LauncherError):
+            for line in read_rest(self._context, self._path, self._shown + 1):
+                self._show(line)
 
     def _show(self, line: FileLine) -> None:
         self._shown += 1

@@ -45,7 +45,7 @@ def again(ctx: click.Context, words: tuple[str, ...]) -> int:
     name, flags, cluster = _preset_named(words)
     launch = _repeated(_saved_launch(name, cluster) if name else _last_launch(), flags, ctx.obj[ARGUMENTS])
     click.echo(f"launch-notebook {shlex.join(launch)}", err=True)
-    return run(launch)
+    return run(["launch", *launch])  # a preset comes from a profile: it is never another command
 
 
 def _preset_named(words: Sequence[str]) -> tuple[str | None, list[str], str | None]:

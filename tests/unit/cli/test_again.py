@@ -13,6 +13,8 @@ from notebook_launcher.cli.app import run
 from notebook_launcher.cli.commands.again import remember_launch
 from notebook_launcher.cli.prompts import TerminalPrompts
 from notebook_launcher.core import local_state
+from notebook_launcher.planning.presets import find_preset
+from notebook_launcher.planning.target import LocalMachine
 from notebook_launcher.profiles import load_profile
 
 PROFILE = """
@@ -96,6 +98,42 @@ def test_a_launch_is_saved_in_its_profile_and_found_by_its_name(
     assert launched[4] == "--cluster uni -t 30 --gpus 1 -- mkl"
 
 
+@pytest.mark.parametrize(
+    ("typed", "repeated"),
+    [
+        (["--json", "clusters", "use", "here"], "The command comes first: clusters."),
+        (["--cluster", "here", "copy", "x", "y"], "The command comes first: copy."),
+    ],
+)
+def test_what_is_repeated_is_never_another_command(
+    launched: list[str], typed: list[str], repeated: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remember(*typed)
+    assert run(["again"]) == 2
+    assert repeated in "".join(capsys.readouterr()) and launched == []
+
+
+def test_the_name_of_the_command_itself_is_not_repeated(launched: list[str]) -> None:
+    assert run(["--cluster", "uni", "launch", "-t", "1h", "--save", "big"]) == 0
+    assert load_profile("uni").presets == {"big": "--cluster uni -t 1h"}
+    assert run(["again"]) == run(["again", "big"]) == 0 and len(set(launched)) == 1
+
+
+def test_a_notebook_stays_in_front_of_what_is_added(
+    tmp_path: Path, launched: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "clusters" / "uni.toml").write_text('presets.train = "train.ipynb -t 2h -- mkl"\n' + PROFILE)
+    assert run(["again", "train", "--gpus", "1"]) == 0
+    assert "launch-notebook train.ipynb -t 2h --cluster uni --gpus 1 -- mkl\n" in capsys.readouterr().err
+    assert "--open-at train.ipynb" in launched[0] and "--cluster uni" in launched[0]
+
+
+@pytest.mark.parametrize("place", ["--cluster uni", "--host=login", "--course lab"])
+def test_a_preset_that_names_its_place_gets_no_other(tmp_path: Path, place: str) -> None:
+    (tmp_path / "clusters" / "uni.toml").write_text(f'presets.big = "{place} -t 1h"\n' + PROFILE)
+    assert find_preset("big", None, LocalMachine.detect()) == [*place.split(), "-t", "1h"]
+
+
 def test_a_preset_without_its_cluster_gets_it(tmp_path: Path, launched: list[str]) -> None:
     (tmp_path / "config.toml").write_text('cluster = "uni"\n')
     assert run(["--gpus", "1", "--save=big"]) == 0
@@ -128,6 +166,7 @@ def test_another_preset_of_that_name_is_replaced_only_if_the_user_says_so(
         (["again", "bg", "--cluster", "uni"], "did you mean big?"),
         (["again", "other"], "The presets are: big."),
         (["--cluster", "uni", "--save", "no name", "-t", "1h"], "“no name” cannot be the name of a preset"),
+        (["--cluster", "uni", "--save", "v1.2", "-t", "1h"], "“v1.2” cannot be the name of a preset"),
         (["--cluster", "here", "--save", "big"], "“big” cannot be saved: this machine has no profile."),
     ],
 )

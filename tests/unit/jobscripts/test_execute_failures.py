@@ -110,6 +110,16 @@ def test_what_a_run_has_measured_before_its_notebook_was_written_is_not_taken_fo
     assert not (tmp_path / "work" / "results.jsonl").exists()
 
 
+def test_what_an_earlier_run_of_a_script_has_printed_goes_aside(tmp_path: Path) -> None:
+    (function,) = re.findall(r"^prepare_work\(\) \{\n.*?^\}\n", job_script("jupyterlab.sh").read_text(), re.M | re.S)
+    code = f"{function}\nexport NBL_SESSION_DIR=$1 want_notebook=x.ipynb want_to=script; prepare_work 2>&1"
+    library(code, str(tmp_path))
+    (tmp_path / "work" / "x.out").write_text("epoch 0\n")
+    library(code, str(tmp_path))
+    assert not (tmp_path / "work" / "x.out").exists(), "who follows the next run would see it again"
+    assert (tmp_path / "work" / "earlier-1" / "x.out").read_text() == "epoch 0\n"
+
+
 @pytest.fixture
 def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a user's own kernels, outside of a virtual environment."""
