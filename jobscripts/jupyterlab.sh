@@ -42,6 +42,8 @@ readonly LAST_WRITE_SECONDS=3
 
 # How long the end of a run may wait for the image's digest.
 readonly DIGEST_SECONDS=${NBL_DIGEST_SECONDS:-60}
+# And how long of it a calculation that has begun at low priority may go on: it may be nearly done.
+readonly DIGEST_NEARLY_DONE_SECONDS=${NBL_DIGEST_NEARLY_DONE_SECONDS:-10}
 
 # Seconds for which the job of a shell waits for one: at first, and when all have gone.
 readonly UNTIL_THE_FIRST_SHELL=${NBL_FIRST_SHELL_SECONDS:-120} AFTER_THE_LAST_SHELL=5

@@ -7,18 +7,24 @@ import contextlib
 import glob
 import importlib.util
 import os
+import signal
+import stat
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from execute_common import one_line, say
 
 WITHIN = 120.0  # seconds
+UNTIL_KILLED = 5.0  # a process that waits for a file server ends when that answers
 MOST_BYTES = 2**25  # of the notebook: nbconvert takes up several times its size of the job's memory
 #: the end of a copy that was made here: a file of that name without it is the user's
 MARK = b"\n<!-- a copy made by notebook-launcher -->\n"
-# without the grammars of rfc3987_syntax, as in execute.py
+# Without the folder it runs in, which comes first for `python -c`; without the grammars of rfc3987_syntax, as in
+# execute.py.
 CODE = """import sys
+sys.path[:] = [path for path in sys.path if path]
 sys.modules.setdefault("rfc3987_syntax", None)
 from nbconvert.nbconvertapp import main
 main()
@@ -38,7 +44,8 @@ async def make_html(run: Any, stop: asyncio.Future[int]) -> None:
         elif why := await _convert(run.result, page, stop):
             say(f"no HTML copy was made: {why}")
         else:
-            with page.open("ab") as file:
+            with page.open("r+b") as file:  # nbconvert may say that all is well and have made none
+                file.seek(0, os.SEEK_END)
                 file.write(MARK)
             page.replace(copy)
     except OSError as error:
@@ -49,32 +56,48 @@ async def make_html(run: Any, stop: asyncio.Future[int]) -> None:
 
 
 def _may_write(copy: Path) -> bool:
-    if not copy.exists():
+    """Whether there is nothing of that name, or a copy that was made here; a pipe is not waited for."""
+    try:
+        found = copy.lstat()
+    except FileNotFoundError:
         return True
+    if not stat.S_ISREG(found.st_mode):
+        return False
     with copy.open("rb") as file:
-        file.seek(max(0, copy.stat().st_size - len(MARK)))
+        file.seek(max(0, found.st_size - len(MARK)))
         return file.read() == MARK
 
 
 async def _convert(notebook: Path, page: Path, stop: asyncio.Future[int]) -> str:
     """Run nbconvert, and return why there is no page; "": there is one."""
     options = ["--to", "html", f"--output-dir={page.parent}", f"--output={page.stem}", glob.escape(str(notebook))]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-B", "-c", CODE, *options),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-    )
-    ended = asyncio.ensure_future(process.communicate())
-    try:
-        await asyncio.wait({ended, stop}, timeout=WITHIN, return_when=asyncio.FIRST_COMPLETED)
-        if not ended.done():
-            return "the job was ended" if stop.done() else f"nbconvert took more than {WITHIN:.0f} s"
-        lines = [line for line in (ended.result()[1] or b"").decode("utf-8", "replace").splitlines() if line.strip()]
-        return "" if process.returncode == 0 else one_line((lines or [f"exit code {process.returncode}"])[-1])
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await ended
+    # A file: a pipe would have no end as long as something that nbconvert has started holds it.
+    with tempfile.TemporaryFile(dir=page.parent) as errors:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-B", "-c", CODE, *options),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=errors,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            # nbconvert takes settings and templates from where it runs: not from a folder that others may write in.
+            cwd=page.parent,
+            start_new_session=True,
+        )
+        ended = asyncio.ensure_future(process.wait())
+        try:
+            await asyncio.wait({ended, stop}, timeout=WITHIN, return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                return "the job was ended" if stop.done() else f"nbconvert took more than {WITHIN:.0f} s"
+            code = ended.result()
+            return "" if code == 0 else one_line(_last_line(errors) or f"exit code {code}")
+        finally:
+            if not ended.done():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await asyncio.wait({ended}, timeout=UNTIL_KILLED)
+
+
+def _last_line(file: IO[bytes]) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+    lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    return lines[-1] if lines else ""

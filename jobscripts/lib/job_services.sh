@@ -92,21 +92,30 @@ start_noting_image() {
 
 is_noting_image() { [[ -n $noter && $'\n'$(jobs -pr)$'\n' == *$'\n'"$noter"$'\n'* ]]; }
 
-# A run that took less time than the digest: it is fetched with its notes now, and they say which image it was. At low
-# priority the digest might never be known on a busy node, so it begins again; what was read is still in memory.
+# A run that took less time than the digest: it is fetched with its notes now, and they say which image it was. The
+# calculation may be nearly done. But at low priority, which only root may raise, it might never be on a busy node: then
+# it begins again; what was read is still in memory.
 await_image_note() {
-  local looks first=$noter
+  local first=$noter patience=$DIGEST_NEARLY_DONE_SECONDS
   waiting=''
   is_noting_image || return 0
   log "waiting for the image's digest"
+  ((patience < DIGEST_SECONDS)) || patience=0
+  notes_image_for "$patience" || return 0
   end_noting_image
   wait "$first" 2>/dev/null # bash would tell the log how it was killed
   start_noting_image note-now
-  for ((looks = 0; looks < 10 * DIGEST_SECONDS; looks++)); do
-    [[ -z $signal ]] && is_noting_image || return 0
+  ! notes_image_for "$((DIGEST_SECONDS - patience))" ||
+    log "the image's digest was not calculated within $DIGEST_SECONDS seconds after the notebook ended"
+}
+
+# notes_image_for SECONDS: wait so long at most. Fail once it is done, or the job was told to end.
+notes_image_for() {
+  local looks
+  for ((looks = 0; looks < 10 * $1; looks++)); do
+    [[ -z $signal ]] && is_noting_image || return 1
     pause 0.1
   done
-  log "the image's digest was not calculated within $DIGEST_SECONDS seconds after the notebook ended"
 }
 
 # Once it has ended, its number may be another's.

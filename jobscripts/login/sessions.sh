@@ -38,6 +38,7 @@ set -u
 
 readonly MOST_BYTES=16384
 readonly MOST_REMOVED=20
+readonly MOST_PATHS=200 # for one command: the system limits what its arguments take up together
 readonly UNUSED_DAYS=${NBL_UNUSED_DAYS:-7}
 readonly JOB_COMMAND='^(image|look|make)-([0-9]{8})-([0-9]{6})-[a-z2-7]{4}(\.log)?$'
 readonly NAME='^[0-9]{8}-[0-9]{6}-[a-z2-7]{4}$'
@@ -167,7 +168,7 @@ is_old() {
 # ---------------------------------------------------------------------------------------------------------- tidy
 
 tidy() {
-  local id dir file action=over leaving=()
+  local id dir action=over secrets=() leaving=()
   shopt -s dotglob
   for id; do
     dir=$root/$id
@@ -178,14 +179,27 @@ tidy() {
     elif [[ $action == remove ]]; then
       old+=("$dir")
     else
-      leaving+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
+      secrets+=("$dir"/{token,ssh_host_key,authorized_keys} "$dir"/new_key.* "$dir"/.new.*/*)
       find_scripts "$dir"
       leaving+=(${scripts[@]+"${scripts[@]}"})
-      is_own "$dir/runtime" && leaving+=("$dir"/runtime/jpserver-*)
+      is_own "$dir/runtime" && secrets+=("$dir"/runtime/jpserver-*)
     fi
   done
-  ((${#leaving[@]} == 0)) || rm -f -- "${leaving[@]}" 2>/dev/null
+  # The connection may break meanwhile, and what matters goes first.
+  in_portions 'rm -f' ${secrets[@]+"${secrets[@]}"} 2>/dev/null
+  in_portions 'rm -f' ${leaving[@]+"${leaving[@]}"} 2>/dev/null
   remove_records ${old[@]+"${old[@]}"}
+}
+
+# in_portions COMMAND PATH...: run it with some of the paths at a time.
+in_portions() {
+  local command=$1
+  shift
+  while (($#)); do
+    # shellcheck disable=SC2086  # rm -f are two words
+    $command -- "${@:1:MOST_PATHS}"
+    shift "$(($# < MOST_PATHS ? $# : MOST_PATHS))"
+  done
 }
 
 # find_scripts DIR: set scripts to the job scripts there that nobody will run again: most of what a session takes up.
@@ -216,11 +230,11 @@ remove_records() {
     [[ ! -d $dir/work || -L $dir/work ]] || empty+=("$dir/work")
     records+=("$dir/exit.json" "$dir/session.json")
   done
-  ((${#folders[@]} == 0)) || rm -rf -- "${folders[@]}"
-  ((${#files[@]} == 0)) || rm -f -- "${files[@]}"
-  ((${#empty[@]} == 0)) || rmdir -- "${empty[@]}" || :
-  rm -f -- "${records[@]}"
-  rmdir -- "$@" || :
+  in_portions 'rm -rf' ${folders[@]+"${folders[@]}"}
+  in_portions 'rm -f' ${files[@]+"${files[@]}"}
+  in_portions rmdir ${empty[@]+"${empty[@]}"}
+  in_portions 'rm -f' "${records[@]}"
+  in_portions rmdir "$@"
 } 2>/dev/null
 
 # Versions of the job scripts that no session has links to any more (see share_scripts in submit.sh), nor had for days.

@@ -54,19 +54,29 @@ share_scripts() {
   [[ $digest =~ ^[0-9a-f]{64}$ ]] && ((${#names[@]})) && are_whole "$dir" || return 0
   mkdir -p -- "$all"
   is_private "$all" || return 0
-  if [[ ! -e $all/$digest ]]; then
-    begin_sharing "$all/.new.$$" || rm -rf -- "$all/.new.$$"
-  elif is_private "$all/$digest" && are_whole "$all/$digest"; then
+  if [[ ! -e $all/$digest && ! -L $all/$digest ]]; then
+    begin_sharing
+  elif ! is_private "$all/$digest"; then
+    return 0
+  elif are_whole "$all/$digest"; then
     cd -- "$all/$digest" || return 0
     ln -f -- "${names[@]}" "$dir/" || cp -- "${names[@]}" "$dir/"
     cd -- "$OLDPWD" || return 0
+  else
+    begin_sharing again
   fi
 }
 
-# begin_sharing NEW: there is no such version yet; it is there as a whole or not at all.
+# begin_sharing [again]: there is no such version yet, or one that is not whole; it is there as a whole or not at all.
+# It is made in a folder with a random name: login nodes have processes of the same number.
 begin_sharing() {
-  mkdir -- "$1" && (cd -- "$dir" && chmod 400 -- "${names[@]}" && ln -- "${names[@]}" "$1/") &&
-    mv -T -- "$1" "$all/$digest"
+  local new
+  new=$(mktemp -d -- "$all/.new.XXXXXX") || return
+  if mkdir -- "$new/whole" && (cd -- "$dir" && chmod 400 -- "${names[@]}" && ln -- "${names[@]}" "$new/whole/"); then
+    [[ -z ${1-} ]] || mv -T -- "$all/$digest" "$new/damaged"
+    mv -T -- "$new/whole" "$all/$digest"
+  fi
+  rm -rf -- "$new"
 }
 
 are_whole() { (cd -- "$1" && exec sha256sum --check --status "$sums"); }

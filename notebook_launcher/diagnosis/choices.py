@@ -17,6 +17,7 @@ MOST_NAMES = 8  # a sentence with more is not read
 # for something else, and nothing endless.
 _NAME = re.compile(r"\w[\w.:+@=/-]{0,63}")
 _CLOSE = 0.6  # difflib's own limit
+_MOST_COMPARED = 2000  # comparing takes up to 0.1 ms a name, and a server may send a million
 
 
 def names_for(word: str, names: Sequence[str]) -> str:
@@ -31,8 +32,11 @@ def nearest(word: str, names: Sequence[str]) -> str | None:
 
 
 def closest_first(word: str, names: Sequence[str]) -> list[str]:
-    """Return those names that can be typed, each once: those close to ``word`` first, the others as they come."""
-    usable = [name for name in dict.fromkeys(names) if _NAME.fullmatch(name)]
+    """Return those names that can be typed, each once: those close to ``word`` first, the others as they come.
+
+    Only the first two thousand are looked at.
+    """
+    usable = [name for name in dict.fromkeys(names[:_MOST_COMPARED]) if _NAME.fullmatch(name)]
     scores = {name: _closeness(word, name) for name in usable}
     return sorted(usable, key=lambda name: -scores[name] if scores[name] >= _CLOSE else 0.0)
 

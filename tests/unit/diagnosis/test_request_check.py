@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 
 import pytest
@@ -196,6 +197,10 @@ def test_choices_are_few_and_short_and_the_closest_comes_first() -> None:
     assert names_for("devcor", names) == "devcore, part0, part1, part2, part3, part4, part5, part6 and 23 more"
     assert nearest("devcor", names) == "devcore"
     assert nearest("evil", names) is None  # it would have to be typed
+    many = [f"part{number}" for number in range(300_000)]
+    began = time.monotonic()
+    assert names_for("devcor", ["devcore", *many]).startswith("devcore, part0, part1, ")
+    assert time.monotonic() - began < 1, "whatever a server sends, a bounded number is compared"
     assert names_for("x", ["-x", "a b"]) == "names that cannot be typed" and names_for("x", []) == ""
 
 

@@ -350,6 +350,38 @@ def test_secrets_and_scripts_go_and_the_record_stays(tmp_path: Path) -> None:
     assert (other / "token").exists()
 
 
+COUNTS = """#!/bin/sh
+printf '%s\\n' "$*" >>"$COUNTED"
+PATH=$REALLY exec "${0##*/}" "$@"
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("--remove",)])
+def test_many_sessions_are_not_too_long_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    names = [name_of(LONG_AGO, number) for number in range(12)]
+    for name in names:
+        directory = plant(tmp_path / "root", name, LONG_AGO, secrets=True, ended=LONG_AGO)
+        for script in JOB_FILES:
+            (directory / script).touch()
+    counted = tmp_path / "counted"
+    monkeypatch.setenv("COUNTED", str(counted))
+    monkeypatch.setenv("REALLY", os.environ["PATH"])
+    (tmp_path / "bin").mkdir()
+    for tool in ("rm", "rmdir"):
+        (tmp_path / "bin" / tool).write_text(COUNTS)
+        (tmp_path / "bin" / tool).chmod(0o755)
+    run(tmp_path / "root", "tidy", *words, *names, path=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    commands = [line.split() for line in counted.read_text().splitlines()]
+    assert max(map(len, commands)) <= 202 and len(commands) > 2
+    assert not list((tmp_path / "root").glob("*/*.sh")) and not list((tmp_path / "root").glob("*/token"))
+    if words:
+        assert list((tmp_path / "root").iterdir()) == []
+    else:
+        assert not any(path.endswith((".sh", ".py")) for path in commands[0]), "what is secret goes first"
+
+
 def test_a_forgotten_record_goes(tmp_path: Path) -> None:
     plant(tmp_path, A, LONG_AGO, secrets=True)
     plant(tmp_path, B, LONG_AGO, secrets=True)

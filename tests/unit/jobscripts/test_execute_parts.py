@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from notebook_launcher.core.package_data import job_script
+from tests.doubles import wait_until
 from tests.unit.jobscripts.execute_run import execute, execute_common, execute_html, execute_outputs, execute_script
 
 
@@ -113,6 +117,31 @@ def test_lines_to_follow_are_whole_and_bounded(tmp_path: Path, monkeypatch: pyte
 
 
 WRITES = "import pathlib, sys; pathlib.Path(sys.argv[3].partition('=')[2], 'copy.html').write_text('<html>')"
+LEAVES_A_CHILD = "import subprocess; subprocess.Popen(['sleep', '8'])"
+
+
+def page_of(session: Path) -> Path:
+    """Make a session in which a notebook was run."""
+    for folder in ("work", "runtime"):
+        (session / folder).mkdir()
+    (session / "work" / "a [1].ipynb").touch()
+    return session / "work" / "a [1].html"
+
+
+def make_html(session: Path, stopped: bool | None = False) -> None:
+    """``stopped``: before it, not at all, or (``None``) while it is made."""
+
+    async def make() -> None:
+        stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if stopped:
+            stop.set_result(15)
+        elif stopped is None:
+            asyncio.get_running_loop().call_later(0.1, stop.set_result, 15)
+        work = session / "work"
+        run = SimpleNamespace(work=work, session=session, stem="a [1]", result=work / "a [1].ipynb")
+        await execute_html.make_html(run, stop)
+
+    asyncio.run(make())
 
 
 @pytest.mark.parametrize(
@@ -125,6 +154,8 @@ WRITES = "import pathlib, sys; pathlib.Path(sys.argv[3].partition('=')[2], 'copy
         (None, f"{WRITES}; raise SystemExit(3)", False, None, "no HTML copy was made: exit code 3"),
         (None, WRITES, True, None, ""),
         (None, "import time; time.sleep(60)", None, None, "no HTML copy was made: the job was ended"),
+        (b"old" + execute_html.MARK, "", False, b"old" + execute_html.MARK, "no HTML copy was made: "),
+        (None, f"{WRITES}; {LEAVES_A_CHILD}", False, b"<html>" + execute_html.MARK, ""),
     ],
 )
 def test_an_html_copy_is_made_or_not_and_nothing_fails(
@@ -137,26 +168,72 @@ def test_an_html_copy_is_made_or_not_and_nothing_fails(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """``stopped``: before it, not at all, or (``None``) while it is made."""
-    for folder in ("work", "runtime"):
-        (tmp_path / folder).mkdir()
-    page, notebook = tmp_path / "work" / "a [1].html", tmp_path / "work" / "a [1].ipynb"
-    notebook.touch()
+    page = page_of(tmp_path)
     if there:
         page.write_bytes(there)
     monkeypatch.setattr(execute_html, "CODE", code)
 
-    async def make() -> None:
-        stop: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        if stopped:
-            stop.set_result(15)
-        elif stopped is None:
-            asyncio.get_running_loop().call_later(0.1, stop.set_result, 15)
-        run = SimpleNamespace(work=tmp_path / "work", session=tmp_path, stem="a [1]", result=notebook)
-        await execute_html.make_html(run, stop)
-
-    asyncio.run(make())
+    began = time.monotonic()
+    make_html(tmp_path, stopped)
+    assert time.monotonic() - began < 6
     assert (page.read_bytes() if page.exists() else None) == copy
     log = capsys.readouterr().err
     assert said in log if said else log == ""
     assert list((tmp_path / "runtime").iterdir()) == []
+
+
+# what imports html, as nbconvert does
+AN_NBCONVERT = """import html, os, pathlib, sys
+def main():
+    pathlib.Path(sys.argv[3].partition('=')[2], 'copy.html').write_text(html.escape('<') + os.getcwd())
+"""
+
+
+def test_nothing_in_the_folder_of_the_job_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may write there; and nbconvert takes settings and templates from the folder it runs in."""
+    page = page_of(tmp_path)
+    for folder, text in (("ours", AN_NBCONVERT), ("theirs", "raise OSError('theirs')")):
+        (tmp_path / folder / "nbconvert").mkdir(parents=True)
+        (tmp_path / folder / "nbconvert" / "__init__.py").touch()
+        (tmp_path / folder / "nbconvert" / "nbconvertapp.py").write_text(text)
+    (tmp_path / "theirs" / "html.py").write_text("raise OSError('theirs')")
+    (tmp_path / "runtime" / "html.py").write_text("raise OSError('in the folder it runs in')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "ours"))
+    monkeypatch.chdir(tmp_path / "theirs")
+    make_html(tmp_path)
+    assert page.read_bytes() == f"&lt;{tmp_path / 'runtime'}".encode() + execute_html.MARK
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "link to nothing"])
+def test_what_is_no_copy_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    monkeypatch.setattr(execute_html, "CODE", WRITES)
+    page = page_of(tmp_path)
+    opened = threading.Timer(5, lambda: os.close(os.open(page, os.O_RDWR)))  # ends the wait for a writer
+    if kind == "pipe":
+        os.mkfifo(page)
+        opened.start()
+    elif kind == "folder":
+        page.mkdir()
+    else:
+        page.symlink_to(tmp_path / "elsewhere")
+        if kind == "link":
+            (tmp_path / "elsewhere").write_bytes(execute_html.MARK)
+    before = page.lstat().st_ino
+    make_html(tmp_path)
+    opened.cancel()
+    assert page.lstat().st_ino == before
+    assert capsys.readouterr().err == ""
+
+
+def test_all_that_nbconvert_has_started_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"import sys, subprocess; subprocess.Popen(['sleep', '60'], cwd='{tmp_path}').wait()"
+    monkeypatch.setattr(execute_html, "CODE", code)
+    page = page_of(tmp_path)
+    monkeypatch.setattr(execute_html, "WITHIN", 0.5)
+    began = time.monotonic()
+    make_html(tmp_path)
+    assert time.monotonic() - began < 20
+    assert not page.exists()
+    wait_until(lambda: all(one.info["cwd"] != str(tmp_path) for one in psutil.process_iter(["cwd"])))

@@ -114,10 +114,22 @@ def short(boxed: Job) -> Job:
 
 def test_the_digest_of_a_short_run_is_known_at_its_end(short: Job) -> None:
     short.tool("nice", READS_FOR_EVER)  # what it runs has its turn when nothing else runs: never, on a busy node
+    short.env["NBL_DIGEST_NEARLY_DONE_SECONDS"] = "1"
     assert short.run()["cause"] == "finished"
     assert read_json(short.dir / "image.json")["digest"] == f"sha256:{hashlib.sha256().hexdigest()}"
     assert "Killed" not in short.log.read_text(), "what read it in vain ended without a word"
     assert short.processes() == []
+
+
+# At low priority; then says that it was not killed.
+SLOWLY = '#!/bin/sh\n: >"$HOME/reading"\nsleep 1\n: >"$HOME/read"\nexec sha256sum\n'
+
+
+def test_a_digest_that_is_nearly_known_does_not_begin_again(short: Job) -> None:
+    short.tool("nice", SLOWLY)
+    assert short.run()["cause"] == "finished"
+    assert (short.home / "read").exists()
+    assert read_json(short.dir / "image.json")["digest"] == f"sha256:{hashlib.sha256().hexdigest()}"
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -130,5 +142,5 @@ def test_a_run_does_not_wait_for_ever_for_a_digest(short: Job, stopped: bool) ->
         short.send(signal.SIGTERM)
     assert short.exit()["cause"] == "finished"
     assert read_json(short.dir / "image.json")["digest"] is None
-    assert ("not known within 1 second" in short.log.read_text()) is not stopped
+    assert ("digest was not calculated within 1 seconds" in short.log.read_text()) is not stopped
     assert short.processes() == []

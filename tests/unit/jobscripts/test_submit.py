@@ -143,3 +143,34 @@ def test_what_is_not_the_same_or_not_private_is_not_shared(tmp_path: Path, what:
     assert session.run("true").returncode == 0
     assert {path.name: path.stat().st_ino for path in session.dir.iterdir() if path.name != "job"} == before
     assert (session.dir / "lib.sh").read_text() == ("mine" if what == "changed here" else "lib")
+
+
+@pytest.mark.parametrize("what", ["lacks one", "changed"])
+def test_a_version_that_is_not_whole_is_made_anew(tmp_path: Path, what: str) -> None:
+    assert session_with_scripts(tmp_path, 1).run("true").returncode == 0
+    (store,) = (tmp_path / ".scripts").iterdir()
+    (store / "lib.sh").unlink()
+    if what == "changed":
+        (store / "lib.sh").write_text("evil")
+    later = [session_with_scripts(tmp_path, number) for number in (2, 3)]
+    for session in later:
+        assert session.run("true").returncode == 0
+    assert len({path.stat().st_ino for path in (store / "lib.sh", *(one.dir / "lib.sh" for one in later))}) == 1
+    assert (store / "lib.sh").read_text() == "lib" and permissions(store) == 0o700
+    assert list((tmp_path / ".scripts").iterdir()) == [store]
+
+
+def test_two_login_nodes_may_make_a_version_at_once(tmp_path: Path) -> None:
+    """A process of the same number on another login node has begun: what it makes is left alone."""
+    session = session_with_scripts(tmp_path, 1)
+    submit = 'mkdir -p .scripts/.new.$$ && touch .scripts/.new.$$/theirs && exec "$0" "$@"'
+    (tmp_path / ".scripts").mkdir(mode=0o700)
+    subprocess.run(
+        [BASH, "-c", submit, BASH, str(job_script("submit.sh")), str(session.dir), "true"],
+        cwd=tmp_path,
+        check=True,
+        timeout=20,
+    )
+    theirs, store = sorted((tmp_path / ".scripts").iterdir())
+    assert theirs.name.startswith(".new.") and (theirs / "theirs").exists()
+    assert sorted(path.name for path in store.iterdir()) == ["execute.py", "lib.sh"]
